@@ -1,0 +1,135 @@
+//! Throughput of every output head: forward, and forward with backward, at the sizes of the papers' data sets.
+//!
+//! ```text
+//! cargo bench --bench heads                 everything; the 1B-Word sizes take minutes a head
+//! cargo bench --bench heads -- ptb/mos      one data set, one head
+//! ```
+//!
+//! Before it is timed, every head's loss is compared with the portable likelihood's, so that a wrong kernel cannot win.
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::{Distribution, Int, Tensor};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use highrank::likelihood::{Likelihood, Targets, portable};
+use highrank::{HeadConfig, OutputHead};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+type B = Autodiff<Flex>;
+
+/// Sizes of a data set's published model.
+struct Workload {
+    name: &'static str,
+    tokens: usize,
+    d_hidden: usize,
+    d_embedding: usize,
+    vocab: usize,
+    components: usize,
+}
+
+const WORKLOADS: [Workload; 3] = [
+    Workload { name: "ptb", tokens: 840, d_hidden: 620, d_embedding: 280, vocab: 10_000, components: 15 },
+    Workload { name: "wt2", tokens: 1050, d_hidden: 650, d_embedding: 300, vocab: 33_278, components: 15 },
+    Workload {
+        name: "1b-word",
+        tokens: 2100,
+        d_hidden: 1024,
+        d_embedding: 900,
+        vocab: 100_000,
+        components: 7,
+    },
+];
+
+impl Workload {
+    fn heads(&self) -> Vec<(&'static str, HeadConfig)> {
+        let &Self { d_hidden: h, d_embedding: d, vocab: v, components: k, .. } = self;
+        vec![
+            ("softmax", HeadConfig::softmax(d, v)),
+            ("sigsoftmax", HeadConfig::sigsoftmax(d, v)),
+            ("gss", HeadConfig::gss(d, v)),
+            ("soft-cap", HeadConfig::soft_cap(d, v, 30.0)),
+            ("plif", HeadConfig::plif(d, v, 100_000)),
+            ("monotonic-net", HeadConfig::monotonic_net(d, v, 8)),
+            ("moc", HeadConfig::moc(h, d, v, k)),
+            ("mos", HeadConfig::mos(h, d, v, k)),
+            ("mos-plif", HeadConfig::mos_plif(h, d, v, k, 1_000_000)),
+        ]
+    }
+}
+
+fn heads(criterion: &mut Criterion) {
+    for workload in &WORKLOADS {
+        let mut group = criterion.benchmark_group(workload.name);
+        group.sample_size(10).throughput(Throughput::Elements(workload.tokens as u64));
+        for (name, config) in workload.heads() {
+            // Prepared when first timed: a filter must not pay for what it leaves out.
+            let mut prepared = None;
+            group.bench_function(BenchmarkId::new(name, "forward"), |bencher| {
+                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
+                bencher.iter(|| case.forward());
+            });
+            group.bench_function(BenchmarkId::new(name, "forward+backward"), |bencher| {
+                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
+                bencher.iter(|| case.step());
+            });
+        }
+    }
+}
+
+/// A head with its inputs.
+struct Case {
+    head: OutputHead<B>,
+    untracked: OutputHead<Flex>,
+    hidden: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+}
+
+impl Case {
+    fn new(config: &HeadConfig, tokens: usize) -> Self {
+        use burn::module::AutodiffModule;
+        let device = Default::default();
+        let head = config.init::<B>(&device);
+        let hidden = Tensor::random([tokens, config.d_hidden], Distribution::Normal(0.0, 1.0), &device);
+        let mut rng = Pcg64::seed_from_u64(0);
+        let words: Vec<i64> = (0..tokens).map(|_| rng.random_range(0..config.vocab as i64)).collect();
+        let targets = Tensor::from_data(words.as_slice(), &device);
+        let case = Self { untracked: head.valid(), head, hidden: hidden.require_grad(), targets };
+        case.verify();
+        case
+    }
+
+    fn forward(&self) -> f32 {
+        let (hidden, targets) = (self.hidden.clone().inner(), self.targets.clone().inner());
+        self.untracked.loss(hidden, targets, None).into_scalar()
+    }
+
+    fn step(&self) -> f32 {
+        let loss = self.head.loss(self.hidden.clone(), self.targets.clone(), None);
+        drop(loss.backward());
+        loss.into_scalar()
+    }
+
+    /// The portable likelihood of the first tokens against the kernel's.
+    fn verify(&self) {
+        let few = 20.min(self.targets.dims()[0]);
+        let hidden = self.hidden.clone().inner().slice(0..few);
+        let targets = self.targets.clone().inner().slice(0..few);
+        let contexts = self.untracked.context.forward(hidden.clone());
+        let decoder = &self.untracked.decoder;
+        let input = Likelihood {
+            contexts: contexts.contexts,
+            log_prior: contexts.log_prior,
+            weight: decoder.weight.as_ref().expect("an owned decoder").val(),
+            bias: decoder.bias.as_ref().map(|bias| bias.val()),
+            map: self.untracked.logit_map.function(),
+            map_params: self.untracked.logit_map.packed_params(),
+            chunk_bytes: 1 << 24,
+        };
+        let want: f32 = portable::nll(&input, &Targets::Words(targets.clone())).mean().into_scalar();
+        let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
+        assert!((got - want).abs() < 1e-4 * want.abs(), "loss {got}, the portable likelihood says {want}");
+    }
+}
+
+criterion_group!(benches, heads);
+criterion_main!(benches);

@@ -1,0 +1,152 @@
+//! The two-way map between words and their ids.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The word that ends every line.
+pub const EOS: &str = "<eos>";
+
+/// Words and their ids, numbered from 0 in order of first appearance.
+///
+/// Serialises as the plain list of words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<String>", into = "Vec<String>")]
+pub struct Vocabulary {
+    words: Vec<String>,
+    ids: HashMap<String, u32>,
+}
+
+impl Vocabulary {
+    /// An empty vocabulary.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The id of `word`, which is given the next free one if it is new.
+    pub fn insert(&mut self, word: &str) -> u32 {
+        if let Some(&id) = self.ids.get(word) {
+            return id;
+        }
+        let id = self.words.len() as u32;
+        self.words.push(word.to_string());
+        self.ids.insert(word.to_string(), id);
+        id
+    }
+
+    /// The id of `word`, if it is known.
+    pub fn id(&self, word: &str) -> Option<u32> {
+        self.ids.get(word).copied()
+    }
+
+    /// The word with the id `id`, if there is one.
+    pub fn word(&self, id: u32) -> Option<&str> {
+        self.words.get(id as usize).map(String::as_str)
+    }
+
+    /// All words, in the order of their ids.
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    /// Number of words.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether there is no word yet.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Writes the words to `path`, one a line, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut text = self.words.join("\n");
+        text.push('\n');
+        std::fs::write(path, text).map_err(Error::io("write", path))
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read, [`Error::Damaged`] if it is no list of distinct words.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
+        let mut vocabulary = Self::new();
+        for (index, word) in text.lines().enumerate() {
+            if word.is_empty() || word.contains(char::is_whitespace) {
+                return Err(damaged(format!("line {} is not one word", index + 1)));
+            }
+            if vocabulary.insert(word) as usize != index {
+                return Err(damaged(format!("line {} repeats the word `{word}`", index + 1)));
+            }
+        }
+        if vocabulary.is_empty() {
+            return Err(damaged("it holds no word".into()));
+        }
+        Ok(vocabulary)
+    }
+}
+
+impl From<Vec<String>> for Vocabulary {
+    fn from(words: Vec<String>) -> Self {
+        let ids = words.iter().enumerate().map(|(id, word)| (word.clone(), id as u32)).collect();
+        Self { words, ids }
+    }
+}
+
+impl From<Vocabulary> for Vec<String> {
+    fn from(vocabulary: Vocabulary) -> Self {
+        vocabulary.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_words_by_first_appearance() {
+        let mut vocabulary = Vocabulary::new();
+        let ids: Vec<u32> = ["b", "a", "b", "c"].iter().map(|w| vocabulary.insert(w)).collect();
+        assert_eq!(ids, [0, 1, 0, 2]);
+        assert_eq!(vocabulary.len(), 3);
+        assert_eq!(vocabulary.word(1), Some("a"));
+        assert_eq!(vocabulary.word(3), None);
+        assert_eq!(vocabulary.id("c"), Some(2));
+        assert_eq!(vocabulary.id("d"), None);
+    }
+
+    #[test]
+    fn survives_both_of_its_formats() {
+        let vocabulary = Vocabulary::from(vec!["<eos>".to_string(), "né".into(), "x".into()]);
+        let json = serde_json::to_string(&vocabulary).unwrap();
+        assert_eq!(json, r#"["<eos>","né","x"]"#);
+        assert_eq!(serde_json::from_str::<Vocabulary>(&json).unwrap(), vocabulary);
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vocab.txt");
+        vocabulary.save(&path).unwrap();
+        assert_eq!(Vocabulary::load(&path).unwrap(), vocabulary);
+    }
+
+    #[test]
+    fn refuses_a_damaged_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vocab.txt");
+        for (text, reason) in
+            [("a\nb\na\n", "line 3 repeats"), ("a\n\n", "line 2 is not one"), ("", "no word")]
+        {
+            std::fs::write(&path, text).unwrap();
+            let message = Vocabulary::load(&path).unwrap_err().to_string();
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+}

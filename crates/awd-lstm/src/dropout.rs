@@ -1,0 +1,170 @@
+//! The dropouts of AWD-LSTM (arXiv 1708.02182, sections 2, 4.2 and 4.3).
+//!
+//! All of them act in training only, which is when the backend tracks gradients (`B::ad_enabled`), and scale what
+//! they keep by `1/(1-p)`, so that the mean does not change. Masks are constants of the autodiff graph.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Int, Tensor};
+
+/// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
+///
+/// # Shapes
+///
+/// - `x` and the result: `[T, B, F]`
+///
+/// # Panics
+///
+/// If `p` is not in [0, 1).
+pub fn locked<B: Backend>(x: Tensor<B, 3>, p: f64) -> Tensor<B, 3> {
+    let [_, batch, features] = x.dims();
+    match mask(&x, [1, batch, features], p) {
+        Some(mask) => x * mask,
+        None => x,
+    }
+}
+
+/// Looks tokens up in an embedding of which whole words are dropped: one draw per row of the vocabulary, so that
+/// a dropped word is zero wherever it occurs in this pass.
+///
+/// The same as a lookup in `embedding ∘ mask`, without making that matrix.
+///
+/// # Shapes
+///
+/// - `embedding`: `[V, d]`; `tokens`: `[T, B]`, each below V
+/// - returns `[T, B, d]`
+///
+/// # Panics
+///
+/// If `p` is not in [0, 1).
+pub fn embed<B: Backend>(embedding: Tensor<B, 2>, tokens: Tensor<B, 2, Int>, p: f64) -> Tensor<B, 3> {
+    let [steps, batch] = tokens.dims();
+    let words = mask(&embedding, [embedding.dims()[0]], p);
+    let rows = burn::tensor::module::embedding(embedding, tokens.clone());
+    match words {
+        Some(words) => {
+            let kept = words.select(0, tokens.reshape([steps * batch]));
+            rows * kept.reshape([steps, batch, 1])
+        }
+        None => rows,
+    }
+}
+
+/// DropConnect mask for recurrent weights, of their shape, device and float type: 0 with probability `p`, and
+/// otherwise `1/(1-p)`. `None` outside of training or if `p` is 0.
+///
+/// # Panics
+///
+/// If `p` is not in [0, 1).
+pub fn weight_mask<B: Backend>(weights: &Tensor<B, 2>, p: f64) -> Option<Tensor<B, 2>> {
+    mask(weights, weights.dims(), p)
+}
+
+/// A mask of the given shape for `like`, if there is anything to drop.
+fn mask<B: Backend, const D: usize, const E: usize>(
+    like: &Tensor<B, D>,
+    shape: [usize; E],
+    p: f64,
+) -> Option<Tensor<B, E>> {
+    assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
+    let device = like.device();
+    if p == 0.0 || !B::ad_enabled(&device) {
+        return None;
+    }
+    let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), (&device, like.dtype()));
+    Some(kept * (1.0 / (1.0 - p)))
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use burn::tensor::DType;
+
+    use super::*;
+
+    type B = Autodiff<Flex>;
+
+    fn values<const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn a_locked_mask_is_shared_by_all_steps() {
+        let device = Default::default();
+        let x = Tensor::<B, 3>::ones([7, 20, 50], &device);
+        let dropped = values(locked(x, 0.3));
+        let (first, rest) = dropped.split_at(20 * 50);
+        assert!(rest.chunks(20 * 50).all(|step| step == first));
+        for value in first {
+            assert!(*value == 0.0 || (value - 1.0 / 0.7).abs() < 1e-6, "{value}");
+        }
+        // 1000 draws with standard deviation 0.655 each: the mean is within 0.1 of 1 but once in a million.
+        let mean = first.iter().sum::<f64>() / first.len() as f64;
+        assert!((mean - 1.0).abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn a_locked_mask_differs_between_sequences_and_between_calls() {
+        let device = Default::default();
+        let ones = || Tensor::<B, 3>::ones([1, 2, 64], &device);
+        let (a, b) = (values(locked(ones(), 0.5)), values(locked(ones(), 0.5)));
+        assert_ne!(a[..64], a[64..]);
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn a_dropped_word_is_dropped_everywhere_and_whole() {
+        let device = Default::default();
+        let embedding = Tensor::<B, 2>::ones([40, 8], &device);
+        let tokens: Vec<i32> = (0..120).map(|n| n * 7 % 40).collect();
+        let ids = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), &device).reshape([30, 4]);
+        let looked_up = values(embed(embedding, ids, 0.5));
+        let mut of_word = vec![None; 40];
+        for (row, token) in looked_up.chunks(8).zip(&tokens) {
+            assert!(row.iter().all(|value| value == &row[0]), "{row:?}");
+            assert!(row[0] == 0.0 || row[0] == 2.0, "{row:?}");
+            let seen = of_word[*token as usize].get_or_insert(row[0]);
+            assert_eq!(*seen, row[0], "word {token}");
+        }
+        assert!(of_word.contains(&Some(0.0)) && of_word.contains(&Some(2.0)));
+    }
+
+    #[test]
+    fn the_gradient_of_a_lookup_is_scaled_by_the_mask() {
+        let device = Default::default();
+        let embedding = Tensor::<B, 2>::ones([20, 3], &device).require_grad();
+        let ids = Tensor::<B, 1, Int>::arange(0..20, &device).reshape([20, 1]);
+        let looked_up = embed(embedding.clone(), ids, 0.5);
+        let grads = looked_up.clone().sum().backward();
+        // With an embedding of ones the result is the mask, and so is the gradient.
+        let grad = embedding.grad(&grads).unwrap();
+        let grad: Vec<f64> = grad.into_data().iter::<f64>().collect();
+        assert_eq!(grad, values(looked_up));
+    }
+
+    #[test]
+    fn a_weight_mask_has_the_shape_and_type_of_the_weights() {
+        let device = Default::default();
+        let weights = Tensor::<B, 2>::zeros([30, 30], (&device, DType::F64));
+        let mask = weight_mask(&weights, 0.75).unwrap();
+        assert_eq!((mask.dims(), mask.dtype()), ([30, 30], DType::F64));
+        assert!(values(mask).iter().all(|value| *value == 0.0 || *value == 4.0));
+        assert!(weight_mask(&weights, 0.0).is_none());
+    }
+
+    #[test]
+    fn nothing_is_dropped_outside_of_training() {
+        let device = Default::default();
+        let x = Tensor::<Flex, 3>::ones([2, 3, 4], &device);
+        assert_eq!(locked(x.clone(), 0.9).into_data(), x.into_data());
+        let weights = Tensor::<Flex, 2>::ones([4, 4], &device);
+        assert!(weight_mask(&weights, 0.9).is_none());
+        let ids = Tensor::<Flex, 2, Int>::from_ints([[0, 3]], &device);
+        assert!(embed(weights, ids, 0.9).into_data().iter::<f32>().all(|value| value == 1.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "dropout: the probability is 1, but must be at least 0 and below 1")]
+    fn a_probability_of_one_is_refused() {
+        locked(Tensor::<Flex, 3>::ones([1, 1, 1], &Default::default()), 1.0);
+    }
+}

@@ -1,0 +1,242 @@
+//! The crate's one error type. Every message is a single line: what was wrong, where, and what would be right.
+
+use std::path::{Path, PathBuf};
+
+/// Result of this crate's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong while reading data, building a model, training it or reading it back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused to read or write a file or folder.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb: `read`, `write`, `create`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+
+    /// The data folder does not exist.
+    #[error("data folder `{}` does not exist; it should hold train.txt, valid.txt and test.txt", path.display())]
+    MissingFolder {
+        /// The folder that was asked for.
+        path: PathBuf,
+    },
+
+    /// One of the three data files does not exist.
+    #[error("data file `{}` does not exist; a data folder holds train.txt, valid.txt and test.txt", path.display())]
+    MissingFile {
+        /// The file that was looked for.
+        path: PathBuf,
+    },
+
+    /// A data file holds no word.
+    #[error("data file `{}` is empty; it should hold text, one sentence a line", path.display())]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A data file is not UTF-8 text.
+    #[error("data file `{}`, line {line}: not UTF-8 text", path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The first bad line, counted from 1.
+        line: usize,
+    },
+
+    /// A token stream cannot be cut into the columns that were asked for.
+    #[error("{what} is shorter than one batch: {tokens} tokens, but {batch} columns need at least {needed}")]
+    CorpusTooShort {
+        /// Which stream, such as `the training text`.
+        what: &'static str,
+        /// Its length in tokens.
+        tokens: usize,
+        /// Columns that it was to be cut into.
+        batch: usize,
+        /// The least number of tokens for that many columns.
+        needed: usize,
+    },
+
+    /// A text holds a word that the vocabulary of a trained model lacks.
+    #[error("data file `{}`, line {line}: word `{word}` is not among the {vocab} words of the vocabulary", path.display())]
+    UnknownWord {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The word.
+        word: String,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+
+    /// A token stream holds an id that is no word of the vocabulary.
+    #[error("{what}: token {index} has the id {id}, but the vocabulary has {vocab} words, 0 to {}", vocab - 1)]
+    TokenOutOfVocabulary {
+        /// Which stream.
+        what: &'static str,
+        /// Position in the stream, counted from 0.
+        index: usize,
+        /// The id found there.
+        id: u32,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+
+    /// A name that stands for one of a few choices is none of them.
+    #[error("unknown {what} `{given}`; known: {known}")]
+    UnknownName {
+        /// What the name should name: `preset`, `head`, `device`.
+        what: &'static str,
+        /// The name given.
+        given: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+
+    /// A setting lies outside its range.
+    #[error("{name} is {given}, but must be {expected}")]
+    InvalidSetting {
+        /// The setting's name.
+        name: &'static str,
+        /// The value given.
+        given: String,
+        /// The values that are allowed, in words.
+        expected: &'static str,
+    },
+
+    /// The folder for a new run already holds one.
+    #[error("`{}` already holds a run; choose another output folder", path.display())]
+    RunExists {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A folder that should hold a saved run does not.
+    #[error("`{}` is not a run folder: it has no {missing}", path.display())]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+        /// The file or folder that was looked for.
+        missing: &'static str,
+    },
+
+    /// A file of a run cannot be understood.
+    #[error("`{}` is damaged: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, in one line.
+        reason: String,
+    },
+
+    /// A checkpoint lacks a tensor that the model has.
+    #[error("checkpoint `{}` lacks the tensor {tensor} (of shape {expected:?})", path.display())]
+    MissingTensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// The shape that the model gives it.
+        expected: Vec<usize>,
+    },
+
+    /// A checkpoint has a tensor that the model lacks.
+    #[error("checkpoint `{}` has a tensor {tensor} (of shape {found:?}) that the model lacks", path.display())]
+    ExtraTensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+    },
+
+    /// A tensor of a checkpoint has another shape than in the model.
+    #[error("checkpoint `{}`: tensor {tensor} has the shape {found:?}, but the model has {expected:?}", path.display())]
+    ShapeMismatch {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+        /// Its shape in the model.
+        expected: Vec<usize>,
+    },
+
+    /// A checkpoint holds NaN or infinite weights.
+    #[error("checkpoint `{}`: tensor {tensor} holds a value that is not finite", path.display())]
+    NonFiniteTensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+    },
+
+    /// The training loss became NaN or infinite.
+    #[error(
+        "the loss is not finite in epoch {epoch}, at or before step {step} of {steps}: training stopped, \
+         the last checkpoint is untouched; a lower learning rate may help"
+    )]
+    NonFiniteLoss {
+        /// The epoch, counted from 1.
+        epoch: usize,
+        /// The step in the epoch at which it was seen, counted from 1.
+        step: usize,
+        /// Steps of that epoch.
+        steps: usize,
+    },
+
+    /// The perplexity of held-out text is NaN or infinite.
+    #[error(
+        "the {what} perplexity is not finite after epoch {epoch}: training stopped, the last checkpoint is untouched"
+    )]
+    NonFinitePerplexity {
+        /// Which text: `validation` or `test`.
+        what: &'static str,
+        /// The epoch, counted from 1.
+        epoch: usize,
+    },
+
+    /// A head was configured wrongly.
+    #[error(transparent)]
+    Head(#[from] highrank::HeadError),
+    // Variants of the model and the optimiser follow here.
+    /// A head without mixture reads the last LSTM's output directly, and their widths differ.
+    #[error(
+        "the last LSTM has size {last}, but the {head} head has no mixture and needs d_embedding = {d_embedding}"
+    )]
+    LastLstmSize {
+        /// The head.
+        head: crate::HeadKind,
+        /// Size of the last LSTM.
+        last: usize,
+        /// Width of the embedding and the decoder matrix.
+        d_embedding: usize,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] for `map_err`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// An [`Error::UnknownName`] from the choices' names.
+    pub fn unknown_name(what: &'static str, given: &str, known: &[&str]) -> Self {
+        Self::UnknownName { what, given: given.to_string(), known: known.join(", ") }
+    }
+
+    /// An [`Error::InvalidSetting`].
+    pub fn invalid(name: &'static str, given: impl ToString, expected: &'static str) -> Self {
+        Self::InvalidSetting { name, given: given.to_string(), expected }
+    }
+}

@@ -1,0 +1,190 @@
+use burn::backend::{Autodiff, Flex};
+use burn::module::{AutodiffModule, Param};
+use burn::tensor::TensorData;
+
+use super::*;
+use crate::config::{HeadKind, Preset};
+
+type B = Autodiff<Flex>;
+
+fn config(head: HeadKind, tied: bool) -> ModelConfig {
+    ModelConfig {
+        vocab: 13,
+        d_embedding: 4,
+        lstm_sizes: vec![6, if head.is_mixture() { 5 } else { 4 }],
+        head,
+        components: 3,
+        knots: 7,
+        plif_bound: 2.0,
+        dropouts: Dropouts::NONE,
+        tied,
+    }
+}
+
+fn model(head: HeadKind, tied: bool) -> LanguageModel<B> {
+    config(head, tied).try_init(&Default::default()).unwrap()
+}
+
+/// T = 5, B = 2, and the next tokens.
+fn text<B: Backend>() -> (Tensor<B, 2, Int>, Tensor<B, 2, Int>) {
+    let device = Default::default();
+    let ids: Vec<i32> = (0..12).map(|n| n * 5 % 13).collect();
+    let stream = Tensor::<B, 1, Int>::from_ints(ids.as_slice(), &device).reshape([6, 2]);
+    (stream.clone().narrow(0, 0, 5), stream.narrow(0, 1, 5))
+}
+
+fn scalar<B: Backend>(tensor: Tensor<B, 1>) -> f64 {
+    tensor.into_data().iter::<f64>().next().unwrap()
+}
+
+fn close(got: &TensorData, want: &TensorData, tolerance: f64) {
+    assert_eq!(got.shape, want.shape);
+    for (g, w) in got.iter::<f64>().zip(want.iter::<f64>()) {
+        assert!((g - w).abs() <= tolerance, "{g} instead of {w}");
+    }
+}
+
+#[test]
+fn the_closed_form_counts_the_parameters() {
+    for head in HeadKind::ALL {
+        for tied in [true, false] {
+            assert_eq!(model(*head, tied).num_params(), config(*head, tied).num_params(), "{head}, {tied}");
+        }
+    }
+}
+
+#[test]
+fn the_presets_have_the_published_sizes() {
+    let device = Default::default();
+    for (preset, head, count) in [
+        (Preset::Paper, HeadKind::Mos, 21_500_620),
+        (Preset::Small, HeadKind::Mos, 1_966_096),
+        (Preset::Small, HeadKind::Softmax, 1_882_896),
+    ] {
+        let model = preset.model(head, 10_000).try_init::<Flex>(&device).unwrap();
+        assert_eq!(model.num_params(), count);
+    }
+}
+
+#[test]
+fn a_tied_matrix_gets_the_gradients_of_lookup_and_decoder() {
+    for head in [HeadKind::Softmax, HeadKind::Mos] {
+        let tied = model(head, true);
+        let mut apart = tied.clone();
+        apart.decoder = Some(Param::from_tensor(tied.embedding.val().detach()));
+        let (tokens, targets) = text();
+        let grads = |model: &LanguageModel<B>| {
+            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 2.0, 1.0).total.backward()
+        };
+        let (of_tied, of_apart) = (grads(&tied), grads(&apart));
+        let lookup = apart.embedding.grad(&of_apart).unwrap();
+        let decoder = apart.decoder.as_ref().unwrap().grad(&of_apart).unwrap();
+        assert!(scalar(lookup.clone().abs().sum()) > 1e-3 && scalar(decoder.clone().abs().sum()) > 1e-3);
+        let both = tied.embedding.grad(&of_tied).unwrap();
+        close(&both.into_data(), &(lookup + decoder).into_data(), 1e-6);
+    }
+}
+
+#[test]
+fn every_parameter_gets_a_gradient_under_every_head() {
+    struct Check<'a>(&'a <B as burn::tensor::backend::AutodiffBackend>::Gradients, usize);
+    impl ModuleVisitor<B> for Check<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let grad = param.grad(self.0).expect("a gradient");
+            assert_eq!(grad.dims(), param.dims());
+            self.1 += grad.shape().num_elements();
+        }
+    }
+    for head in HeadKind::ALL {
+        let model = model(*head, true);
+        let (tokens, targets) = text();
+        let grads = model.loss(tokens, targets, model.zero_state(2), 2.0, 1.0).total.backward();
+        let mut check = Check(&grads, 0);
+        model.visit(&mut check);
+        assert_eq!(check.1, model.num_params(), "{head}");
+    }
+}
+
+#[test]
+fn the_loss_is_the_mean_nll_and_the_total_adds_the_regularisers() {
+    let model = model(HeadKind::Mos, true);
+    let (tokens, targets) = text();
+    let (nll, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
+    assert_eq!(nll.dims(), [5, 2]);
+    let step = model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 2.0, 1.0);
+    let mean = scalar(nll.mean());
+    assert!((scalar(step.nll.clone()) - mean).abs() < 1e-6);
+
+    let (raw, _) = model.hidden(tokens.clone(), model.zero_state(2));
+    let change = raw.clone().narrow(0, 1, 4) - raw.clone().narrow(0, 0, 4);
+    let extra = 2.0 * scalar((raw.clone() * raw).mean()) + scalar((change.clone() * change).mean());
+    assert!(extra > 1e-6);
+    assert!((scalar(step.total) - mean - extra).abs() < 1e-6);
+
+    let plain = model.loss(tokens, targets, model.zero_state(2), 0.0, 0.0);
+    assert_eq!(scalar(plain.total), scalar(plain.nll));
+}
+
+#[test]
+fn log_probs_are_a_distribution_and_hold_the_nll() {
+    let model = model(HeadKind::MosPlif, true).valid();
+    let (tokens, targets) = text();
+    let (log_probs, _) = model.log_probs(tokens.clone(), model.zero_state(2));
+    assert_eq!(log_probs.dims(), [5, 2, 13]);
+    close(
+        &log_probs.clone().exp().sum_dim(2).into_data(),
+        &Tensor::<Flex, 3>::ones([5, 2, 1], &Default::default()).into_data(),
+        1e-5,
+    );
+    let (nll, _) = model.nll(tokens, targets.clone(), model.zero_state(2));
+    let gathered = log_probs.gather(2, targets.reshape([5, 2, 1])).neg();
+    close(&nll.into_data(), &gathered.reshape([5, 2]).into_data(), 1e-5);
+}
+
+#[test]
+fn carried_state_makes_chunks_one_text() {
+    let model = model(HeadKind::Softmax, true).valid();
+    let (tokens, targets) = text();
+    let (whole, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
+    let part = |start, len, state| {
+        model.nll(tokens.clone().narrow(0, start, len), targets.clone().narrow(0, start, len), state)
+    };
+    let (first, state) = part(0, 2, model.zero_state(2));
+    let (second, _) = part(2, 3, state.detach());
+    close(&Tensor::cat(vec![first, second], 0).into_data(), &whole.into_data(), 1e-5);
+}
+
+#[test]
+fn dropout_acts_in_training_only() {
+    let mut config = config(HeadKind::Mos, true);
+    config.dropouts =
+        Dropouts { output: 0.5, hidden: 0.5, input: 0.5, latent: 0.5, embedding: 0.5, weight: 0.5 };
+    let model = config.try_init::<B>(&Default::default()).unwrap();
+    assert_eq!(model.dropouts(), config.dropouts);
+    let (tokens, targets) = text();
+    let train = || scalar(model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 0.0, 0.0).nll);
+    assert_ne!(train(), train());
+
+    let valid = model.valid();
+    let (tokens, targets) = text();
+    let eval = || valid.nll(tokens.clone(), targets.clone(), valid.zero_state(2)).0.into_data();
+    assert_eq!(eval(), eval());
+}
+
+#[test]
+fn a_bad_configuration_is_an_error() {
+    let mut config = config(HeadKind::Mos, true);
+    config.components = 0;
+    let error = config.try_init::<Flex>(&Default::default()).unwrap_err();
+    assert_eq!(error.to_string(), "components is 0, but must be at least 1");
+}
+
+#[test]
+fn records_bring_the_weights_back() {
+    let (a, b) = (model(HeadKind::Plif, false), model(HeadKind::Plif, false));
+    assert_ne!(a.embedding.to_data(), b.embedding.to_data());
+    let b = b.load_record(a.clone().into_record());
+    let (tokens, _) = text();
+    let run = |model: &LanguageModel<B>| model.log_probs(tokens.clone(), model.zero_state(2)).0.into_data();
+    assert_eq!(run(&a), run(&b));
+}

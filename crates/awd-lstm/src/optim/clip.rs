@@ -1,0 +1,129 @@
+//! Gradient clipping to the norm over all parameters together.
+
+use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+
+/// Keeps the clip coefficient of a zero gradient finite.
+const EPSILON: f64 = 1e-6;
+
+/// The Euclidean norm of all gradients of a module taken together, of shape `[1]`, on their device.
+/// `None` if no parameter has a gradient.
+pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    grads: &GradientsParams,
+) -> Option<Tensor<B::InnerBackend, 1>> {
+    let mut squares = Squares::<B> { grads, sum: None };
+    module.visit(&mut squares);
+    squares.sum.map(Tensor::sqrt)
+}
+
+/// Scales all gradients of a module by `min(1, max_norm / (norm + 1e-6))`, where the norm is taken over all
+/// parameters together (a clip of each tensor by itself is a different method).
+///
+/// The norm stays on the device: nothing waits for its value. Gradients of parameters that are not in `module`
+/// are left alone and do not count.
+///
+/// # Panics
+///
+/// If `max_norm` is not a positive number.
+pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    mut grads: GradientsParams,
+    max_norm: f64,
+) -> GradientsParams {
+    assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
+    if let Some(norm) = global_norm(module, &grads) {
+        let coefficient = (norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
+        module.visit(&mut Scale::<B> { grads: &mut grads, coefficient });
+    }
+    grads
+}
+
+struct Squares<'a, B: AutodiffBackend> {
+    grads: &'a GradientsParams,
+    sum: Option<Tensor<B::InnerBackend, 1>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) else { return };
+        let square = (grad.clone() * grad).sum();
+        self.sum = Some(match self.sum.take() {
+            Some(sum) => sum + square,
+            None => square,
+        });
+    }
+}
+
+struct Scale<'a, B: AutodiffBackend> {
+    grads: &'a mut GradientsParams,
+    coefficient: Tensor<B::InnerBackend, 1>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Scale<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        // Taken out, not borrowed: the only owner of its memory can be scaled in place.
+        let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
+        self.grads.register(param.id, grad * self.coefficient.clone().reshape([1; D]));
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use burn::module::Module;
+
+    use super::*;
+
+    type B = Autodiff<Flex>;
+
+    #[derive(Module, Debug)]
+    struct Pair<B: burn::tensor::backend::Backend> {
+        weight: Param<Tensor<B, 2>>,
+        bias: Param<Tensor<B, 1>>,
+    }
+
+    fn pair() -> Pair<B> {
+        let device = Default::default();
+        Pair {
+            weight: Param::from_tensor(Tensor::zeros([1, 2], &device)),
+            bias: Param::from_tensor(Tensor::zeros([1], &device)),
+        }
+    }
+
+    /// Gradients 2, 3 and 6: their norm together is 7.
+    fn grads(module: &Pair<B>) -> GradientsParams {
+        let device = Default::default();
+        let mut grads = GradientsParams::new();
+        grads.register(module.weight.id, Tensor::<Flex, 2>::from_data([[2.0, 3.0]], &device));
+        grads.register(module.bias.id, Tensor::<Flex, 1>::from_data([6.0], &device));
+        grads
+    }
+
+    fn values(module: &Pair<B>, grads: &GradientsParams) -> Vec<f32> {
+        let weight = grads.get::<Flex, 2>(module.weight.id).unwrap().into_data();
+        let bias = grads.get::<Flex, 1>(module.bias.id).unwrap().into_data();
+        weight.iter::<f32>().chain(bias.iter::<f32>()).collect()
+    }
+
+    #[test]
+    fn the_norm_is_taken_over_all_parameters_together() {
+        let module = pair();
+        let norm = global_norm(&module, &grads(&module)).unwrap().into_scalar();
+        assert!((norm - 7.0).abs() < 1e-6, "{norm}");
+        assert!(global_norm(&module, &GradientsParams::new()).is_none());
+    }
+
+    #[test]
+    fn large_gradients_shrink_to_the_norm_and_small_ones_stay() {
+        let module = pair();
+        let clipped = values(&module, &clip_global_norm(&module, grads(&module), 3.5));
+        for (got, want) in clipped.iter().zip([1.0, 1.5, 3.0]) {
+            assert!((got - want).abs() < 1e-5, "{clipped:?}");
+        }
+        let kept = values(&module, &clip_global_norm(&module, grads(&module), 7.1));
+        assert_eq!(kept, [2.0, 3.0, 6.0]);
+    }
+}

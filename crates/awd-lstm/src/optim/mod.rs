@@ -1,0 +1,16 @@
+//! Optimisation as in AWD-LSTM (arXiv 1708.02182, section 3): clipping to the global gradient norm, SGD with
+//! weight decay, and its non-monotonically triggered average.
+//!
+//! ```text
+//! norm = sqrt(sum of g² over all parameters together)
+//! coef = min(1, max_norm / (norm + 1e-6))
+//! w_t  = w_{t-1} - lr_t (coef · g + weight_decay · w_{t-1})
+//! ```
+
+mod clip;
+mod non_monotone;
+mod nt_asgd;
+
+pub use clip::{clip_global_norm, global_norm};
+pub use non_monotone::NonMonotone;
+pub use nt_asgd::{NtAsgd, NtAsgdConfig, NtAsgdRecord};

@@ -1,0 +1,125 @@
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::TensorData;
+
+use super::*;
+
+type B = Autodiff<Flex>;
+
+#[derive(Module, Debug)]
+struct Pair<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+    bias: Param<Tensor<B, 1>>,
+}
+
+fn pair() -> Pair<B> {
+    let device = Default::default();
+    Pair {
+        weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], &device)),
+        bias: Param::from_tensor(Tensor::from_data([4.0], &device)),
+    }
+}
+
+/// The gradients of `Σ weight + 2 Σ bias`: ones, and twos.
+fn grads(module: &Pair<B>) -> GradientsParams {
+    let loss = module.weight.val().sum() + module.bias.val().sum() * 2.0;
+    GradientsParams::from_grads(loss.backward(), module)
+}
+
+fn values(module: &Pair<B>) -> Vec<f32> {
+    let (weight, bias) = (module.weight.to_data(), module.bias.to_data());
+    weight.iter::<f32>().chain(bias.iter::<f32>()).collect()
+}
+
+fn step(optim: &mut NtAsgd<Pair<B>, B>, lr: f64, module: Pair<B>) -> Pair<B> {
+    let grads = grads(&module);
+    optim.step(lr, module, grads)
+}
+
+fn close(got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len());
+    for (g, w) in got.iter().zip(want) {
+        assert!((g - w).abs() <= 1e-6 * w.abs().max(1.0), "{got:?} instead of {want:?}");
+    }
+}
+
+#[test]
+fn a_step_subtracts_gradient_and_decay() {
+    let mut optim = NtAsgdConfig::new().with_weight_decay(0.5).init();
+    let module = step(&mut optim, 0.1, pair());
+    // w - 0.1 (g + 0.5 w)
+    close(&values(&module), &[1.0 - 0.15, -2.0 - 0.0, 4.0 - 0.4]);
+    assert!(module.weight.is_require_grad() && module.bias.is_require_grad());
+}
+
+#[test]
+fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
+    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    let mut module = step(&mut optim, 1.0, pair());
+    optim.start_averaging();
+    assert!(optim.is_averaging());
+    close(&values(&optim.averaged(&module)), &values(&module));
+    let mut iterates = Vec::new();
+    for lr in [1.0, 0.25, 0.5] {
+        module = step(&mut optim, lr, module);
+        iterates.push(values(&module));
+        let count = iterates.len() as f32;
+        let mean: Vec<f32> = (0..3).map(|i| iterates.iter().map(|w| w[i]).sum::<f32>() / count).collect();
+        close(&values(&optim.averaged(&module)), &mean);
+    }
+    // The updates themselves do not change: w_0 - Σ lr g.
+    close(&values(&module), &[1.0 - 2.75, -2.0 - 2.75, 4.0 - 5.5]);
+    assert!(optim.averaged(&module).weight.is_require_grad());
+}
+
+#[test]
+fn without_averaging_the_average_is_the_module() {
+    let mut optim = NtAsgdConfig::new().init();
+    let module = step(&mut optim, 1.0, pair());
+    assert!(!optim.is_averaging());
+    assert_eq!(values(&optim.averaged(&module)), values(&module));
+}
+
+#[test]
+fn a_parameter_without_gradient_stays() {
+    let mut optim = NtAsgdConfig::new().with_weight_decay(0.5).init();
+    let module = pair();
+    let grads = GradientsParams::from_grads(module.weight.val().sum().backward(), &module);
+    optim.start_averaging();
+    let module = optim.step(0.1, module, grads);
+    close(&values(&module), &[0.85, -2.0, 4.0]);
+    close(&values(&optim.averaged(&module)), &[0.85, -2.0, 4.0]);
+}
+
+#[test]
+fn a_saved_optimiser_goes_on_to_the_same_bits() {
+    let mut optim = NtAsgdConfig::new().init();
+    optim.start_averaging();
+    let mut module = pair();
+    for _ in 0..3 {
+        module = step(&mut optim, 0.3, module);
+    }
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+    let bytes = Recorder::<B>::record(&recorder, optim.to_record(), ()).unwrap();
+    let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).unwrap();
+    let mut resumed = NtAsgdConfig::new().init().load_record(record);
+    assert!(resumed.is_averaging());
+
+    let ahead = step(&mut optim, 0.7, module.clone());
+    let again = step(&mut resumed, 0.7, module);
+    assert_eq!(values(&ahead), values(&again));
+    assert_eq!(values(&optim.averaged(&ahead)), values(&resumed.averaged(&again)));
+}
+
+#[test]
+fn an_average_does_not_alias_the_weights() {
+    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    optim.start_averaging();
+    let module = step(&mut optim, 1.0, pair());
+    let averaged = optim.averaged(&module);
+    let before = averaged.weight.to_data();
+    let _later = step(&mut optim, 1.0, module);
+    assert_eq!(averaged.weight.to_data(), before);
+    assert_eq!(before, TensorData::from([[0.0f32, -3.0]]));
+}

@@ -1,0 +1,86 @@
+//! Activation regularisation (AR) and temporal activation regularisation (TAR; arXiv 1708.02182, section 4.6).
+//!
+//! Means are over all elements. Both are added to the mean nll, in nats, of a training step.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// AR: `alpha · mean(out²)` of the last LSTM's output *after* dropout.
+///
+/// # Shapes
+///
+/// - `dropped`: `[T, B, H]`
+/// - returns `[1]`
+pub fn activation<B: Backend>(dropped: Tensor<B, 3>, alpha: f64) -> Tensor<B, 1> {
+    (dropped.clone() * dropped).mean() * alpha
+}
+
+/// TAR: `beta · mean((out[t+1] - out[t])²)` of the last LSTM's output *before* dropout. With one time step there
+/// is no difference to take the mean of, and the result is 0.
+///
+/// # Shapes
+///
+/// - `raw`: `[T, B, H]`
+/// - returns `[1]`
+pub fn temporal<B: Backend>(raw: Tensor<B, 3>, beta: f64) -> Tensor<B, 1> {
+    let steps = raw.dims()[0];
+    if steps < 2 {
+        return Tensor::zeros([1], (&raw.device(), raw.dtype()));
+    }
+    let change = raw.clone().narrow(0, 1, steps - 1) - raw.narrow(0, 0, steps - 1);
+    (change.clone() * change).mean() * beta
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use burn::tensor::DType;
+
+    use super::*;
+
+    type B = Autodiff<Flex>;
+
+    /// T = 3, B = 1, H = 2.
+    fn outputs() -> Tensor<B, 3> {
+        let device = Default::default();
+        Tensor::<B, 3>::from_data([[[1.0, 2.0]], [[3.0, -1.0]], [[0.0, 0.0]]], (&device, DType::F64))
+            .require_grad()
+    }
+
+    fn gradient(out: &Tensor<B, 3>, loss: Tensor<B, 1>) -> Vec<f64> {
+        out.grad(&loss.backward()).unwrap().into_data().to_vec().unwrap()
+    }
+
+    fn scalar(loss: &Tensor<B, 1>) -> f64 {
+        loss.to_data().iter::<f64>().next().unwrap()
+    }
+
+    #[test]
+    fn ar_is_the_mean_square() {
+        let out = outputs();
+        let loss = activation(out.clone(), 2.0);
+        assert!((scalar(&loss) - 2.0 * 15.0 / 6.0).abs() < 1e-15);
+        let want = [1.0, 2.0, 3.0, -1.0, 0.0, 0.0].map(|v: f64| 2.0 * 2.0 * v / 6.0);
+        for (g, w) in gradient(&out, loss).iter().zip(want) {
+            assert!((g - w).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn tar_is_the_mean_square_change() {
+        let out = outputs();
+        let loss = temporal(out.clone(), 0.5);
+        // Changes (2, -3) and (-3, 1).
+        assert!((scalar(&loss) - 0.5 * 23.0 / 4.0).abs() < 1e-15);
+        let want = [-2.0, 3.0, 5.0, -4.0, -3.0, 1.0].map(|v: f64| 0.5 * 2.0 * v / 4.0);
+        for (g, w) in gradient(&out, loss).iter().zip(want) {
+            assert!((g - w).abs() < 1e-15, "{g} instead of {w}");
+        }
+    }
+
+    #[test]
+    fn tar_of_one_step_is_zero() {
+        let loss = temporal(outputs().narrow(0, 1, 1), 1.0);
+        assert_eq!((scalar(&loss), loss.dtype(), loss.dims()), (0.0, DType::F64, [1]));
+    }
+}

@@ -1,0 +1,184 @@
+//! A model's weights as a safetensors file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use burn::module::Module;
+use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, TensorSnapshot};
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
+
+use super::files;
+use crate::error::{Error, Result};
+
+/// Writes every parameter of `module` to `path` in the safetensors format, under its path in the module.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be written.
+pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result<()> {
+    let failed = |error: burn::store::SafetensorsStoreError| Error::Io {
+        action: "write",
+        path: path.to_path_buf(),
+        source: std::io::Error::other(error.to_string()),
+    };
+    let mut store = SafetensorsStore::from_bytes(None);
+    store.collect_from(module).map_err(failed)?;
+    files::write(path, &store.get_bytes().map_err(failed)?)
+}
+
+/// Reads what [`save_weights`] wrote into `module`, which keeps its parameters' identities.
+///
+/// Everything is checked before the first weight is replaced: the file must hold exactly the module's tensors,
+/// of the module's shapes, with finite values.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Damaged`] (a truncated file, say), [`Error::MissingTensor`], [`Error::ExtraTensor`],
+/// [`Error::ShapeMismatch`] or [`Error::NonFiniteTensor`].
+pub fn load_weights<B: Backend, M: Module<B>>(mut module: M, path: &Path) -> Result<M> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let size = bytes.len();
+    let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
+    let mut store = SafetensorsStore::from_bytes(Some(bytes));
+    let found = store
+        .get_all_snapshots()
+        .map_err(|error| damaged(format!("{} (the file has {size} bytes)", one_line(&error.to_string()))))?;
+    let expected: BTreeMap<String, TensorSnapshot> =
+        module.collect(None, None, false).into_iter().map(|tensor| (tensor.full_path(), tensor)).collect();
+    compare(&expected, found, path)?;
+    for (name, tensor) in found {
+        let data = tensor.to_data().map_err(|error| damaged(format!("tensor {name}: {error}")))?;
+        if matches!(data.dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+            && data.iter::<f64>().any(|value| !value.is_finite())
+        {
+            return Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.clone() });
+        }
+    }
+    store.apply_to(&mut module).map_err(|error| damaged(one_line(&error.to_string())))?;
+    Ok(module)
+}
+
+/// Whether a file holds exactly the expected tensors, of the expected shapes.
+fn compare(
+    expected: &BTreeMap<String, TensorSnapshot>,
+    found: &BTreeMap<String, TensorSnapshot>,
+    path: &Path,
+) -> Result<()> {
+    let path = path.to_path_buf();
+    for (name, tensor) in expected {
+        let (tensor, expected) = (name.clone(), tensor.shape.to_vec());
+        match found.get(name).map(|found| found.shape.to_vec()) {
+            None => return Err(Error::MissingTensor { path, tensor, expected }),
+            Some(found) if found != expected => {
+                return Err(Error::ShapeMismatch { path, tensor, found, expected });
+            }
+            Some(_) => {}
+        }
+    }
+    match found.iter().find(|(name, _)| !expected.contains_key(*name)) {
+        Some((name, tensor)) => {
+            Err(Error::ExtraTensor { path, tensor: name.clone(), found: tensor.shape.to_vec() })
+        }
+        None => Ok(()),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use burn::backend::Flex;
+    use burn::module::Param;
+    use burn::tensor::Tensor;
+    use std::path::PathBuf;
+
+    #[derive(Module, Debug)]
+    struct Pair<B: Backend> {
+        weight: Param<Tensor<B, 2>>,
+        bias: Param<Tensor<B, 1>>,
+    }
+
+    #[derive(Module, Debug)]
+    struct Single<B: Backend> {
+        weight: Param<Tensor<B, 2>>,
+    }
+
+    fn pair(rows: usize, value: f32) -> Pair<Flex> {
+        let device = Default::default();
+        Pair {
+            weight: Param::from_tensor(Tensor::full([rows, 3], value, &device)),
+            bias: Param::from_tensor(Tensor::from_data([1.0, 2.0], &device)),
+        }
+    }
+
+    fn saved(module: &impl Module<Flex>) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        save_weights(module, &path).unwrap();
+        (folder, path)
+    }
+
+    fn message(module: Pair<Flex>, path: &Path) -> String {
+        let message = load_weights(module, path).unwrap_err().to_string();
+        assert!(!message.contains('\n'), "{message}");
+        message
+    }
+
+    #[test]
+    fn weights_come_back_bit_for_bit() {
+        let original = pair(2, 0.1);
+        let (_folder, path) = saved(&original);
+        let fresh = pair(2, 0.0);
+        let id = fresh.weight.id;
+        let loaded = load_weights(fresh, &path).unwrap();
+        assert_eq!(loaded.weight.to_data(), original.weight.to_data());
+        assert_eq!(loaded.bias.to_data(), original.bias.to_data());
+        assert_eq!(loaded.weight.id, id);
+    }
+
+    #[test]
+    fn another_shape_names_both() {
+        let (_folder, path) = saved(&pair(2, 0.1));
+        let message = message(pair(4, 0.1), &path);
+        assert!(message.contains("weight has the shape [2, 3], but the model has [4, 3]"), "{message}");
+    }
+
+    #[test]
+    fn missing_and_extra_tensors_are_named() {
+        let single = Single { weight: pair(2, 0.1).weight };
+        let (_folder, path) = saved(&single);
+        assert!(message(pair(2, 0.1), &path).contains("lacks the tensor bias (of shape [2])"));
+        let (_folder, path) = saved(&pair(2, 0.1));
+        let message = load_weights(single, &path).unwrap_err().to_string();
+        assert!(message.contains("has a tensor bias (of shape [2])"), "{message}");
+    }
+
+    #[test]
+    fn truncated_files_are_damaged_wherever_they_end() {
+        let (_folder, path) = saved(&pair(2, 0.1));
+        let bytes = fs::read(&path).unwrap();
+        for length in [0, 4, 8, 40, bytes.len() - 1] {
+            fs::write(&path, &bytes[..length]).unwrap();
+            let message = message(pair(2, 0.1), &path);
+            assert!(message.contains("model.safetensors` is damaged"), "{message}");
+        }
+    }
+
+    #[test]
+    fn weights_that_are_not_finite_are_refused() {
+        for value in [f32::NAN, f32::INFINITY] {
+            let (_folder, path) = saved(&pair(2, value));
+            assert!(message(pair(2, 0.1), &path).contains("tensor weight holds a value that is not finite"));
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_an_io_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nothing.safetensors");
+        assert!(matches!(load_weights(pair(2, 0.1), &path), Err(Error::Io { .. })));
+    }
+}

@@ -1,0 +1,17 @@
+//! Training as a library: the loop, held-out perplexity, checkpoints and the run folder.
+//!
+//! Nothing here writes to a terminal: a [`TrainObserver`] is told what happens.
+
+mod averages;
+mod checkpoint;
+mod evaluate;
+mod files;
+mod observer;
+mod run;
+mod trainer;
+
+pub use checkpoint::{load_weights, save_weights};
+pub use evaluate::{EVALUATION_TOKENS, mean_nll};
+pub use observer::{EpochMetrics, FinalMetrics, Interval, Silent, TrainObserver};
+pub use run::{RunConfig, RunFolder, Versions};
+pub use trainer::{LOG_INTERVAL, Trainer, TrainerState};

@@ -1,0 +1,86 @@
+//! The prior/latent pair that Mixture of Contexts and Mixture of Softmaxes share.
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::{Contexts, dropout};
+use crate::math::log_softmax;
+
+/// Configuration of a [`Mixture`].
+#[derive(Config, Debug)]
+pub struct MixtureConfig {
+    /// `H`, width of the hidden state.
+    pub d_hidden: usize,
+    /// `d`, width of a latent context.
+    pub d_embedding: usize,
+    /// `K`.
+    pub components: usize,
+    /// Probability of dropping a latent feature while training, in `[0, 1)`.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+}
+
+/// `K` latent contexts with their priors (Yang et al., ICLR 2018, arXiv 1711.03953, section 2.3):
+///
+/// ```text
+/// π   = softmax(W_π g)
+/// h_k = dropout(tanh(W_h,k g + b_h,k))
+/// ```
+///
+/// Should be created with [`MixtureConfig`].
+#[derive(Module, Debug)]
+pub struct Mixture<B: Backend> {
+    /// `W_π`, a linear layer `H → K` without bias.
+    pub prior: Linear<B>,
+    /// `W_h, b_h`, a linear layer `H → K·d`; component `k` owns outputs `k·d .. (k+1)·d`.
+    pub latent: Linear<B>,
+    /// `K`.
+    pub components: usize,
+    /// Probability of dropping a latent feature while training.
+    pub dropout: f64,
+}
+
+impl MixtureConfig {
+    /// Creates the mixture, weights uniform in `±1/√H`.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Mixture<B> {
+        Mixture {
+            prior: LinearConfig::new(self.d_hidden, self.components).with_bias(false).init(device),
+            latent: LinearConfig::new(self.d_hidden, self.components * self.d_embedding).init(device),
+            components: self.components,
+            dropout: self.dropout,
+        }
+    }
+}
+
+impl<B: Backend> Mixture<B> {
+    /// All components with their priors, for a Mixture of Softmaxes: `[N·K, d]` and `[N, K]`.
+    pub(super) fn components_of<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden);
+        let [tokens, features] = latent.dims();
+        let contexts = latent.reshape([tokens * self.components, features / self.components]);
+        Contexts { contexts, log_prior: Some(log_prior) }
+    }
+
+    /// The one mixed context of a Mixture of Contexts: `[N, d]`.
+    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden);
+        let [tokens, features] = latent.dims();
+        let width = features / self.components;
+        let latent = latent.reshape([tokens, self.components, width]);
+        let prior = log_prior.exp().reshape([tokens, self.components, 1]);
+        Contexts { contexts: (latent * prior).sum_dim(1).reshape([tokens, width]), log_prior: None }
+    }
+
+    /// `[N, K·d]` and `[N, K]`.
+    fn latent_and_log_prior<const D: usize>(&self, hidden: Tensor<B, D>) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        let dims = hidden.dims();
+        let (leading, width) = (&dims[..D - 1], dims[D - 1]);
+        let hidden = hidden.reshape([leading.iter().product(), width]);
+        let log_prior = log_softmax(self.prior.forward(hidden.clone()));
+        let latent = self.latent.forward(hidden).tanh();
+        (dropout::locked(latent, leading, self.dropout), log_prior)
+    }
+}

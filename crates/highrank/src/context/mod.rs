@@ -1,0 +1,86 @@
+//! Contexts: how a hidden state `g` becomes the vectors `h_k` that meet the decoder.
+//!
+//! `g → (h_k [N, K, d], log π_k [N, K])`. A direct head uses `g` itself; the two mixtures share one
+//! prior/latent pair and differ only in where they mix.
+
+mod dropout;
+mod mixture;
+
+pub use mixture::{Mixture, MixtureConfig};
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// Which context a head uses.
+#[derive(Config, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ContextConfig {
+    /// One context, the hidden state itself.
+    Direct,
+    /// Mixture of Contexts: one context `Σ_k π_k h_k`, mixed before the softmax.
+    MixtureOfContexts {
+        /// `K`.
+        components: usize,
+    },
+    /// Mixture of Softmaxes: `K` contexts, whose distributions are mixed.
+    MixtureOfSoftmaxes {
+        /// `K`.
+        components: usize,
+    },
+}
+
+impl ContextConfig {
+    /// `K`, the number of latent contexts: 1 for a direct head.
+    pub fn components(&self) -> usize {
+        match *self {
+            Self::Direct => 1,
+            Self::MixtureOfContexts { components } | Self::MixtureOfSoftmaxes { components } => components,
+        }
+    }
+}
+
+/// The hidden state itself: `h = g`.
+#[derive(Module, Clone, Debug, Default)]
+pub struct Direct;
+
+/// The map from hidden states to contexts.
+#[derive(Module, Debug)]
+#[non_exhaustive]
+pub enum Context<B: Backend> {
+    /// `h = g`.
+    Direct(Direct),
+    /// `h = Σ_k π_k h_k`: higher capacity, but a softmax with its rank bound (Yang et al., section 3.1, baseline).
+    MixtureOfContexts(Mixture<B>),
+    /// `K` contexts with priors (Yang et al., section 2.3).
+    MixtureOfSoftmaxes(Mixture<B>),
+}
+
+/// Contexts of a run of tokens, ready for the decoder.
+#[derive(Debug, Clone)]
+pub struct Contexts<B: Backend> {
+    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
+    pub contexts: Tensor<B, 2>,
+    /// `log π_k`, shape `[N, K]`; `None` where there is one component only.
+    pub log_prior: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Context<B> {
+    /// The contexts of hidden states, with latent dropout while training.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, with dropout `[T, .., H]` for more than two dimensions
+    /// - output: `[N·K, d]` and `[N, K]`, `N` the product of the leading dimensions
+    pub fn forward<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        match self {
+            Self::Direct(_) => {
+                let width = hidden.dims()[D - 1];
+                let tokens = hidden.shape().num_elements() / width;
+                Contexts { contexts: hidden.reshape([tokens, width]), log_prior: None }
+            }
+            Self::MixtureOfContexts(mixture) => mixture.mix(hidden),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden),
+        }
+    }
+}

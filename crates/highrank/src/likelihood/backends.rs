@@ -1,0 +1,43 @@
+//! The backends that run the portable bodies, one `impl` each.
+
+#[allow(unused_imports)]
+use super::LikelihoodBackend;
+
+#[cfg(feature = "ndarray")]
+mod ndarray {
+    use super::LikelihoodBackend;
+    use burn::backend::NdArray;
+    use burn::backend::ndarray::{
+        FloatNdArrayElement, IntNdArrayElement, NdArrayTensor, QuantElement, SharedArray,
+    };
+
+    impl<E, I, Q> LikelihoodBackend for NdArray<E, I, Q>
+    where
+        E: FloatNdArrayElement,
+        I: IntNdArrayElement,
+        Q: QuantElement,
+        NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
+    {
+        fn checks_targets() -> bool {
+            true
+        }
+    }
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod cube {
+    use super::LikelihoodBackend;
+    use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+    use burn_fusion::{Fusion, FusionBackend};
+
+    impl<R, F, I, BT> LikelihoodBackend for CubeBackend<R, F, I, BT>
+    where
+        R: CubeRuntime,
+        F: FloatElement,
+        I: IntElement,
+        BT: BoolElement,
+    {
+    }
+
+    impl<B: FusionBackend> LikelihoodBackend for Fusion<B> {}
+}

@@ -1,0 +1,196 @@
+//! The fused likelihood: `−log P(y | c)` and its gradients without ever storing the logits.
+//!
+//! For contexts `h_k`, log-priors `log π_k`, decoder `W, b` and logit map `f`, with `z_k = h_k·Wᵀ + b`:
+//!
+//! ```text
+//! nll = −logsumexp_k( log π_k + f(z_k[y]) − LSE(f(z_k)) )
+//! ∂nll/∂f(z_k) = γ_k (softmax(f(z_k)) − onehot_y)      γ_k = π_k p_k(y) / Σ_j π_j p_j(y)
+//! ∂nll/∂log π_k = −γ_k
+//! ```
+//!
+//! It equals the naive program `−log_probs(hidden).gather(targets)`, which holds `[N, K, V]` tensors. Here the tokens
+//! are worked through in chunks: product, map, log-sum-exp, responsibilities, gradient, two products, next chunk.
+//!
+//! # Cost
+//! * An untracked call, or the forward pass of the per-token `nll`: one matrix product, `2·N·K·d·V` operations.
+//! * [`mean_nll`](LikelihoodBackend::mean_nll) when tracked: three products. Its token weights are known in the forward
+//!   pass, so the gradients are made there and the backward pass only scales them.
+//! * [`nll`](LikelihoodBackend::nll) when tracked: four, because any upstream gradient may come; the backward pass
+//!   recomputes each chunk.
+//! * Memory beyond inputs and gradients: a few chunks of at most [`chunk_bytes`](Likelihood::chunk_bytes) bytes each,
+//!   whatever `N` and `K`, but never less than one token (`K·V` logits).
+//!
+//! # Numerics
+//! Log space throughout: no epsilon, and no exponential whose maximum has not been subtracted.
+//!
+//! # Backends
+//! [`LikelihoodBackend`] extends Burn's `Backend`. Its default bodies are the [portable] version, made of Burn's own
+//! tensor operations, so a backend opts in with an empty `impl`:
+//!
+//! ```ignore
+//! impl highrank::LikelihoodBackend for MyBackend {}
+//! ```
+//!
+//! `Autodiff<B, C>` implements it once, with a hand-written backward pass, over any such backend.
+
+mod autodiff;
+mod backends;
+#[cfg(feature = "flex")]
+mod flex;
+pub mod portable;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+
+use crate::logit_map::MapFunction;
+
+/// Everything the likelihood of a run of tokens depends on, but the targets.
+#[derive(Debug, Clone)]
+pub struct Likelihood<B: Backend> {
+    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
+    pub contexts: Tensor<B, 2>,
+    /// `log π_k`, shape `[N, K]`; `None` means one component of prior 1.
+    pub log_prior: Option<Tensor<B, 2>>,
+    /// `W`, shape `[V, d]`.
+    pub weight: Tensor<B, 2>,
+    /// `b`, shape `[V]`; `None` means 0.
+    pub bias: Option<Tensor<B, 1>>,
+    /// `f`.
+    pub map: MapFunction,
+    /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
+    pub map_params: Option<Tensor<B, 1>>,
+    /// Size in bytes of the largest logit matrix that may exist at a time.
+    pub chunk_bytes: usize,
+}
+
+impl<B: Backend> Likelihood<B> {
+    /// `K`.
+    pub fn components(&self) -> usize {
+        self.log_prior.as_ref().map_or(1, |prior| prior.dims()[1])
+    }
+
+    /// `N`.
+    pub fn tokens(&self) -> usize {
+        self.contexts.dims()[0] / self.components()
+    }
+
+    /// `V`.
+    pub fn vocab(&self) -> usize {
+        self.weight.dims()[0]
+    }
+
+    /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
+    pub fn chunk_tokens(&self) -> usize {
+        let token_bytes = self.components() * self.vocab() * self.contexts.dtype().size();
+        (self.chunk_bytes / token_bytes.max(1)).max(1)
+    }
+}
+
+/// What the log-probabilities are scored against.
+#[derive(Debug, Clone)]
+pub enum Targets<B: Backend> {
+    /// One word a token, shape `[N]`: the cross-entropy is `−log P(y)`.
+    Words(Tensor<B, 1, Int>),
+    /// A distribution a token, shape `[N, V]`: the cross-entropy is `−Σ_v q_v log P(v)`.
+    Distributions(Tensor<B, 2>),
+}
+
+impl<B: Backend> Targets<B> {
+    /// Tokens `start .. end`.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
+        match self {
+            Self::Words(words) => Self::Words(words.clone().slice(start..end)),
+            Self::Distributions(rows) => Self::Distributions(rows.clone().slice(start..end)),
+        }
+    }
+}
+
+/// Which gradients are asked for; those of frozen inputs cost nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Gradient of [`Likelihood::contexts`].
+    pub contexts: bool,
+    /// Gradient of [`Likelihood::log_prior`].
+    pub log_prior: bool,
+    /// Gradient of [`Likelihood::weight`].
+    pub weight: bool,
+    /// Gradient of [`Likelihood::bias`].
+    pub bias: bool,
+    /// Gradient of [`Likelihood::map_params`].
+    pub map_params: bool,
+}
+
+impl Wanted {
+    /// Every gradient there is.
+    pub const ALL: Self =
+        Self { contexts: true, log_prior: true, weight: true, bias: true, map_params: true };
+}
+
+/// Gradients of `Σ_n upstream_n · cross-entropy_n`; `None` where not wanted or without such an input.
+#[derive(Debug, Clone)]
+pub struct Gradients<B: Backend> {
+    /// `[N·K, d]`
+    pub contexts: Option<Tensor<B, 2>>,
+    /// `[N, K]`
+    pub log_prior: Option<Tensor<B, 2>>,
+    /// `[V, d]`
+    pub weight: Option<Tensor<B, 2>>,
+    /// `[V]`
+    pub bias: Option<Tensor<B, 1>>,
+    /// As [`Likelihood::map_params`].
+    pub map_params: Option<Tensor<B, 1>>,
+}
+
+/// A Burn backend that can compute the fused likelihood.
+///
+/// All methods have portable bodies; a backend with a native kernel overrides
+/// [`nll`](Self::nll) and [`nll_and_gradients`](Self::nll_and_gradients).
+pub trait LikelihoodBackend: Backend {
+    /// Cross-entropy of every token in nats, shape `[N]`.
+    fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
+        portable::nll(&input, &targets)
+    }
+
+    /// Cross-entropy of every token, `[N]`, and the gradients of `Σ_n upstream_n · nll_n`.
+    ///
+    /// The upstream gradient, shape `[N]`, is made from the cross-entropies' count alone, so one pass does both.
+    fn nll_and_gradients(
+        input: Likelihood<Self>,
+        targets: Targets<Self>,
+        upstream: Tensor<Self, 1>,
+        wanted: Wanted,
+    ) -> (Tensor<Self, 1>, Gradients<Self>) {
+        portable::nll_and_gradients(&input, &targets, upstream, wanted)
+    }
+
+    /// Weighted mean `Σ_n w_n nll_n / Σ_n w_n`, shape `[1]`; without weights the mean.
+    ///
+    /// Weights of 0 alone give NaN, a mean over nothing.
+    fn mean_nll(
+        input: Likelihood<Self>,
+        targets: Targets<Self>,
+        weights: Option<Tensor<Self, 1>>,
+    ) -> Tensor<Self, 1> {
+        let shares = shares(&input, weights);
+        (Self::nll(input, targets) * shares).sum()
+    }
+
+    /// Whether reading targets costs nothing, so that they are checked against the vocabulary at every call.
+    ///
+    /// True for CPU backends; elsewhere a check would wait for the device.
+    fn checks_targets() -> bool {
+        false
+    }
+}
+
+/// `w_n / Σ w`, shape `[N]`: what each token counts in the mean.
+pub(crate) fn shares<B: Backend>(input: &Likelihood<B>, weights: Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+    match weights {
+        Some(weights) => weights.clone() / weights.sum(),
+        None => {
+            let tokens = input.tokens();
+            let options = (&input.contexts.device(), input.contexts.dtype());
+            Tensor::full([tokens], 1.0 / tokens as f64, options)
+        }
+    }
+}

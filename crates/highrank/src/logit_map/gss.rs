@@ -1,0 +1,54 @@
+//! Generalised SigSoftmax: Parthiban, Mao, Inkpen, *On the Softmax Bottleneck of Recurrent Language Models*, AAAI 2021.
+
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::element;
+use crate::math::{log_sigmoid, sigmoid};
+
+/// The generalised sigsoftmax map with a learnable centre `c` and slope `k`:
+///
+/// `f(z) = k (z − c) + c − (k − 1) log(1 + e^{z − c}) = z + (k − 1) log σ(z − c)`
+///
+/// Its slope is `k` far below `c` and 1 far above. It starts as [sigsoftmax](super::Sigsoftmax): `k = 2`, `c = 0`.
+/// Introduced by Parthiban, Mao and Inkpen, *On the Softmax Bottleneck of Recurrent Language Models*, AAAI 2021.
+#[derive(Module, Debug)]
+pub struct Gss<B: Backend> {
+    /// `c`, shape `[1]`, starts at 0.
+    pub center: Param<Tensor<B, 1>>,
+    /// `k`, shape `[1]`, starts at 2.
+    pub slope: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Gss<B> {
+    pub(super) fn new(device: &B::Device) -> Self {
+        Self {
+            center: Param::from_tensor(Tensor::zeros([1], device)),
+            slope: Param::from_tensor(Tensor::full([1], 2.0, device)),
+        }
+    }
+
+    pub(super) fn packed_params(&self) -> Tensor<B, 1> {
+        Tensor::cat(vec![self.center.val(), self.slope.val()], 0)
+    }
+}
+
+pub(super) fn apply<B: Backend>(z: Tensor<B, 2>, params: &Tensor<B, 1>) -> Tensor<B, 2> {
+    let (c, k) = (element(params, 0), element(params, 1));
+    z.clone() + log_sigmoid(z - c) * k.sub_scalar(1.0)
+}
+
+/// `∂f/∂z = 1 + (k − 1) σ(c − z)`, `∂f/∂c = 1 − ∂f/∂z`, `∂f/∂k = log σ(z − c)`.
+pub(super) fn vjp<B: Backend>(
+    z: Tensor<B, 2>,
+    params: &Tensor<B, 1>,
+    g: Tensor<B, 2>,
+) -> (Tensor<B, 2>, Tensor<B, 1>) {
+    let (c, k) = (element(params, 0), element(params, 1));
+    let shifted = z - c;
+    let excess = sigmoid(shifted.clone().neg()) * k.sub_scalar(1.0);
+    let dc = (g.clone() * excess.clone()).sum().neg();
+    let dk = (g.clone() * log_sigmoid(shifted)).sum();
+    (g * excess.add_scalar(1.0), Tensor::cat(vec![dc, dk], 0))
+}

@@ -1,0 +1,260 @@
+//! Logit maps: increasing functions `f` applied to every logit before the softmax.
+//!
+//! A pointwise non-linearity after the product `h·Wᵀ` breaks the rank bound of the softmax, because
+//! `f` of a low-rank matrix need not have low rank. One file a map: formula, module, tests.
+//!
+//! [`LogitMap`] is the module with its parameters. [`MapFunction`] is the same function as a plain value
+//! whose parameters come packed in one vector, which is what the [fused likelihood](crate::likelihood) works on.
+
+mod gss;
+mod monotonic_net;
+mod plif;
+mod sigsoftmax;
+mod soft_cap;
+
+pub use gss::Gss;
+pub use monotonic_net::MonotonicNet;
+pub use plif::{MAX_KNOTS, Plif};
+pub use sigsoftmax::Sigsoftmax;
+pub use soft_cap::SoftCap;
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::error::{HeadError, OrPanic};
+
+/// Which logit map a head applies.
+#[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LogitMapConfig {
+    /// `f(z) = z`: the plain softmax.
+    Identity,
+    /// `f(z) = z + log σ(z)`, see [`Sigsoftmax`].
+    Sigsoftmax,
+    /// `f(z) = z + (k − 1) log σ(z − c)` with learnable `c` and `k`, see [`Gss`].
+    Gss,
+    /// `f(z) = cap · tanh(z / cap)`, see [`SoftCap`].
+    SoftCap {
+        /// Largest magnitude of a mapped logit.
+        cap: f64,
+    },
+    /// Learnable piecewise linear increasing function, see [`Plif`].
+    Plif {
+        /// Number of linear pieces on `[-bound, bound]`, 1 to 1,000,000.
+        knots: usize,
+        /// `T`: half the width of the interval that holds the knots.
+        bound: f64,
+    },
+    /// Learnable monotonic network, see [`MonotonicNet`].
+    MonotonicNet {
+        /// Number of sigmoid units.
+        units: usize,
+    },
+}
+
+impl LogitMapConfig {
+    /// Checks the ranges of all fields.
+    ///
+    /// # Errors
+    /// [`HeadError::ZeroSize`], [`HeadError::TooManyKnots`] or [`HeadError::NotPositive`].
+    pub fn validate(&self) -> Result<(), HeadError> {
+        let positive = |name, value: f64| match value > 0.0 && value.is_finite() {
+            true => Ok(()),
+            false => Err(HeadError::NotPositive { name, value }),
+        };
+        match *self {
+            Self::Identity | Self::Sigsoftmax | Self::Gss => Ok(()),
+            Self::SoftCap { cap } => positive("cap", cap),
+            Self::Plif { knots: 0, .. } => Err(HeadError::ZeroSize { name: "knots" }),
+            Self::Plif { knots, .. } if knots > MAX_KNOTS => {
+                Err(HeadError::TooManyKnots { knots, max: MAX_KNOTS })
+            }
+            Self::Plif { bound, .. } => positive("PLIF's bound T", bound),
+            Self::MonotonicNet { units: 0 } => Err(HeadError::ZeroSize { name: "units" }),
+            Self::MonotonicNet { .. } => Ok(()),
+        }
+    }
+
+    /// Creates the map with its starting parameters.
+    ///
+    /// # Panics
+    /// With the message of [`validate`](Self::validate) if the configuration is invalid.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> LogitMap<B> {
+        self.validate().or_panic("LogitMapConfig::init");
+        match *self {
+            Self::Identity => LogitMap::Identity(Identity),
+            Self::Sigsoftmax => LogitMap::Sigsoftmax(Sigsoftmax),
+            Self::Gss => LogitMap::Gss(Gss::new(device)),
+            Self::SoftCap { cap } => LogitMap::SoftCap(SoftCap { cap }),
+            Self::Plif { knots, bound } => LogitMap::Plif(Plif::new(knots, bound, device)),
+            Self::MonotonicNet { units } => LogitMap::MonotonicNet(MonotonicNet::new(units, device)),
+        }
+    }
+}
+
+/// `f(z) = z`.
+#[derive(Module, Clone, Debug, Default)]
+pub struct Identity;
+
+/// An increasing function applied to every logit, with its parameters.
+///
+/// Should be created with [`LogitMapConfig`].
+// A head has one map: the size of the largest variant costs nothing, a box would only add a look-up.
+#[allow(clippy::large_enum_variant)]
+#[derive(Module, Debug)]
+#[non_exhaustive]
+pub enum LogitMap<B: Backend> {
+    /// See [`Identity`].
+    Identity(Identity),
+    /// See [`Sigsoftmax`].
+    Sigsoftmax(Sigsoftmax),
+    /// See [`Gss`].
+    Gss(Gss<B>),
+    /// See [`SoftCap`].
+    SoftCap(SoftCap),
+    /// See [`Plif`].
+    Plif(Plif<B>),
+    /// See [`MonotonicNet`].
+    MonotonicNet(MonotonicNet<B>),
+}
+
+impl<B: Backend> LogitMap<B> {
+    /// Applies the map to logits of any shape.
+    ///
+    /// Differentiable by composition; training goes through the [fused likelihood](crate::likelihood) instead.
+    ///
+    /// # Shapes
+    /// - logits: `[..]`
+    /// - output: `[..]`
+    pub fn forward<const D: usize>(&self, logits: Tensor<B, D>) -> Tensor<B, D> {
+        let shape = logits.shape();
+        let elements = shape.num_elements();
+        let function = self.function();
+        function.apply(logits.reshape([1, elements]), self.packed_params().as_ref()).reshape(shape)
+    }
+
+    /// The function itself, without its parameters.
+    pub fn function(&self) -> MapFunction {
+        match self {
+            Self::Identity(_) => MapFunction::Identity,
+            Self::Sigsoftmax(_) => MapFunction::Sigsoftmax,
+            Self::Gss(_) => MapFunction::Gss,
+            Self::SoftCap(map) => MapFunction::SoftCap { cap: map.cap },
+            Self::Plif(map) => MapFunction::Plif { pieces: map.knots(), bound: map.bound },
+            Self::MonotonicNet(map) => MapFunction::MonotonicNet { units: map.units() },
+        }
+    }
+
+    /// The parameters in the packed form of [`MapFunction`], differentiable; `None` for a map without any.
+    pub fn packed_params(&self) -> Option<Tensor<B, 1>> {
+        match self {
+            Self::Identity(_) | Self::Sigsoftmax(_) | Self::SoftCap(_) => None,
+            Self::Gss(map) => Some(map.packed_params()),
+            Self::Plif(map) => Some(map.packed_params()),
+            Self::MonotonicNet(map) => Some(map.packed_params()),
+        }
+    }
+}
+
+/// A logit map as a plain value; its parameters are one packed vector.
+///
+/// | function | packed parameters |
+/// |---|---|
+/// | `Identity`, `Sigsoftmax`, `SoftCap` | none |
+/// | `Gss` | `c, k` |
+/// | `Plif` | `slope_0 .. slope_{P−1}, f(l_0) .. f(l_{P−1})`: slope and value at the left end of each piece |
+/// | `MonotonicNet` | `height_i`, `steepness_i`, `bias_i` of each unit, then the offset |
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MapFunction {
+    /// `f(z) = z`.
+    Identity,
+    /// `f(z) = z + log σ(z)`.
+    Sigsoftmax,
+    /// `f(z) = z + (k − 1) log σ(z − c)`.
+    Gss,
+    /// `f(z) = cap · tanh(z / cap)`.
+    SoftCap {
+        /// Largest magnitude of a mapped logit.
+        cap: f64,
+    },
+    /// `f(z) = f(l_i) + slope_i (z − l_i)` on piece `i`.
+    Plif {
+        /// Number of linear pieces on `[-bound, bound]`.
+        pieces: usize,
+        /// `T`.
+        bound: f64,
+    },
+    /// `f(z) = Σ_i height_i σ(steepness_i z + bias_i) + offset`.
+    MonotonicNet {
+        /// Number of sigmoid units.
+        units: usize,
+    },
+}
+
+impl MapFunction {
+    /// Length of the packed parameter vector; 0 for a map without parameters.
+    pub fn num_params(&self) -> usize {
+        match *self {
+            Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => 0,
+            Self::Gss => 2,
+            Self::Plif { pieces, .. } => 2 * pieces,
+            Self::MonotonicNet { units } => 3 * units + 1,
+        }
+    }
+
+    /// `f(z)`, differentiable by composition.
+    ///
+    /// # Panics
+    /// If a map with parameters gets none.
+    pub fn apply<B: Backend>(&self, z: Tensor<B, 2>, params: Option<&Tensor<B, 1>>) -> Tensor<B, 2> {
+        match *self {
+            Self::Identity => z,
+            Self::Sigsoftmax => sigsoftmax::apply(z),
+            Self::Gss => gss::apply(z, required(params)),
+            Self::SoftCap { cap } => soft_cap::apply(z, cap),
+            Self::Plif { pieces, bound } => plif::apply(z, required(params), pieces, bound),
+            Self::MonotonicNet { units } => monotonic_net::apply(z, required(params), units),
+        }
+    }
+
+    /// The gradient with respect to the logits and the packed parameters of `Σ g ∘ f(z)`.
+    ///
+    /// # Shapes
+    /// - z, g: `[rows, V]`
+    /// - returns: `[rows, V]` and `[num_params]`
+    ///
+    /// # Panics
+    /// If a map with parameters gets none.
+    pub fn vjp<B: Backend>(
+        &self,
+        z: Tensor<B, 2>,
+        params: Option<&Tensor<B, 1>>,
+        g: Tensor<B, 2>,
+    ) -> (Tensor<B, 2>, Option<Tensor<B, 1>>) {
+        match *self {
+            Self::Identity => (g, None),
+            Self::Sigsoftmax => (sigsoftmax::vjp(z, g), None),
+            Self::Gss => some(gss::vjp(z, required(params), g)),
+            Self::SoftCap { cap } => (soft_cap::vjp(z, cap, g), None),
+            Self::Plif { pieces, bound } => some(plif::vjp(z, required(params), pieces, bound, g)),
+            Self::MonotonicNet { units } => some(monotonic_net::vjp(z, required(params), units, g)),
+        }
+    }
+}
+
+fn some<A, P>((a, p): (A, P)) -> (A, Option<P>) {
+    (a, Some(p))
+}
+
+#[track_caller]
+fn required<T>(params: Option<T>) -> T {
+    params.expect("a logit map with parameters needs its packed parameter vector")
+}
+
+/// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.
+fn element<B: Backend>(params: &Tensor<B, 1>, i: usize) -> Tensor<B, 2> {
+    params.clone().slice(i..i + 1).reshape([1, 1])
+}

@@ -1,0 +1,23 @@
+//! Sigsoftmax: Kanai et al., *Sigsoftmax: Reanalysis of the Softmax Bottleneck*, NeurIPS 2018.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::math::{log_sigmoid, sigmoid};
+
+/// The sigsoftmax map `f(z) = z + log σ(z) = 2z − log(1 + e^z)`, without parameters.
+///
+/// `softmax(f(z))` is proportional to `e^z σ(z)`. Computed in log space, so no exponential overflows.
+/// Introduced by Kanai et al., *Sigsoftmax: Reanalysis of the Softmax Bottleneck*, NeurIPS 2018.
+#[derive(Module, Clone, Debug, Default)]
+pub struct Sigsoftmax;
+
+pub(super) fn apply<B: Backend>(z: Tensor<B, 2>) -> Tensor<B, 2> {
+    z.clone() + log_sigmoid(z)
+}
+
+/// `f'(z) = 1 + σ(−z)`.
+pub(super) fn vjp<B: Backend>(z: Tensor<B, 2>, g: Tensor<B, 2>) -> Tensor<B, 2> {
+    g * sigmoid(z.neg()).add_scalar(1.0)
+}

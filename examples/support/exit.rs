@@ -1,0 +1,41 @@
+//! How a program ends: its answer, or one line on standard error and the status 2.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Anything that can end a program; its `Display` is one line.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// Status of a program that was given bad input or could not do its work.
+const FAILED: u8 = 2;
+
+/// Turns a program's result into its exit status, with one line on standard error if it failed.
+pub fn exit(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
+    }
+}
+
+/// Reads the command line; help and version are printed to standard output, and an error is one line.
+pub fn parse<T: clap::Parser>() -> Result<T, ExitCode> {
+    T::try_parse().map_err(|error| {
+        if error.use_stderr() {
+            // The first paragraph says what is wrong; usage and hints follow after a blank line.
+            let text = error.render().to_string();
+            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            let line = lines.collect::<Vec<_>>().join(" ");
+            fail(line.strip_prefix("error: ").unwrap_or(&line))
+        } else {
+            // Printing help can only fail when nobody reads it.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+    })
+}
+
+fn fail(error: impl Display) -> ExitCode {
+    let line = error.to_string().replace('\n', " ");
+    eprintln!("error: {}", line.trim());
+    ExitCode::from(FAILED)
+}

@@ -1,0 +1,10 @@
+//! What the example programs share: choosing a device, reporting progress, and the commands behind `ptb_mos`.
+
+pub mod args;
+pub mod device;
+pub mod eval;
+pub mod exit;
+pub mod progress;
+pub mod study;
+pub mod throughput;
+pub mod train;

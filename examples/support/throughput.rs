@@ -1,0 +1,228 @@
+//! `head_throughput`: what one training step of an output head costs, beside the device's own matrix-product rate.
+
+use std::time::Instant;
+
+use awd_lstm::{HeadKind, LmBackend};
+use burn::module::Module;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Int, Tensor};
+use clap::Parser;
+use highrank::HeadConfig;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use crate::device::{DeviceName, Task, on_device};
+use crate::exit::Failure;
+
+/// Times one training step (forward and backward of the mean loss) of an output head.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "head_throughput", version)]
+pub struct Args {
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
+    #[arg(long, default_value = "mos")]
+    pub head: HeadKind,
+    /// N, tokens of a step.
+    #[arg(long, default_value_t = 840)]
+    pub tokens: usize,
+    /// H, width of the hidden state; heads without mixture take it from --d-embedding.
+    #[arg(long, default_value_t = 620)]
+    pub d_hidden: usize,
+    /// d, width of a decoder row.
+    #[arg(long, default_value_t = 280)]
+    pub d_embedding: usize,
+    /// V, size of the vocabulary.
+    #[arg(long, default_value_t = 10_000)]
+    pub vocab: usize,
+    /// K, components of a mixture.
+    #[arg(long, default_value_t = 15)]
+    pub components: usize,
+    /// Pieces of a PLIF.
+    #[arg(long, default_value_t = 100_000)]
+    pub knots: usize,
+    /// Timed steps; the median counts.
+    #[arg(long, default_value_t = 7)]
+    pub repeats: usize,
+    /// Bytes of the largest logit matrix that may exist at a time [default: the crate's].
+    #[arg(long, value_name = "BYTES")]
+    pub memory_budget: Option<usize>,
+    /// Where to compute: flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value = "flex")]
+    pub device: DeviceName,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measurement {
+    head: String,
+    device: String,
+    tokens: usize,
+    params: usize,
+    median_ms: f64,
+    tokens_per_s: f64,
+    /// Of the matrix products alone: logits, gradient of the contexts, gradient of the decoder, and the latent layer.
+    gflops: f64,
+    of_ceiling: f64,
+    /// Rate of a square f32 product on the same backend in the same run.
+    ceiling_gflops: f64,
+    /// Growth of the process's peak memory over the steps, gradients included; `null` where it is not known.
+    added_peak_bytes: Option<u64>,
+    /// Mean nll in nats.
+    loss: f64,
+}
+
+/// Runs the program.
+///
+/// # Errors
+/// Sizes that make no head, or a device that is not there.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    for (name, size) in [("--tokens", args.tokens), ("--repeats", args.repeats)] {
+        if size == 0 {
+            return Err(format!("{name} is 0, but a measurement needs at least 1").into());
+        }
+    }
+    let config = args.head_config();
+    config.validate()?;
+    let measured = on_device(args.device, Measure { args, config })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&measured)?);
+        return Ok(());
+    }
+    println!(
+        "{} on {}: {:.1} ms a step, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
+        measured.head,
+        measured.device,
+        measured.median_ms,
+        measured.tokens_per_s,
+        measured.gflops,
+        100.0 * measured.of_ceiling,
+        measured.ceiling_gflops,
+        measured.loss,
+    );
+    if let Some(bytes) = measured.added_peak_bytes {
+        println!("added peak memory: {:.1} MB", bytes as f64 / 1e6);
+    }
+    Ok(())
+}
+
+impl Args {
+    fn head_config(&self) -> HeadConfig {
+        let (h, d, v, k) = (self.d_hidden, self.d_embedding, self.vocab, self.components);
+        let config = match self.head {
+            HeadKind::Softmax => HeadConfig::softmax(d, v),
+            HeadKind::Moc => HeadConfig::moc(h, d, v, k),
+            HeadKind::Mos => HeadConfig::mos(h, d, v, k),
+            HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
+            HeadKind::Gss => HeadConfig::gss(d, v),
+            HeadKind::Plif => HeadConfig::plif(d, v, self.knots),
+            HeadKind::MosPlif => HeadConfig::mos_plif(h, d, v, k, self.knots),
+        };
+        match self.memory_budget {
+            Some(bytes) => config.with_memory_budget(bytes),
+            None => config,
+        }
+    }
+
+    /// Floating-point operations of a step's matrix products.
+    fn flops(&self, config: &HeadConfig) -> f64 {
+        let (h, d, v, k) = (config.d_hidden, config.d_embedding, config.vocab, config.context.components());
+        let rows = if matches!(self.head, HeadKind::Mos | HeadKind::MosPlif) {
+            self.tokens * k
+        } else {
+            self.tokens
+        };
+        let latent = if self.head.is_mixture() { 6.0 * (self.tokens * h * k) as f64 * d as f64 } else { 0.0 };
+        6.0 * (rows * d) as f64 * v as f64 + latent
+    }
+}
+
+struct Measure<'a> {
+    args: &'a Args,
+    config: HeadConfig,
+}
+
+impl Task for Measure<'_> {
+    type Output = Measurement;
+
+    fn run<B>(self, device: B::Device) -> Result<Measurement, Failure>
+    where
+        B: AutodiffBackend + LmBackend,
+        B::InnerBackend: LmBackend,
+    {
+        let Self { args, config } = self;
+        B::seed(&device, 0);
+        let head = config.init::<B>(&device);
+        let hidden =
+            Tensor::<B, 2>::random([args.tokens, config.d_hidden], Distribution::Normal(0.0, 1.0), &device);
+        let hidden = hidden.detach().require_grad();
+        let mut rng = Pcg64::seed_from_u64(0);
+        let words: Vec<i64> = (0..args.tokens).map(|_| rng.random_range(0..args.vocab as i64)).collect();
+        let targets = Tensor::<B, 1, Int>::from_data(words.as_slice(), &device);
+
+        let step = || -> Result<f64, Failure> {
+            let loss = head.loss(hidden.clone(), targets.clone(), None);
+            let gradients = loss.backward();
+            let value = loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            B::sync(&device)?;
+            drop(gradients);
+            Ok(value)
+        };
+        B::sync(&device)?;
+        let before = peak_bytes();
+        let loss = step()?;
+        let seconds = median_seconds(args.repeats, || step().map(drop))?;
+        let added_peak_bytes = before.zip(peak_bytes()).map(|(before, after)| after - before);
+        let ceiling = ceiling_gflops::<B::InnerBackend>(&device)?;
+        let gflops = args.flops(&config) / seconds / 1e9;
+        Ok(Measurement {
+            head: args.head.to_string(),
+            device: args.device.to_string(),
+            tokens: args.tokens,
+            params: head.num_params(),
+            median_ms: seconds * 1e3,
+            tokens_per_s: args.tokens as f64 / seconds,
+            gflops,
+            of_ceiling: gflops / ceiling,
+            ceiling_gflops: ceiling,
+            added_peak_bytes,
+            loss,
+        })
+    }
+}
+
+/// Rate of the backend's own product of two square f32 matrices, median of seven after a warm-up.
+fn ceiling_gflops<B: Backend>(device: &B::Device) -> Result<f64, Failure> {
+    const SIZE: usize = 2048;
+    let matrix = || Tensor::<B, 2>::random([SIZE, SIZE], Distribution::Normal(0.0, 1.0), device);
+    let (a, b) = (matrix(), matrix());
+    let product = || -> Result<(), Failure> {
+        let product = a.clone().matmul(b.clone());
+        B::sync(device)?;
+        drop(product);
+        Ok(())
+    };
+    product()?;
+    Ok(2.0 * (SIZE as f64).powi(3) / median_seconds(7, product)? / 1e9)
+}
+
+fn median_seconds(repeats: usize, mut run: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+    let mut seconds = Vec::with_capacity(repeats);
+    for _ in 0..repeats {
+        let start = Instant::now();
+        run()?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[repeats / 2])
+}
+
+/// The process's largest resident memory so far in bytes, where the system tells (Linux).
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

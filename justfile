@@ -1,0 +1,15 @@
+# The one-command check, cheapest first. The same list as .ci/run.
+check:
+    bash .ci/run
+
+# Reformats everything.
+fmt:
+    cargo fmt --all
+
+# The tests alone.
+test *args:
+    cargo test --release {{args}}
+
+# The benches of the output heads.
+bench *args:
+    cargo bench --bench heads -- {{args}}

@@ -1,0 +1,130 @@
+//! Reading reference cases: a manifest and one safetensors file a case, all reals in float64.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+
+/// A folder in the golden format, the project's own unless `HIGHRANK_GOLDEN_DIR` names another.
+pub fn folder() -> PathBuf {
+    match std::env::var_os("HIGHRANK_GOLDEN_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data"),
+    }
+}
+
+#[derive(Deserialize)]
+struct Manifest {
+    cases: Vec<Entry>,
+}
+
+/// A case's line in the manifest.
+#[derive(Deserialize, Clone)]
+pub struct Entry {
+    pub name: String,
+    pub file: String,
+    pub kind: String,
+    pub head: Option<String>,
+    pub hyperparameters: serde_json::Value,
+    #[serde(default)]
+    pub max_abs_logit: f64,
+    #[serde(default)]
+    pub knot_margin: Option<f64>,
+    #[serde(default)]
+    pub float32_deviation: BTreeMap<String, f64>,
+}
+
+/// A case with its tensors.
+pub struct Case {
+    pub entry: Entry,
+    tensors: BTreeMap<String, Array>,
+}
+
+/// A tensor as it is stored, integers widened to reals.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub shape: Vec<usize>,
+    pub values: Vec<f64>,
+}
+
+/// All cases of a folder, in the manifest's order.
+pub fn read(folder: &Path) -> Vec<Case> {
+    let path = folder.join("manifest.json");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let manifest: Manifest =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    manifest.cases.into_iter().map(|entry| Case::read(folder, entry)).collect()
+}
+
+impl Case {
+    fn read(folder: &Path, entry: Entry) -> Self {
+        let path = folder.join(&entry.file);
+        let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file =
+            SafeTensors::deserialize(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let tensors = file
+            .iter()
+            .map(|(name, view)| {
+                let words = view.data().chunks_exact(8).map(|word| word.try_into().unwrap());
+                let values = match view.dtype() {
+                    Dtype::F64 => words.map(f64::from_le_bytes).collect(),
+                    Dtype::I64 => words.map(|word| i64::from_le_bytes(word) as f64).collect(),
+                    other => panic!("{}: tensor {name} has type {other:?}", path.display()),
+                };
+                (name.to_string(), Array { shape: view.shape().to_vec(), values })
+            })
+            .collect();
+        Self { entry, tensors }
+    }
+
+    pub fn find(&self, name: &str) -> Option<&Array> {
+        self.tensors.get(name)
+    }
+
+    #[track_caller]
+    pub fn array(&self, name: &str) -> &Array {
+        self.find(name).unwrap_or_else(|| panic!("case {} has no tensor {name}", self.entry.name))
+    }
+
+    /// The names of all tensors that start with `prefix`, without it.
+    pub fn names_after<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        self.tensors.keys().filter_map(move |name| name.strip_prefix(prefix))
+    }
+
+    #[track_caller]
+    pub fn tensor<B: Backend, const D: usize>(&self, name: &str, dtype: DType) -> Tensor<B, D> {
+        self.array(name).tensor(dtype)
+    }
+
+    #[track_caller]
+    pub fn ints<B: Backend, const D: usize>(&self, name: &str) -> Tensor<B, D, Int> {
+        let array = self.array(name);
+        let values: Vec<i64> = array.values.iter().map(|&value| value as i64).collect();
+        Tensor::from_data(TensorData::new(values, array.shape.clone()), &Default::default())
+    }
+
+    /// A number in the manifest's hyperparameters, by a path such as `plif.t`.
+    #[track_caller]
+    pub fn number(&self, path: &str) -> f64 {
+        let value = path.split('.').fold(&self.entry.hyperparameters, |value, key| &value[key]);
+        value.as_f64().unwrap_or_else(|| panic!("case {} has no number {path}", self.entry.name))
+    }
+}
+
+impl Array {
+    #[track_caller]
+    pub fn tensor<B: Backend, const D: usize>(&self, dtype: DType) -> Tensor<B, D> {
+        let data = TensorData::new(self.values.clone(), self.shape.clone()).convert_dtype(dtype);
+        Tensor::from_data(data, (&Default::default(), dtype))
+    }
+
+    /// Row `i` of the first dimension.
+    pub fn row(&self, i: usize) -> Array {
+        let width = self.values.len() / self.shape[0];
+        Array { shape: self.shape[1..].to_vec(), values: self.values[i * width..(i + 1) * width].to_vec() }
+    }
+}

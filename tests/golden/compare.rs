@@ -1,0 +1,108 @@
+//! Comparison with reference values and its tolerances.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
+
+use crate::case::{Array, Entry};
+
+/// What an implementation in the given precision may be off by.
+///
+/// Errors are over `max(1, largest magnitude)` of the reference. In f32 the manifest says what the same formulas gave in
+/// one float32 program; another order of operations rounds differently, so a multiple of that and of the rounding unit is
+/// allowed. A rounding error of a logit of size m moves a log-probability by `m` units.
+#[derive(Clone, Copy)]
+pub struct Tolerance<'a> {
+    entry: &'a Entry,
+    dtype: DType,
+}
+
+impl<'a> Tolerance<'a> {
+    pub fn new(entry: &'a Entry, dtype: DType) -> Self {
+        Self { entry, dtype }
+    }
+
+    /// For values that grow with the logits, such as log-probabilities.
+    pub fn value(&self, quantity: &str) -> f64 {
+        match self.dtype {
+            DType::F64 => 2e-13 + 4.0 * f64::EPSILON * self.entry.max_abs_logit.sqrt(),
+            _ => 8.0 * (self.deviation(quantity) + f32::EPSILON as f64),
+        }
+    }
+
+    /// For gradients, which stay of order 1 while the logits' rounding errors grow.
+    pub fn gradient(&self) -> f64 {
+        let logit = self.entry.max_abs_logit.max(1.0);
+        match self.dtype {
+            DType::F64 => 1e-12 + 16.0 * f64::EPSILON * logit,
+            _ => {
+                let rounding = f32::EPSILON as f64 * logit;
+                let usual = 8.0 * (self.deviation("grad") + f32::EPSILON as f64) + 2.0 * rounding;
+                // A logit nearer to a knot than its rounding error may fall on the other piece.
+                match self.entry.knot_margin {
+                    Some(margin) if margin > 0.0 && margin * self.piece_width() < 4.0 * rounding => {
+                        usual + 1e-3
+                    }
+                    _ => usual,
+                }
+            }
+        }
+    }
+
+    fn deviation(&self, quantity: &str) -> f64 {
+        self.entry.float32_deviation.get(quantity).copied().unwrap_or(f32::EPSILON as f64)
+    }
+
+    fn piece_width(&self) -> f64 {
+        let plif = &self.entry.hyperparameters["plif"];
+        let number = |key: &str| plif[key].as_f64().unwrap_or(1.0);
+        2.0 * number("t") / number("pieces")
+    }
+}
+
+/// Mismatches of one case, gathered so that a failure names them all.
+pub struct Report {
+    context: String,
+    pub failures: Vec<String>,
+    pub compared: usize,
+}
+
+impl Report {
+    pub fn new(context: impl Into<String>) -> Self {
+        Self { context: context.into(), failures: vec![], compared: 0 }
+    }
+
+    /// Compares element by element; errors are over `max(1, largest reference)`.
+    pub fn compare(&mut self, name: &str, got: &[f64], want: &Array, tolerance: f64) {
+        let scale = want.values.iter().fold(1.0, |max: f64, x| max.max(x.abs()));
+        self.compare_scaled(name, got, want, tolerance * scale);
+    }
+
+    /// Compares element by element with an absolute tolerance.
+    pub fn compare_scaled(&mut self, name: &str, got: &[f64], want: &Array, tolerance: f64) {
+        self.compared += 1;
+        if got.len() != want.values.len() {
+            self.fail(format!("{name} has {} elements, expected {}", got.len(), want.values.len()));
+            return;
+        }
+        let errors = got.iter().zip(&want.values).map(|(got, want)| (got - want).abs());
+        let worst = errors.enumerate().max_by(|a, b| nan_first(a.1).total_cmp(&nan_first(b.1)));
+        if let Some((i, error)) = worst
+            && !(error <= tolerance)
+        {
+            let (got, want) = (got[i], want.values[i]);
+            self.fail(format!("{name}[{i}] is {got:e}, expected {want:e}: off by {error:e} > {tolerance:e}"));
+        }
+    }
+
+    pub fn fail(&mut self, message: String) {
+        self.failures.push(format!("{}: {message}", self.context));
+    }
+}
+
+fn nan_first(error: f64) -> f64 {
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
+pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}

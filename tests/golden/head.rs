@@ -1,0 +1,180 @@
+//! Output heads: log-probabilities, nll, loss and every gradient, by the fused and by the composed path.
+
+use std::collections::BTreeMap;
+
+use burn::module::Param;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{DType, Tensor};
+use highrank::context::Context;
+use highrank::logit_map::LogitMap;
+use highrank::{HeadConfig, LikelihoodBackend, OutputHead};
+
+use crate::case::Case;
+use crate::compare::{Report, Tolerance, values};
+
+/// Checks a case on one backend; returns the mismatches.
+pub fn check<B: AutodiffBackend + LikelihoodBackend>(case: &Case, dtype: DType, report: &mut Report) {
+    let Some(head) = load::<B>(case, dtype) else {
+        let name = case.entry.head.as_deref().unwrap_or("none");
+        report.fail(format!("unknown head `{name}`"));
+        return;
+    };
+    let tolerance = Tolerance::new(&case.entry, dtype);
+    let hidden = || case.tensor::<B, 2>("hidden", dtype).require_grad();
+    let targets = || case.ints::<B, 1>("targets");
+    let weights = || case.find("token_weights").map(|weights| weights.tensor::<B, 1>(dtype));
+
+    let log_probs = head.log_probs(hidden());
+    report.compare("log_probs", &values(log_probs), case.array("log_probs"), tolerance.value("log_probs"));
+
+    let composed = |hidden| {
+        let [tokens, _] = Tensor::dims(&hidden);
+        head.log_probs(hidden).gather(1, targets().reshape([tokens, 1])).neg().squeeze_dim::<1>(1)
+    };
+    let mean = |nll: Tensor<B, 1>| match weights() {
+        Some(weights) => (nll * weights.clone()).sum() / weights.sum(),
+        None => nll.mean(),
+    };
+
+    let state = hidden();
+    let nll = head.nll(state.clone(), targets());
+    report.compare("nll", &values(nll.clone()), case.array("nll"), tolerance.value("nll"));
+    gradients("per-token nll", case, &head, state, mean(nll), tolerance, report);
+
+    let state = hidden();
+    let loss = head.loss(state.clone(), targets(), weights());
+    gradients("fused loss", case, &head, state, loss, tolerance, report);
+
+    let state = hidden();
+    let loss = mean(composed(state.clone()));
+    gradients("composed loss", case, &head, state, loss, tolerance, report);
+}
+
+/// Compares a loss and all its gradients, taken together, with the reference.
+fn gradients<B: AutodiffBackend>(
+    path: &str,
+    case: &Case,
+    head: &OutputHead<B>,
+    hidden: Tensor<B, 2>,
+    loss: Tensor<B, 1>,
+    tolerance: Tolerance<'_>,
+    report: &mut Report,
+) {
+    report.compare(path, &values(loss.clone()), case.array("loss"), tolerance.value("loss"));
+    let store = loss.backward();
+    let mut got = parameter_gradients(head, &store);
+    got.insert("hidden", hidden.grad(&store).map(values));
+    let scale = case
+        .names_after("grad.")
+        .flat_map(|name| &case.array(&format!("grad.{name}")).values)
+        .fold(1.0, |max: f64, x| max.max(x.abs()));
+    for name in case.names_after("grad.") {
+        let want = case.array(&format!("grad.{name}"));
+        let label = format!("{path}: grad.{name}");
+        match got.remove(name) {
+            Some(Some(got)) => report.compare_scaled(&label, &got, want, tolerance.gradient() * scale),
+            Some(None) => report.fail(format!("{label} is missing")),
+            None => report.fail(format!("{label}: unknown parameter")),
+        }
+    }
+    for name in got.keys() {
+        report.fail(format!("{path}: grad.{name} has no reference"));
+    }
+}
+
+/// A head with the case's parameters; `None` if its kind is not known.
+pub fn load<B: AutodiffBackend>(case: &Case, dtype: DType) -> Option<OutputHead<B>> {
+    let shape = &case.array("param.decoder_weight").shape;
+    let (vocab, d) = (shape[0], shape[1]);
+    let hidden = case.array("hidden").shape[1];
+    let components = case.find("param.prior_weight").map_or(1, |prior| prior.shape[0]);
+    let pieces = case.find("param.plif_v").map_or(1, |v| v.shape[0]);
+    let config = match case.entry.head.as_deref()? {
+        "softmax" => HeadConfig::softmax(d, vocab),
+        "sigsoftmax" => HeadConfig::sigsoftmax(d, vocab),
+        "gss" => HeadConfig::gss(d, vocab),
+        "plif" => HeadConfig::plif(d, vocab, pieces).with_plif_bound(case.number("plif.t")),
+        "mononet" => HeadConfig::monotonic_net(d, vocab, case.array("param.mononet_v").shape[0]),
+        "moc" => HeadConfig::moc(hidden, d, vocab, components),
+        "mos" => HeadConfig::mos(hidden, d, vocab, components),
+        "mos_plif" => {
+            HeadConfig::mos_plif(hidden, d, vocab, components, pieces).with_plif_bound(case.number("plif.t"))
+        }
+        _ => return None,
+    };
+    let mut head = config.init::<B>(&Default::default());
+    let vector = |name: &str| Param::from_tensor(case.tensor::<B, 1>(name, dtype));
+    let transposed = |name: &str| Param::from_tensor(case.tensor::<B, 2>(name, dtype).transpose());
+    head.decoder.weight = Some(Param::from_tensor(case.tensor("param.decoder_weight", dtype)));
+    head.decoder.bias = Some(vector("param.decoder_bias"));
+    if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context {
+        mixture.prior.weight = transposed("param.prior_weight");
+        mixture.latent.weight = transposed("param.latent_weight");
+        mixture.latent.bias = Some(vector("param.latent_bias"));
+    }
+    load_map(case, dtype, &mut head.logit_map);
+    Some(head)
+}
+
+/// Gives a logit map the case's parameters.
+pub fn load_map<B: AutodiffBackend>(case: &Case, dtype: DType, map: &mut LogitMap<B>) {
+    let vector = |name: &str| Param::from_tensor(case.tensor::<B, 1>(name, dtype));
+    match map {
+        LogitMap::Gss(map) => {
+            map.center = vector("param.gss_c");
+            map.slope = vector("param.gss_k");
+        }
+        LogitMap::Plif(map) => {
+            map.raw_slopes = vector("param.plif_v");
+            map.offset = vector("param.plif_b0");
+        }
+        LogitMap::MonotonicNet(map) => {
+            map.raw_height = vector("param.mononet_v");
+            map.raw_steepness = vector("param.mononet_u");
+            map.bias = vector("param.mononet_bias");
+            map.offset = vector("param.mononet_offset");
+        }
+        _ => {}
+    }
+}
+
+type Named = BTreeMap<&'static str, Option<Vec<f64>>>;
+
+fn parameter_gradients<B: AutodiffBackend>(head: &OutputHead<B>, store: &B::Gradients) -> Named {
+    let mut named = map_gradients(&head.logit_map, store);
+    let matrix = |param: &Param<Tensor<B, 2>>, transpose: bool| {
+        let grad = param.val().grad(store)?;
+        Some(values(if transpose { grad.transpose() } else { grad }))
+    };
+    let decoder = &head.decoder;
+    named.insert("decoder_weight", matrix(decoder.weight.as_ref().unwrap(), false));
+    named.insert("decoder_bias", vector_gradient(decoder.bias.as_ref().unwrap(), store));
+    if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &head.context {
+        named.insert("prior_weight", matrix(&mixture.prior.weight, true));
+        named.insert("latent_weight", matrix(&mixture.latent.weight, true));
+        named.insert("latent_bias", vector_gradient(mixture.latent.bias.as_ref().unwrap(), store));
+    }
+    named
+}
+
+pub fn map_gradients<B: AutodiffBackend>(map: &LogitMap<B>, store: &B::Gradients) -> Named {
+    let list: Vec<(&'static str, &Param<Tensor<B, 1>>)> = match map {
+        LogitMap::Gss(map) => vec![("gss_c", &map.center), ("gss_k", &map.slope)],
+        LogitMap::Plif(map) => vec![("plif_v", &map.raw_slopes), ("plif_b0", &map.offset)],
+        LogitMap::MonotonicNet(map) => vec![
+            ("mononet_v", &map.raw_height),
+            ("mononet_u", &map.raw_steepness),
+            ("mononet_bias", &map.bias),
+            ("mononet_offset", &map.offset),
+        ],
+        _ => vec![],
+    };
+    list.into_iter().map(|(name, param)| (name, vector_gradient(param, store))).collect()
+}
+
+fn vector_gradient<B: AutodiffBackend>(
+    param: &Param<Tensor<B, 1>>,
+    store: &B::Gradients,
+) -> Option<Vec<f64>> {
+    param.val().grad(store).map(values)
+}

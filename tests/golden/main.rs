@@ -1,0 +1,95 @@
+//! Every case of a folder of float64 reference data, on every CPU backend in f32 and f64.
+//!
+//! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format.
+
+mod case;
+mod compare;
+mod head;
+mod lstm;
+mod optimiser;
+mod pointwise;
+
+use awd_lstm::LmBackend;
+use burn::backend::Autodiff;
+use burn::tensor::DType;
+use burn::tensor::backend::AutodiffBackend;
+
+use case::Case;
+use compare::Report;
+
+/// Kinds of case that the format has and no code here computes yet.
+const NOT_COVERED: [&str; 4] = ["dyneval", "rank", "pairwise_kl", "mode_match"];
+
+#[test]
+fn every_case_agrees_with_the_reference() {
+    let folder = case::folder();
+    let cases = case::read(&folder);
+    assert!(!cases.is_empty(), "{} lists no case", folder.display());
+    let mut failures = vec![];
+    let (mut checked, mut compared, mut not_covered) = (0, 0, vec![]);
+    for case in &cases {
+        if NOT_COVERED.contains(&case.entry.kind.as_str()) {
+            not_covered.push(case.entry.name.as_str());
+            continue;
+        }
+        checked += 1;
+        for report in check_everywhere(case) {
+            compared += report.compared;
+            failures.extend(report.failures);
+        }
+    }
+    println!(
+        "{}: {checked} cases checked, {compared} tensors compared; not covered yet: {} cases ({}) of the kinds {}",
+        folder.display(),
+        not_covered.len(),
+        not_covered.join(", "),
+        NOT_COVERED.join(", "),
+    );
+    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// One report for each backend and precision.
+fn check_everywhere(case: &Case) -> Vec<Report> {
+    let mut reports = vec![];
+    #[cfg(feature = "flex")]
+    {
+        type Flex = Autodiff<burn::backend::Flex>;
+        reports.push(check::<Flex>(case, DType::F32, "flex f32"));
+        reports.push(check::<Flex>(case, DType::F64, "flex f64"));
+    }
+    #[cfg(feature = "ndarray")]
+    {
+        use burn::backend::NdArray;
+        reports.push(check::<Autodiff<NdArray<f32>>>(case, DType::F32, "ndarray f32"));
+        reports.push(check::<Autodiff<NdArray<f64>>>(case, DType::F64, "ndarray f64"));
+    }
+    reports
+}
+
+fn check<B: AutodiffBackend + LmBackend>(case: &Case, dtype: DType, backend: &str) -> Report {
+    let mut report = Report::new(format!("{} on {backend}", case.entry.name));
+    match case.entry.kind.as_str() {
+        "head" => head::check::<B>(case, dtype, &mut report),
+        "pointwise" => pointwise::check::<B>(case, dtype, &mut report),
+        "lstm" => lstm::check::<B>(case, dtype, &mut report),
+        "ar_tar" => lstm::check_regularisation::<B>(case, dtype, &mut report),
+        "ntasgd" => optimiser::check::<B>(case, dtype, &mut report),
+        "nt_triggers" => optimiser::check_triggers(case, &mut report),
+        other => report.fail(format!("unknown kind of case `{other}`")),
+    }
+    report
+}
+
+#[test]
+fn a_wrong_value_and_an_unknown_kind_are_reported() {
+    let mut case = case::read(&case::folder()).remove(0);
+    case.entry.kind = "surprise".into();
+    let report = check::<Autodiff<burn::backend::Flex>>(&case, DType::F32, "flex");
+    assert!(report.failures[0].contains("unknown kind of case `surprise`"), "{:?}", report.failures);
+
+    let mut report = Report::new("self-test");
+    let want = case::Array { shape: vec![2], values: vec![1.0, 2.0] };
+    report.compare("x", &[1.0, f64::NAN], &want, 1e-3);
+    report.compare("y", &[1.0, 2.1], &want, 1e-3);
+    assert_eq!(report.failures.len(), 2, "{:?}", report.failures);
+}

@@ -1,0 +1,87 @@
+//! NT-ASGD: trajectories of a softmax regression, and the non-monotone trigger by itself.
+
+use awd_lstm::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
+use burn::module::{Module, Param};
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{DType, Int, Tensor, activation};
+
+use crate::case::{Array, Case};
+use crate::compare::{Report, Tolerance, values};
+
+/// Softmax regression.
+#[derive(Module, Debug)]
+struct Regression<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+    bias: Param<Tensor<B, 1>>,
+}
+
+pub fn check<B: AutodiffBackend>(case: &Case, dtype: DType, report: &mut Report) {
+    // Errors of a step carry over to all later ones; these trajectories do not amplify them much.
+    let tolerance = 60.0 * Tolerance::new(&case.entry, dtype).value("theta.weight");
+    let mut model = Regression::<B> {
+        weight: Param::from_tensor(case.tensor("theta0.weight", dtype)),
+        bias: Param::from_tensor(case.tensor("theta0.bias", dtype)),
+    };
+    let mut optimiser =
+        NtAsgdConfig::new().with_weight_decay(case.number("weight_decay")).init::<B, Regression<B>>();
+    let mut rule = NonMonotone::new(case.number("nonmono") as usize);
+    let (every, steps) = (case.number("eval_every") as usize, case.number("steps") as usize);
+
+    for step in 0..steps {
+        let row = |name: &str| case.array(name).row(step);
+        let x = row("x").tensor::<B, 2>(dtype);
+        let words: Vec<i64> = row("y").values.iter().map(|&word| word as i64).collect();
+        let y = Tensor::<B, 1, Int>::from_data(words.as_slice(), &Default::default());
+        let logits = x.matmul(model.weight.val().transpose()) + model.bias.val().unsqueeze();
+        let picked = activation::log_softmax(logits, 1).gather(1, y.reshape([words.len(), 1]));
+        let loss = picked.mean().neg();
+        let mut compare = |name: &str, got: &[f64]| {
+            let want = case.array(name).row(step);
+            let want = if want.shape.is_empty() { Array { shape: vec![1], ..want } } else { want };
+            report.compare(&format!("step {}: {name}", step + 1), got, &want, tolerance);
+        };
+        compare("loss", &values(loss.clone()));
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        compare("grad.weight", &values(grads.get::<B::InnerBackend, 2>(model.weight.id).unwrap()));
+        compare("grad.bias", &values(grads.get::<B::InnerBackend, 1>(model.bias.id).unwrap()));
+        compare("grad_norm", &values(global_norm(&model, &grads).expect("a norm")));
+        let grads = clip_global_norm(&model, grads, case.number("clip"));
+        model = optimiser.step(case.array("lr").values[step], model, grads);
+        compare("theta.weight", &values(model.weight.val()));
+        compare("theta.bias", &values(model.bias.val()));
+        let averaged = optimiser.averaged(&model);
+        compare("avg_textbook.weight", &values(averaged.weight.val()));
+        compare("avg_textbook.bias", &values(averaged.bias.val()));
+
+        if (step + 1) % every == 0 && !optimiser.is_averaging() {
+            let evaluation = step / every;
+            if rule.observe(case.array("val_losses").values[evaluation]) {
+                optimiser.start_averaging();
+                let want = (case.array("trigger_eval").values[0], case.array("trigger_step").values[0]);
+                if want != (evaluation as f64, (step + 1) as f64) {
+                    report.fail(format!(
+                        "triggered at evaluation {evaluation}, step {}: expected {want:?}",
+                        step + 1
+                    ));
+                }
+            }
+        }
+    }
+    if !optimiser.is_averaging() {
+        report.fail("averaging was never triggered".into());
+    }
+}
+
+/// Rows of validation losses and when they trigger; −1 is never.
+pub fn check_triggers(case: &Case, report: &mut Report) {
+    let rows = case.array("losses").shape[0];
+    for r in 0..rows {
+        let length = case.array("length").values[r] as usize;
+        let mut rule = NonMonotone::new(case.array("nonmono").values[r] as usize);
+        let losses = &case.array("losses").row(r).values[..length];
+        let got = losses.iter().position(|&loss| rule.observe(loss)).map_or(-1.0, |e| e as f64);
+        let want = Array { shape: vec![1], values: vec![case.array("trigger_eval").values[r]] };
+        report.compare(&format!("row {r}"), &[got], &want, 0.0);
+    }
+}

@@ -1,0 +1,52 @@
+//! Logit maps by themselves: value, slope and gradients.
+
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{DType, Tensor};
+use highrank::LogitMapConfig;
+
+use crate::case::Case;
+use crate::compare::{Report, Tolerance, values};
+use crate::head::{load_map, map_gradients};
+
+pub fn check<B: AutodiffBackend>(case: &Case, dtype: DType, report: &mut Report) {
+    let config = match case.entry.head.as_deref() {
+        Some("sigsoftmax") => LogitMapConfig::Sigsoftmax,
+        Some("gss") => LogitMapConfig::Gss,
+        Some("plif") => {
+            LogitMapConfig::Plif { knots: case.array("param.plif_v").shape[0], bound: case.number("plif.t") }
+        }
+        Some("mononet") => LogitMapConfig::MonotonicNet { units: case.array("param.mononet_v").shape[0] },
+        other => {
+            report.fail(format!("unknown function `{}`", other.unwrap_or("none")));
+            return;
+        }
+    };
+    let mut map = config.init::<B>(&Default::default());
+    load_map(case, dtype, &mut map);
+    let tolerance = Tolerance::new(&case.entry, dtype);
+
+    let x = || case.tensor::<B, 1>("x", dtype).require_grad();
+    let input = x();
+    let y = map.forward(input.clone());
+    report.compare("y", &values(y.clone()), case.array("y"), tolerance.value("y"));
+    let slope = input.grad(&y.sum().backward()).expect("a gradient of x");
+    report.compare("dy_dx", &values(slope), case.array("dy_dx"), tolerance.value("dy_dx"));
+
+    let cotangent = || case.tensor::<B, 1>("cotangent", dtype);
+    let input = x();
+    let store = (map.forward(input.clone()) * cotangent()).sum().backward();
+    let mut got = map_gradients(&map, &store);
+    got.insert("x", input.grad(&store).map(values));
+    for (name, got) in got {
+        let want = case.array(&format!("grad.{name}"));
+        let got = got.unwrap_or_default();
+        report.compare(&format!("grad.{name}"), &got, want, tolerance.value("grad"));
+    }
+
+    // The hand-written derivative that the fused likelihood uses.
+    let count = case.array("x").values.len();
+    let flat = |tensor: Tensor<B, 1>| tensor.inner().reshape([1, count]);
+    let params = map.packed_params().map(|params| params.inner());
+    let (dx, _) = map.function().vjp(flat(x()), params.as_ref(), flat(cotangent()));
+    report.compare("fused grad.x", &values(dx), case.array("grad.x"), tolerance.value("grad"));
+}

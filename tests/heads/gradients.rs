@@ -1,0 +1,146 @@
+//! Derivatives: finite differences, subsets of tracked inputs, tied matrices.
+
+use burn::module::{Module, Param};
+use burn::tensor::{DType, Tensor};
+use highrank::HeadConfig;
+use highrank::likelihood::{Likelihood, LikelihoodBackend, Targets};
+use highrank::logit_map::MapFunction;
+
+use crate::support::*;
+
+/// Loss of a head whose parameters are all moved by `step` times a direction.
+fn moved_loss(config: &HeadConfig, step: f64) -> f64 {
+    struct Move(f64, usize);
+    impl burn::module::ModuleMapper<Cpu> for Move {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<Cpu, D>>) -> Param<Tensor<Cpu, D>> {
+            self.1 += 1;
+            let value = param.val();
+            let direction = tensor::<Cpu, D>(value.dims(), 1000 + self.1, DType::F64);
+            Param::from_tensor(value + direction.mul_scalar(self.0))
+        }
+    }
+    let head = head::<Cpu>(config, DType::F64).map(&mut Move(step, 0));
+    let direction = tensor::<Cpu, 2>([4, config.d_hidden], 900, DType::F64);
+    let hidden = tensor::<Cpu, 2>([4, config.d_hidden], 1, DType::F64) + direction.mul_scalar(step);
+    values(head.loss(hidden, targets(4, config.vocab), None))[0]
+}
+
+/// The gradient along the direction of [`moved_loss`].
+fn directional_gradient(config: &HeadConfig) -> f64 {
+    struct Directions(usize, Vec<f64>);
+    impl burn::module::ModuleVisitor<Ad> for Directions {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Ad, D>>) {
+            self.0 += 1;
+            self.1.extend(spread(param.val().shape().num_elements(), 1000 + self.0));
+        }
+    }
+    let head = head::<Ad>(config, DType::F64);
+    let hidden = tensor::<Ad, 2>([4, config.d_hidden], 1, DType::F64).require_grad();
+    let loss = head.loss(hidden.clone(), targets(4, config.vocab), None);
+    let gradient = all_gradients(&head, &hidden, loss);
+    let mut directions = Directions(0, vec![]);
+    head.visit(&mut directions);
+    directions.1.extend(spread(4 * config.d_hidden, 900));
+    gradient.iter().zip(&directions.1).map(|(g, d)| g * d).sum()
+}
+
+#[test]
+fn every_head_matches_central_differences() {
+    for config in all_heads(9) {
+        let step = 1e-6;
+        let numeric = (moved_loss(&config, step) - moved_loss(&config, -step)) / (2.0 * step);
+        let exact = directional_gradient(&config);
+        let error = (numeric - exact).abs();
+        assert!(error < 2e-8 * exact.abs().max(1.0), "{config:?}: {exact} against {numeric}");
+        assert!(exact.abs() > 1e-4, "{config:?}: the direction shows nothing");
+    }
+}
+
+/// Inputs of the likelihood, each tracked if its bit is set; the gradients that come out, by input.
+fn gradients_of_subset(tracked: usize) -> [Option<Vec<f64>>; 6] {
+    fn leaf<const D: usize>(shape: [usize; D], seed: usize, tracked: bool) -> Tensor<Ad, D> {
+        tensor::<Ad, D>(shape, seed, DType::F64).detach().set_require_grad(tracked)
+    }
+    let bit = |i: usize| tracked >> i & 1 == 1;
+    let (tokens, components, d, vocab, pieces) = (4, 3, 5, 7, 6);
+    let contexts = leaf([tokens * components, d], 1, bit(0));
+    let log_prior = leaf([tokens, components], 2, bit(1));
+    let weight = leaf([vocab, d], 3, bit(2));
+    let bias = leaf([vocab], 4, bit(3));
+    let params = leaf([2 * pieces], 5, bit(4));
+    let weights = leaf([tokens], 6, bit(5));
+    let input = Likelihood {
+        contexts: contexts.clone(),
+        log_prior: Some(log_prior.clone()),
+        weight: weight.clone(),
+        bias: Some(bias.clone()),
+        map: MapFunction::Plif { pieces, bound: 1.5 },
+        map_params: Some(params.clone()),
+        chunk_bytes: 300,
+    };
+    let words = || Targets::Words(targets(tokens, vocab));
+    // The mean and the per-token path must treat the same subset alike.
+    let mean = Ad::mean_nll(input.clone(), words(), Some(weights.clone()));
+    let shares = weights.clone() / weights.clone().sum();
+    let per_token = (Ad::nll(input, words()) * shares).sum();
+    let collect = |loss: Tensor<Ad, 1>| {
+        let store = loss.backward();
+        [
+            contexts.grad(&store).map(values),
+            log_prior.grad(&store).map(values),
+            weight.grad(&store).map(values),
+            bias.grad(&store).map(values),
+            params.grad(&store).map(values),
+            weights.grad(&store).map(values),
+        ]
+    };
+    if tracked == 0 {
+        assert!(!mean.is_require_grad());
+        return Default::default();
+    }
+    let (mean, per_token) = (collect(mean), collect(per_token));
+    for (a, b) in mean.iter().zip(&per_token) {
+        if let (Some(a), Some(b)) = (a, b) {
+            assert_close(a, b, 1e-12, "mean against per-token path");
+        }
+    }
+    mean
+}
+
+#[test]
+fn every_subset_of_inputs_may_require_gradients() {
+    let all = gradients_of_subset(63);
+    for subset in 0..64 {
+        for (i, (got, want)) in gradients_of_subset(subset).iter().zip(&all).enumerate() {
+            match subset >> i & 1 {
+                1 => assert_close(got.as_ref().unwrap(), want.as_ref().unwrap(), 1e-13, "subset"),
+                _ => assert!(got.is_none(), "subset {subset:b}: input {i} was not tracked"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tied_matrix_gets_its_gradient_once_and_whole() {
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3);
+    let owned = head::<Ad>(&config, DType::F64);
+    let mut tied = head::<Ad>(&config.clone().with_tied(true), DType::F64);
+    tied.context = owned.context.clone();
+    tied.decoder.bias = owned.decoder.bias.clone();
+    let embedding = Param::from_tensor(owned.decoder.weight.as_ref().unwrap().val().detach());
+
+    let hidden = || tensor::<Ad, 2>([6, HIDDEN], 1, DType::F64);
+    let store = owned.loss(hidden(), targets(6, 11), None).backward();
+    let want = values(owned.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap());
+
+    let store = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11), None).backward();
+    let got = values(embedding.val().grad(&store).unwrap());
+    assert_close(&got, &want, 1e-13, "tied decoder");
+
+    // Used as decoder and for something else: both parts add up.
+    let loss = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11), None);
+    let store = (loss + embedding.val().sum()).backward();
+    let got = values(embedding.val().grad(&store).unwrap());
+    let want: Vec<f64> = want.iter().map(|g| g + 1.0).collect();
+    assert_close(&got, &want, 1e-13, "shared matrix");
+}

@@ -1,0 +1,233 @@
+//! The head as its users see it: shapes, sampling, records, display, and what misuse says.
+
+use burn::module::Module;
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::{DType, Int, Tensor};
+use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::support::*;
+
+const VOCAB: usize = 11;
+
+fn mos() -> HeadConfig {
+    HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)
+}
+
+#[test]
+fn leading_dimensions_of_any_rank_are_accepted() {
+    let head = head::<Cpu>(&mos(), DType::F32);
+    let flat = tensor::<Cpu, 2>([12, HIDDEN], 1, DType::F32);
+    let words = targets::<Cpu>(12, VOCAB);
+    let cube = flat.clone().reshape([3, 2, 2, HIDDEN]);
+    assert_eq!(head.log_probs(cube.clone()).dims(), [3, 2, 2, VOCAB]);
+    let nll: Tensor<Cpu, 3> = head.nll(cube.clone(), words.clone().reshape([3, 2, 2]));
+    assert_eq!(nll.dims(), [3, 2, 2]);
+    let want = values(head.nll(flat.clone(), words.clone()));
+    assert_close(&values(nll), &want, 0.0, "nll of a cube");
+    let loss = values(head.loss(cube.clone(), words.reshape([3, 2, 2]), None));
+    assert_close(&loss, &[want.iter().sum::<f64>() / 12.0], 1e-6, "loss of a cube");
+    let top = head.top_k(cube.clone(), 4);
+    assert_eq!((top.log_probs.dims(), top.words.dims()), ([3, 2, 2, 4], [3, 2, 2, 4]));
+    let mut rng = Pcg64::seed_from_u64(1);
+    let drawn: Tensor<Cpu, 3, Int> = head.sample(cube, &Sampling::default(), &mut rng);
+    assert_eq!(drawn.dims(), [3, 2, 2]);
+}
+
+#[test]
+fn top_k_lists_the_most_probable_words_in_order() {
+    for budget in [1, 1 << 20] {
+        let head = head::<Cpu>(&mos().with_memory_budget(budget), DType::F32);
+        let hidden = tensor::<Cpu, 2>([5, HIDDEN], 1, DType::F32);
+        let top = head.top_k(hidden.clone(), 3);
+        let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
+        let (log_probs, all) = (values(top.log_probs), values(head.log_probs(hidden)));
+        for (n, row) in all.chunks(VOCAB).enumerate() {
+            let mut order: Vec<usize> = (0..VOCAB).collect();
+            order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+            for i in 0..3 {
+                assert_eq!(words[3 * n + i], order[i] as i64);
+                assert_eq!(log_probs[3 * n + i], row[order[i]]);
+            }
+        }
+    }
+}
+
+#[test]
+fn samples_follow_the_mixture() {
+    let head = head::<Cpu>(&mos(), DType::F64);
+    let row = tensor::<Cpu, 2>([1, HIDDEN], 1, DType::F64);
+    let probs: Vec<f64> = values(head.log_probs(row.clone())).iter().map(|x| x.exp()).collect();
+    let draws = 20_000;
+    let mut rng = Pcg64::seed_from_u64(3);
+    let frequencies = |sampling: &Sampling, rng: &mut Pcg64| {
+        let words: Tensor<Cpu, 1, Int> = head.sample(row.clone().repeat_dim(0, draws), sampling, rng);
+        let mut counts = vec![0.0; VOCAB];
+        words.into_data().iter::<i64>().for_each(|word| counts[word as usize] += 1.0 / draws as f64);
+        counts
+    };
+    // By components first, and from the mixture itself, which a truncation that truncates nothing asks for.
+    for sampling in [Sampling::default(), Sampling::new().with_top_k(Some(VOCAB))] {
+        let got = frequencies(&sampling, &mut rng);
+        let close = got.iter().zip(&probs).all(|(a, b)| (a - b).abs() < 0.015);
+        assert!(close, "{got:?} against {probs:?}");
+    }
+    let best = frequencies(&Sampling::new().with_temperature(0.0), &mut rng);
+    let mode = (0..VOCAB).max_by(|&a, &b| probs[a].total_cmp(&probs[b])).unwrap();
+    assert!((best[mode] - 1.0).abs() < 1e-9, "{best:?}");
+}
+
+#[test]
+fn a_token_of_weight_zero_counts_for_nothing() {
+    let head = head::<Cpu>(&mos(), DType::F64);
+    let hidden = tensor::<Cpu, 2>([4, HIDDEN], 1, DType::F64);
+    let words = targets::<Cpu>(4, VOCAB);
+    let weights = Tensor::<Cpu, 1>::from_data([1.0, 0.0, 1.0, 0.0], (&Default::default(), DType::F64));
+    let nll = values(head.nll(hidden.clone(), words.clone()));
+    let loss = values(head.loss(hidden, words, Some(weights)));
+    assert_close(&loss, &[(nll[0] + nll[2]) / 2.0], 1e-13, "masked mean");
+}
+
+#[test]
+fn records_round_trip() {
+    for config in all_heads(VOCAB) {
+        let saved = head::<Cpu>(&config, DType::F32);
+        let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+        let bytes = recorder.record(saved.clone().into_record(), ()).unwrap();
+        let record = recorder.load(bytes, &Default::default()).unwrap();
+        let loaded = config.init::<Cpu>(&Default::default()).load_record(record);
+        let hidden = || tensor::<Cpu, 2>([3, config.d_hidden], 1, DType::F32);
+        let want = values(saved.log_probs(hidden()));
+        assert_close(&values(loaded.log_probs(hidden())), &want, 0.0, &format!("{config:?}"));
+        assert_eq!(saved.num_params(), loaded.num_params());
+    }
+}
+
+#[test]
+fn parameters_are_counted() {
+    let count = |config: HeadConfig| config.init::<Cpu>(&Default::default()).num_params();
+    let (h, d, v, k) = (HIDDEN, EMBEDDING, VOCAB, 3);
+    assert_eq!(count(HeadConfig::softmax(d, v)), v * d + v);
+    assert_eq!(count(HeadConfig::softmax(d, v).with_bias(false).with_tied(true)), 0);
+    assert_eq!(count(HeadConfig::mos(h, d, v, k)), v * d + v + k * h + k * d * h + k * d);
+    assert_eq!(count(HeadConfig::plif(d, v, 100)), v * d + v + 100 + 1);
+    assert_eq!(count(HeadConfig::gss(d, v)), v * d + v + 2);
+    assert_eq!(count(HeadConfig::monotonic_net(d, v, 4)), v * d + v + 13);
+}
+
+#[test]
+fn display_names_the_parts() {
+    let text = mos().init::<Cpu>(&Default::default()).to_string();
+    for part in ["OutputHead", "Mixture", "prior", "latent", "components: 3", "vocab: 11"] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+}
+
+#[test]
+fn configurations_survive_json() {
+    for config in all_heads(VOCAB) {
+        let config = config.with_latent_dropout(0.29);
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
+    }
+}
+
+#[test]
+fn invalid_configurations_say_what_is_wrong() {
+    let cases = [
+        (HeadConfig::mos(0, 4, 10, 2), "d_hidden is 0, but a head needs at least 1"),
+        (HeadConfig::mos(6, 0, 10, 2), "d_embedding is 0, but a head needs at least 1"),
+        (HeadConfig::mos(6, 4, 0, 2), "vocab is 0, but a head needs at least 1"),
+        (HeadConfig::mos(6, 4, 10, 0), "components is 0, but a head needs at least 1"),
+        (HeadConfig::plif(4, 10, 0), "knots is 0, but a head needs at least 1"),
+        (HeadConfig::plif(4, 10, 1_000_001), "1000001 knots, but PLIF takes 1 to 1000000"),
+        (
+            HeadConfig::plif(4, 10, 8).with_plif_bound(-1.0),
+            "PLIF's bound T is -1, but it must be positive and finite",
+        ),
+        (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, but it must be positive and finite"),
+        (HeadConfig::monotonic_net(4, 10, 0), "units is 0, but a head needs at least 1"),
+        (
+            HeadConfig::mos(6, 4, 10, 2).with_latent_dropout(1.0),
+            "latent dropout is 1, but a dropout probability lies in [0, 1)",
+        ),
+    ];
+    for (config, message) in cases {
+        assert_eq!(config.validate().unwrap_err().to_string(), message);
+        assert!(config.try_init::<Cpu>(&Default::default()).is_err());
+    }
+    let direct = HeadConfig::new(6, 4, 10);
+    assert_eq!(direct.context, ContextConfig::Direct);
+    assert_eq!(direct.logit_map, LogitMapConfig::Identity);
+    assert_eq!(direct.validate(), Err(HeadError::DirectSizes { d_hidden: 6, d_embedding: 4 }));
+}
+
+/// The panic message of a closure.
+fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let payload = std::panic::catch_unwind(run).expect_err("no panic");
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => other.downcast::<&str>().expect("a text").to_string(),
+    }
+}
+
+#[test]
+fn misuse_panics_with_both_shapes() {
+    let check = |run: &(dyn Fn() + std::panic::RefUnwindSafe), message: &str| {
+        assert_eq!(panic_of(|| run()), message);
+    };
+    let state = || tensor::<Cpu, 2>([3, HIDDEN], 1, DType::F32);
+    let owned = || head::<Cpu>(&mos(), DType::F32);
+    let tied = || head::<Cpu>(&mos().with_tied(true), DType::F32);
+    check(
+        &|| drop(owned().log_probs(tensor::<Cpu, 2>([3, 4], 1, DType::F32))),
+        "log_probs: hidden has shape [3, 4], expected [.., 6] with at least one token",
+    );
+    check(
+        &|| drop(owned().nll(state(), targets(4, VOCAB))),
+        "nll: targets has shape [4], expected [3], as the hidden state says",
+    );
+    check(
+        &|| drop(owned().loss(state(), targets(3, VOCAB), Some(tensor([2], 1, DType::F32)))),
+        "loss: weights has shape [2], expected [3], as the hidden state says",
+    );
+    check(
+        &|| drop(owned().nll(state(), Tensor::<Cpu, 1, Int>::from_data([0, 11, 2], &Default::default()))),
+        "nll: target 11 at token 1 is outside the vocabulary 0..11",
+    );
+    check(
+        &|| {
+            drop(owned().loss(
+                state(),
+                Tensor::<Cpu, 1, Int>::from_data([0, 1, -1], &Default::default()),
+                None,
+            ))
+        },
+        "loss: target -1 at token 2 is outside the vocabulary 0..11",
+    );
+    check(
+        &|| drop(tied().log_probs(state())),
+        "OutputHead: this head has no decoder matrix of its own: call `head.tied_to(embedding)` first",
+    );
+    check(
+        &|| drop(owned().tied_to(tensor([VOCAB, EMBEDDING], 1, DType::F32)).log_probs(state())),
+        "OutputHead::tied_to: this head owns its decoder matrix: configure it `with_tied(true)` to use another",
+    );
+    check(
+        &|| drop(tied().tied_to(tensor([VOCAB, 4], 1, DType::F32)).log_probs(state())),
+        "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], [vocabulary, \
+         d_embedding] of the head",
+    );
+    check(&|| drop(owned().top_k(state(), 12)), "top_k: k is 12, expected 1 to the vocabulary's 11");
+}
+
+#[test]
+fn tracked_target_distributions_are_refused() {
+    let message = panic_of(|| {
+        let head = head::<Ad>(&mos(), DType::F32);
+        let rows = tensor::<Ad, 2>([3, VOCAB], 2, DType::F32).require_grad().mul_scalar(1.0);
+        drop(head.soft_loss(tensor([3, HIDDEN], 1, DType::F32), rows, None));
+    });
+    assert!(message.contains("detach() them"), "{message}");
+}

@@ -1,0 +1,8 @@
+//! Properties of the output heads that no table of numbers can show: agreement of the fused with the composed form at
+//! every chunk boundary, derivatives against finite differences, identities between heads, and what misuse says.
+
+mod fused;
+mod gradients;
+mod identities;
+mod interface;
+mod support;

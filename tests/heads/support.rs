@@ -1,0 +1,105 @@
+//! Shared by all head tests: backends, heads by name, reproducible inputs.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use highrank::{HeadConfig, LogitMapConfig, OutputHead};
+
+pub type Cpu = Flex;
+pub type Ad = Autodiff<Flex>;
+
+pub const HIDDEN: usize = 6;
+pub const EMBEDDING: usize = 5;
+
+/// Every context with every logit map.
+pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
+    let maps = [
+        LogitMapConfig::Identity,
+        LogitMapConfig::Sigsoftmax,
+        LogitMapConfig::Gss,
+        LogitMapConfig::SoftCap { cap: 3.0 },
+        LogitMapConfig::Plif { knots: 17, bound: 2.0 },
+        LogitMapConfig::MonotonicNet { units: 3 },
+    ];
+    let contexts = [
+        HeadConfig::softmax(EMBEDDING, vocab),
+        HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
+        HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
+    ];
+    let combine = |context: &HeadConfig| maps.clone().map(|map| context.clone().with_logit_map(map));
+    contexts.iter().flat_map(combine).collect()
+}
+
+/// Values in about ±1 from the index alone, so that every backend and precision starts from the same numbers.
+pub fn spread(count: usize, seed: usize) -> Vec<f64> {
+    (0..count).map(|i| (((i + 31 * seed) * 7919 + 13 * seed) % 1009) as f64 / 504.0 - 1.0).collect()
+}
+
+pub fn tensor<B: Backend, const D: usize>(shape: [usize; D], seed: usize, dtype: DType) -> Tensor<B, D> {
+    let data = TensorData::new(spread(shape.iter().product(), seed), shape).convert_dtype(dtype);
+    Tensor::from_data(data, (&Default::default(), dtype))
+}
+
+/// Targets that reach every word of a small vocabulary.
+pub fn targets<B: Backend>(tokens: usize, vocab: usize) -> Tensor<B, 1, Int> {
+    let words: Vec<i64> = (0..tokens).map(|i| ((i * 7919 + 3) % vocab) as i64).collect();
+    Tensor::from_data(words.as_slice(), &Default::default())
+}
+
+/// A head whose parameters are spread values of the given precision: nothing symmetric, nothing at its start value.
+pub fn head<B: Backend>(config: &HeadConfig, dtype: DType) -> OutputHead<B> {
+    struct Spread(DType, usize);
+    impl<B: Backend> ModuleMapper<B> for Spread {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            self.1 += 1;
+            let shape = param.val().dims();
+            Param::from_tensor(tensor(shape, self.1, self.0))
+        }
+    }
+    config.init::<B>(&Default::default()).map(&mut Spread(dtype, 100))
+}
+
+/// The composed formula, `−log_probs.gather(targets)`: the oracle of the fused form.
+pub fn composed_nll<B: Backend>(
+    head: &OutputHead<B>,
+    hidden: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> Tensor<B, 1> {
+    let [tokens, _] = hidden.dims();
+    head.log_probs(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
+}
+
+/// All parameter gradients in the module's order, then that of the hidden state; missing ones are zero.
+pub fn all_gradients<B: AutodiffBackend>(
+    head: &OutputHead<B>,
+    hidden: &Tensor<B, 2>,
+    loss: Tensor<B, 1>,
+) -> Vec<f64> {
+    struct Collect<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<f64>);
+    impl<B: AutodiffBackend> burn::module::ModuleVisitor<B> for Collect<'_, B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let value = param.val();
+            self.1.extend(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
+        }
+    }
+    let store = loss.backward();
+    let mut collect = Collect::<B>(&store, vec![]);
+    head.visit(&mut collect);
+    let mut all = collect.1;
+    all.extend(values(hidden.grad(&store).expect("a gradient of the hidden state")));
+    all
+}
+
+pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+#[track_caller]
+pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}: lengths");
+    let scale = want.iter().fold(1.0, |max: f64, x| max.max(x.abs()));
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() <= tolerance * scale, "{what}: element {i} is {got}, expected {want}");
+    }
+}
