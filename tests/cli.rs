@@ -113,15 +113,11 @@ fn names_that_do_not_exist() {
     refused(folder.path(), "eval", &["--run <RUN>"]);
     refused(folder.path(), "dance", &["dance"]);
     refused(folder.path(), "--seeds 0", &["seeds is 0"]);
-    for device in ["wgpu", "cuda"] {
-        let built = if device == "wgpu" { cfg!(feature = "wgpu") } else { cfg!(feature = "cuda") };
+    for (device, built) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
         if !built {
-            let expected = [format!("without the device `{device}`"), format!("--features {device}")];
-            refused(
-                folder.path(),
-                &train(&format!("--device {device}")),
-                &expected.each_ref().map(|s| s.as_str()),
-            );
+            let (missing, feature) =
+                (format!("without the device `{device}`"), format!("--features {device}"));
+            refused(folder.path(), &train(&format!("--device {device}")), &[&missing, &feature]);
         }
     }
 }

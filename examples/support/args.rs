@@ -28,7 +28,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train on text: a folder with train.txt, valid.txt and test.txt, one sentence a line.
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     /// Perplexity of a saved run's best model.
     Eval(EvalArgs),
 }

@@ -132,7 +132,7 @@ fn probe_cuda() -> Result<(), Failure> {
         )
     };
     // SAFETY: loading these libraries runs their initialisers only; they are made to be loaded so.
-    let open = |names: &[&str]| names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+    let open = |names: &[&str]| names.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
     let driver = open(drivers)
         .ok_or_else(|| format!("device `cuda`: the driver library {} was not found", drivers[0]))?;
     if open(compilers).is_none() {

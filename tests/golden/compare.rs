@@ -87,7 +87,7 @@ impl Report {
         let errors = got.iter().zip(&want.values).map(|(got, want)| (got - want).abs());
         let worst = errors.enumerate().max_by(|a, b| nan_first(a.1).total_cmp(&nan_first(b.1)));
         if let Some((i, error)) = worst
-            && !(error <= tolerance)
+            && (error.is_nan() || error > tolerance)
         {
             let (got, want) = (got[i], want.values[i]);
             self.fail(format!("{name}[{i}] is {got:e}, expected {want:e}: off by {error:e} > {tolerance:e}"));

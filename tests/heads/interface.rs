@@ -175,7 +175,7 @@ fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
 #[test]
 fn misuse_panics_with_both_shapes() {
     let check = |run: &(dyn Fn() + std::panic::RefUnwindSafe), message: &str| {
-        assert_eq!(panic_of(|| run()), message);
+        assert_eq!(panic_of(run), message);
     };
     let state = || tensor::<Cpu, 2>([3, HIDDEN], 1, DType::F32);
     let owned = || head::<Cpu>(&mos(), DType::F32);

@@ -72,6 +72,8 @@
 
 pub mod analysis;
 pub mod context;
+#[cfg(feature = "flex")]
+pub mod cpu;
 pub mod decoder;
 mod error;
 mod head;

@@ -1,7 +1,4 @@
-//! The backends that run the LSTM operation, all by the portable bodies.
-
-#[cfg(feature = "flex")]
-impl super::LstmBackend for burn::backend::Flex {}
+//! The backends that run the portable bodies of the LSTM operation, one `impl` each.
 
 #[cfg(feature = "ndarray")]
 mod ndarray {

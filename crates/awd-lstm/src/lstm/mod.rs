@@ -20,6 +20,8 @@
 
 mod autodiff;
 mod backends;
+#[cfg(feature = "flex")]
+mod flex;
 mod layer;
 pub mod portable;
 #[cfg(all(test, feature = "flex"))]

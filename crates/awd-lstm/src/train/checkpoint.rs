@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 
 /// Writes every parameter of `module` to `path` in the safetensors format, under its path in the module.
 ///
+/// The same weights make the same bytes.
+///
 /// # Errors
 /// [`Error::Io`] if the file cannot be written.
 pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result<()> {
@@ -22,7 +24,8 @@ pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result
         path: path.to_path_buf(),
         source: std::io::Error::other(error.to_string()),
     };
-    let mut store = SafetensorsStore::from_bytes(None);
+    // One entry: several would be written in an order that changes from process to process.
+    let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "awd-lstm");
     store.collect_from(module).map_err(failed)?;
     files::write(path, &store.get_bytes().map_err(failed)?)
 }

@@ -211,7 +211,7 @@ where
             self.model = Some(self.optimiser.step(self.config.lr * step.lr_scale, model, grads));
             self.state.iterates += usize::from(self.state.averaging);
 
-            if done % LOG_INTERVAL == 0 || done == steps {
+            if done.is_multiple_of(LOG_INTERVAL) || done == steps {
                 let Some(sum) = meter.read() else {
                     return Err(Error::NonFiniteLoss { epoch, step: done, steps });
                 };

@@ -59,7 +59,7 @@ impl Spectrum {
     /// # Ok::<(), highrank::analysis::AnalysisError>(())
     /// ```
     pub fn of(values: &[f64], columns: usize) -> Result<Self, AnalysisError> {
-        if columns == 0 || values.is_empty() || values.len() % columns != 0 {
+        if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
             return Err(AnalysisError::Shape { values: values.len(), columns });
         }
         if let Some(i) = values.iter().position(|value| !value.is_finite()) {

@@ -1,6 +1,6 @@
 //! Logit maps on slices: value of a row, and gradient of a row with the sums of its parameters.
 
-use super::real::{Real, sigmoid, softplus};
+use crate::cpu::{Real, sigmoid, softplus};
 use crate::logit_map::MapFunction;
 
 /// A logit map with its parameters in place.

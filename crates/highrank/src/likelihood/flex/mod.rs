@@ -9,19 +9,19 @@
 //! | `sweep.rs` | chunks, products, threads |
 //! | `token.rs` | one token's rows |
 //! | `map.rs` | logit maps on slices |
-//! | `real.rs` | exponential and logarithm that vectorise |
+//!
+//! Exponentials and products come from [`crate::cpu`].
 
 mod map;
-mod real;
 mod sweep;
 mod token;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorPrimitive};
 
-use self::real::Real;
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, portable};
+use crate::cpu::{self, Real, slice};
 
 impl LikelihoodBackend for Flex {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -123,8 +123,8 @@ fn run<T: Real>(
     let output = sweep::run::<T>(&kernel, upstream.as_ref().map(slice), wanted);
 
     fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> Option<Tensor<Flex, D>> {
-        let options = (&Default::default(), T::dtype());
-        (!values.is_empty()).then(|| Tensor::from_data(TensorData::new(values, shape), options))
+        let tensor = |values| Tensor::from_primitive(TensorPrimitive::Float(cpu::tensor(values, shape)));
+        (!values.is_empty()).then(|| tensor(values))
     }
     let num_params = output.params.len();
     let gradients = Gradients {
@@ -140,11 +140,4 @@ fn run<T: Real>(
 /// The tensor's memory in row-major order, copied only if it is not so already.
 fn contiguous<const D: usize>(tensor: &Tensor<Flex, D>) -> FlexTensor {
     tensor.clone().into_primitive().tensor().to_contiguous()
-}
-
-/// # Panics
-/// If the tensor has another type, because the likelihood's inputs must share one.
-fn slice<T: Real>(tensor: &FlexTensor) -> &[T] {
-    assert_eq!(tensor.dtype(), T::dtype(), "likelihood: all inputs must have the type of the contexts");
-    tensor.as_slice().expect("a contiguous tensor")
 }

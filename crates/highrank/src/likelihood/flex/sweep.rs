@@ -1,11 +1,10 @@
 //! The sweep over chunks: product, rows, two products, next chunk.
 
-use gemm::Parallelism;
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::real::Real;
 use super::token::{Shared, Sums, Token, Upstream};
+use crate::cpu::{Product, Real};
 use crate::likelihood::Wanted;
 
 /// The likelihood's inputs as slices, row-major.
@@ -153,51 +152,4 @@ fn add<T: Real>(sum: &mut Vec<T>, part: &[T]) {
         return;
     }
     sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);
-}
-
-/// A matrix as a slice with its row and column strides.
-type Strided<'a, T> = (&'a [T], usize, usize);
-
-/// `[m, k] · [k, n]`, the result row-major.
-struct Product {
-    m: usize,
-    n: usize,
-    k: usize,
-}
-
-impl Product {
-    fn run<T: Real>(&self, out: &mut [T], a: Strided<'_, T>, b: Strided<'_, T>, accumulate: bool) {
-        let Self { m, n, k } = *self;
-        let last = |(slice, rs, cs): Strided<'_, T>, rows: usize, columns: usize| {
-            assert!(slice.len() > (rows - 1) * rs + (columns - 1) * cs, "product: an operand is too short");
-        };
-        assert_eq!(out.len(), m * n, "product: the result has another size");
-        last(a, m, k);
-        last(b, k, n);
-        // SAFETY: the assertions above keep every access `row · rs + column · cs` within its slice, `out` is
-        // exclusive, and `T` is f32 or f64, which the crate supports.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                out.as_mut_ptr(),
-                1,
-                n as isize,
-                accumulate,
-                a.0.as_ptr(),
-                a.2 as isize,
-                a.1 as isize,
-                b.0.as_ptr(),
-                b.2 as isize,
-                b.1 as isize,
-                T::ONE,
-                T::ONE,
-                false,
-                false,
-                false,
-                Parallelism::Rayon(0),
-            );
-        }
-    }
 }

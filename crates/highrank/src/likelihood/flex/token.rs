@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::map::Map;
-use super::real::Real;
+use crate::cpu::Real;
 
 /// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
 /// gives the same bits on every machine.

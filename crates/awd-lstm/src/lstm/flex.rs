@@ -1,0 +1,303 @@
+//! Native CPU kernel of the LSTM operation on Burn's Flex backend.
+//!
+//! The input products of all steps are one product into the buffer that becomes the gates. A step adds its recurrent product
+//! there and makes gates, cell and hidden state in one pass over each row, vectorised, the rows side by side where they are
+//! many. The backward pass mirrors it and ends in one product a weight over all steps. Nothing is allocated in a step.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
+use highrank::cpu::{Product, Real, sigmoid, slice, tanh, tensor};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted, portable};
+
+/// Elements of a step's state below which its rows are done by one thread: handing them out costs some microseconds,
+/// which is what one thread needs for this many.
+const PARALLEL: usize = 4096;
+
+impl LstmBackend for Flex {
+    fn lstm(args: LstmArgs<Self>) -> FloatTensor<Self> {
+        Self::lstm_with_saved(args).0
+    }
+
+    fn lstm_with_saved(args: LstmArgs<Self>) -> (FloatTensor<Self>, LstmSaved<Self>) {
+        match args.x.dtype() {
+            DType::F32 => forward::<f32>(&contiguous(args)),
+            DType::F64 => forward::<f64>(&contiguous(args)),
+            _ => portable::forward_with_saved(args),
+        }
+    }
+
+    fn lstm_backward(
+        args: LstmArgs<Self>,
+        packed: FloatTensor<Self>,
+        saved: LstmSaved<Self>,
+        grad: FloatTensor<Self>,
+        wanted: LstmWanted,
+    ) -> LstmGrads<Self> {
+        match args.x.dtype() {
+            DType::F32 => backward::<f32>(&contiguous(args), &packed, &saved, &grad.to_contiguous(), wanted),
+            DType::F64 => backward::<f64>(&contiguous(args), &packed, &saved, &grad.to_contiguous(), wanted),
+            _ => portable::backward(args, packed, saved, grad, wanted),
+        }
+    }
+}
+
+/// The same tensors in row-major order, copied only where they are not so already.
+fn contiguous(args: LstmArgs<Flex>) -> LstmArgs<Flex> {
+    LstmArgs {
+        x: args.x.to_contiguous(),
+        h0: args.h0.to_contiguous(),
+        c0: args.c0.to_contiguous(),
+        w_ih: args.w_ih.to_contiguous(),
+        w_hh: args.w_hh.to_contiguous(),
+        b_ih: args.b_ih.to_contiguous(),
+        b_hh: args.b_hh.to_contiguous(),
+        hh_mask: args.hh_mask.map(|mask| mask.to_contiguous()),
+    }
+}
+
+/// T, B, I and H.
+struct Sizes {
+    steps: usize,
+    batch: usize,
+    inputs: usize,
+    units: usize,
+}
+
+impl Sizes {
+    fn of(args: &LstmArgs<Flex>) -> Self {
+        let (x, w_hh) = (args.x.shape(), args.w_hh.shape());
+        Self { steps: x[0], batch: x[1], inputs: x[2], units: w_hh[1] }
+    }
+
+    /// Elements of a state, `B·H`.
+    fn state(&self) -> usize {
+        self.batch * self.units
+    }
+}
+
+fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
+    let sizes = Sizes::of(args);
+    let Sizes { steps, batch, inputs, units } = sizes;
+    let (state, rows) = (sizes.state(), 4 * units);
+    let recurrent = match &args.hh_mask {
+        Some(mask) => tensor(times::<T>(slice(&args.w_hh), slice(mask)), [rows, units]),
+        None => args.w_hh.clone(),
+    };
+    let weights: &[T] = slice(&recurrent);
+    let bias: Vec<T> =
+        slice::<T>(&args.b_ih).iter().zip(slice::<T>(&args.b_hh)).map(|(a, b)| *a + *b).collect();
+
+    let mut gates = vec![T::ZERO; steps * batch * rows];
+    let all = Product { m: steps * batch, n: rows, k: inputs };
+    all.run(&mut gates, (slice(&args.x), inputs, 1), (slice(&args.w_ih), 1, inputs), false);
+    let mut cells = vec![T::ZERO; steps * state];
+    let mut packed = vec![T::ZERO; (steps + 1) * state];
+    for t in 0..steps {
+        let z = &mut gates[t * batch * rows..(t + 1) * batch * rows];
+        let (hidden_before, hidden) = packed.split_at_mut(t * state);
+        let hidden_before = if t == 0 { slice(&args.h0) } else { &hidden_before[(t - 1) * state..] };
+        let (cells_before, cell) = cells.split_at_mut(t * state);
+        let cells_before: &[T] = if t == 0 { slice(&args.c0) } else { &cells_before[(t - 1) * state..] };
+        let step = Product { m: batch, n: rows, k: units };
+        step.run(z, (hidden_before, units, 1), (weights, 1, units), true);
+
+        let jobs = z
+            .chunks_exact_mut(rows)
+            .zip(cells_before.chunks_exact(units))
+            .zip(cell[..state].chunks_exact_mut(units))
+            .zip(hidden[..state].chunks_exact_mut(units))
+            .map(|(((z, before), cell), hidden)| Forward { z, bias: &bias, before, cell, hidden });
+        run_rows(jobs, state);
+    }
+    packed[steps * state..].copy_from_slice(&cells[(steps - 1) * state..]);
+    let saved = LstmSaved {
+        gates: tensor(gates, [steps, batch, rows]),
+        cells: tensor(cells, [steps, batch, units]),
+        recurrent,
+    };
+    (tensor(packed, [steps + 1, batch, units]), saved)
+}
+
+fn backward<T: Real>(
+    args: &LstmArgs<Flex>,
+    packed: &FlexTensor,
+    saved: &LstmSaved<Flex>,
+    grad: &FlexTensor,
+    wanted: LstmWanted,
+) -> LstmGrads<Flex> {
+    let sizes = Sizes::of(args);
+    let Sizes { steps, batch, inputs, units } = sizes;
+    let (state, rows) = (sizes.state(), 4 * units);
+    let (gates, cells): (&[T], &[T]) = (slice(&saved.gates), slice(&saved.cells));
+    let (grad, weights): (&[T], &[T]) = (slice(grad), slice(&saved.recurrent));
+    let from_next = Product { m: batch, n: units, k: rows };
+
+    let mut d_gates = vec![T::ZERO; steps * batch * rows];
+    let mut d_cell = grad[steps * state..].to_vec();
+    let mut d_hidden = vec![T::ZERO; state];
+    for t in (0..steps).rev() {
+        let (dz, next) = d_gates.split_at_mut((t + 1) * batch * rows);
+        d_hidden.copy_from_slice(&grad[t * state..(t + 1) * state]);
+        if t + 1 < steps {
+            from_next.run(&mut d_hidden, (&next[..batch * rows], rows, 1), (weights, units, 1), true);
+        }
+        let before: &[T] = if t == 0 { slice(&args.c0) } else { &cells[(t - 1) * state..t * state] };
+        let jobs = dz[t * batch * rows..]
+            .chunks_exact_mut(rows)
+            .zip(gates[t * batch * rows..(t + 1) * batch * rows].chunks_exact(rows))
+            .zip(before.chunks_exact(units))
+            .zip(cells[t * state..(t + 1) * state].chunks_exact(units))
+            .zip(d_hidden.chunks_exact(units))
+            .zip(d_cell.chunks_exact_mut(units))
+            .map(|(((((dz, gates), before), cell), d_hidden), d_cell)| Backward {
+                dz,
+                gates,
+                before,
+                cell,
+                d_hidden,
+                d_cell,
+            });
+        run_rows(jobs, state);
+    }
+
+    let h0 = wanted.h0.then(|| {
+        from_next.run(&mut d_hidden, (&d_gates[..batch * rows], rows, 1), (weights, units, 1), false);
+        tensor(d_hidden, [batch, units])
+    });
+    let x = wanted.x.then(|| {
+        let mut out = vec![T::ZERO; steps * batch * inputs];
+        let product = Product { m: steps * batch, n: inputs, k: rows };
+        product.run(&mut out, (&d_gates, rows, 1), (slice(&args.w_ih), inputs, 1), false);
+        tensor(out, [steps, batch, inputs])
+    });
+    let w_ih = wanted.w_ih.then(|| {
+        let mut out = vec![T::ZERO; rows * inputs];
+        let product = Product { m: rows, n: inputs, k: steps * batch };
+        product.run(&mut out, (&d_gates, 1, rows), (slice(&args.x), inputs, 1), false);
+        tensor(out, [rows, inputs])
+    });
+    let w_hh = wanted.w_hh.then(|| {
+        let mut out = vec![T::ZERO; rows * units];
+        let first = Product { m: rows, n: units, k: batch };
+        first.run(&mut out, (&d_gates[..batch * rows], 1, rows), (slice(&args.h0), units, 1), false);
+        if steps > 1 {
+            let rest = Product { m: rows, n: units, k: (steps - 1) * batch };
+            let hidden = &slice::<T>(packed)[..(steps - 1) * state];
+            rest.run(&mut out, (&d_gates[batch * rows..], 1, rows), (hidden, units, 1), true);
+        }
+        let out = match &args.hh_mask {
+            Some(mask) => times(&out, slice(mask)),
+            None => out,
+        };
+        tensor(out, [rows, units])
+    });
+    let bias = wanted.bias.then(|| {
+        let mut out = vec![T::ZERO; rows];
+        for row in d_gates.chunks_exact(rows) {
+            out.iter_mut().zip(row).for_each(|(sum, dz)| *sum += *dz);
+        }
+        tensor(out, [rows])
+    });
+    LstmGrads { x, h0, c0: wanted.c0.then(|| tensor(d_cell, [batch, units])), w_ih, w_hh, bias }
+}
+
+/// Runs one job a row of the batch, side by side where the state is large.
+fn run_rows<J: WithSimd<Output = ()> + Send>(jobs: impl Iterator<Item = J>, state: usize) {
+    let arch = Arch::new();
+    if state < PARALLEL {
+        jobs.for_each(|job| arch.dispatch(job));
+    } else {
+        jobs.collect::<Vec<_>>().into_par_iter().for_each(|job| arch.dispatch(job));
+    }
+}
+
+fn times<T: Real>(a: &[T], b: &[T]) -> Vec<T> {
+    a.iter().zip(b).map(|(a, b)| *a * *b).collect()
+}
+
+/// One row of one step: gates in place of their pre-activations, the new cell and hidden state.
+struct Forward<'a, T> {
+    /// `[4H]`
+    z: &'a mut [T],
+    bias: &'a [T],
+    before: &'a [T],
+    cell: &'a mut [T],
+    hidden: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { z, bias, before, cell, hidden } = self;
+        let units = cell.len();
+        for (quarter, (z, bias)) in z.chunks_exact_mut(units).zip(bias.chunks_exact(units)).enumerate() {
+            let pairs = z.iter_mut().zip(bias);
+            if quarter == 2 {
+                pairs.for_each(|(z, b)| *z = tanh(*z + *b));
+            } else {
+                pairs.for_each(|(z, b)| *z = sigmoid(*z + *b));
+            }
+        }
+        let [input, forget, candidate, output] = quarters(z);
+        for j in 0..units {
+            cell[j] = forget[j] * before[j] + input[j] * candidate[j];
+        }
+        for j in 0..units {
+            hidden[j] = output[j] * tanh(cell[j]);
+        }
+    }
+}
+
+/// One row of one step backward: the gradient of the pre-activations, and that of the cell passed on to the step before.
+struct Backward<'a, T> {
+    /// `[4H]`
+    dz: &'a mut [T],
+    gates: &'a [T],
+    before: &'a [T],
+    cell: &'a [T],
+    d_hidden: &'a [T],
+    d_cell: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { dz, gates, before, cell, d_hidden, d_cell } = self;
+        let units = cell.len();
+        let [input, forget, candidate, output] = quarters(gates);
+        let (d_input, rest) = dz.split_at_mut(units);
+        let (d_forget, rest) = rest.split_at_mut(units);
+        let (d_candidate, d_output) = rest.split_at_mut(units);
+        let (before, d_hidden, d_cell) = (&before[..units], &d_hidden[..units], &mut d_cell[..units]);
+        let (d_candidate, d_output) = (&mut d_candidate[..units], &mut d_output[..units]);
+        for j in 0..units {
+            let (i, f, g, o) = (input[j], forget[j], candidate[j], output[j]);
+            let c = tanh(cell[j]);
+            let dc = d_cell[j] + d_hidden[j] * o * (T::ONE - c * c);
+            d_input[j] = dc * g * i * (T::ONE - i);
+            d_forget[j] = dc * before[j] * f * (T::ONE - f);
+            d_candidate[j] = dc * i * (T::ONE - g * g);
+            d_output[j] = d_hidden[j] * c * o * (T::ONE - o);
+            d_cell[j] = dc * f;
+        }
+    }
+}
+
+/// The four gates of a row: input, forget, candidate, output.
+#[inline(always)]
+fn quarters<T>(row: &[T]) -> [&[T]; 4] {
+    let units = row.len() / 4;
+    let (input, rest) = row.split_at(units);
+    let (forget, rest) = rest.split_at(units);
+    let (candidate, output) = rest.split_at(units);
+    [input, forget, candidate, &output[..units]]
+}
