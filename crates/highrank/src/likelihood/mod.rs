@@ -27,7 +27,7 @@
 //! [`LikelihoodBackend`] extends Burn's `Backend`. Its default bodies are the [portable] version, made of Burn's own
 //! tensor operations, so a backend opts in with an empty `impl`:
 //!
-//! ```ignore
+//! ```text
 //! impl highrank::LikelihoodBackend for MyBackend {}
 //! ```
 //!
