@@ -7,9 +7,17 @@ use burn::tensor::Element;
 use bytemuck::Pod;
 use core::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
-/// f32 or f64.
+mod sealed {
+    /// Kernels hand memory of these types to code that knows f32 and f64 only.
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// f32 or f64, and no other type.
 pub trait Real:
-    Element
+    sealed::Sealed
+    + Element
     + Pod
     + PartialOrd
     + Add<Output = Self>
