@@ -71,6 +71,7 @@
 //! | `cuda` | NVIDIA GPU; its libraries are loaded at run time |
 
 pub mod analysis;
+mod autodiff;
 pub mod context;
 #[cfg(feature = "flex")]
 pub mod cpu;

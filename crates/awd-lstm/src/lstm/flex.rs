@@ -3,12 +3,16 @@
 //! The input products of all steps are one product into the buffer that becomes the gates. A step adds its recurrent product
 //! there and makes gates, cell and hidden state in one pass over each row, vectorised, the rows side by side where they are
 //! many. The backward pass mirrors it and ends in one product a weight over all steps. Nothing is allocated in a step.
+//!
+//! A step's product is small in the batch and reads all recurrent weights, so it runs at the speed of memory, provided
+//! that they lie in the order in which it wants them: rows of `U` backward, rows of `Uᵀ` forward. The forward pass makes
+//! that transpose once a sequence.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
-use highrank::cpu::{Product, Real, sigmoid, slice, tanh, tensor};
+use highrank::cpu::{Matrix, Real, in_pool, multiply, sigmoid, slice, tanh, tensor};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -25,8 +29,8 @@ impl LstmBackend for Flex {
 
     fn lstm_with_saved(args: LstmArgs<Self>) -> (FloatTensor<Self>, LstmSaved<Self>) {
         match args.x.dtype() {
-            DType::F32 => forward::<f32>(&contiguous(args)),
-            DType::F64 => forward::<f64>(&contiguous(args)),
+            DType::F32 => in_pool(|| forward::<f32>(&contiguous(args))),
+            DType::F64 => in_pool(|| forward::<f64>(&contiguous(args))),
             _ => portable::forward_with_saved(args),
         }
     }
@@ -38,11 +42,13 @@ impl LstmBackend for Flex {
         grad: FloatTensor<Self>,
         wanted: LstmWanted,
     ) -> LstmGrads<Self> {
-        match args.x.dtype() {
-            DType::F32 => backward::<f32>(&contiguous(args), &packed, &saved, &grad.to_contiguous(), wanted),
-            DType::F64 => backward::<f64>(&contiguous(args), &packed, &saved, &grad.to_contiguous(), wanted),
-            _ => portable::backward(args, packed, saved, grad, wanted),
-        }
+        let backward = match args.x.dtype() {
+            DType::F32 => backward::<f32>,
+            DType::F64 => backward::<f64>,
+            _ => return portable::backward(args, packed, saved, grad, wanted),
+        };
+        let (args, grad) = (contiguous(args), grad.to_contiguous());
+        in_pool(|| backward(&args, &packed, &saved, &grad, wanted))
     }
 }
 
@@ -88,23 +94,23 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
         Some(mask) => tensor(times::<T>(slice(&args.w_hh), slice(mask)), [rows, units]),
         None => args.w_hh.clone(),
     };
-    let weights: &[T] = slice(&recurrent);
+    let weights_t: Vec<T> = transposed(slice(&recurrent), rows, units);
     let bias: Vec<T> =
         slice::<T>(&args.b_ih).iter().zip(slice::<T>(&args.b_hh)).map(|(a, b)| *a + *b).collect();
 
     let mut gates = vec![T::ZERO; steps * batch * rows];
-    let all = Product { m: steps * batch, n: rows, k: inputs };
-    all.run(&mut gates, (slice(&args.x), inputs, 1), (slice(&args.w_ih), 1, inputs), false);
+    let x = Matrix::new(slice(&args.x), steps * batch, inputs);
+    multiply(&mut gates, x, Matrix::new(slice(&args.w_ih), rows, inputs).t(), false);
     let mut cells = vec![T::ZERO; steps * state];
     let mut packed = vec![T::ZERO; (steps + 1) * state];
     for t in 0..steps {
         let z = &mut gates[t * batch * rows..(t + 1) * batch * rows];
         let (hidden_before, hidden) = packed.split_at_mut(t * state);
-        let hidden_before = if t == 0 { slice(&args.h0) } else { &hidden_before[(t - 1) * state..] };
+        let hidden_before: &[T] = if t == 0 { slice(&args.h0) } else { &hidden_before[(t - 1) * state..] };
         let (cells_before, cell) = cells.split_at_mut(t * state);
         let cells_before: &[T] = if t == 0 { slice(&args.c0) } else { &cells_before[(t - 1) * state..] };
-        let step = Product { m: batch, n: rows, k: units };
-        step.run(z, (hidden_before, units, 1), (weights, 1, units), true);
+        let hidden_before = Matrix::new(hidden_before, batch, units);
+        multiply(z, hidden_before, Matrix::new(&weights_t, units, rows), true);
 
         let jobs = z
             .chunks_exact_mut(rows)
@@ -134,8 +140,8 @@ fn backward<T: Real>(
     let Sizes { steps, batch, inputs, units } = sizes;
     let (state, rows) = (sizes.state(), 4 * units);
     let (gates, cells): (&[T], &[T]) = (slice(&saved.gates), slice(&saved.cells));
-    let (grad, weights): (&[T], &[T]) = (slice(grad), slice(&saved.recurrent));
-    let from_next = Product { m: batch, n: units, k: rows };
+    let grad: &[T] = slice(grad);
+    let weights = Matrix::new(slice(&saved.recurrent), rows, units);
 
     let mut d_gates = vec![T::ZERO; steps * batch * rows];
     let mut d_cell = grad[steps * state..].to_vec();
@@ -144,7 +150,7 @@ fn backward<T: Real>(
         let (dz, next) = d_gates.split_at_mut((t + 1) * batch * rows);
         d_hidden.copy_from_slice(&grad[t * state..(t + 1) * state]);
         if t + 1 < steps {
-            from_next.run(&mut d_hidden, (&next[..batch * rows], rows, 1), (weights, units, 1), true);
+            multiply(&mut d_hidden, Matrix::new(&next[..batch * rows], batch, rows), weights, true);
         }
         let before: &[T] = if t == 0 { slice(&args.c0) } else { &cells[(t - 1) * state..t * state] };
         let jobs = dz[t * batch * rows..]
@@ -165,30 +171,30 @@ fn backward<T: Real>(
         run_rows(jobs, state);
     }
 
+    let all = Matrix::new(&d_gates, steps * batch, rows);
     let h0 = wanted.h0.then(|| {
-        from_next.run(&mut d_hidden, (&d_gates[..batch * rows], rows, 1), (weights, units, 1), false);
+        multiply(&mut d_hidden, Matrix::new(&d_gates[..batch * rows], batch, rows), weights, false);
         tensor(d_hidden, [batch, units])
     });
     let x = wanted.x.then(|| {
         let mut out = vec![T::ZERO; steps * batch * inputs];
-        let product = Product { m: steps * batch, n: inputs, k: rows };
-        product.run(&mut out, (&d_gates, rows, 1), (slice(&args.w_ih), inputs, 1), false);
+        multiply(&mut out, all, Matrix::new(slice(&args.w_ih), rows, inputs), false);
         tensor(out, [steps, batch, inputs])
     });
     let w_ih = wanted.w_ih.then(|| {
         let mut out = vec![T::ZERO; rows * inputs];
-        let product = Product { m: rows, n: inputs, k: steps * batch };
-        product.run(&mut out, (&d_gates, 1, rows), (slice(&args.x), inputs, 1), false);
+        multiply(&mut out, all.t(), Matrix::new(slice(&args.x), steps * batch, inputs), false);
         tensor(out, [rows, inputs])
     });
     let w_hh = wanted.w_hh.then(|| {
         let mut out = vec![T::ZERO; rows * units];
-        let first = Product { m: rows, n: units, k: batch };
-        first.run(&mut out, (&d_gates[..batch * rows], 1, rows), (slice(&args.h0), units, 1), false);
+        let (first, rest) = d_gates.split_at(batch * rows);
+        let h0 = Matrix::new(slice(&args.h0), batch, units);
+        multiply(&mut out, Matrix::new(first, batch, rows).t(), h0, false);
         if steps > 1 {
-            let rest = Product { m: rows, n: units, k: (steps - 1) * batch };
             let hidden = &slice::<T>(packed)[..(steps - 1) * state];
-            rest.run(&mut out, (&d_gates[batch * rows..], 1, rows), (hidden, units, 1), true);
+            let hidden = Matrix::new(hidden, (steps - 1) * batch, units);
+            multiply(&mut out, Matrix::new(rest, (steps - 1) * batch, rows).t(), hidden, true);
         }
         let out = match &args.hh_mask {
             Some(mask) => times(&out, slice(mask)),
@@ -218,6 +224,25 @@ fn run_rows<J: WithSimd<Output = ()> + Send>(jobs: impl Iterator<Item = J>, stat
 
 fn times<T: Real>(a: &[T], b: &[T]) -> Vec<T> {
     a.iter().zip(b).map(|(a, b)| *a * *b).collect()
+}
+
+/// The transpose of `rows` rows of `columns` values.
+fn transposed<T: Real>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
+    /// Rows and columns of a block: its lines, read and written, stay in the first-level cache.
+    const BLOCK: usize = 16;
+    let mut out = vec![T::ZERO; values.len()];
+    out.par_chunks_mut(BLOCK * rows).enumerate().for_each(|(band, out)| {
+        let first = band * BLOCK;
+        for top in (0..rows).step_by(BLOCK) {
+            for (column, out) in out.chunks_exact_mut(rows).enumerate() {
+                let block = &mut out[top..rows.min(top + BLOCK)];
+                for (row, value) in block.iter_mut().enumerate() {
+                    *value = values[(top + row) * columns + first + column];
+                }
+            }
+        }
+    });
+    out
 }
 
 /// One row of one step: gates in place of their pre-activations, the new cell and hidden state.

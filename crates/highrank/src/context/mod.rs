@@ -4,6 +4,7 @@
 //! prior/latent pair and differ only in where they mix.
 
 mod dropout;
+pub mod latent;
 mod mixture;
 
 pub use mixture::{Mixture, MixtureConfig};
@@ -12,6 +13,8 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+
+use crate::likelihood::LikelihoodBackend;
 
 /// Which context a head uses.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -79,8 +82,19 @@ impl<B: Backend> Context<B> {
                 let tokens = hidden.shape().num_elements() / width;
                 Contexts { contexts: hidden.reshape([tokens, width]), log_prior: None }
             }
-            Self::MixtureOfContexts(mixture) => mixture.mix(hidden),
-            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden),
+            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, latent::portable::latent),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, latent::portable::latent),
+        }
+    }
+}
+
+impl<B: LikelihoodBackend> Context<B> {
+    /// As [`forward`](Self::forward), with the backend's own [latent layer](latent).
+    pub fn forward_fused<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        match self {
+            Self::Direct(_) => self.forward(hidden),
+            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, B::latent),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, B::latent),
         }
     }
 }

@@ -5,12 +5,15 @@
 
 mod product;
 mod real;
+mod scratch;
 
-pub use product::{Product, Strided};
+pub use product::{Matrix, multiply};
 pub use real::{Real, sigmoid, softplus, tanh};
+pub use scratch::Scratch;
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::TensorData;
+use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 
 /// The elements of a contiguous tensor.
 ///
@@ -21,10 +24,30 @@ pub fn slice<T: Real>(tensor: &FlexTensor) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor")
 }
 
+/// Runs `work` on a thread of the pool, so that handing out parts of it wakes no sleeping thread each time.
+pub fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| work())
+}
+
 /// A tensor that owns `values`, row-major.
 ///
 /// # Panics
 /// If the shape has another number of elements.
 pub fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// The tensor of a primitive.
+pub fn wrap<const D: usize>(primitive: FlexTensor) -> Tensor<Flex, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// The primitive of a tensor in row-major order, copied only if it is not so already.
+pub fn contiguous<const D: usize>(tensor: &Tensor<Flex, D>) -> FlexTensor {
+    into_contiguous(tensor.clone())
+}
+
+/// As [`contiguous`], giving up the tensor: the result is the only owner of its memory if the tensor was.
+pub fn into_contiguous<const D: usize>(tensor: Tensor<Flex, D>) -> FlexTensor {
+    tensor.into_primitive().tensor().to_contiguous()
 }

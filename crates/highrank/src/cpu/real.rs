@@ -8,8 +8,8 @@ use bytemuck::Pod;
 use core::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
 mod sealed {
-    /// Kernels hand memory of these types to code that knows f32 and f64 only.
-    pub trait Sealed {}
+    /// What the matrix products ask of an element.
+    pub trait Sealed: faer::traits::ComplexField {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }
@@ -48,7 +48,9 @@ pub trait Real:
     /// Magnitude.
     fn abs(self) -> Self;
     /// The value as an index; it is known to be a small non-negative whole number.
-    fn index(self) -> usize;
+    fn index(self) -> u32;
+    /// `self · a + b` with one rounding.
+    fn mul_add(self, a: Self, b: Self) -> Self;
 
     /// `e^x`: relative error below 2.5 units of the last place for x up to 88 (f32) or 709 (f64); results
     /// below the smallest normal number are 0.
@@ -97,8 +99,14 @@ macro_rules! real {
             }
 
             #[inline(always)]
-            fn index(self) -> usize {
-                self as i32 as usize
+            fn index(self) -> u32 {
+                // By way of i32, for which every vector instruction set has a conversion.
+                self as i32 as u32
+            }
+
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                <$float>::mul_add(self, a, b)
             }
 
             #[inline(always)]

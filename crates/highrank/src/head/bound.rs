@@ -5,6 +5,7 @@ use burn::tensor::{Int, Tensor};
 use rand::Rng;
 
 use super::{OutputHead, Sampling};
+use crate::context::{Context, Contexts};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, portable};
 
@@ -44,7 +45,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     #[track_caller]
     pub fn log_probs<const D: usize>(&self, hidden: Tensor<B, D>) -> Tensor<B, D> {
         let shape = with_last(hidden.dims(), self.head.decoder.vocab);
-        portable::log_probs(&self.likelihood(hidden).or_panic("log_probs")).reshape(shape)
+        portable::log_probs(&self.likelihood(hidden, Context::forward).or_panic("log_probs")).reshape(shape)
     }
 
     /// The `k` most probable words of every token.
@@ -63,7 +64,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         let vocab = self.head.decoder.vocab;
         assert!((1..=vocab).contains(&k), "top_k: k is {k}, expected 1 to the vocabulary's {vocab}");
         let shape = with_last(hidden.dims(), k);
-        let input = self.likelihood(hidden).or_panic("top_k");
+        let input = self.likelihood(hidden, Context::forward).or_panic("top_k");
         let (log_probs, words): (Vec<_>, Vec<_>) =
             input.chunks().map(|chunk| portable::log_probs(&chunk).topk_with_indices(k, 1)).unzip();
         TopK {
@@ -95,7 +96,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         sampling.validate().or_panic("sample");
         let shape = leading::<D, T>(&hidden.dims()).or_panic("sample");
         let device = hidden.device();
-        let mut input = self.likelihood(hidden).or_panic("sample");
+        let mut input = self.likelihood(hidden, Context::forward).or_panic("sample");
         if sampling.is_neutral() {
             input = draw_components(input, rng);
         }
@@ -107,8 +108,12 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         Tensor::<B, 1, Int>::from_data(words.as_slice(), &device).reshape(shape)
     }
 
-    /// The likelihood's inputs for hidden states of any number of leading dimensions.
-    fn likelihood<const D: usize>(&self, hidden: Tensor<B, D>) -> Result<Likelihood<B>, HeadError> {
+    /// The likelihood's inputs for hidden states of any number of leading dimensions, by either form of the context.
+    fn likelihood<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+        contexts: fn(&Context<B>, Tensor<B, D>) -> Contexts<B>,
+    ) -> Result<Likelihood<B>, HeadError> {
         let dims = hidden.dims();
         let expected = self.d_hidden();
         if D < 2 || dims[D - 1] != expected || dims.contains(&0) {
@@ -118,7 +123,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
                 expected: format!("[.., {expected}] with at least one token"),
             });
         }
-        let contexts = self.head.context.forward(hidden);
+        let contexts = contexts(&self.head.context, hidden);
         Ok(Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
@@ -163,7 +168,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     ) -> Tensor<B, T> {
         let shape = leading::<D, T>(&hidden.dims()).or_panic("nll");
         let targets = self.words(targets, shape).or_panic("nll");
-        let input = self.likelihood(hidden).or_panic("nll");
+        let input = self.likelihood(hidden, Context::forward_fused).or_panic("nll");
         B::nll(input, targets).reshape(shape)
     }
 
@@ -192,7 +197,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
             same_shape("weights", weights.dims(), shape).or_panic("loss");
             weights.reshape([shape.iter().product::<usize>()])
         });
-        B::mean_nll(self.likelihood(hidden).or_panic("loss"), targets, weights)
+        B::mean_nll(self.likelihood(hidden, Context::forward_fused).or_panic("loss"), targets, weights)
     }
 
     /// Weighted mean of the cross-entropies against full distributions, `−Σ_v q_v log P(v)`, in nats.
@@ -217,7 +222,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
         let vocab = self.head.decoder.vocab;
         same_shape("distributions", distributions.dims(), with_last(hidden.dims(), vocab))
             .or_panic("soft_loss");
-        let input = self.likelihood(hidden).or_panic("soft_loss");
+        let input = self.likelihood(hidden, Context::forward_fused).or_panic("soft_loss");
         if let Some(weights) = &weights {
             same_shape("weights", weights.dims(), [input.tokens()]).or_panic("soft_loss");
         }
@@ -233,7 +238,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     ) -> Result<Targets<B>, HeadError> {
         same_shape("targets", targets.dims(), shape)?;
         let words = targets.reshape([shape.iter().product::<usize>()]);
-        if B::checks_targets() {
+        if B::reads_are_free() {
             validate_targets(&words, self.head.decoder.vocab)?;
         }
         Ok(Targets::Words(words))

@@ -9,11 +9,11 @@ use crate::decoder::DecoderShape;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 
-/// Default of [`HeadConfig::memory_budget`]: 8 MiB.
+/// Default of [`HeadConfig::memory_budget`]: 16 MiB.
 ///
-/// Large enough that a chunk's matrix products run at full speed (over 200 rows of a 10,000-word vocabulary in f32),
+/// Large enough that a chunk's matrix products run at full speed (over 400 rows of a 10,000-word vocabulary in f32),
 /// small enough to stay in a last-level cache and that the added memory is mostly the gradients themselves.
-pub const DEFAULT_MEMORY_BUDGET: usize = 8 << 20;
+pub const DEFAULT_MEMORY_BUDGET: usize = 16 << 20;
 
 /// Configuration to create an [`OutputHead`].
 ///

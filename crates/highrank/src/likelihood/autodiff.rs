@@ -11,9 +11,11 @@ use burn::backend::autodiff::grads::Gradients as GradientStore;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::{ElementConversion, Tensor};
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, shares};
+use crate::autodiff::{unwrap, wrap};
+use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
 
 /// Number of tensors that may be differentiated: the five of [`Likelihood`] and the token weights.
 const INPUTS: usize = 6;
@@ -84,8 +86,21 @@ impl<B: LikelihoodBackend, C: CheckpointStrategy> LikelihoodBackend for Autodiff
         }
     }
 
-    fn checks_targets() -> bool {
-        B::checks_targets()
+    fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
+        latent::on_autodiff(args)
+    }
+
+    fn latent_backward(
+        args: LatentArgs<Self>,
+        output: Tensor<Self, 2>,
+        grad: Tensor<Self, 2>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Self> {
+        latent::portable::latent_backward(args, output, grad, wanted)
+    }
+
+    fn reads_are_free() -> bool {
+        B::reads_are_free()
     }
 }
 
@@ -174,19 +189,43 @@ impl<B: LikelihoodBackend> Backward<B, INPUTS> for Mean {
     ) {
         let upstream: Tensor<B, 1> = wrap(store.consume::<B>(&ops.node));
         let MeanState { gradients, d_weights } = ops.state;
-        let row = || upstream.clone().reshape([1, 1]);
+        let scale = Scale::new(upstream);
         let gradients = Gradients {
-            contexts: gradients.contexts.map(|gradient| gradient * row()),
-            log_prior: gradients.log_prior.map(|gradient| gradient * row()),
-            weight: gradients.weight.map(|gradient| gradient * row()),
-            bias: gradients.bias.map(|gradient| gradient * upstream.clone()),
-            map_params: gradients.map_params.map(|gradient| gradient * upstream.clone()),
+            contexts: gradients.contexts.map(|gradient| scale.apply(gradient)),
+            log_prior: gradients.log_prior.map(|gradient| scale.apply(gradient)),
+            weight: gradients.weight.map(|gradient| scale.apply(gradient)),
+            bias: gradients.bias.map(|gradient| scale.apply(gradient)),
+            map_params: gradients.map_params.map(|gradient| scale.apply(gradient)),
         };
-        let gradients = primitives(gradients, d_weights.map(|gradient| gradient * upstream.clone()));
+        let gradients = primitives(gradients, d_weights.map(|gradient| scale.apply(gradient)));
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 store.register::<B>(parent.id, gradient);
             }
+        }
+    }
+}
+
+/// The upstream gradient of a scalar, as a number where that is known without waiting.
+enum Scale<B: Backend> {
+    Number(f64),
+    Tensor(Tensor<B, 1>),
+}
+
+impl<B: LikelihoodBackend> Scale<B> {
+    fn new(upstream: Tensor<B, 1>) -> Self {
+        match B::reads_are_free() {
+            true => Self::Number(upstream.into_scalar().elem()),
+            false => Self::Tensor(upstream),
+        }
+    }
+
+    /// A loss that is differentiated by itself, or added to others, has the upstream gradient 1: nothing to do.
+    fn apply<const D: usize>(&self, gradient: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Self::Number(1.0) => gradient,
+            Self::Number(scale) => gradient.mul_scalar(*scale),
+            Self::Tensor(scale) => gradient * scale.clone().reshape([1; D]),
         }
     }
 }
@@ -204,14 +243,6 @@ fn primitives<B: Backend>(
         gradients.map_params.map(unwrap),
         d_weights.map(unwrap),
     ]
-}
-
-fn wrap<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(primitive))
-}
-
-fn unwrap<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
-    tensor.into_primitive().tensor()
 }
 
 fn inner_input<A: AutodiffBackend>(input: Likelihood<A>) -> Likelihood<A::InnerBackend> {

@@ -18,7 +18,7 @@ mod ndarray {
         Q: QuantElement,
         NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
     {
-        fn checks_targets() -> bool {
+        fn reads_are_free() -> bool {
             true
         }
     }

@@ -42,6 +42,7 @@ pub mod portable;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
+use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
 use crate::logit_map::MapFunction;
 
 /// Everything the likelihood of a run of tokens depends on, but the targets.
@@ -143,8 +144,9 @@ pub struct Gradients<B: Backend> {
 
 /// A Burn backend that can compute the fused likelihood.
 ///
-/// All methods have portable bodies; a backend with a native kernel overrides
-/// [`nll`](Self::nll) and [`nll_and_gradients`](Self::nll_and_gradients).
+/// All methods have portable bodies; a backend with native kernels overrides
+/// [`nll`](Self::nll) and [`nll_and_gradients`](Self::nll_and_gradients), [`latent`](Self::latent) and
+/// [`latent_backward`](Self::latent_backward).
 pub trait LikelihoodBackend: Backend {
     /// Cross-entropy of every token in nats, shape `[N]`.
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -175,10 +177,25 @@ pub trait LikelihoodBackend: Backend {
         (Self::nll(input, targets) * shares).sum()
     }
 
-    /// Whether reading targets costs nothing, so that they are checked against the vocabulary at every call.
+    /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`: see [`latent`].
+    fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
+        latent::portable::latent(args)
+    }
+
+    /// Gradients of `Σ grad ∘ output`, where `output` is what [`latent`](Self::latent) gave for `args`.
+    fn latent_backward(
+        args: LatentArgs<Self>,
+        output: Tensor<Self, 2>,
+        grad: Tensor<Self, 2>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Self> {
+        latent::portable::latent_backward(args, output, grad, wanted)
+    }
+
+    /// Whether reading a tensor back costs nothing: true for CPU backends, elsewhere it would wait for the device.
     ///
-    /// True for CPU backends; elsewhere a check would wait for the device.
-    fn checks_targets() -> bool {
+    /// Where it does, targets are checked against the vocabulary at every call.
+    fn reads_are_free() -> bool {
         false
     }
 }

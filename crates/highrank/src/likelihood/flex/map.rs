@@ -4,35 +4,94 @@ use crate::cpu::{Real, sigmoid, softplus};
 use crate::logit_map::MapFunction;
 
 /// A logit map with its parameters in place.
-#[derive(Clone, Copy)]
 pub(super) enum Map<'a, T> {
     Identity,
     Sigsoftmax,
     Gss { center: T, excess: T },
     SoftCap { cap: T },
-    Plif(Plif<'a, T>),
+    Plif(Plif<T>),
     MonotonicNet { params: &'a [T], units: usize },
 }
 
 /// A PLIF's tables; see `logit_map::Plif` for the formula.
-#[derive(Clone, Copy)]
-pub(super) struct Plif<'a, T> {
-    slopes: &'a [T],
-    values: &'a [T],
+pub(super) struct Plif<T> {
+    /// Slope of each piece and value at its left end, side by side: a look-up touches one cache line.
+    pieces: Vec<[T; 2]>,
+    /// The last piece's number.
+    last: T,
     bound: T,
     delta: T,
 }
 
-impl<T: Real> Plif<'_, T> {
-    /// Piece of a logit and its distance from the piece's left end.
+/// Logits that a PLIF works on at a time: pieces are found and lines evaluated in vectors, only the look-ups between
+/// them go one by one.
+const BLOCK: usize = 64;
+
+/// A block of logits with the piece of each and the distance from its left end.
+struct Located<T> {
+    pieces: [u32; BLOCK],
+    distances: [T; BLOCK],
+}
+
+impl<T: Real> Plif<T> {
+    fn new(params: &[T], bound: f64) -> Self {
+        let count = params.len() / 2;
+        let (slopes, values) = params.split_at(count);
+        Self {
+            pieces: slopes.iter().zip(values).map(|(slope, value)| [*slope, *value]).collect(),
+            last: T::of((count - 1) as f64),
+            bound: T::of(bound),
+            delta: T::of(2.0 * bound / count as f64),
+        }
+    }
+
+    /// Pieces and distances of at most [`BLOCK`] logits.
     #[inline(always)]
-    fn locate(&self, z: T) -> (usize, T) {
-        let last = T::of((self.slopes.len() - 1) as f64);
-        let piece = ((z + self.bound) / self.delta).floor();
-        let piece = if piece > last { last } else { piece };
-        // Written so that NaN becomes piece 0; the distance keeps it NaN.
-        let piece = if piece > T::ZERO { piece } else { T::ZERO };
-        (piece.index(), z - (piece * self.delta - self.bound))
+    fn locate(&self, z: &[T]) -> Located<T> {
+        let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
+        let places = located.pieces.iter_mut().zip(&mut located.distances);
+        for ((index, distance), z) in places.zip(z) {
+            let piece = ((*z + self.bound) / self.delta).floor();
+            let piece = if piece > self.last { self.last } else { piece };
+            // Written so that NaN becomes piece 0; the distance keeps it NaN.
+            let piece = if piece > T::ZERO { piece } else { T::ZERO };
+            *index = piece.index();
+            *distance = *z - (piece * self.delta - self.bound);
+        }
+        located
+    }
+
+    #[inline(always)]
+    fn apply(&self, row: &mut [T]) {
+        for block in row.chunks_mut(BLOCK) {
+            let Located { pieces, distances } = self.locate(block);
+            let (mut slopes, mut values) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
+            for ((slope, value), piece) in slopes.iter_mut().zip(&mut values).zip(&pieces[..block.len()]) {
+                [*slope, *value] = self.pieces[*piece as usize];
+            }
+            for (i, z) in block.iter_mut().enumerate() {
+                *z = values[i] + slopes[i] * distances[i];
+            }
+        }
+    }
+
+    /// `sums` holds two sums a piece, side by side: those of slope and value.
+    #[inline(always)]
+    fn backward(&self, z: &[T], g: &mut [T], sums: &mut [T]) {
+        let (sums, _) = sums.as_chunks_mut::<2>();
+        for (z, g) in z.chunks(BLOCK).zip(g.chunks_mut(BLOCK)) {
+            let Located { pieces, mut distances } = self.locate(z);
+            for (distance, g) in distances.iter_mut().zip(&*g) {
+                *distance *= *g;
+            }
+            for ((piece, moment), g) in pieces.iter().zip(&distances).zip(&mut *g) {
+                let piece = *piece as usize;
+                let sums = &mut sums[piece];
+                sums[0] += *moment;
+                sums[1] += *g;
+                *g *= self.pieces[piece][0];
+            }
+        }
     }
 }
 
@@ -46,35 +105,28 @@ impl<'a, T: Real> Map<'a, T> {
             MapFunction::Sigsoftmax => Self::Sigsoftmax,
             MapFunction::Gss => Self::Gss { center: params[0], excess: params[1] - T::ONE },
             MapFunction::SoftCap { cap } => Self::SoftCap { cap: T::of(cap) },
-            MapFunction::Plif { pieces, bound } => Self::Plif(Plif {
-                slopes: &params[..pieces],
-                values: &params[pieces..],
-                bound: T::of(bound),
-                delta: T::of(2.0 * bound / pieces as f64),
-            }),
+            MapFunction::Plif { bound, .. } => Self::Plif(Plif::new(params, bound)),
             MapFunction::MonotonicNet { units } => Self::MonotonicNet { params, units },
         }
     }
 
-    pub(super) fn is_identity(&self) -> bool {
-        matches!(self, Self::Identity)
+    /// Whether the gradient of a row is made from its logits before the map, and in place.
+    pub(super) fn keeps_logits(&self) -> bool {
+        !matches!(self, Self::Identity | Self::Sigsoftmax)
     }
 
     /// `f(z)` of a row, in place.
     #[inline(always)]
     pub(super) fn apply(&self, row: &mut [T]) {
-        match *self {
+        match self {
             Self::Identity => {}
             Self::Sigsoftmax => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
-            Self::Gss { center, excess } => {
+            &Self::Gss { center, excess } => {
                 row.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
             }
-            Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
-            Self::Plif(map) => row.iter_mut().for_each(|z| {
-                let (piece, distance) = map.locate(*z);
-                *z = map.values[piece] + map.slopes[piece] * distance;
-            }),
-            Self::MonotonicNet { params, units } => {
+            &Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
+            Self::Plif(map) => map.apply(row),
+            &Self::MonotonicNet { params, units } => {
                 row.iter_mut().for_each(|z| {
                     let mut sum = params[3 * units];
                     for i in 0..units {
@@ -87,18 +139,17 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Turns the gradient `g` of mapped logits into that of the logits `z`, and adds to that of the parameters.
-    ///
-    /// `sums` has the packed parameters' length.
+    /// Turns the gradient `g` of mapped logits into that of the logits `z`, and adds to the sums of the parameters'
+    /// gradient, which are as many as the parameters.
     #[inline(always)]
     pub(super) fn backward(&self, z: &[T], g: &mut [T], sums: &mut [T]) {
         let pairs = || z.iter().copied();
-        match *self {
+        match self {
             Self::Identity => {}
             Self::Sigsoftmax => {
                 g.iter_mut().zip(pairs()).for_each(|(g, z)| *g *= T::ONE + sigmoid(-z));
             }
-            Self::Gss { center, excess } => {
+            &Self::Gss { center, excess } => {
                 let (mut center_sum, mut slope_sum) = (0.0, 0.0);
                 for (g, z) in g.iter_mut().zip(pairs()) {
                     let bend = excess * sigmoid(center - z);
@@ -109,20 +160,12 @@ impl<'a, T: Real> Map<'a, T> {
                 sums[0] += T::of(center_sum);
                 sums[1] += T::of(slope_sum);
             }
-            Self::SoftCap { cap } => g.iter_mut().zip(pairs()).for_each(|(g, z)| {
+            &Self::SoftCap { cap } => g.iter_mut().zip(pairs()).for_each(|(g, z)| {
                 let t = (z / cap).tanh();
                 *g *= T::ONE - t * t;
             }),
-            Self::Plif(map) => {
-                let (slopes, values) = sums.split_at_mut(map.slopes.len());
-                for (g, z) in g.iter_mut().zip(pairs()) {
-                    let (piece, distance) = map.locate(z);
-                    slopes[piece] += *g * distance;
-                    values[piece] += *g;
-                    *g *= map.slopes[piece];
-                }
-            }
-            Self::MonotonicNet { params, units } => {
+            Self::Plif(map) => map.backward(z, g, sums),
+            &Self::MonotonicNet { params, units } => {
                 for (g, z) in g.iter_mut().zip(pairs()) {
                     let mut slope = T::ZERO;
                     for i in 0..units {
@@ -138,6 +181,17 @@ impl<'a, T: Real> Map<'a, T> {
                     *g *= slope;
                 }
             }
+        }
+    }
+
+    /// The sums of [`backward`](Self::backward) in the order of the packed parameters.
+    pub(super) fn packed(&self, sums: Vec<T>) -> Vec<T> {
+        match self {
+            Self::Plif(_) => {
+                let of = |which: usize| sums.iter().skip(which).step_by(2).copied();
+                of(0).chain(of(1)).collect()
+            }
+            _ => sums,
         }
     }
 }

@@ -17,11 +17,11 @@ mod sweep;
 mod token;
 
 use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use burn::tensor::{DType, Int, Tensor, TensorPrimitive};
+use burn::tensor::{DType, Int, Tensor};
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, portable};
-use crate::cpu::{self, Real, slice};
+use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
+use crate::cpu::{self, Real, contiguous, in_pool, slice};
 
 impl LikelihoodBackend for Flex {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -43,7 +43,20 @@ impl LikelihoodBackend for Flex {
         }
     }
 
-    fn checks_targets() -> bool {
+    fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
+        latent::flex::latent(args)
+    }
+
+    fn latent_backward(
+        args: LatentArgs<Self>,
+        output: Tensor<Self, 2>,
+        grad: Tensor<Self, 2>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Self> {
+        latent::flex::latent_backward(args, output, grad, wanted)
+    }
+
+    fn reads_are_free() -> bool {
         true
     }
 }
@@ -120,11 +133,11 @@ fn run<T: Real>(
         chunk_tokens: input.chunk_tokens(),
         num_params: input.map.num_params(),
     };
-    let output = sweep::run::<T>(&kernel, upstream.as_ref().map(slice), wanted);
+    let upstream = upstream.as_ref().map(slice);
+    let output = in_pool(|| sweep::run::<T>(&kernel, upstream, wanted));
 
     fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> Option<Tensor<Flex, D>> {
-        let tensor = |values| Tensor::from_primitive(TensorPrimitive::Float(cpu::tensor(values, shape)));
-        (!values.is_empty()).then(|| tensor(values))
+        (!values.is_empty()).then(|| cpu::wrap(cpu::tensor(values, shape)))
     }
     let num_params = output.params.len();
     let gradients = Gradients {
@@ -135,9 +148,4 @@ fn run<T: Real>(
         map_params: tensor(output.params, [num_params]).filter(|_| wanted.map_params),
     };
     (tensor(output.nll, [tokens]).expect("at least one token"), gradients)
-}
-
-/// The tensor's memory in row-major order, copied only if it is not so already.
-fn contiguous<const D: usize>(tensor: &Tensor<Flex, D>) -> FlexTensor {
-    tensor.clone().into_primitive().tensor().to_contiguous()
 }

@@ -4,7 +4,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::token::{Shared, Sums, Token, Upstream};
-use crate::cpu::{Product, Real};
+use crate::cpu::{Matrix, Real, Scratch, multiply};
 use crate::likelihood::Wanted;
 
 /// The likelihood's inputs as slices, row-major.
@@ -38,7 +38,7 @@ pub(super) struct Output<T> {
 struct Worker<T> {
     sums: Sums<T>,
     logits: Vec<T>,
-    stats: Vec<[T; 3]>,
+    stats: Vec<[T; 2]>,
 }
 
 /// Cross-entropies, and with `upstream` the wanted gradients.
@@ -57,45 +57,57 @@ pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted:
     // Tokens are dealt to a fixed number of workers in runs of fixed length, whichever thread runs which: the sums, and
     // so the gradients, have the same bits in every run on a machine.
     let threads = rayon::current_num_threads();
-    let keep_logits = graded && !input.shared.map.is_identity();
     let mut workers: Vec<Worker<T>> = (0..threads)
         .map(|_| Worker {
             sums: Sums {
                 bias: zeros(wanted.bias && input.shared.bias.is_some(), vocab),
                 params: zeros(true, input.num_params),
             },
-            logits: vec![T::ZERO; if keep_logits { components * vocab } else { 0 }],
-            stats: vec![[T::ZERO; 3]; components],
+            logits: zeros(input.shared.map.keeps_logits(), components * vocab),
+            stats: vec![[T::ZERO; 2]; components],
         })
         .collect();
 
-    let chunk = input.chunk_tokens.min(tokens);
-    let mut logits = vec![T::ZERO; chunk * components * vocab];
+    // As many chunks as the budget asks for, of one size: a short last chunk would read all of the decoder for few tokens.
+    let chunk = tokens.div_ceil(tokens.div_ceil(input.chunk_tokens));
+    let weight = Matrix::new(input.weight, vocab, d);
+    let mut scratch = Scratch::new::<T>(chunk * components * vocab);
+    let logits = scratch.values(chunk * components * vocab);
+    let mut scales = zeros(true, chunk * components);
+    let mut scaled = zeros(wanted.weight, chunk * components * d);
     for start in (0..tokens).step_by(chunk) {
         let end = tokens.min(start + chunk);
         let rows = (end - start) * components;
-        let contexts = &input.contexts[start * components * d..end * components * d];
+        let span = start * components * d..end * components * d;
+        let contexts = &input.contexts[span.clone()];
         let logits = &mut logits[..rows * vocab];
-        Product { m: rows, n: vocab, k: d }.run(logits, (contexts, d, 1), (input.weight, 1, d), false);
+        multiply(logits, Matrix::new(contexts, rows, d), weight.t(), false);
 
-        sweep_rows(input, upstream, start, logits, &mut output, &mut workers);
+        sweep_rows(input, upstream, start, logits, &mut scales, &mut output, &mut workers);
 
-        if !graded {
-            continue;
+        let gradient = Matrix::new(logits, rows, vocab);
+        if graded && wanted.contexts {
+            let target = &mut output.contexts[span];
+            multiply(target, gradient, weight, false);
+            target.chunks_exact_mut(d).zip(&scales).for_each(|(row, scale)| {
+                row.iter_mut().for_each(|x| *x *= *scale);
+            });
         }
-        if wanted.contexts {
-            let target = &mut output.contexts[start * components * d..end * components * d];
-            Product { m: rows, n: d, k: vocab }.run(target, (logits, vocab, 1), (input.weight, d, 1), false);
-        }
-        if wanted.weight {
-            let shape = Product { m: vocab, n: d, k: rows };
-            shape.run(&mut output.weight, (logits, 1, vocab), (contexts, d, 1), start > 0);
+        if graded && wanted.weight {
+            let scaled = &mut scaled[..rows * d];
+            for ((scaled, context), scale) in
+                scaled.chunks_exact_mut(d).zip(contexts.chunks_exact(d)).zip(&scales)
+            {
+                scaled.iter_mut().zip(context).for_each(|(y, x)| *y = *x * *scale);
+            }
+            multiply(&mut output.weight, gradient.t(), Matrix::new(scaled, rows, d), start > 0);
         }
     }
     for worker in &workers {
         add(&mut output.bias, &worker.sums.bias);
         add(&mut output.params, &worker.sums.params);
     }
+    output.params = input.shared.map.packed(output.params);
     output
 }
 
@@ -105,6 +117,7 @@ fn sweep_rows<T: Real>(
     upstream: Option<&[T]>,
     start: usize,
     logits: &mut [T],
+    scales: &mut [T],
     output: &mut Output<T>,
     workers: &mut [Worker<T>],
 ) {
@@ -112,23 +125,26 @@ fn sweep_rows<T: Real>(
     let tokens = logits.len() / (components * vocab);
     let run = tokens.div_ceil(workers.len());
     let nll = &mut output.nll[start..start + tokens];
-    let d_log_prior: Vec<&mut [T]> = match output.log_prior.is_empty() {
-        true => workers.iter().map(|_| &mut [][..]).collect(),
-        false => output.log_prior[start * components..(start + tokens) * components]
-            .chunks_mut(run * components)
-            .collect(),
+    let d_log_prior = match output.log_prior.is_empty() {
+        true => &mut [][..],
+        false => &mut output.log_prior[start * components..(start + tokens) * components],
     };
-    let parts = logits.chunks_mut(run * components * vocab).zip(nll.chunks_mut(run)).zip(d_log_prior);
+    let mut d_log_prior = shares(d_log_prior, run * components);
+    let mut scales = shares(scales, run * components);
+    let parts = logits.chunks_mut(run * components * vocab).zip(nll.chunks_mut(run));
+    let jobs: Vec<_> = parts
+        .zip(workers)
+        .enumerate()
+        .map(|(part, (rows_and_nll, worker))| {
+            (start + part * run, rows_and_nll, d_log_prior(), scales(), worker)
+        })
+        .collect();
     let arch = Arch::new();
-    let jobs: Vec<_> = parts.zip(workers).enumerate().collect();
-    jobs.into_par_iter().for_each(|(part, (((rows, nll), d_log_prior), worker))| {
-        let first = start + part * run;
+    jobs.into_par_iter().for_each(|(first, (rows, nll), d_log_prior, scales, worker)| {
+        let mut d_log_prior = shares(d_log_prior, components);
+        let mut scales = shares(scales, components);
         for (i, (rows, nll)) in rows.chunks_exact_mut(components * vocab).zip(nll).enumerate() {
             let token = first + i;
-            let d_log_prior = match d_log_prior.is_empty() {
-                true => &mut [][..],
-                false => &mut d_log_prior[i * components..(i + 1) * components],
-            };
             *nll = arch.dispatch(Token {
                 shared: &input.shared,
                 rows,
@@ -137,8 +153,9 @@ fn sweep_rows<T: Real>(
                 stats: &mut worker.stats,
                 upstream: upstream.map(|upstream| Upstream {
                     nll: upstream[token],
-                    d_log_prior,
+                    d_log_prior: d_log_prior(),
                     logits: &mut worker.logits,
+                    scales: scales(),
                     sums: &mut worker.sums,
                 }),
             });
@@ -146,6 +163,17 @@ fn sweep_rows<T: Real>(
     });
 }
 
+/// Hands out a slice in shares of `length`, the last as long as it happens to be, and then empty ones.
+fn shares<'a, T>(mut slice: &'a mut [T], length: usize) -> impl FnMut() -> &'a mut [T] {
+    move || {
+        let length = length.min(slice.len());
+        let (share, rest) = std::mem::take(&mut slice).split_at_mut(length);
+        slice = rest;
+        share
+    }
+}
+
+/// Adds element by element to what may still be empty.
 fn add<T: Real>(sum: &mut Vec<T>, part: &[T]) {
     if sum.is_empty() {
         sum.extend_from_slice(part);

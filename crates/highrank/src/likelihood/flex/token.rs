@@ -1,13 +1,26 @@
 //! One token: its `K` rows of logits, which stay in cache, become their own gradient.
+//!
+//! A row is left *unscaled*: with `e_v = e^{f(z_v) − max}`, `S = Σ e_v` and the token's weight `w = u γ_k`, the gradient
+//!
+//! ```text
+//! w (softmax(f(z)) − onehot_y) ∘ f'(z)  =  (w / S) · (e − S·onehot_y) ∘ f'(z)
+//! ```
+//!
+//! is a vector known as soon as its row is, times a number known after all rows of the token. The products that follow
+//! take the number with the small matrices, so no pass over the logits is spent on it. Maps with parameters, whose sums
+//! need the true gradient, are scaled in place and have the scale 1.
 
 use pulp::{Simd, WithSimd};
 
 use super::map::Map;
-use crate::cpu::Real;
+use crate::cpu::{Real, sigmoid, softplus};
 
 /// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
 /// gives the same bits on every machine.
-const LANES: usize = 16;
+const LANES: usize = 32;
+
+/// Words whose bias gradients are summed over a token's rows at a time: they stay in the first-level cache.
+const TILE: usize = 1024;
 
 /// What all tokens of a call share.
 pub(super) struct Shared<'a, T> {
@@ -18,9 +31,9 @@ pub(super) struct Shared<'a, T> {
 
 /// Sums that a thread keeps over its tokens.
 pub(super) struct Sums<T> {
-    /// Gradient of the decoder bias, `[V]`.
+    /// Gradient of the decoder bias, `[V]`, or nothing.
     pub(super) bias: Vec<T>,
-    /// Gradient of the packed map parameters.
+    /// Gradient of the map parameters, see [`Map::packed`].
     pub(super) params: Vec<T>,
 }
 
@@ -28,14 +41,16 @@ pub(super) struct Sums<T> {
 pub(super) struct Upstream<'a, T> {
     /// Upstream gradient of the token's nll.
     pub(super) nll: T,
-    /// Gradient of the token's log-priors, `[K]`.
+    /// Gradient of the token's log-priors, `[K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
-    /// The logits before the map, `[K, V]`; unused for the identity.
+    /// The logits before the map, `[K, V]`; nothing for maps without parameters.
     pub(super) logits: &'a mut [T],
+    /// What each row must be multiplied with to be its gradient, `[K]`.
+    pub(super) scales: &'a mut [T],
     pub(super) sums: &'a mut Sums<T>,
 }
 
-/// Scores one token and, if asked, leaves the gradient of its logits in their place.
+/// Scores one token and, if asked, leaves the unscaled gradient of its logits in their place.
 pub(super) struct Token<'t, 'a, T> {
     pub(super) shared: &'t Shared<'a, T>,
     /// `h·Wᵀ` without bias, `[K, V]`.
@@ -43,8 +58,8 @@ pub(super) struct Token<'t, 'a, T> {
     /// `log π_k`, `[K]`, or nothing.
     pub(super) log_prior: Option<&'t [T]>,
     pub(super) word: usize,
-    /// `[K]`, scratch: maximum, sum of exponentials and joint log-probability of each row.
-    pub(super) stats: &'t mut [[T; 3]],
+    /// `[K]`, scratch: sum of exponentials and joint log-probability of each row.
+    pub(super) stats: &'t mut [[T; 2]],
     pub(super) upstream: Option<Upstream<'t, T>>,
 }
 
@@ -57,89 +72,197 @@ impl<T: Real> WithSimd for Token<'_, '_, T> {
         let Self { shared, rows, log_prior, word, stats, mut upstream } = self;
         let vocab = shared.vocab;
         for (k, (row, stats)) in rows.chunks_exact_mut(vocab).zip(stats.iter_mut()).enumerate() {
-            if let Some(bias) = shared.bias {
-                row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
-            }
-            if !shared.map.is_identity() {
-                if let Some(upstream) = &mut upstream {
-                    upstream.logits[k * vocab..(k + 1) * vocab].copy_from_slice(row);
+            let (log_likelihood, sum) = match (&shared.map, &mut upstream) {
+                (Map::Identity, Some(_)) => score(row, shared.bias, word, &Identity, true),
+                (Map::Identity, None) => score(row, shared.bias, word, &Identity, false),
+                (Map::Sigsoftmax, Some(_)) => score(row, shared.bias, word, &Sigsoftmax, true),
+                (Map::Sigsoftmax, None) => score(row, shared.bias, word, &Sigsoftmax, false),
+                (map, upstream) => {
+                    if let Some(bias) = shared.bias {
+                        row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
+                    }
+                    if let Some(upstream) = upstream {
+                        upstream.logits[k * vocab..(k + 1) * vocab].copy_from_slice(row);
+                    }
+                    map.apply(row);
+                    score(row, None, word, &Identity, upstream.is_some())
                 }
-                shared.map.apply(row);
-            }
-            let max = max(row);
-            let at_target = row[word] - max;
-            let sum = exponentials(row, max);
+            };
             let log_prior = log_prior.map_or(T::ZERO, |prior| prior[k]);
-            *stats = [max, sum, log_prior + at_target - sum.ln()];
+            *stats = [sum, log_prior + log_likelihood];
         }
-        let joint = stats.iter().map(|stats| stats[2]);
+        let joint = stats.iter().map(|stats| stats[1]);
         let top = joint.clone().fold(T::LOWEST, |top, x| if x > top { x } else { top });
         let mixed = joint.map(|x| (x - top).wide().exp()).sum::<f64>();
         let nll = -(top + T::of(mixed.ln()));
         if let Some(upstream) = upstream {
-            backward(shared, rows, word, stats, nll, upstream);
+            backward(shared, rows, stats, nll, upstream);
         }
         nll
     }
 }
 
-/// `u γ_k (softmax − onehot)` through the map, row by row.
+/// An increasing map without parameters, whose row is done in one pass.
+trait Pointwise<T> {
+    /// `f(z)`.
+    fn value(&self, z: T) -> T;
+    /// `f(z)` and `f'(z)`.
+    fn value_and_slope(&self, z: T) -> (T, T);
+}
+
+struct Identity;
+
+impl<T: Real> Pointwise<T> for Identity {
+    #[inline(always)]
+    fn value(&self, z: T) -> T {
+        z
+    }
+
+    #[inline(always)]
+    fn value_and_slope(&self, z: T) -> (T, T) {
+        (z, T::ONE)
+    }
+}
+
+struct Sigsoftmax;
+
+impl<T: Real> Pointwise<T> for Sigsoftmax {
+    #[inline(always)]
+    fn value(&self, z: T) -> T {
+        z - softplus(-z)
+    }
+
+    #[inline(always)]
+    fn value_and_slope(&self, z: T) -> (T, T) {
+        (z - softplus(-z), T::ONE + sigmoid(-z))
+    }
+}
+
+/// Log-probability of `word` and the sum of exponentials of a row of logits, to which the bias is still to be added.
+/// If `graded`, the row becomes its unscaled gradient.
+#[inline(always)]
+fn score<T: Real>(
+    row: &mut [T],
+    bias: Option<&[T]>,
+    word: usize,
+    map: &impl Pointwise<T>,
+    graded: bool,
+) -> (T, T) {
+    match bias {
+        Some(bias) => score_with(row, Some(&bias[..row.len()]), word, map, graded),
+        None => score_with(row, None, word, map, graded),
+    }
+}
+
+#[inline(always)]
+fn score_with<T: Real>(
+    row: &mut [T],
+    bias: Option<&[T]>,
+    word: usize,
+    map: &impl Pointwise<T>,
+    graded: bool,
+) -> (T, T) {
+    let at = |row: &[T], word: usize| match bias {
+        Some(bias) => row[word] + bias[word],
+        None => row[word],
+    };
+    // The map increases, so the largest mapped logit is the largest logit, mapped.
+    let max = map.value(match bias {
+        Some(bias) => max(row, bias, |z, b| z + b),
+        None => max(row, row, |z, _| z),
+    });
+    let (target, target_slope) = map.value_and_slope(at(row, word));
+    let target = target - max;
+
+    let mut lanes = [T::ZERO; LANES];
+    let visit = |z: T, lane: &mut T| {
+        let (value, slope) = map.value_and_slope(z);
+        let e = (value - max).exp();
+        *lane += e;
+        e * slope
+    };
+    match bias {
+        Some(bias) => {
+            let (blocks, rest) = row.as_chunks_mut::<LANES>();
+            let (bias_blocks, bias_rest) = bias.as_chunks::<LANES>();
+            for (block, bias) in blocks.iter_mut().zip(bias_blocks) {
+                for i in 0..LANES {
+                    let e = visit(block[i] + bias[i], &mut lanes[i]);
+                    if graded {
+                        block[i] = e;
+                    }
+                }
+            }
+            for ((z, bias), lane) in rest.iter_mut().zip(bias_rest).zip(&mut lanes) {
+                *z = visit(*z + *bias, lane);
+            }
+        }
+        None => {
+            let (blocks, rest) = row.as_chunks_mut::<LANES>();
+            for block in blocks {
+                for i in 0..LANES {
+                    let e = visit(block[i], &mut lanes[i]);
+                    if graded {
+                        block[i] = e;
+                    }
+                }
+            }
+            for (z, lane) in rest.iter_mut().zip(&mut lanes) {
+                *z = visit(*z, lane);
+            }
+        }
+    }
+    let sum = T::of(lanes.iter().map(|lane| lane.wide()).sum());
+    if graded {
+        row[word] = (target.exp() - sum) * target_slope;
+    }
+    (target - sum.ln(), sum)
+}
+
+/// The scale `u γ_k / S` of each row, and the sums that the rows contribute to.
 #[inline(always)]
 fn backward<T: Real>(
     shared: &Shared<'_, T>,
     rows: &mut [T],
-    word: usize,
-    stats: &[[T; 3]],
+    stats: &[[T; 2]],
     nll: T,
     upstream: Upstream<'_, T>,
 ) {
     let vocab = shared.vocab;
-    let Upstream { nll: upstream_nll, d_log_prior, logits, sums } = upstream;
-    for (k, (row, stats)) in rows.chunks_exact_mut(vocab).zip(stats).enumerate() {
-        let [_, sum, joint] = *stats;
-        let weight = upstream_nll * T::of((joint + nll).wide().exp());
+    let Upstream { nll: upstream_nll, d_log_prior, logits, scales, sums } = upstream;
+    let in_place = !logits.is_empty();
+    for (k, (row, [sum, joint])) in rows.chunks_exact_mut(vocab).zip(stats).enumerate() {
+        let weight = upstream_nll * T::of((*joint + nll).wide().exp());
         if let Some(slot) = d_log_prior.get_mut(k) {
             *slot = -weight;
         }
-        let scale = weight / sum;
-        row.iter_mut().for_each(|g| *g *= scale);
-        row[word] = row[word] - weight;
-        if !shared.map.is_identity() {
+        scales[k] = weight / *sum;
+        if in_place {
+            let scale = std::mem::replace(&mut scales[k], T::ONE);
+            row.iter_mut().for_each(|g| *g *= scale);
             shared.map.backward(&logits[k * vocab..(k + 1) * vocab], row, &mut sums.params);
         }
-        sums.bias.iter_mut().zip(&*row).for_each(|(sum, g)| *sum += *g);
+    }
+    for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {
+        for (row, scale) in rows.chunks_exact(vocab).zip(&*scales) {
+            let row = &row[tile * TILE..tile * TILE + sums.len()];
+            sums.iter_mut().zip(row).for_each(|(sum, g)| *sum = scale.mul_add(*g, *sum));
+        }
     }
 }
 
-/// The largest element. NaN is passed over here and shows in the sum of exponentials.
+/// The largest `of(x, y)` of two slices of one length. NaN is passed over here and shows in the sum of exponentials.
 #[inline(always)]
-fn max<T: Real>(row: &[T]) -> T {
+fn max<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> T {
+    let larger = |a: T, b: T| if b > a { b } else { a };
     let mut lanes = [T::LOWEST; LANES];
-    let (blocks, rest) = row.as_chunks::<LANES>();
-    for block in blocks {
-        for (lane, x) in lanes.iter_mut().zip(block) {
-            *lane = if *x > *lane { *x } else { *lane };
+    let (x_blocks, x_rest) = xs.as_chunks::<LANES>();
+    let (y_blocks, y_rest) = ys.as_chunks::<LANES>();
+    for (x, y) in x_blocks.iter().zip(y_blocks) {
+        for i in 0..LANES {
+            lanes[i] = larger(lanes[i], of(x[i], y[i]));
         }
     }
-    let larger = |a: T, b: &T| if *b > a { *b } else { a };
-    rest.iter().fold(lanes.iter().fold(T::LOWEST, larger), larger)
-}
-
-/// Replaces `x` by `e^{x − max}` and returns the sum.
-#[inline(always)]
-fn exponentials<T: Real>(row: &mut [T], max: T) -> T {
-    let mut lanes = [T::ZERO; LANES];
-    let (blocks, rest) = row.as_chunks_mut::<LANES>();
-    for block in blocks {
-        for (lane, x) in lanes.iter_mut().zip(block) {
-            let y = (*x - max).exp();
-            *x = y;
-            *lane += y;
-        }
-    }
-    for (lane, x) in lanes.iter_mut().zip(rest) {
-        *x = (*x - max).exp();
-        *lane += *x;
-    }
-    T::of(lanes.iter().map(|lane| lane.wide()).sum())
+    let rest = x_rest.iter().zip(y_rest).map(|(x, y)| of(*x, *y));
+    rest.fold(lanes.into_iter().fold(T::LOWEST, larger), larger)
 }
