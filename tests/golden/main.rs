@@ -66,7 +66,10 @@ fn check_everywhere(case: &Case) -> Vec<Report> {
     reports
 }
 
-fn check<B: AutodiffBackend + LmBackend>(case: &Case, dtype: DType, backend: &str) -> Report {
+fn check<B>(case: &Case, dtype: DType, backend: &str) -> Report
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
     let mut report = Report::new(format!("{} on {backend}", case.entry.name));
     match case.entry.kind.as_str() {
         "head" => head::check::<B>(case, dtype, &mut report),

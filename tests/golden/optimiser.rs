@@ -1,6 +1,6 @@
 //! NT-ASGD: trajectories of a softmax regression, and the non-monotone trigger by itself.
 
-use awd_lstm::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
+use awd_lstm::optim::{NonMonotone, NtAsgdConfig, UpdateBackend, clip_global_norm, global_norm};
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -16,7 +16,11 @@ struct Regression<B: Backend> {
     bias: Param<Tensor<B, 1>>,
 }
 
-pub fn check<B: AutodiffBackend>(case: &Case, dtype: DType, report: &mut Report) {
+pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
+    case: &Case,
+    dtype: DType,
+    report: &mut Report,
+) {
     // Errors of a step carry over to all later ones; these trajectories do not amplify them much.
     let tolerance = 60.0 * Tolerance::new(&case.entry, dtype).value("theta.weight");
     let mut model = Regression::<B> {

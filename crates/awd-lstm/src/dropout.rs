@@ -4,7 +4,9 @@
 //! they keep by `1/(1-p)`, so that the mean does not change. Masks are constants of the autodiff graph.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::{Distribution, Int, Tensor, TensorPrimitive};
+
+use crate::lstm::LstmBackend;
 
 /// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
 ///
@@ -16,9 +18,10 @@ use burn::tensor::{Distribution, Int, Tensor};
 ///
 /// If `p` is not in [0, 1).
 pub fn locked<B: Backend>(x: Tensor<B, 3>, p: f64) -> Tensor<B, 3> {
-    let [_, batch, features] = x.dims();
-    match mask(&x, [1, batch, features], p) {
-        Some(mask) => x * mask,
+    let [steps, batch, features] = x.dims();
+    match mask(&x, [1, batch * features], p) {
+        // As rows of one step: multiplying each row by the same one is a fast path of the CPU backend.
+        Some(mask) => (x.reshape([steps, batch * features]) * mask).reshape([steps, batch, features]),
         None => x,
     }
 }
@@ -55,8 +58,14 @@ pub fn embed<B: Backend>(embedding: Tensor<B, 2>, tokens: Tensor<B, 2, Int>, p: 
 /// # Panics
 ///
 /// If `p` is not in [0, 1).
-pub fn weight_mask<B: Backend>(weights: &Tensor<B, 2>, p: f64) -> Option<Tensor<B, 2>> {
-    mask(weights, weights.dims(), p)
+pub fn weight_mask<B: LstmBackend>(weights: &Tensor<B, 2>, p: f64) -> Option<Tensor<B, 2>> {
+    check(p);
+    let device = weights.device();
+    if p == 0.0 || !B::ad_enabled(&device) {
+        return None;
+    }
+    let mask = B::drop_connect_mask(weights.dims(), p, &device, weights.dtype());
+    Some(Tensor::from_primitive(TensorPrimitive::Float(mask)))
 }
 
 /// A mask of the given shape for `like`, if there is anything to drop.
@@ -65,13 +74,17 @@ fn mask<B: Backend, const D: usize, const E: usize>(
     shape: [usize; E],
     p: f64,
 ) -> Option<Tensor<B, E>> {
-    assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
+    check(p);
     let device = like.device();
     if p == 0.0 || !B::ad_enabled(&device) {
         return None;
     }
     let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), (&device, like.dtype()));
     Some(kept * (1.0 / (1.0 - p)))
+}
+
+fn check(p: f64) {
+    assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -7,12 +7,13 @@ use highrank::{BoundHead, LikelihoodBackend, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
 use crate::lstm::{Lstm, LstmBackend, LstmConfig, LstmState};
+use crate::optim::UpdateBackend;
 use crate::{Error, dropout, regularisation};
 
-/// A backend that can run the model: any with the fused likelihood and the LSTM operation.
-pub trait LmBackend: LikelihoodBackend + LstmBackend {}
+/// A backend that can run and train the model: any with the fused likelihood, the LSTM operation and the update.
+pub trait LmBackend: LikelihoodBackend + LstmBackend + UpdateBackend {}
 
-impl<B: LikelihoodBackend + LstmBackend> LmBackend for B {}
+impl<B: LikelihoodBackend + LstmBackend + UpdateBackend> LmBackend for B {}
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
 ///

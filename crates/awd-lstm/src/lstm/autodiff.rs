@@ -5,6 +5,8 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::tensor::DType;
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{LstmArgs, LstmBackend, LstmSaved, LstmWanted};
@@ -82,5 +84,14 @@ impl<B: LstmBackend, C: CheckpointStrategy> LstmBackend for Autodiff<B, C> {
             }
             OpsKind::UnTracked(prep) => prep.finish(B::lstm(inner)),
         }
+    }
+
+    fn drop_connect_mask(
+        shape: [usize; 2],
+        p: f64,
+        device: &Self::Device,
+        dtype: DType,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::drop_connect_mask(shape, p, device, dtype))
     }
 }

@@ -16,7 +16,7 @@ use highrank::cpu::{Matrix, Real, in_pool, multiply, sigmoid, slice, tanh, tenso
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted, portable};
+use super::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted, mask, portable};
 
 /// Elements of a step's state below which its rows are done by one thread: handing them out costs some microseconds,
 /// which is what one thread needs for this many.
@@ -49,6 +49,19 @@ impl LstmBackend for Flex {
         };
         let (args, grad) = (contiguous(args), grad.to_contiguous());
         in_pool(|| backward(&args, &packed, &saved, &grad, wanted))
+    }
+
+    fn drop_connect_mask(
+        shape: [usize; 2],
+        p: f64,
+        device: &Self::Device,
+        dtype: DType,
+    ) -> FloatTensor<Self> {
+        match dtype {
+            DType::F32 => mask::flex::mask::<f32>(shape, p),
+            DType::F64 => mask::flex::mask::<f64>(shape, p),
+            _ => mask::portable::<Self>(shape, p, device, dtype),
+        }
     }
 }
 
@@ -91,7 +104,11 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
     let Sizes { steps, batch, inputs, units } = sizes;
     let (state, rows) = (sizes.state(), 4 * units);
     let recurrent = match &args.hh_mask {
-        Some(mask) => tensor(times::<T>(slice(&args.w_hh), slice(mask)), [rows, units]),
+        Some(mask) => {
+            let mut weights = slice::<T>(&args.w_hh).to_vec();
+            multiply_by(&mut weights, slice(mask));
+            tensor(weights, [rows, units])
+        }
         None => args.w_hh.clone(),
     };
     let weights_t: Vec<T> = transposed(slice(&recurrent), rows, units);
@@ -196,10 +213,9 @@ fn backward<T: Real>(
             let hidden = Matrix::new(hidden, (steps - 1) * batch, units);
             multiply(&mut out, Matrix::new(rest, (steps - 1) * batch, rows).t(), hidden, true);
         }
-        let out = match &args.hh_mask {
-            Some(mask) => times(&out, slice(mask)),
-            None => out,
-        };
+        if let Some(mask) = &args.hh_mask {
+            multiply_by(&mut out, slice(mask));
+        }
         tensor(out, [rows, units])
     });
     let bias = wanted.bias.then(|| {
@@ -222,8 +238,10 @@ fn run_rows<J: WithSimd<Output = ()> + Send>(jobs: impl Iterator<Item = J>, stat
     }
 }
 
-fn times<T: Real>(a: &[T], b: &[T]) -> Vec<T> {
-    a.iter().zip(b).map(|(a, b)| *a * *b).collect()
+/// `a ← a ∘ b`.
+fn multiply_by<T: Real>(a: &mut [T], b: &[T]) {
+    let pairs = a.par_chunks_mut(PARALLEL).zip(b.par_chunks(PARALLEL));
+    pairs.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a *= *b));
 }
 
 /// The transpose of `rows` rows of `columns` values.

@@ -23,13 +23,14 @@ mod backends;
 #[cfg(feature = "flex")]
 mod flex;
 mod layer;
+mod mask;
 pub mod portable;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 pub use layer::{Lstm, LstmConfig, LstmState};
 
@@ -129,6 +130,16 @@ pub trait LstmBackend: Backend {
         wanted: LstmWanted,
     ) -> LstmGrads<Self> {
         portable::backward(args, packed, saved, grad, wanted)
+    }
+
+    /// A DropConnect mask: 0 with probability `p`, otherwise `1/(1 − p)`, by the backend's seed.
+    fn drop_connect_mask(
+        shape: [usize; 2],
+        p: f64,
+        device: &Self::Device,
+        dtype: DType,
+    ) -> FloatTensor<Self> {
+        mask::portable::<Self>(shape, p, device, dtype)
     }
 }
 

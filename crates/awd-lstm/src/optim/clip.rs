@@ -5,15 +5,18 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 
+use super::UpdateBackend;
+
 /// Keeps the clip coefficient of a zero gradient finite.
 const EPSILON: f64 = 1e-6;
 
 /// The Euclidean norm of all gradients of a module taken together, of shape `[1]`, on their device.
 /// `None` if no parameter has a gradient.
-pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
-    module: &M,
-    grads: &GradientsParams,
-) -> Option<Tensor<B::InnerBackend, 1>> {
+pub fn global_norm<B, M>(module: &M, grads: &GradientsParams) -> Option<Tensor<B::InnerBackend, 1>>
+where
+    B: AutodiffBackend<InnerBackend: UpdateBackend>,
+    M: AutodiffModule<B>,
+{
     let mut squares = Squares::<B> { grads, sum: None };
     module.visit(&mut squares);
     squares.sum.map(Tensor::sqrt)
@@ -28,11 +31,11 @@ pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
 /// # Panics
 ///
 /// If `max_norm` is not a positive number.
-pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
-    module: &M,
-    mut grads: GradientsParams,
-    max_norm: f64,
-) -> GradientsParams {
+pub fn clip_global_norm<B, M>(module: &M, mut grads: GradientsParams, max_norm: f64) -> GradientsParams
+where
+    B: AutodiffBackend<InnerBackend: UpdateBackend>,
+    M: AutodiffModule<B>,
+{
     assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
     if let Some(norm) = global_norm(module, &grads) {
         let coefficient = (norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
@@ -46,10 +49,10 @@ struct Squares<'a, B: AutodiffBackend> {
     sum: Option<Tensor<B::InnerBackend, 1>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+impl<B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleVisitor<B> for Squares<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) else { return };
-        let square = (grad.clone() * grad).sum();
+        let square = B::InnerBackend::square_sum(grad);
         self.sum = Some(match self.sum.take() {
             Some(sum) => sum + square,
             None => square,
@@ -62,11 +65,11 @@ struct Scale<'a, B: AutodiffBackend> {
     coefficient: Tensor<B::InnerBackend, 1>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Scale<'_, B> {
+impl<B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleVisitor<B> for Scale<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         // Taken out, not borrowed: the only owner of its memory can be scaled in place.
         let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
-        self.grads.register(param.id, grad * self.coefficient.clone().reshape([1; D]));
+        self.grads.register(param.id, B::InnerBackend::scale(grad, self.coefficient.clone()));
     }
 }
 

@@ -10,7 +10,9 @@
 mod clip;
 mod non_monotone;
 mod nt_asgd;
+mod update;
 
 pub use clip::{clip_global_norm, global_norm};
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig, NtAsgdRecord};
+pub use update::UpdateBackend;

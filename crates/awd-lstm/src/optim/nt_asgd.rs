@@ -11,6 +11,8 @@ use burn::record::Record;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Shape, Tensor};
 
+use super::UpdateBackend;
+
 /// Configuration of [`NtAsgd`].
 #[derive(Config, Debug)]
 pub struct NtAsgdConfig {
@@ -76,7 +78,7 @@ pub struct NtAsgdRecord<B: Backend> {
     pub averages: Vec<(String, Tensor<B, 1>)>,
 }
 
-impl<M: AutodiffModule<B>, B: AutodiffBackend> NtAsgd<M, B> {
+impl<M: AutodiffModule<B>, B: AutodiffBackend<InnerBackend: UpdateBackend>> NtAsgd<M, B> {
     /// Begins to average with the next step. Does nothing if averaging has begun already.
     pub fn start_averaging(&mut self) {
         self.averaging = true;
@@ -103,11 +105,7 @@ impl<M: AutodiffModule<B>, B: AutodiffBackend> NtAsgd<M, B> {
         let count = value.shape().num_elements();
         let value = value.reshape([count]);
         let average = match self.averages.remove(&id) {
-            // The change is the temporary here, so that the average itself is updated in place.
-            Some(average) => {
-                let change = (value - average.clone()).mul_scalar(1.0 / self.iterates as f64);
-                average + change
-            }
+            Some(average) => B::InnerBackend::average(average, value, 1.0 / self.iterates as f64),
             // A copy: sharing memory with the weights would force the next step to copy them.
             None => value.mul_scalar(1.0),
         };
@@ -115,7 +113,7 @@ impl<M: AutodiffModule<B>, B: AutodiffBackend> NtAsgd<M, B> {
     }
 }
 
-impl<M: AutodiffModule<B>, B: AutodiffBackend> Optimizer<M, B> for NtAsgd<M, B> {
+impl<M: AutodiffModule<B>, B: AutodiffBackend<InnerBackend: UpdateBackend>> Optimizer<M, B> for NtAsgd<M, B> {
     type Record = NtAsgdRecord<B>;
 
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
@@ -154,7 +152,9 @@ struct Step<'a, M, B: AutodiffBackend> {
     grads: &'a mut GradAdaptor,
 }
 
-impl<M: AutodiffModule<B>, B: AutodiffBackend> ModuleMapper<B> for Step<'_, M, B> {
+impl<M: AutodiffModule<B>, B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleMapper<B>
+    for Step<'_, M, B>
+{
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, tensor, mapper) = param.consume();
         let tracked = tensor.is_require_grad();
@@ -163,10 +163,7 @@ impl<M: AutodiffModule<B>, B: AutodiffBackend> ModuleMapper<B> for Step<'_, M, B
             if value.device() != device {
                 value = value.to_device(&device);
             }
-            let decay = self.optimiser.weight_decay;
-            // The gradient is ours alone and takes the sum; only the decayed weights are a new tensor.
-            let gradient = if decay == 0.0 { grad } else { grad + value.clone().mul_scalar(decay) };
-            value = value - gradient.mul_scalar(self.lr);
+            value = B::InnerBackend::descend(value, grad, self.lr, self.optimiser.weight_decay);
         }
         if self.optimiser.averaging && tracked {
             self.optimiser.average(id, value.clone());

@@ -5,17 +5,17 @@ use burn::optim::Optimizer;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use crate::optim::{NtAsgd, NtAsgdRecord};
+use crate::optim::{NtAsgd, NtAsgdRecord, UpdateBackend};
 
 /// Sets the optimiser's averages to the weights of `averaged`, as the mean of `iterates` iterates.
 ///
 /// Averages belong to parameters by their identity, which a weights file does not keep: `averaged` is the
 /// module under training with the saved averages loaded into it.
-pub(super) fn restore<M: AutodiffModule<B>, B: AutodiffBackend>(
-    optimiser: NtAsgd<M, B>,
-    averaged: &M,
-    iterates: usize,
-) -> NtAsgd<M, B> {
+pub(super) fn restore<M, B>(optimiser: NtAsgd<M, B>, averaged: &M, iterates: usize) -> NtAsgd<M, B>
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend<InnerBackend: UpdateBackend>,
+{
     let mut visitor = Flatten { averages: Vec::new() };
     averaged.visit(&mut visitor);
     optimiser.load_record(NtAsgdRecord { averaging: true, iterates, averages: visitor.averages })

@@ -11,7 +11,11 @@ use super::latent::LatentMask;
 /// mask serves all steps (*locked* or variational dropout, Gal and Ghahramani 2016); with one, tokens are independent.
 ///
 /// - weight: `[H, features]`, of the latent layer
-pub(super) fn locked<B: Backend>(weight: &Tensor<B, 2>, leading: &[usize], prob: f64) -> Option<LatentMask<B>> {
+pub(super) fn locked<B: Backend>(
+    weight: &Tensor<B, 2>,
+    leading: &[usize],
+    prob: f64,
+) -> Option<LatentMask<B>> {
     let device = weight.device();
     if prob == 0.0 || !B::ad_enabled(&device) {
         return None;

@@ -99,13 +99,7 @@ mod tests {
             let (a, b) = (Matrix::new(&a, rows, inner).0, Matrix::new(&b, inner, columns).0);
             for parts in 1..9 {
                 let mut out = vec![0.0; rows * columns];
-                split(
-                    MatMut::from_row_major_slice_mut(&mut out, rows, columns),
-                    a,
-                    b,
-                    Accum::Replace,
-                    parts,
-                );
+                split(MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, Accum::Replace, parts);
                 for (i, value) in out.iter().enumerate() {
                     let want: f64 = (0..inner).map(|k| a[(i / columns, k)] * b[(k, i % columns)]).sum();
                     assert_eq!(*value, want, "{rows} rows, {columns} columns, {parts} parts");

@@ -9,9 +9,9 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients as GradientStore;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{ElementConversion, Tensor};
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, shares};
 use crate::autodiff::{unwrap, wrap};
@@ -215,7 +215,8 @@ enum Scale<B: Backend> {
 impl<B: LikelihoodBackend> Scale<B> {
     fn new(upstream: Tensor<B, 1>) -> Self {
         match B::reads_are_free() {
-            true => Self::Number(upstream.into_scalar().elem()),
+            // By way of its data: a scalar would be cast to the backend's default type, f32.
+            true => Self::Number(upstream.into_data().iter::<f64>().next().expect("one number")),
             false => Self::Tensor(upstream),
         }
     }

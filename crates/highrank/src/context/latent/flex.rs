@@ -7,9 +7,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{LatentArgs, LatentGradients, LatentWanted, portable};
-use crate::cpu::{
-    Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh, tensor, wrap,
-};
+use crate::cpu::{Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh, tensor, wrap};
 
 /// [`crate::LikelihoodBackend::latent`] on Flex.
 pub(crate) fn latent(args: LatentArgs<Flex>) -> Tensor<Flex, 2> {

@@ -23,7 +23,11 @@ fn run(form: fn(LatentArgs<Ad>) -> Tensor<Ad, 2>, bias: bool, mask: bool, dtype:
     let weight = spread::<Ad, 2>([d_hidden, features], 2, dtype).require_grad();
     let bias = bias.then(|| spread::<Ad, 1>([features], 3, dtype).require_grad());
     let mask = mask.then(|| LatentMask {
-        values: spread::<Ad, 2>([2, features], 4, dtype).greater_elem(-0.5).float().cast(dtype).div_scalar(0.8),
+        values: spread::<Ad, 2>([2, features], 4, dtype)
+            .greater_elem(-0.5)
+            .float()
+            .cast(dtype)
+            .div_scalar(0.8),
         keep: 0.8,
     });
     let args = LatentArgs { hidden: hidden.clone(), weight: weight.clone(), bias: bias.clone(), mask };
