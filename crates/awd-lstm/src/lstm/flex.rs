@@ -5,14 +5,13 @@
 //! many. The backward pass mirrors it and ends in one product a weight over all steps. Nothing is allocated in a step.
 //!
 //! A step's product is small in the batch and reads all recurrent weights, so it runs at the speed of memory, provided
-//! that they lie in the order in which it wants them: rows of `U` backward, rows of `Uᵀ` forward. The forward pass makes
-//! that transpose once a sequence.
+//! that they lie in the order in which it wants them: either pass cuts them into [`Panels`] once a sequence.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
-use highrank::cpu::{Matrix, Real, in_pool, multiply, sigmoid, slice, tanh, tensor};
+use highrank::cpu::{Matrix, Panels, Real, in_pool, multiply, sigmoid, slice, tanh, tensor};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -111,7 +110,7 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
         }
         None => args.w_hh.clone(),
     };
-    let weights_t: Vec<T> = transposed(slice(&recurrent), rows, units);
+    let weights = Panels::<T>::new(Matrix::new(slice(&recurrent), rows, units).t());
     let bias: Vec<T> =
         slice::<T>(&args.b_ih).iter().zip(slice::<T>(&args.b_hh)).map(|(a, b)| *a + *b).collect();
 
@@ -126,8 +125,7 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
         let hidden_before: &[T] = if t == 0 { slice(&args.h0) } else { &hidden_before[(t - 1) * state..] };
         let (cells_before, cell) = cells.split_at_mut(t * state);
         let cells_before: &[T] = if t == 0 { slice(&args.c0) } else { &cells_before[(t - 1) * state..] };
-        let hidden_before = Matrix::new(hidden_before, batch, units);
-        multiply(z, hidden_before, Matrix::new(&weights_t, units, rows), true);
+        weights.multiply_add(z, Matrix::new(hidden_before, batch, units));
 
         let jobs = z
             .chunks_exact_mut(rows)
@@ -158,7 +156,7 @@ fn backward<T: Real>(
     let (state, rows) = (sizes.state(), 4 * units);
     let (gates, cells): (&[T], &[T]) = (slice(&saved.gates), slice(&saved.cells));
     let grad: &[T] = slice(grad);
-    let weights = Matrix::new(slice(&saved.recurrent), rows, units);
+    let weights = Panels::<T>::new(Matrix::new(slice(&saved.recurrent), rows, units));
 
     let mut d_gates = vec![T::ZERO; steps * batch * rows];
     let mut d_cell = grad[steps * state..].to_vec();
@@ -167,7 +165,7 @@ fn backward<T: Real>(
         let (dz, next) = d_gates.split_at_mut((t + 1) * batch * rows);
         d_hidden.copy_from_slice(&grad[t * state..(t + 1) * state]);
         if t + 1 < steps {
-            multiply(&mut d_hidden, Matrix::new(&next[..batch * rows], batch, rows), weights, true);
+            weights.multiply_add(&mut d_hidden, Matrix::new(&next[..batch * rows], batch, rows));
         }
         let before: &[T] = if t == 0 { slice(&args.c0) } else { &cells[(t - 1) * state..t * state] };
         let jobs = dz[t * batch * rows..]
@@ -190,7 +188,8 @@ fn backward<T: Real>(
 
     let all = Matrix::new(&d_gates, steps * batch, rows);
     let h0 = wanted.h0.then(|| {
-        multiply(&mut d_hidden, Matrix::new(&d_gates[..batch * rows], batch, rows), weights, false);
+        d_hidden.fill(T::ZERO);
+        weights.multiply_add(&mut d_hidden, Matrix::new(&d_gates[..batch * rows], batch, rows));
         tensor(d_hidden, [batch, units])
     });
     let x = wanted.x.then(|| {
@@ -242,25 +241,6 @@ fn run_rows<J: WithSimd<Output = ()> + Send>(jobs: impl Iterator<Item = J>, stat
 fn multiply_by<T: Real>(a: &mut [T], b: &[T]) {
     let pairs = a.par_chunks_mut(PARALLEL).zip(b.par_chunks(PARALLEL));
     pairs.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a *= *b));
-}
-
-/// The transpose of `rows` rows of `columns` values.
-fn transposed<T: Real>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
-    /// Rows and columns of a block: its lines, read and written, stay in the first-level cache.
-    const BLOCK: usize = 16;
-    let mut out = vec![T::ZERO; values.len()];
-    out.par_chunks_mut(BLOCK * rows).enumerate().for_each(|(band, out)| {
-        let first = band * BLOCK;
-        for top in (0..rows).step_by(BLOCK) {
-            for (column, out) in out.chunks_exact_mut(rows).enumerate() {
-                let block = &mut out[top..rows.min(top + BLOCK)];
-                for (row, value) in block.iter_mut().enumerate() {
-                    *value = values[(top + row) * columns + first + column];
-                }
-            }
-        }
-    });
-    out
 }
 
 /// One row of one step: gates in place of their pre-activations, the new cell and hidden state.

@@ -3,10 +3,12 @@
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
+mod panels;
 mod product;
 mod real;
 mod scratch;
 
+pub use panels::Panels;
 pub use product::{Matrix, multiply};
 pub use real::{Real, sigmoid, softplus, tanh};
 pub use scratch::Scratch;

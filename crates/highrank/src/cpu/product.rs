@@ -24,6 +24,10 @@ impl<'a, T: Real> Matrix<'a, T> {
         Self(MatRef::from_row_major_slice(values, rows, columns))
     }
 
+    pub(super) fn view(self) -> MatRef<'a, T> {
+        self.0
+    }
+
     /// The transpose, on the same values.
     pub fn t(self) -> Self {
         Self(self.0.transpose())
