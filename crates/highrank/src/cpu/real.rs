@@ -47,7 +47,7 @@ pub trait Real:
     fn floor(self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
-    /// The value as an index; it is known to be a small non-negative whole number.
+    /// The value, a whole number from 0 to 2²³ − 1, as an index.
     fn index(self) -> u32;
     /// `self · a + b` with one rounding.
     fn mul_add(self, a: Self, b: Self) -> Self;
@@ -61,7 +61,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($float:ident, $bits:ident, $magic:expr, $mantissa:expr, $bias:expr, $low:expr, $high:expr,
+    ($float:ident, $bits:ident, $unit:expr, $magic:expr, $mantissa:expr, $bias:expr, $low:expr, $high:expr,
      $ln2_high:expr, $ln2_low:expr, $exp:expr, $log:expr) => {
         impl Real for $float {
             const ZERO: Self = 0.0;
@@ -100,8 +100,9 @@ macro_rules! real {
 
             #[inline(always)]
             fn index(self) -> u32 {
-                // By way of i32, for which every vector instruction set has a conversion.
-                self as i32 as u32
+                // Added to a power of two whose unit is 1, the number stands in the low bits. A cast would saturate,
+                // for which there is no vector instruction.
+                (self + $unit).to_bits() as u32 & 0x7f_ffff
             }
 
             #[inline(always)]
@@ -156,6 +157,7 @@ macro_rules! real {
 real!(
     f32,
     u32,
+    8_388_608.0,
     12_582_912.0,
     23,
     127,
@@ -169,6 +171,7 @@ real!(
 real!(
     f64,
     u64,
+    4_503_599_627_370_496.0,
     6_755_399_441_055_744.0,
     52,
     1023,
@@ -255,6 +258,13 @@ mod tests {
         let error = grid(-12.0, 12.0).map(|x| (tanh(x as f32) as f64 - (x as f32 as f64).tanh()).abs());
         let worst = error.fold(0.0, f64::max);
         assert!(worst < 3.0 * f32::EPSILON as f64, "{worst:e}");
+    }
+
+    #[test]
+    fn whole_numbers_become_indices() {
+        for i in (0..23).map(|bit| (1u32 << bit) - 1).chain([0, 1, 2, 999_999, 1_000_000, (1 << 23) - 1]) {
+            assert_eq!((Real::index(i as f32), Real::index(i as f64)), (i, i));
+        }
     }
 
     #[test]

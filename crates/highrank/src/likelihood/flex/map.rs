@@ -61,8 +61,10 @@ impl<T: Real> Plif<T> {
         located
     }
 
+    /// Keeps the slopes too, if there is room for them: a look-up the less in the backward pass.
     #[inline(always)]
-    fn apply(&self, row: &mut [T]) {
+    fn apply(&self, row: &mut [T], kept_slopes: &mut [T]) {
+        let mut kept_slopes = kept_slopes.chunks_mut(BLOCK);
         for block in row.chunks_mut(BLOCK) {
             let Located { pieces, distances } = self.locate(block);
             let (mut slopes, mut values) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
@@ -72,25 +74,26 @@ impl<T: Real> Plif<T> {
             for (i, z) in block.iter_mut().enumerate() {
                 *z = values[i] + slopes[i] * distances[i];
             }
+            if let Some(kept) = kept_slopes.next() {
+                kept.copy_from_slice(&slopes[..kept.len()]);
+            }
         }
     }
 
     /// `sums` holds two sums a piece, side by side: those of slope and value.
     #[inline(always)]
-    fn backward(&self, z: &[T], g: &mut [T], sums: &mut [T]) {
+    fn backward(&self, z: &[T], slopes: &[T], g: &mut [T], sums: &mut [T]) {
         let (sums, _) = sums.as_chunks_mut::<2>();
-        for (z, g) in z.chunks(BLOCK).zip(g.chunks_mut(BLOCK)) {
+        for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
             let Located { pieces, mut distances } = self.locate(z);
             for (distance, g) in distances.iter_mut().zip(&*g) {
                 *distance *= *g;
             }
-            for ((piece, moment), g) in pieces.iter().zip(&distances).zip(&mut *g) {
-                let piece = *piece as usize;
-                let sums = &mut sums[piece];
-                sums[0] += *moment;
-                sums[1] += *g;
-                *g *= self.pieces[piece][0];
+            for ((piece, moment), g) in pieces.iter().zip(&distances).zip(&*g) {
+                let sums = &mut sums[*piece as usize];
+                *sums = [sums[0] + *moment, sums[1] + *g];
             }
+            g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
         }
     }
 }
@@ -110,14 +113,21 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Whether the gradient of a row is made from its logits before the map, and in place.
-    pub(super) fn keeps_logits(&self) -> bool {
-        !matches!(self, Self::Identity | Self::Sigsoftmax)
+    /// Values a logit that [`apply`](Self::apply) keeps for [`backward`](Self::backward); none for the maps whose rows
+    /// are done without either.
+    pub(super) fn kept(&self) -> usize {
+        match self {
+            Self::Identity | Self::Sigsoftmax => 0,
+            Self::Plif(_) => 2,
+            _ => 1,
+        }
     }
 
-    /// `f(z)` of a row, in place.
+    /// `f(z)` of a row, in place. `kept` is empty, or takes [`kept`](Self::kept) values a logit.
     #[inline(always)]
-    pub(super) fn apply(&self, row: &mut [T]) {
+    pub(super) fn apply(&self, row: &mut [T], kept: &mut [T]) {
+        let (logits, slopes) = kept.split_at_mut(row.len().min(kept.len()));
+        logits.iter_mut().zip(&*row).for_each(|(kept, z)| *kept = *z);
         match self {
             Self::Identity => {}
             Self::Sigsoftmax => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
@@ -125,7 +135,7 @@ impl<'a, T: Real> Map<'a, T> {
                 row.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
             }
             &Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
-            Self::Plif(map) => map.apply(row),
+            Self::Plif(map) => map.apply(row, slopes),
             &Self::MonotonicNet { params, units } => {
                 row.iter_mut().for_each(|z| {
                     let mut sum = params[3 * units];
@@ -139,10 +149,11 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Turns the gradient `g` of mapped logits into that of the logits `z`, and adds to the sums of the parameters'
+    /// Turns the gradient `g` of mapped logits into that of the logits, and adds to the sums of the parameters'
     /// gradient, which are as many as the parameters.
     #[inline(always)]
-    pub(super) fn backward(&self, z: &[T], g: &mut [T], sums: &mut [T]) {
+    pub(super) fn backward(&self, kept: &[T], g: &mut [T], sums: &mut [T]) {
+        let (z, slopes) = kept.split_at(g.len());
         let pairs = || z.iter().copied();
         match self {
             Self::Identity => {}
@@ -164,7 +175,7 @@ impl<'a, T: Real> Map<'a, T> {
                 let t = (z / cap).tanh();
                 *g *= T::ONE - t * t;
             }),
-            Self::Plif(map) => map.backward(z, g, sums),
+            Self::Plif(map) => map.backward(z, slopes, g, sums),
             &Self::MonotonicNet { params, units } => {
                 for (g, z) in g.iter_mut().zip(pairs()) {
                     let mut slope = T::ZERO;

@@ -37,7 +37,7 @@ pub(super) struct Output<T> {
 /// What one thread works with: its sums and its scratch.
 struct Worker<T> {
     sums: Sums<T>,
-    logits: Vec<T>,
+    kept: Vec<T>,
     stats: Vec<[T; 2]>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted:
                 bias: zeros(wanted.bias && input.shared.bias.is_some(), vocab),
                 params: zeros(true, input.num_params),
             },
-            logits: zeros(input.shared.map.keeps_logits(), components * vocab),
+            kept: zeros(true, input.shared.map.kept() * components * vocab),
             stats: vec![[T::ZERO; 2]; components],
         })
         .collect();
@@ -154,7 +154,7 @@ fn sweep_rows<T: Real>(
                 upstream: upstream.map(|upstream| Upstream {
                     nll: upstream[token],
                     d_log_prior: d_log_prior(),
-                    logits: &mut worker.logits,
+                    kept: &mut worker.kept,
                     scales: scales(),
                     sums: &mut worker.sums,
                 }),

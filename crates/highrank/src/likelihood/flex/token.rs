@@ -43,8 +43,8 @@ pub(super) struct Upstream<'a, T> {
     pub(super) nll: T,
     /// Gradient of the token's log-priors, `[K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
-    /// The logits before the map, `[K, V]`; nothing for maps without parameters.
-    pub(super) logits: &'a mut [T],
+    /// What the map [keeps](Map::kept) of each row.
+    pub(super) kept: &'a mut [T],
     /// What each row must be multiplied with to be its gradient, `[K]`.
     pub(super) scales: &'a mut [T],
     pub(super) sums: &'a mut Sums<T>,
@@ -81,10 +81,11 @@ impl<T: Real> WithSimd for Token<'_, '_, T> {
                     if let Some(bias) = shared.bias {
                         row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
                     }
-                    if let Some(upstream) = upstream {
-                        upstream.logits[k * vocab..(k + 1) * vocab].copy_from_slice(row);
+                    let kept = map.kept() * vocab;
+                    match upstream {
+                        Some(upstream) => map.apply(row, &mut upstream.kept[k * kept..(k + 1) * kept]),
+                        None => map.apply(row, &mut []),
                     }
-                    map.apply(row);
                     score(row, None, word, &Identity, upstream.is_some())
                 }
             };
@@ -229,18 +230,19 @@ fn backward<T: Real>(
     upstream: Upstream<'_, T>,
 ) {
     let vocab = shared.vocab;
-    let Upstream { nll: upstream_nll, d_log_prior, logits, scales, sums } = upstream;
-    let in_place = !logits.is_empty();
+    let Upstream { nll: upstream_nll, d_log_prior, kept, scales, sums } = upstream;
+    let kept_of_row = shared.map.kept() * vocab;
     for (k, (row, [sum, joint])) in rows.chunks_exact_mut(vocab).zip(stats).enumerate() {
         let weight = upstream_nll * T::of((*joint + nll).wide().exp());
         if let Some(slot) = d_log_prior.get_mut(k) {
             *slot = -weight;
         }
         scales[k] = weight / *sum;
-        if in_place {
+        if kept_of_row > 0 {
             let scale = std::mem::replace(&mut scales[k], T::ONE);
             row.iter_mut().for_each(|g| *g *= scale);
-            shared.map.backward(&logits[k * vocab..(k + 1) * vocab], row, &mut sums.params);
+            let kept = &kept[k * kept_of_row..(k + 1) * kept_of_row];
+            shared.map.backward(kept, row, &mut sums.params);
         }
     }
     for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {
