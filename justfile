@@ -10,6 +10,6 @@ fmt:
 test *args:
     cargo test --release {{args}}
 
-# The benches of the output heads.
-bench *args:
-    cargo bench --bench heads -- {{args}}
+# The benches: heads, lstm or step.
+bench name *args:
+    cargo bench --bench {{name}} -- {{args}}

@@ -1,10 +1,13 @@
 //! What the example programs share: choosing a device, reporting progress, and the commands behind `ptb_mos`.
 
 pub mod args;
+pub mod bench_report;
 pub mod device;
 pub mod eval;
 pub mod exit;
 pub mod progress;
+pub mod step_throughput;
 pub mod study;
 pub mod throughput;
 pub mod train;
+pub mod workload;

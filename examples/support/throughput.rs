@@ -66,7 +66,7 @@ pub struct Measurement {
     /// Of the matrix products alone: logits, gradient of the contexts, gradient of the decoder, and the latent layer.
     gflops: f64,
     of_ceiling: f64,
-    /// Rate of a square f32 product on the same backend in the same run.
+    /// Rate of a square f32 product in the same run: the kernels' own where there are native ones, else the backend's.
     ceiling_gflops: f64,
     /// Growth of the process's peak memory over the steps, gradients included; `null` where it is not known.
     added_peak_bytes: Option<u64>,
@@ -121,7 +121,7 @@ impl Args {
             HeadKind::MosPlif => HeadConfig::mos_plif(h, d, v, k, self.knots),
         };
         match self.memory_budget {
-            Some(bytes) => config.with_memory_budget(bytes),
+            Some(bytes) => config.with_memory_budget(Some(bytes)),
             None => config,
         }
     }
@@ -173,9 +173,9 @@ impl Task for Measure<'_> {
         B::sync(&device)?;
         let before = peak_bytes();
         let loss = step()?;
-        let seconds = median_seconds(args.repeats, || step().map(drop))?;
+        let seconds = median_seconds(args.repeats, step)?;
         let added_peak_bytes = before.zip(peak_bytes()).map(|(before, after)| after - before);
-        let ceiling = ceiling_gflops::<B::InnerBackend>(&device)?;
+        let ceiling = ceiling_gflops::<B::InnerBackend>(args.device, &device)?;
         let gflops = args.flops(&config) / seconds / 1e9;
         Ok(Measurement {
             head: args.head.to_string(),
@@ -193,22 +193,48 @@ impl Task for Measure<'_> {
     }
 }
 
-/// Rate of the backend's own product of two square f32 matrices, median of seven after a warm-up.
-fn ceiling_gflops<B: Backend>(device: &B::Device) -> Result<f64, Failure> {
+/// Rate of one product of two square f32 matrices, median of seven after a warm-up: by the routine that the kernels
+/// use where there are native ones, and otherwise by the backend's own.
+fn ceiling_gflops<B: Backend>(name: DeviceName, device: &B::Device) -> Result<f64, Failure> {
     const SIZE: usize = 2048;
     let matrix = || Tensor::<B, 2>::random([SIZE, SIZE], Distribution::Normal(0.0, 1.0), device);
     let (a, b) = (matrix(), matrix());
-    let product = || -> Result<(), Failure> {
-        let product = a.clone().matmul(b.clone());
-        B::sync(device)?;
-        drop(product);
-        Ok(())
+    let seconds = match name {
+        #[cfg(feature = "flex")]
+        DeviceName::Flex => {
+            use highrank::cpu::{Matrix, in_pool, multiply};
+            let values = |matrix: Tensor<B, 2>| matrix.into_data().to_vec::<f32>();
+            let (Ok(a), Ok(b)) = (values(a), values(b)) else {
+                return Err("the backend's default float type is not f32".into());
+            };
+            let mut out = vec![0f32; SIZE * SIZE];
+            let (a, b) = (Matrix::new(&a, SIZE, SIZE), Matrix::new(&b, SIZE, SIZE));
+            let mut product = || {
+                in_pool(|| multiply(&mut out, a, b, false));
+                Ok(())
+            };
+            product()?;
+            median_seconds(7, product)?
+        }
+        _ => {
+            let product = || -> Result<(), Failure> {
+                let product = a.clone().matmul(b.clone());
+                B::sync(device)?;
+                drop(product);
+                Ok(())
+            };
+            product()?;
+            median_seconds(7, product)?
+        }
     };
-    product()?;
-    Ok(2.0 * (SIZE as f64).powi(3) / median_seconds(7, product)? / 1e9)
+    Ok(2.0 * (SIZE as f64).powi(3) / seconds / 1e9)
 }
 
-fn median_seconds(repeats: usize, mut run: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+/// Median time of `repeats` runs.
+pub(crate) fn median_seconds<T>(
+    repeats: usize,
+    mut run: impl FnMut() -> Result<T, Failure>,
+) -> Result<f64, Failure> {
     let mut seconds = Vec::with_capacity(repeats);
     for _ in 0..repeats {
         let start = Instant::now();
@@ -220,7 +246,7 @@ fn median_seconds(repeats: usize, mut run: impl FnMut() -> Result<(), Failure>) 
 }
 
 /// The process's largest resident memory so far in bytes, where the system tells (Linux).
-fn peak_bytes() -> Option<u64> {
+pub(crate) fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;

@@ -62,7 +62,7 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
     for base in [HeadConfig::softmax(EMBEDDING, vocab), HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 9)]
     {
         let token_bytes = base.context.components() * vocab * size_of::<f64>();
-        let config = base.with_memory_budget(chunk * token_bytes);
+        let config = base.with_memory_budget(Some(chunk * token_bytes));
         for tokens in [1, chunk - 1, chunk, chunk + 1, 2 * chunk - 1, 2 * chunk, 2 * chunk + 1] {
             check::<Ad>(&config, tokens, DType::F64, 1e-12);
         }
@@ -73,7 +73,7 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
 fn one_chunk_gives_what_many_give() {
     for config in all_heads(19) {
         let run = |budget: usize| {
-            let head = head::<Ad>(&config.clone().with_memory_budget(budget), DType::F64);
+            let head = head::<Ad>(&config.clone().with_memory_budget(Some(budget)), DType::F64);
             let hidden = tensor::<Ad, 2>([10, config.d_hidden], 1, DType::F64).require_grad();
             let loss = head.loss(hidden.clone(), targets(10, 19), None);
             let mut all = values(loss.clone());
@@ -90,7 +90,7 @@ fn one_chunk_gives_what_many_give() {
 fn soft_targets_agree_with_the_composed_formula() {
     for config in all_heads(11) {
         for budget in [1, 1 << 20] {
-            let config = config.clone().with_memory_budget(budget);
+            let config = config.clone().with_memory_budget(Some(budget));
             let head = head::<Ad>(&config, DType::F64);
             let hidden = || tensor::<Ad, 2>([5, config.d_hidden], 1, DType::F64).require_grad();
             let rows = || {

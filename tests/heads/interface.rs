@@ -38,7 +38,7 @@ fn leading_dimensions_of_any_rank_are_accepted() {
 #[test]
 fn top_k_lists_the_most_probable_words_in_order() {
     for budget in [1, 1 << 20] {
-        let head = head::<Cpu>(&mos().with_memory_budget(budget), DType::F32);
+        let head = head::<Cpu>(&mos().with_memory_budget(Some(budget)), DType::F32);
         let hidden = tensor::<Cpu, 2>([5, HIDDEN], 1, DType::F32);
         let top = head.top_k(hidden.clone(), 3);
         let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();

@@ -9,7 +9,7 @@ use crate::decoder::DecoderShape;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 
-/// Default of [`HeadConfig::memory_budget`]: 16 MiB.
+/// The least that a head without [`HeadConfig::memory_budget`] takes for a chunk of logits: 16 MiB.
 ///
 /// Large enough that a chunk's matrix products run at full speed (over 400 rows of a 10,000-word vocabulary in f32),
 /// small enough to stay in a last-level cache and that the added memory is mostly the gradients themselves.
@@ -49,9 +49,11 @@ pub struct HeadConfig {
     /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`].
     #[config(default = false)]
     pub tied: bool,
-    /// Size in bytes of the largest logit matrix that may exist at a time.
-    #[config(default = "DEFAULT_MEMORY_BUDGET")]
-    pub memory_budget: usize,
+    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: [`DEFAULT_MEMORY_BUDGET`], or a
+    /// quarter of the decoder's matrix in f32 if that is more. Every chunk reads the matrix twice and its gradient once,
+    /// and for less than that many logits the reading would cost more than the arithmetic.
+    #[config(default = "None")]
+    pub memory_budget: Option<usize>,
 }
 
 /// Default of PLIF's bound `T`.
@@ -128,7 +130,7 @@ impl HeadConfig {
             ("d_embedding", self.d_embedding),
             ("vocab", self.vocab),
             ("components", self.context.components()),
-            ("memory_budget", self.memory_budget),
+            ("memory_budget", self.memory_budget()),
         ];
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(HeadError::ZeroSize { name });
@@ -181,7 +183,12 @@ impl HeadConfig {
             context,
             logit_map: self.logit_map.init(device),
             decoder: decoder.init(device),
-            memory_budget: self.memory_budget,
+            memory_budget: self.memory_budget(),
         })
+    }
+
+    /// The budget in bytes, the default if none is given.
+    fn memory_budget(&self) -> usize {
+        self.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET.max(self.vocab.saturating_mul(self.d_embedding)))
     }
 }

@@ -95,10 +95,14 @@ fn backward<T: Real>(
     mut grad: FlexTensor,
     wanted: LatentWanted,
 ) -> LatentGradients<Flex> {
-    let Inputs { tokens, d_hidden, features, .. } = *inputs;
+    let Inputs { tokens, d_hidden: d_hidden_state, features, .. } = *inputs;
     let output: &[T] = slice(output);
     // In place where nobody else holds the upstream gradient, which is the rule.
     let grad: &mut [T] = grad.storage_mut();
+    let zeros = |wanted: bool, count: usize| wanted.then(|| vec![T::ZERO; count]);
+    let mut d_hidden = zeros(wanted.hidden, tokens * d_hidden_state);
+    let mut d_weight = zeros(wanted.weight, d_hidden_state * features);
+    let mut d_bias = zeros(wanted.bias && inputs.bias.is_some(), features);
     in_pool(|| {
         let arch = Arch::new();
         let keep = T::of(inputs.keep);
@@ -107,26 +111,23 @@ fn backward<T: Real>(
             arch.dispatch(Backward { grad, output, mask: inputs.mask_row(token), keep });
         });
         let grad_matrix = Matrix::new(&*grad, tokens, features);
-        LatentGradients {
-            hidden: wanted.hidden.then(|| {
-                let mut out = vec![T::ZERO; tokens * d_hidden];
-                multiply(&mut out, grad_matrix, inputs.weight().t(), false);
-                wrap(tensor(out, [tokens, d_hidden]))
-            }),
-            weight: wanted.weight.then(|| {
-                let mut out = vec![T::ZERO; d_hidden * features];
-                multiply(&mut out, inputs.hidden().t(), grad_matrix, false);
-                wrap(tensor(out, [d_hidden, features]))
-            }),
-            bias: (wanted.bias && inputs.bias.is_some()).then(|| {
-                let mut out = vec![T::ZERO; features];
-                for row in grad.chunks_exact(features) {
-                    out.iter_mut().zip(row).for_each(|(sum, g)| *sum += *g);
-                }
-                wrap(tensor(out, [features]))
-            }),
+        if let Some(out) = &mut d_hidden {
+            multiply(out, grad_matrix, inputs.weight().t(), false);
         }
-    })
+        if let Some(out) = &mut d_weight {
+            multiply(out, inputs.hidden().t(), grad_matrix, false);
+        }
+        if let Some(out) = &mut d_bias {
+            for row in grad.chunks_exact(features) {
+                out.iter_mut().zip(row).for_each(|(sum, g)| *sum += *g);
+            }
+        }
+    });
+    LatentGradients {
+        hidden: d_hidden.map(|out| wrap(tensor(out, [tokens, d_hidden_state]))),
+        weight: d_weight.map(|out| wrap(tensor(out, [d_hidden_state, features]))),
+        bias: d_bias.map(|out| wrap(tensor(out, [features]))),
+    }
 }
 
 /// One row: bias, tanh, mask.

@@ -195,14 +195,12 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// The sums of [`backward`](Self::backward) in the order of the packed parameters.
-    pub(super) fn packed(&self, sums: Vec<T>) -> Vec<T> {
-        match self {
-            Self::Plif(_) => {
-                let of = |which: usize| sums.iter().skip(which).step_by(2).copied();
-                of(0).chain(of(1)).collect()
-            }
-            _ => sums,
+    /// Brings the sums of [`backward`](Self::backward) into the order of the packed parameters.
+    pub(super) fn unpack(&self, sums: &mut [T]) {
+        if let Self::Plif(_) = self {
+            let of = |which: usize| sums.iter().skip(which).step_by(2).copied();
+            let packed: Vec<T> = of(0).chain(of(1)).collect();
+            sums.copy_from_slice(&packed);
         }
     }
 }

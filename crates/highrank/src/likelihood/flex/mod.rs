@@ -134,7 +134,8 @@ fn run<T: Real>(
         num_params: input.map.num_params(),
     };
     let upstream = upstream.as_ref().map(slice);
-    let output = in_pool(|| sweep::run::<T>(&kernel, upstream, wanted));
+    let mut output = sweep::Output::<T>::new(&kernel, upstream.is_some(), wanted);
+    in_pool(|| sweep::run(&kernel, upstream, &mut output));
 
     fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> Option<Tensor<Flex, D>> {
         (!values.is_empty()).then(|| cpu::wrap(cpu::tensor(values, shape)))

@@ -41,29 +41,36 @@ struct Worker<T> {
     stats: Vec<[T; 2]>,
 }
 
-/// Cross-entropies, and with `upstream` the wanted gradients.
-pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted: Wanted) -> Output<T> {
+impl<T: Real> Output<T> {
+    /// Room for the cross-entropies, and if `graded` for the wanted gradients.
+    ///
+    /// To be made by the calling thread: memory that pool threads allocate in turns is held by each of them.
+    pub(super) fn new(input: &Input<'_, T>, graded: bool, wanted: Wanted) -> Self {
+        let (tokens, components, vocab, d) =
+            (input.words.len(), input.components, input.shared.vocab, input.d);
+        let zeros = |wanted: bool, count: usize| vec![T::ZERO; if wanted && graded { count } else { 0 }];
+        Self {
+            nll: vec![T::ZERO; tokens],
+            contexts: zeros(wanted.contexts, tokens * components * d),
+            log_prior: zeros(wanted.log_prior && input.log_prior.is_some(), tokens * components),
+            weight: zeros(wanted.weight, vocab * d),
+            bias: zeros(wanted.bias && input.shared.bias.is_some(), vocab),
+            params: zeros(true, input.num_params),
+        }
+    }
+}
+
+/// Cross-entropies, and with `upstream` the gradients that `output` has room for.
+pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, output: &mut Output<T>) {
     let (tokens, components, vocab, d) = (input.words.len(), input.components, input.shared.vocab, input.d);
     let graded = upstream.is_some();
-    let zeros = |wanted: bool, count: usize| vec![T::ZERO; if wanted && graded { count } else { 0 }];
-    let mut output = Output {
-        nll: vec![T::ZERO; tokens],
-        contexts: zeros(wanted.contexts, tokens * components * d),
-        log_prior: zeros(wanted.log_prior && input.log_prior.is_some(), tokens * components),
-        weight: zeros(wanted.weight, vocab * d),
-        bias: vec![],
-        params: vec![],
-    };
     // Tokens are dealt to a fixed number of workers in runs of fixed length, whichever thread runs which: the sums, and
     // so the gradients, have the same bits in every run on a machine.
     let threads = rayon::current_num_threads();
     let mut workers: Vec<Worker<T>> = (0..threads)
         .map(|_| Worker {
-            sums: Sums {
-                bias: zeros(wanted.bias && input.shared.bias.is_some(), vocab),
-                params: zeros(true, input.num_params),
-            },
-            kept: zeros(true, input.shared.map.kept() * components * vocab),
+            sums: Sums { bias: vec![T::ZERO; output.bias.len()], params: vec![T::ZERO; output.params.len()] },
+            kept: vec![T::ZERO; if graded { input.shared.map.kept() * components * vocab } else { 0 }],
             stats: vec![[T::ZERO; 2]; components],
         })
         .collect();
@@ -73,8 +80,8 @@ pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted:
     let weight = Matrix::new(input.weight, vocab, d);
     let mut scratch = Scratch::new::<T>(chunk * components * vocab);
     let logits = scratch.values(chunk * components * vocab);
-    let mut scales = zeros(true, chunk * components);
-    let mut scaled = zeros(wanted.weight, chunk * components * d);
+    let mut scales = vec![T::ZERO; chunk * components];
+    let mut scaled = vec![T::ZERO; if output.weight.is_empty() { 0 } else { chunk * components * d }];
     for start in (0..tokens).step_by(chunk) {
         let end = tokens.min(start + chunk);
         let rows = (end - start) * components;
@@ -83,17 +90,17 @@ pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted:
         let logits = &mut logits[..rows * vocab];
         multiply(logits, Matrix::new(contexts, rows, d), weight.t(), false);
 
-        sweep_rows(input, upstream, start, logits, &mut scales, &mut output, &mut workers);
+        sweep_rows(input, upstream, start, logits, &mut scales, output, &mut workers);
 
         let gradient = Matrix::new(logits, rows, vocab);
-        if graded && wanted.contexts {
+        if !output.contexts.is_empty() {
             let target = &mut output.contexts[span];
             multiply(target, gradient, weight, false);
             target.chunks_exact_mut(d).zip(&scales).for_each(|(row, scale)| {
                 row.iter_mut().for_each(|x| *x *= *scale);
             });
         }
-        if graded && wanted.weight {
+        if !output.weight.is_empty() {
             let scaled = &mut scaled[..rows * d];
             for ((scaled, context), scale) in
                 scaled.chunks_exact_mut(d).zip(contexts.chunks_exact(d)).zip(&scales)
@@ -107,8 +114,7 @@ pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, wanted:
         add(&mut output.bias, &worker.sums.bias);
         add(&mut output.params, &worker.sums.params);
     }
-    output.params = input.shared.map.packed(output.params);
-    output
+    input.shared.map.unpack(&mut output.params);
 }
 
 /// Scores a chunk's tokens, the workers side by side; with an upstream gradient the logits become their gradient.
@@ -173,11 +179,6 @@ fn shares<'a, T>(mut slice: &'a mut [T], length: usize) -> impl FnMut() -> &'a m
     }
 }
 
-/// Adds element by element to what may still be empty.
-fn add<T: Real>(sum: &mut Vec<T>, part: &[T]) {
-    if sum.is_empty() {
-        sum.extend_from_slice(part);
-        return;
-    }
+fn add<T: Real>(sum: &mut [T], part: &[T]) {
     sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);
 }

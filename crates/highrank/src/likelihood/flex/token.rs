@@ -33,7 +33,7 @@ pub(super) struct Shared<'a, T> {
 pub(super) struct Sums<T> {
     /// Gradient of the decoder bias, `[V]`, or nothing.
     pub(super) bias: Vec<T>,
-    /// Gradient of the map parameters, see [`Map::packed`].
+    /// Gradient of the map parameters, see [`Map::unpack`].
     pub(super) params: Vec<T>,
 }
 

@@ -1,0 +1,117 @@
+//! `step_throughput`: what a whole training step costs, or its LSTM layers alone.
+
+use awd_lstm::{HeadKind, LmBackend, Preset};
+use burn::tensor::backend::AutodiffBackend;
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+use crate::device::{DeviceName, Task, on_device};
+use crate::exit::Failure;
+use crate::throughput::{median_seconds, peak_bytes};
+use crate::workload::{LstmStack, Training};
+
+/// Times a training step (forward, backward, clipping, update) on random tokens, or the LSTM layers alone.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "step_throughput", version)]
+pub struct Args {
+    /// What is timed.
+    #[arg(long, value_enum, default_value = "step")]
+    pub part: Part,
+    /// The preset: small or paper.
+    #[arg(long, default_value = "paper")]
+    pub preset: Preset,
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
+    #[arg(long, default_value = "mos")]
+    pub head: HeadKind,
+    /// V, size of the vocabulary.
+    #[arg(long, default_value_t = 10_000)]
+    pub vocab: usize,
+    /// Timed steps; the median counts.
+    #[arg(long, default_value_t = 7)]
+    pub repeats: usize,
+    /// Where to compute: flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value = "flex")]
+    pub device: DeviceName,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The whole training step.
+    Step,
+    /// Forward and backward of the preset's LSTM layers, without dropout.
+    Lstm,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+struct Measurement {
+    preset: String,
+    head: String,
+    device: String,
+    tokens: usize,
+    median_ms: f64,
+    tokens_per_s: f64,
+    /// The process's largest resident memory; `null` where it is not known.
+    peak_bytes: Option<u64>,
+}
+
+/// Runs the program.
+///
+/// # Errors
+/// Sizes that make no model, or a device that is not there.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.repeats == 0 {
+        return Err("--repeats is 0, but a measurement needs at least 1".into());
+    }
+    let measured = on_device(args.device, Measure { args })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&measured)?);
+    } else {
+        let Measurement { preset, head, device, median_ms, tokens_per_s, .. } = measured;
+        println!("{preset}, {head} on {device}: {median_ms:.1} ms a step, {tokens_per_s:.0} tokens/s");
+    }
+    Ok(())
+}
+
+struct Measure<'a> {
+    args: &'a Args,
+}
+
+impl Task for Measure<'_> {
+    type Output = Measurement;
+
+    fn run<B>(self, device: B::Device) -> Result<Measurement, Failure>
+    where
+        B: AutodiffBackend + LmBackend,
+        B::InnerBackend: LmBackend,
+    {
+        let Args { part, preset, head, vocab, repeats, .. } = *self.args;
+        let (tokens, seconds) = match part {
+            Part::Step => {
+                let mut training = Training::<B>::new(preset, head, vocab, &device)?;
+                training.step();
+                (training.tokens(), median_seconds(repeats, || Ok(training.step()))?)
+            }
+            Part::Lstm => {
+                let (model, train) = (preset.model(head, vocab), preset.train());
+                let sizes = [&[model.d_embedding], model.lstm_sizes.as_slice()].concat();
+                let stack = LstmStack::<B>::new(&sizes, train.bptt, train.batch, &device);
+                stack.step(0.0);
+                (stack.tokens(), median_seconds(repeats, || Ok(stack.step(0.0)))?)
+            }
+        };
+        Ok(Measurement {
+            preset: preset.to_string(),
+            head: head.to_string(),
+            device: self.args.device.to_string(),
+            tokens,
+            median_ms: seconds * 1e3,
+            tokens_per_s: tokens as f64 / seconds,
+            peak_bytes: peak_bytes(),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! The work that benches and throughput programs time: a whole training step, and the stack of LSTM layers by itself.
+
+use awd_lstm::lstm::{Lstm, LstmBackend, LstmConfig};
+use awd_lstm::optim::{NtAsgd, NtAsgdConfig, clip_global_norm};
+use awd_lstm::{HeadKind, LanguageModel, LmBackend, LmState, Preset, TrainConfig};
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Int, Tensor};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::exit::Failure;
+
+/// Training of a preset's model on one batch of random tokens, over and over.
+pub struct Training<B>
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    config: TrainConfig,
+    model: Option<LanguageModel<B>>,
+    optimiser: NtAsgd<LanguageModel<B>, B>,
+    state: LmState<B>,
+    tokens: Tensor<B, 2, Int>,
+    targets: Tensor<B, 2, Int>,
+}
+
+impl<B> Training<B>
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    /// A fresh model that has made one step, whose loss is that of a model which knows nothing.
+    ///
+    /// # Errors
+    /// If that loss is anything else.
+    pub fn new(preset: Preset, head: HeadKind, vocab: usize, device: &B::Device) -> Result<Self, Failure> {
+        B::seed(device, 0);
+        let config = preset.train();
+        let model = preset.model(head, vocab).try_init::<B>(device)?;
+        let mut rng = Pcg64::seed_from_u64(0);
+        let mut draw = || {
+            let count = config.bptt * config.batch;
+            let words: Vec<i64> = (0..count).map(|_| rng.random_range(0..vocab as i64)).collect();
+            Tensor::<B, 1, Int>::from_data(words.as_slice(), device).reshape([config.bptt, config.batch])
+        };
+        let (tokens, targets) = (draw(), draw());
+        let optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+        let state = model.zero_state(config.batch);
+        let mut training = Self { config, model: Some(model), optimiser, state, tokens, targets };
+        // Small weights cannot be far from the uniform distribution.
+        let (nll, uniform) = (training.step(), (vocab as f64).ln());
+        if (nll - uniform).abs() > 0.1 {
+            return Err(format!("{head}: the first loss is {nll} nats, expected about {uniform}").into());
+        }
+        Ok(training)
+    }
+
+    /// Tokens of a step.
+    pub fn tokens(&self) -> usize {
+        self.config.bptt * self.config.batch
+    }
+
+    /// Forward, backward, clipping, update; the mean nll before it, in nats.
+    pub fn step(&mut self) -> f64 {
+        let model = self.model.take().expect("put back by every step");
+        let (tokens, targets) = (self.tokens.clone(), self.targets.clone());
+        let loss = model.loss(tokens, targets, self.state.clone(), self.config.alpha, self.config.beta);
+        self.state = loss.state.detach();
+        let nll = loss.nll.inner();
+        let grads = GradientsParams::from_grads(loss.total.backward(), &model);
+        let grads = clip_global_norm(&model, grads, self.config.clip);
+        self.model = Some(self.optimiser.step(self.config.lr, model, grads));
+        first(nll)
+    }
+}
+
+/// A stack of LSTM layers with its input.
+pub struct LstmStack<B: Backend> {
+    layers: Vec<Lstm<B>>,
+    /// `[T, B, sizes[0]]`
+    x: Tensor<B, 3>,
+}
+
+impl<B: AutodiffBackend + LstmBackend> LstmStack<B> {
+    /// Layers from `sizes[0]` inputs to `sizes[1]` units and so on.
+    pub fn new(sizes: &[usize], steps: usize, batch: usize, device: &B::Device) -> Self {
+        B::seed(device, 0);
+        let layers = sizes.windows(2).map(|pair| LstmConfig::new(pair[0], pair[1]).init(device)).collect();
+        let x = Tensor::random([steps, batch, sizes[0]], Distribution::Normal(0.0, 1.0), device);
+        Self { layers, x: x.require_grad() }
+    }
+
+    /// Tokens of a step.
+    pub fn tokens(&self) -> usize {
+        let [steps, batch, _] = self.x.dims();
+        steps * batch
+    }
+
+    /// The first layer.
+    pub fn layer(&self) -> &Lstm<B> {
+        &self.layers[0]
+    }
+
+    /// The input, `[T, B, I]`.
+    pub fn x(&self) -> Tensor<B, 3> {
+        self.x.clone()
+    }
+
+    /// Forward and backward of the sum of all outputs, which is returned; each recurrent weight is dropped with the
+    /// given probability.
+    pub fn step(&self, weight_dropout: f64) -> f64 {
+        let [_, batch, _] = self.x.dims();
+        let mut y = self.x.clone();
+        for layer in &self.layers {
+            (y, _) = layer.forward(y, layer.zero_state(batch), weight_dropout);
+        }
+        let sum = y.sum();
+        drop(sum.backward());
+        first(sum.inner())
+    }
+}
+
+fn first<B: Backend>(tensor: Tensor<B, 1>) -> f64 {
+    tensor.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}
