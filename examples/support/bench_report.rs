@@ -164,7 +164,7 @@ fn draw(pairings: &[Pairing], path: &Path) -> Result<(), Failure> {
         .margin(10)
         .x_label_area_size(40)
         .y_label_area_size(300)
-        .build_cartesian_2d(0.0..longest * 1.08, (0..rows).into_segmented())
+        .build_cartesian_2d(0.0..longest * 1.08, (0..rows - 1).into_segmented())
         .map_err(|error| failed(&error))?;
     let label = |place: &SegmentValue<i32>| match place {
         SegmentValue::CenterOf(row) if (0..rows).contains(row) => {
@@ -182,10 +182,11 @@ fn draw(pairings: &[Pairing], path: &Path) -> Result<(), Failure> {
         .draw()
         .map_err(|error| failed(&error))?;
     let grey = RGBColor(120, 120, 120);
+    let above = |row: i32| if row + 1 < rows { SegmentValue::Exact(row + 1) } else { SegmentValue::Last };
     for (index, ratios) in ratios.iter().enumerate() {
         let row = rows - 1 - index as i32;
         let middle = ratios[ratios.len() / 2];
-        let bar = [(0.0, SegmentValue::Exact(row)), (middle, SegmentValue::Exact(row + 1))];
+        let bar = [(0.0, SegmentValue::Exact(row)), (middle, above(row))];
         let mut bar = Rectangle::new(bar, grey.filled());
         bar.set_margin(6, 6, 0, 0);
         let range = [ratios[0], ratios[ratios.len() - 1]].map(|x| (x, SegmentValue::CenterOf(row)));
@@ -194,7 +195,7 @@ fn draw(pairings: &[Pairing], path: &Path) -> Result<(), Failure> {
             .draw_series([PathElement::new(range, BLACK.stroke_width(2))])
             .map_err(|error| failed(&error))?;
     }
-    let level = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Exact(rows))];
+    let level = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Last)];
     chart.draw_series([PathElement::new(level, BLACK.stroke_width(1))]).map_err(|error| failed(&error))?;
     area.present().map_err(|error| failed(&error))?;
     Ok(())
@@ -211,11 +212,9 @@ mod tests {
     }
 
     fn read_text(text: &str) -> Result<Vec<Pairing>, Failure> {
-        let file = std::env::temp_dir().join(format!("bench-report-{}-{}", std::process::id(), text.len()));
-        fs::write(&file, text).unwrap();
-        let pairings = read(&file);
-        fs::remove_file(&file).unwrap();
-        pairings
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        read(file.path())
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The work that benches and throughput programs time: a whole training step, and the stack of LSTM layers by itself.
 
+use awd_lstm::data::Window;
 use awd_lstm::lstm::{Lstm, LstmBackend, LstmConfig};
-use awd_lstm::optim::{NtAsgd, NtAsgdConfig, clip_global_norm};
-use awd_lstm::{HeadKind, LanguageModel, LmBackend, LmState, Preset, TrainConfig};
-use burn::optim::{GradientsParams, Optimizer};
+use awd_lstm::optim::{NtAsgd, NtAsgdConfig};
+use awd_lstm::{HeadKind, LanguageModel, LmBackend, LmState, Preset, TrainConfig, train};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor};
 use rand::{RngExt, SeedableRng};
@@ -62,14 +62,11 @@ where
     /// Forward, backward, clipping, update; the mean nll before it, in nats.
     pub fn step(&mut self) -> f64 {
         let model = self.model.take().expect("put back by every step");
-        let (tokens, targets) = (self.tokens.clone(), self.targets.clone());
-        let loss = model.loss(tokens, targets, self.state.clone(), self.config.alpha, self.config.beta);
-        self.state = loss.state.detach();
-        let nll = loss.nll.inner();
-        let grads = GradientsParams::from_grads(loss.total.backward(), &model);
-        let grads = clip_global_norm(&model, grads, self.config.clip);
-        self.model = Some(self.optimiser.step(self.config.lr, model, grads));
-        first(nll)
+        let window = Window { tokens: self.tokens.clone(), targets: self.targets.clone() };
+        let (state, lr) = (self.state.clone(), self.config.lr);
+        let (model, stepped) = train::step(model, &mut self.optimiser, window, state, &self.config, lr);
+        (self.model, self.state) = (Some(model), stepped.state);
+        first(stepped.nll)
     }
 }
 

@@ -8,10 +8,12 @@ mod evaluate;
 mod files;
 mod observer;
 mod run;
+mod step;
 mod trainer;
 
 pub use checkpoint::{load_weights, save_weights};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll};
 pub use observer::{EpochMetrics, FinalMetrics, Interval, Silent, TrainObserver};
 pub use run::{RunConfig, RunFolder, Versions};
+pub use step::{Stepped, step};
 pub use trainer::{LOG_INTERVAL, Trainer, TrainerState};

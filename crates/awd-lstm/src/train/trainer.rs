@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
-use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
@@ -14,11 +13,12 @@ use super::evaluate::mean_nll;
 use super::files;
 use super::observer::{EpochMetrics, FinalMetrics, Interval, TrainObserver};
 use super::run::{AVERAGE, MODEL, RunFolder, STATE};
+use super::step::step as train_step;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{Batches, Corpus, Schedule, mix_seed};
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LmBackend};
-use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig, clip_global_norm};
+use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
 
 /// Steps between two readings of the loss. A reading waits for the device; nothing else in a step does.
 pub const LOG_INTERVAL: usize = 20;
@@ -203,12 +203,11 @@ where
             B::seed(&self.device, mix_seed(seed, epoch as u64, done as u64));
             let window = self.train.window::<B>(step.start, step.length, &self.device);
             let model = self.model.take().expect("only an optimiser step takes the model");
-            let loss = model.loss(window.tokens, window.targets, hidden, self.config.alpha, self.config.beta);
-            hidden = loss.state.detach();
-            meter.add(loss.nll.clone().inner(), loss.total.clone().inner(), step.length * batch);
-            let grads = GradientsParams::from_grads(loss.total.backward(), &model);
-            let grads = clip_global_norm(&model, grads, self.config.clip);
-            self.model = Some(self.optimiser.step(self.config.lr * step.lr_scale, model, grads));
+            let lr = self.config.lr * step.lr_scale;
+            let (model, stepped) = train_step(model, &mut self.optimiser, window, hidden, &self.config, lr);
+            self.model = Some(model);
+            hidden = stepped.state;
+            meter.add(stepped.nll, stepped.total, step.length * batch);
             self.state.iterates += usize::from(self.state.averaging);
 
             if done.is_multiple_of(LOG_INTERVAL) || done == steps {
