@@ -130,7 +130,7 @@ impl HeadConfig {
             ("d_embedding", self.d_embedding),
             ("vocab", self.vocab),
             ("components", self.context.components()),
-            ("memory_budget", self.memory_budget()),
+            ("memory_budget", self.chunk_budget()),
         ];
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(HeadError::ZeroSize { name });
@@ -183,12 +183,12 @@ impl HeadConfig {
             context,
             logit_map: self.logit_map.init(device),
             decoder: decoder.init(device),
-            memory_budget: self.memory_budget(),
+            memory_budget: self.chunk_budget(),
         })
     }
 
     /// The budget in bytes, the default if none is given.
-    fn memory_budget(&self) -> usize {
+    fn chunk_budget(&self) -> usize {
         self.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET.max(self.vocab.saturating_mul(self.d_embedding)))
     }
 }
