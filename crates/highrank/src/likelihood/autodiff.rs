@@ -15,7 +15,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, shares};
 use crate::autodiff::{unwrap, wrap};
-use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
+use crate::context::latent::{self, LatentArgs};
 
 /// Number of tensors that may be differentiated: the five of [`Likelihood`] and the token weights.
 const INPUTS: usize = 6;
@@ -88,15 +88,6 @@ impl<B: LikelihoodBackend, C: CheckpointStrategy> LikelihoodBackend for Autodiff
 
     fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
         latent::on_autodiff(args)
-    }
-
-    fn latent_backward(
-        args: LatentArgs<Self>,
-        output: Tensor<Self, 2>,
-        grad: Tensor<Self, 2>,
-        wanted: LatentWanted,
-    ) -> LatentGradients<Self> {
-        latent::portable::latent_backward(args, output, grad, wanted)
     }
 
     fn reads_are_free() -> bool {
