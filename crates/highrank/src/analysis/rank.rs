@@ -1,34 +1,9 @@
 //! Empirical rank of a matrix of log-probabilities.
 
-use faer::Mat;
-use thiserror::Error;
+use faer::{Mat, MatRef};
 
-/// A matrix that cannot be analysed.
-#[derive(Debug, Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum AnalysisError {
-    /// The number of values is no positive multiple of the number of columns.
-    #[error("{values} values do not make rows of {columns} columns")]
-    Shape {
-        /// Number of values given.
-        values: usize,
-        /// Number of columns asked for.
-        columns: usize,
-    },
-    /// NaN or an infinity among the values.
-    #[error("row {row}, column {column} is {value}, but a log-probability must be finite")]
-    NotFinite {
-        /// Row of the first such value.
-        row: usize,
-        /// Its column.
-        column: usize,
-        /// The value.
-        value: f64,
-    },
-    /// The decomposition did not converge.
-    #[error("the singular value decomposition did not converge")]
-    NoConvergence,
-}
+use super::triangle::Triangle;
+use super::{AnalysisError, RowAnalysis, rows};
 
 /// The singular values of a matrix, largest first, and the rank they say it has.
 ///
@@ -36,14 +11,14 @@ pub enum AnalysisError {
 /// (`d + 2` with a decoder bias): the softmax bottleneck (Yang et al., ICLR 2018, section 2.2 and appendix).
 #[derive(Debug, Clone)]
 pub struct Spectrum {
-    /// Singular values in descending order.
+    /// Singular values in descending order, `min(rows, columns)` of them.
     pub singular_values: Vec<f64>,
     rows: usize,
     columns: usize,
 }
 
 impl Spectrum {
-    /// Decomposes a matrix given row by row, in f64.
+    /// Decomposes a matrix given row by row, in f64. For one that is too tall to be held, see [`SpectrumBuilder`].
     ///
     /// Holds the matrix and a working copy: `16 · rows · columns` bytes.
     ///
@@ -59,17 +34,24 @@ impl Spectrum {
     /// # Ok::<(), highrank::analysis::AnalysisError>(())
     /// ```
     pub fn of(values: &[f64], columns: usize) -> Result<Self, AnalysisError> {
-        if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
-            return Err(AnalysisError::Shape { values: values.len(), columns });
-        }
-        if let Some(i) = values.iter().position(|value| !value.is_finite()) {
-            let (row, column) = (i / columns, i % columns);
-            return Err(AnalysisError::NotFinite { row, column, value: values[i] });
-        }
-        let rows = values.len() / columns;
-        let matrix = Mat::from_fn(rows, columns, |row, column| values[row * columns + column]);
+        let rows = rows::check(values, columns, 0)?;
+        Self::decompose(MatRef::from_row_major_slice(values, rows, columns), rows)
+    }
+
+    /// The spectrum of a matrix of `rows` rows that has the singular values of `matrix`.
+    fn decompose(matrix: MatRef<'_, f64>, rows: usize) -> Result<Self, AnalysisError> {
         let singular_values = matrix.singular_values().map_err(|_| AnalysisError::NoConvergence)?;
-        Ok(Self { singular_values, rows, columns })
+        Ok(Self { singular_values, rows, columns: matrix.ncols() })
+    }
+
+    /// Number of rows: contexts.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns: words.
+    pub fn columns(&self) -> usize {
+        self.columns
     }
 
     /// Number of singular values above the expected roundoff of f64.
@@ -88,8 +70,122 @@ impl Spectrum {
 
     /// The threshold of [`rank_with`](Self::rank_with).
     pub fn threshold(&self, epsilon: f64) -> f64 {
-        let largest = self.singular_values.first().copied().unwrap_or(0.0);
-        0.5 * ((self.rows + self.columns + 1) as f64).sqrt() * largest * epsilon
+        0.5 * ((self.rows + self.columns + 1) as f64).sqrt() * self.largest() * epsilon
+    }
+
+    /// Singular values over the largest, in descending order from 1; empty if all are 0.
+    ///
+    /// What the cumulative share is drawn over: the share of them at or below `x`, for `x` in `(0, 1]` (Yang et al.,
+    /// appendix, "empirical rank", figure 1). The share right at or below the `i`-th of `n` is `1 − i / n`, `i` from 0.
+    pub fn normalised(&self) -> Vec<f64> {
+        match self.largest() {
+            0.0 => vec![],
+            largest => self.singular_values.iter().map(|value| value / largest).collect(),
+        }
+    }
+
+    fn largest(&self) -> f64 {
+        self.singular_values.first().copied().unwrap_or(0.0)
+    }
+}
+
+/// Reads a matrix block by block and decomposes it without ever holding it.
+///
+/// Up to `V` rows are held as they are. More are rotated into a triangle of `V` rows by Householder reflections (a
+/// QR decomposition of which only `R` is kept), in f64. This keeps small singular values to an absolute error of order
+/// `ε σ_max`, below the threshold of the [rank](Spectrum::rank), as a decomposition of the whole matrix would; a Gram
+/// matrix would lose all below `√ε σ_max`.
+///
+/// Cost: `2 T V²` operations for `T` rows, then `8/3 V³` for the singular values. Memory: about `24 V²` bytes at the end
+/// (2.4 GB for 10,000 words), whatever `T`.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Distribution, Tensor};
+/// use highrank::HeadConfig;
+/// use highrank::analysis::{RowAnalysis, SpectrumBuilder};
+///
+/// let device = Default::default();
+/// let head = HeadConfig::softmax(4, 30).init::<Flex>(&device); // d = 4, V = 30
+/// let mut spectrum = SpectrumBuilder::new(30);
+/// for _ in 0..5 {
+///     let hidden = Tensor::<Flex, 2>::random([20, 4], Distribution::Default, &device);
+///     spectrum.add(head.log_probs(hidden))?;
+/// }
+/// // Log-probabilities in f32: the rank is what rises above the roundoff of f32.
+/// assert!(spectrum.finish()?.rank_with(f32::EPSILON as f64) <= 4 + 2);
+/// # Ok::<(), highrank::analysis::AnalysisError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SpectrumBuilder {
+    columns: usize,
+    rows: usize,
+    held: Held,
+}
+
+#[derive(Debug, Clone)]
+enum Held {
+    /// All rows so far, fewer than there are columns.
+    Rows(Vec<f64>),
+    Triangle(Triangle),
+}
+
+impl SpectrumBuilder {
+    /// For a matrix of `columns` columns: the size of the vocabulary.
+    pub fn new(columns: usize) -> Self {
+        Self { columns, rows: 0, held: Held::Rows(vec![]) }
+    }
+
+    /// The spectrum of the rows read.
+    ///
+    /// # Errors
+    /// If there is no row, or the decomposition does not converge.
+    pub fn finish(self) -> Result<Spectrum, AnalysisError> {
+        let Self { columns, rows, held } = self;
+        match held {
+            Held::Rows(_) if rows == 0 => {
+                Err(AnalysisError::TooFewRows { what: "a spectrum", rows, needed: 1 })
+            }
+            Held::Rows(values) => {
+                Spectrum::decompose(MatRef::from_row_major_slice(&values, rows, columns), rows)
+            }
+            Held::Triangle(triangle) => {
+                let r: Mat<f64> = triangle.finish();
+                Spectrum::decompose(r.as_ref(), rows)
+            }
+        }
+    }
+}
+
+impl RowAnalysis for SpectrumBuilder {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn add_rows(&mut self, values: &[f64]) -> Result<(), AnalysisError> {
+        self.rows += rows::check(values, self.columns, self.rows)?;
+        let values = match &mut self.held {
+            Held::Triangle(triangle) => {
+                triangle.add(values);
+                return Ok(());
+            }
+            Held::Rows(held) => {
+                let (now, later) = values.split_at(values.len().min(self.columns.pow(2) - held.len()));
+                held.extend_from_slice(now);
+                if held.len() < self.columns.pow(2) {
+                    return Ok(());
+                }
+                later
+            }
+        };
+        let Held::Rows(square) = std::mem::replace(&mut self.held, Held::Rows(vec![])) else {
+            unreachable!()
+        };
+        let mut triangle = Triangle::new(&square, self.columns);
+        triangle.add(values);
+        self.held = Held::Triangle(triangle);
+        Ok(())
     }
 }
 
@@ -130,5 +226,89 @@ mod tests {
             Spectrum::of(&[0.0, 1.0, 2.0, f64::NEG_INFINITY], 2).unwrap_err().to_string(),
             "row 1, column 1 is -inf, but a log-probability must be finite"
         );
+    }
+
+    /// A matrix of rank `rank` whose singular values fall over eleven orders of magnitude, to well above the roundoff.
+    fn falling(rows: usize, columns: usize, rank: usize) -> Vec<f64> {
+        let part = |i: usize, k: usize| ((i * (k + 3) * 7919 + k * 104_729) % 1009) as f64 / 504.0 - 1.0;
+        let element = |i: usize, j: usize| -> f64 {
+            (0..rank).map(|k| 10f64.powf(-11.0 * k as f64 / rank as f64) * part(i, k) * part(j + 5000, k + 1)).sum()
+        };
+        (0..rows * columns).map(|at| element(at / columns, at % columns)).collect()
+    }
+
+    fn streamed(values: &[f64], columns: usize, block: usize) -> Spectrum {
+        let mut builder = SpectrumBuilder::new(columns);
+        values.chunks(block * columns).for_each(|rows| builder.add_rows(rows).unwrap());
+        builder.finish().unwrap()
+    }
+
+    /// Fewer rows than columns, as many, a few more, more than are eliminated at a time; one panel of columns and
+    /// several; full and low rank. The streamed decomposition must agree with the direct one on every value above the
+    /// threshold and on the rank.
+    #[test]
+    fn blocks_of_rows_have_the_spectrum_of_the_whole() {
+        let sizes = [
+            (3, 7, 3),
+            (7, 7, 7),
+            (8, 7, 7),
+            (40, 7, 4),
+            (95, 96, 20),
+            (200, 97, 60),
+            (300, 200, 30),
+            (1300, 120, 50),
+            (2500, 230, 44),
+            (50, 1, 1),
+        ];
+        for (rows, columns, rank) in sizes {
+            let values = falling(rows, columns, rank);
+            let direct = Spectrum::of(&values, columns).unwrap();
+            for block in [1, 13, rows] {
+                let blocks = streamed(&values, columns, block);
+                let case = format!("{rows} x {columns}, rank {rank}, blocks of {block}");
+                assert_eq!(blocks.rank(), direct.rank(), "{case}");
+                assert_eq!(blocks.rank_with(1e-7), direct.rank_with(1e-7), "{case}");
+                assert_eq!(blocks.singular_values.len(), rows.min(columns), "{case}");
+                let error = 8.0 * direct.threshold(f64::EPSILON);
+                for (got, want) in blocks.singular_values.iter().zip(&direct.singular_values) {
+                    assert!((got - want).abs() <= error, "{case}: {got} against {want}, allowed {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_singular_values_survive_the_blocks() {
+        // Diagonal rows from 1 to 1e-13, far below the square root of the rounding unit.
+        let columns = 14;
+        let mut values = vec![0.0; 3000 * columns];
+        for i in 0..columns {
+            values[(i * 200 + 7) * columns + i] = 10f64.powi(-(i as i32));
+        }
+        let spectrum = streamed(&values, columns, 64);
+        for (i, value) in spectrum.singular_values.iter().enumerate() {
+            let want = 10f64.powi(-(i as i32));
+            assert!((value / want - 1.0).abs() < 1e-9, "{value:e} against {want:e}");
+        }
+    }
+
+    #[test]
+    fn normalised_values_fall_from_one() {
+        let spectrum = Spectrum::of(&[4.0, 0.0, 0.0, 1.0], 2).unwrap();
+        assert_eq!(spectrum.normalised(), [1.0, 0.25]);
+        assert!(Spectrum::of(&[0.0; 4], 2).unwrap().normalised().is_empty());
+    }
+
+    #[test]
+    fn a_bad_block_is_named_by_its_row_in_the_whole_and_leaves_no_trace() {
+        let mut builder = SpectrumBuilder::new(2);
+        assert_eq!(
+            builder.clone().finish().unwrap_err().to_string(),
+            "a spectrum needs at least 1 contexts, but there are 0"
+        );
+        builder.add_rows(&[1.0, 0.0, 0.0, 2.0, 1.0, 1.0]).unwrap();
+        let error = builder.add_rows(&[1.0, 1.0, f64::NAN, 1.0]).unwrap_err().to_string();
+        assert_eq!(error, "row 4, column 0 is NaN, but a log-probability must be finite");
+        assert_eq!(builder.finish().unwrap().rows(), 3);
     }
 }

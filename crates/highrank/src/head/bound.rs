@@ -48,6 +48,43 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         portable::log_probs(&self.likelihood(hidden, Context::forward).or_panic("log_probs")).reshape(shape)
     }
 
+    /// The rows of [`log_probs`](Self::log_probs) in blocks of the head's memory budget, in order.
+    ///
+    /// For what reads all log-probabilities of a long text, such as the [analyses](crate::analysis): the whole `[N, V]`
+    /// tensor never exists.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, of N tokens in all
+    /// - blocks: `[rows, V]`, N rows in all
+    ///
+    /// # Panics
+    /// As [`log_probs`](Self::log_probs).
+    #[track_caller]
+    pub fn log_prob_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        let input = self.likelihood(hidden, Context::forward).or_panic("log_prob_blocks");
+        input.into_chunks().map(|chunk| portable::log_probs(&chunk))
+    }
+
+    /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, of N tokens in all
+    /// - blocks: `[rows·K, V]`, N·K rows in all; the K components of a token follow each other
+    ///
+    /// # Panics
+    /// As [`log_probs`](Self::log_probs).
+    #[track_caller]
+    pub fn logit_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        let input = self.likelihood(hidden, Context::forward).or_panic("logit_blocks");
+        input.into_chunks().map(|chunk| portable::logits(&chunk))
+    }
+
     /// The `k` most probable words of every token.
     ///
     /// Works through tokens in chunks of the head's memory budget; equal probabilities come in the backend's sorting
@@ -66,7 +103,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         let shape = with_last(hidden.dims(), k);
         let input = self.likelihood(hidden, Context::forward).or_panic("top_k");
         let (log_probs, words): (Vec<_>, Vec<_>) =
-            input.chunks().map(|chunk| portable::log_probs(&chunk).topk_with_indices(k, 1)).unzip();
+            input.into_chunks().map(|chunk| portable::log_probs(&chunk).topk_with_indices(k, 1)).unzip();
         TopK {
             log_probs: Tensor::cat(log_probs, 0).reshape(shape),
             words: Tensor::cat(words, 0).reshape(shape),
@@ -101,7 +138,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
             input = draw_components(input, rng);
         }
         let mut words = Vec::with_capacity(input.tokens());
-        for chunk in input.chunks() {
+        for chunk in input.into_chunks() {
             let rows = to_f64(portable::log_probs(&chunk));
             words.extend(rows.chunks(chunk.vocab()).map(|row| sampling.draw(row, rng) as i64));
         }
@@ -262,7 +299,7 @@ pub fn validate_targets<B: Backend>(targets: &Tensor<B, 1, Int>, vocab: usize) -
 
 impl<B: Backend> Likelihood<B> {
     /// The same tokens in runs that fit the memory budget.
-    fn chunks(&self) -> impl Iterator<Item = Likelihood<B>> + '_ {
+    fn into_chunks(self) -> impl Iterator<Item = Likelihood<B>> + use<B> {
         let (tokens, step, components) = (self.tokens(), self.chunk_tokens(), self.components());
         (0..tokens).step_by(step).map(move |start| {
             let end = tokens.min(start + step);

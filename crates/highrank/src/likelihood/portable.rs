@@ -25,6 +25,11 @@ pub fn log_probs<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
     Tensor::cat(parts.collect(), 0)
 }
 
+/// Logits `z` of all components, `[N·K, V]`, before the logit map.
+pub(crate) fn logits<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
+    Chunk::new(input, 0, input.tokens()).logits
+}
+
 /// Cross-entropy of every token and the gradients of `Σ_n upstream_n · nll_n`; three products.
 pub fn nll_and_gradients<B: Backend>(
     input: &Likelihood<B>,

@@ -1,0 +1,226 @@
+//! Two models on the same text, token by token.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::{AnalysisError, rows};
+
+/// A word and what a model gives it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// The word.
+    pub word: usize,
+    /// Its log-probability in nats.
+    pub log_prob: f64,
+}
+
+/// A token that one model predicts better than the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenGain {
+    /// The token's place in the text, counted from 0 over all blocks.
+    pub position: usize,
+    /// The word that came.
+    pub target: usize,
+    /// `log P_A(target)` in nats.
+    pub log_prob_a: f64,
+    /// `log P_B(target)` in nats.
+    pub log_prob_b: f64,
+    /// The words that A finds most probable, most probable first.
+    pub top_a: Vec<Prediction>,
+    /// The words that B finds most probable, most probable first.
+    pub top_b: Vec<Prediction>,
+}
+
+impl TokenGain {
+    /// `log P_A(target) − log P_B(target)` in nats.
+    pub fn gain(&self) -> f64 {
+        self.log_prob_a - self.log_prob_b
+    }
+}
+
+/// Where model A beats model B most: the tokens of a text with the largest `log P_A(target) − log P_B(target)`.
+///
+/// The comparison of Yang et al., ICLR 2018, table 14, over a whole text: read block by block, only the winners are kept.
+///
+/// # Example
+/// ```
+/// use highrank::analysis::Comparison;
+///
+/// let log = |row: [f64; 3]| row.map(f64::ln);
+/// let mut comparison = Comparison::new(3, 1, 2); // 3 words, the best token, its top 2
+/// comparison.add_rows(&log([0.8, 0.1, 0.1]), &log([0.2, 0.2, 0.6]), &[0])?;
+/// let [token] = comparison.gains() else { panic!() };
+/// assert!((token.gain() - 4f64.ln()).abs() < 1e-15);
+/// assert_eq!(token.top_b[0].word, 2);
+/// # Ok::<(), highrank::analysis::AnalysisError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    columns: usize,
+    most: usize,
+    k: usize,
+    tokens: usize,
+    better: usize,
+    nll: [f64; 2],
+    /// Largest gain first, at most `most`.
+    gains: Vec<TokenGain>,
+}
+
+impl Comparison {
+    /// For distributions over `columns` words: keeps the `most` largest gains, each with both models' top `k` words.
+    pub fn new(columns: usize, most: usize, k: usize) -> Self {
+        Self { columns, most, k: k.min(columns), tokens: 0, better: 0, nll: [0.0; 2], gains: vec![] }
+    }
+
+    /// Takes in the same contexts' rows of both models, in nats, and the words that came.
+    ///
+    /// # Errors
+    /// If the values do not make whole rows, one is not finite, the numbers of rows and targets differ, or a target is
+    /// outside the vocabulary. Nothing is taken in then.
+    pub fn add_rows(&mut self, a: &[f64], b: &[f64], targets: &[usize]) -> Result<(), AnalysisError> {
+        let vocab = self.columns;
+        let expected = targets.len();
+        for (what, values) in [("model A's block", a), ("model B's block", b)] {
+            let got = rows::check(values, vocab, self.tokens)?;
+            if got != expected {
+                return Err(AnalysisError::Rows { what, got, expected });
+            }
+        }
+        if let Some(i) = targets.iter().position(|&target| target >= vocab) {
+            return Err(AnalysisError::Target { row: self.tokens + i, target: targets[i], vocab });
+        }
+        for ((a, b), &target) in a.chunks_exact(vocab).zip(b.chunks_exact(vocab)).zip(targets) {
+            self.add_token(a, b, target);
+        }
+        Ok(())
+    }
+
+    /// As [`add_rows`](Self::add_rows), from tensors of log-probabilities.
+    ///
+    /// # Shapes
+    /// - a, b: `[.., V]`
+    /// - targets: one for each row
+    ///
+    /// # Errors
+    /// As there, and if the last dimension is not the vocabulary.
+    pub fn add<B: Backend, const D: usize>(
+        &mut self,
+        a: Tensor<B, D>,
+        b: Tensor<B, D>,
+        targets: &[usize],
+    ) -> Result<(), AnalysisError> {
+        let a = rows::read("model A's block", a, self.columns)?;
+        let b = rows::read("model B's block", b, self.columns)?;
+        self.add_rows(&a, &b, targets)
+    }
+
+    fn add_token(&mut self, a: &[f64], b: &[f64], target: usize) {
+        let position = self.tokens;
+        let (log_prob_a, log_prob_b) = (a[target], b[target]);
+        self.tokens += 1;
+        self.better += usize::from(log_prob_a > log_prob_b);
+        self.nll[0] -= log_prob_a;
+        self.nll[1] -= log_prob_b;
+        let gain = log_prob_a - log_prob_b;
+        // Of equal gains the earlier token stays in front.
+        let place = self.gains.partition_point(|other| other.gain() >= gain);
+        if place < self.most {
+            let (top_a, top_b) = (top(a, self.k), top(b, self.k));
+            self.gains.truncate(self.most - 1);
+            self.gains.insert(place, TokenGain { position, target, log_prob_a, log_prob_b, top_a, top_b });
+        }
+    }
+
+    /// The tokens with the largest gains, the largest first.
+    pub fn gains(&self) -> &[TokenGain] {
+        &self.gains
+    }
+
+    /// Number of tokens read.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Mean negative log-likelihood of A and of B in nats; NaN before the first token.
+    pub fn mean_nll(&self) -> [f64; 2] {
+        self.nll.map(|sum| sum / self.tokens as f64)
+    }
+
+    /// Share of tokens that A finds more probable than B does; NaN before the first token.
+    pub fn share_better(&self) -> f64 {
+        self.better as f64 / self.tokens as f64
+    }
+}
+
+/// The `k` largest log-probabilities with their words, largest first.
+fn top(row: &[f64], k: usize) -> Vec<Prediction> {
+    let mut words: Vec<usize> = (0..row.len()).collect();
+    let by_log_prob = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));
+    if k < words.len() {
+        words.select_nth_unstable_by(k, by_log_prob);
+        words.truncate(k);
+    }
+    words.sort_by(by_log_prob);
+    words.into_iter().map(|word| Prediction { word, log_prob: row[word] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(count: usize, columns: usize, seed: usize) -> Vec<f64> {
+        (0..count * columns).map(|i| -1.0 - (((i + seed) * 7919) % 1009) as f64 / 100.0).collect()
+    }
+
+    #[test]
+    fn the_largest_gains_of_all_blocks_are_kept_in_order() {
+        let (count, columns) = (60, 11);
+        let (a, b) = (rows(count, columns, 1), rows(count, columns, 77));
+        let targets: Vec<usize> = (0..count).map(|i| (i * 5) % columns).collect();
+        let mut comparison = Comparison::new(columns, 7, 3);
+        for start in (0..count).step_by(13) {
+            let end = count.min(start + 13);
+            let cut = start * columns..end * columns;
+            comparison.add_rows(&a[cut.clone()], &b[cut], &targets[start..end]).unwrap();
+        }
+        let gain = |i: usize| a[i * columns + targets[i]] - b[i * columns + targets[i]];
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|x, y| gain(*y).total_cmp(&gain(*x)));
+        let positions: Vec<usize> = comparison.gains().iter().map(|token| token.position).collect();
+        assert_eq!(positions, order[..7]);
+        for token in comparison.gains() {
+            let row = &a[token.position * columns..(token.position + 1) * columns];
+            assert_eq!(token.top_a.len(), 3);
+            assert!(token.top_a.windows(2).all(|pair| pair[0].log_prob >= pair[1].log_prob));
+            let above = row.iter().filter(|x| **x > token.top_a[2].log_prob).count();
+            assert_eq!(above, 2);
+        }
+        let better = (0..count).filter(|i| gain(*i) > 0.0).count();
+        assert_eq!(comparison.share_better(), better as f64 / count as f64);
+        let [nll_a, nll_b] = comparison.mean_nll();
+        let mean: f64 = (0..count).map(gain).sum::<f64>() / count as f64;
+        assert!((nll_b - nll_a - mean).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut comparison = Comparison::new(3, 5, 10);
+        let row = [-1.0, -1.0, -1.0];
+        let message = |result: Result<(), AnalysisError>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(comparison.add_rows(&row, &row, &[0, 1])),
+            "model A's block has 1 rows, but there are 2 contexts"
+        );
+        assert_eq!(
+            message(comparison.add_rows(&row, &row[..2], &[0])),
+            "2 values do not make rows of 3 columns"
+        );
+        assert_eq!(
+            message(comparison.add_rows(&row, &row, &[3])),
+            "the target of context 0 is 3, outside the vocabulary 0..3"
+        );
+        assert_eq!(comparison.tokens(), 0);
+        comparison.add_rows(&row, &row, &[2]).unwrap();
+        assert_eq!(comparison.gains()[0].top_a.len(), 3);
+    }
+}

@@ -1,0 +1,70 @@
+//! What can be wrong with the input of an analysis.
+
+use thiserror::Error;
+
+/// Rows that cannot be analysed.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum AnalysisError {
+    /// The number of values is no positive multiple of the number of columns.
+    #[error("{values} values do not make rows of {columns} columns")]
+    Shape {
+        /// Number of values given.
+        values: usize,
+        /// Number of columns asked for.
+        columns: usize,
+    },
+    /// A block of rows over another vocabulary.
+    #[error("{what} has {got} columns, but the analysis is over a vocabulary of {expected} words")]
+    Columns {
+        /// Which block.
+        what: &'static str,
+        /// Its columns.
+        got: usize,
+        /// The columns of the analysis.
+        expected: usize,
+    },
+    /// Blocks that belong together have different numbers of rows.
+    #[error("{what} has {got} rows, but there are {expected} contexts")]
+    Rows {
+        /// Which block.
+        what: &'static str,
+        /// Its rows.
+        got: usize,
+        /// The rows of the other block.
+        expected: usize,
+    },
+    /// Not enough rows for the quantity to exist.
+    #[error("{what} needs at least {needed} contexts, but there are {rows}")]
+    TooFewRows {
+        /// The quantity.
+        what: &'static str,
+        /// Rows given.
+        rows: usize,
+        /// The least number of rows.
+        needed: usize,
+    },
+    /// NaN or an infinity among the values.
+    #[error("row {row}, column {column} is {value}, but a log-probability must be finite")]
+    NotFinite {
+        /// Row of the first such value, counted from 0 over all blocks.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The value.
+        value: f64,
+    },
+    /// A target that is no word of the vocabulary.
+    #[error("the target of context {row} is {target}, outside the vocabulary 0..{vocab}")]
+    Target {
+        /// The context, counted from 0 over all blocks.
+        row: usize,
+        /// The target.
+        target: usize,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// The decomposition did not converge.
+    #[error("the singular value decomposition did not converge")]
+    NoConvergence,
+}

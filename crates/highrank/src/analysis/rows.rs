@@ -1,0 +1,56 @@
+//! Blocks of rows: how an analysis reads a matrix that is never held as a whole.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::AnalysisError;
+
+/// An analysis that reads a matrix of log-probabilities, contexts by words, one block of rows after the other.
+///
+/// A block may have any number of rows. After an error the analysis is as it was before the call.
+pub trait RowAnalysis {
+    /// Number of columns of the matrix: `V`, the size of the vocabulary.
+    fn columns(&self) -> usize;
+
+    /// Takes in rows given one after the other, in nats.
+    ///
+    /// # Errors
+    /// If the values do not make whole rows, or one is not finite.
+    fn add_rows(&mut self, rows: &[f64]) -> Result<(), AnalysisError>;
+
+    /// Takes in a tensor of log-probabilities in nats.
+    ///
+    /// # Shapes
+    /// - block: `[.., V]`
+    ///
+    /// # Errors
+    /// If the last dimension is not `V`, or a value is not finite.
+    fn add<B: Backend, const D: usize>(&mut self, block: Tensor<B, D>) -> Result<(), AnalysisError> {
+        self.add_rows(&read("the block", block, self.columns())?)
+    }
+}
+
+/// The values of a tensor whose last dimension is the vocabulary, row by row in f64.
+pub(super) fn read<B: Backend, const D: usize>(
+    what: &'static str,
+    block: Tensor<B, D>,
+    columns: usize,
+) -> Result<Vec<f64>, AnalysisError> {
+    let got = block.dims()[D - 1];
+    if got != columns {
+        return Err(AnalysisError::Columns { what, got, expected: columns });
+    }
+    Ok(block.into_data().iter::<f64>().collect())
+}
+
+/// Number of rows in `values`, all of them finite; `before` rows were read already.
+pub(super) fn check(values: &[f64], columns: usize, before: usize) -> Result<usize, AnalysisError> {
+    if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
+        return Err(AnalysisError::Shape { values: values.len(), columns });
+    }
+    if let Some(i) = values.iter().position(|value| !value.is_finite()) {
+        let (row, column) = (before + i / columns, i % columns);
+        return Err(AnalysisError::NotFinite { row, column, value: values[i] });
+    }
+    Ok(values.len() / columns)
+}

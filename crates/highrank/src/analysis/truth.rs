@@ -1,0 +1,126 @@
+//! A model against distributions that are known.
+
+use super::{AnalysisError, kl_divergence, rows};
+
+/// Index of the largest value; the first of equal ones.
+///
+/// # Panics
+/// If there is none.
+pub fn mode(row: &[f64]) -> usize {
+    assert!(!row.is_empty(), "mode: a distribution over no word has none");
+    (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
+}
+
+/// How close a model comes to the true next-word distributions.
+///
+/// Mean over contexts of `KL(truth ‖ model)` in nats, and the share of contexts in which both have the same most
+/// probable word (Ganea et al., ICML 2019, section 5.1).
+///
+/// # Example
+/// ```
+/// use highrank::analysis::AgainstTruth;
+///
+/// let log = |row: [f64; 2]| row.map(f64::ln);
+/// let mut fit = AgainstTruth::new(2);
+/// fit.add_rows(&log([0.5, 0.5]), &log([0.25, 0.75]))?;
+/// assert!((fit.mean_kl()? - 0.5 * (4f64 / 3.0).ln()).abs() < 1e-15);
+/// # Ok::<(), highrank::analysis::AnalysisError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct AgainstTruth {
+    columns: usize,
+    rows: usize,
+    kl: f64,
+    matches: usize,
+}
+
+impl AgainstTruth {
+    /// For distributions over `columns` words.
+    pub fn new(columns: usize) -> Self {
+        Self { columns, rows: 0, kl: 0.0, matches: 0 }
+    }
+
+    /// Takes in the same contexts' true and modelled log-probabilities, row after row, in nats.
+    ///
+    /// # Errors
+    /// If the values do not make whole rows, one is not finite, or there are more rows of one than of the other.
+    /// Nothing is taken in then.
+    pub fn add_rows(&mut self, truth: &[f64], model: &[f64]) -> Result<(), AnalysisError> {
+        let count = rows::check(truth, self.columns, self.rows)?;
+        let got = rows::check(model, self.columns, self.rows)?;
+        if got != count {
+            return Err(AnalysisError::Rows { what: "the model's block", got, expected: count });
+        }
+        self.rows += count;
+        for (truth, model) in truth.chunks_exact(self.columns).zip(model.chunks_exact(self.columns)) {
+            self.kl += kl_divergence(truth, model);
+            self.matches += usize::from(mode(truth) == mode(model));
+        }
+        Ok(())
+    }
+
+    /// Number of contexts read.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Mean of `KL(truth ‖ model)` in nats.
+    ///
+    /// # Errors
+    /// Without any context.
+    pub fn mean_kl(&self) -> Result<f64, AnalysisError> {
+        Ok(self.kl / self.contexts()?)
+    }
+
+    /// Share of contexts whose most probable word is the true one, in [0, 1].
+    ///
+    /// # Errors
+    /// Without any context.
+    pub fn mode_match(&self) -> Result<f64, AnalysisError> {
+        Ok(self.matches as f64 / self.contexts()?)
+    }
+
+    fn contexts(&self) -> Result<f64, AnalysisError> {
+        match self.rows {
+            0 => Err(AnalysisError::TooFewRows { what: "a mean over contexts", rows: 0, needed: 1 }),
+            rows => Ok(rows as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_over_all_blocks() {
+        let log = |row: [f64; 3]| row.map(f64::ln);
+        let (a, b) = (log([0.2, 0.5, 0.3]), log([0.1, 0.3, 0.6]));
+        let mut fit = AgainstTruth::new(3);
+        fit.add_rows(&[a, b].concat(), &[a, a].concat()).unwrap();
+        fit.add_rows(&a, &b).unwrap();
+        assert_eq!((fit.rows(), fit.mode_match().unwrap()), (3, 1.0 / 3.0));
+        let want = (kl_divergence(&b, &a) + kl_divergence(&a, &b)) / 3.0;
+        assert!((fit.mean_kl().unwrap() - want).abs() < 1e-15);
+    }
+
+    #[test]
+    fn bad_blocks_are_refused_and_leave_no_trace() {
+        let mut fit = AgainstTruth::new(2);
+        assert_eq!(
+            fit.mean_kl().unwrap_err().to_string(),
+            "a mean over contexts needs at least 1 contexts, but there are 0"
+        );
+        let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
+        assert_eq!(error, "the model's block has 1 rows, but there are 2 contexts");
+        let error = fit.add_rows(&[-1.0; 2], &[-1.0; 3]).unwrap_err().to_string();
+        assert_eq!(error, "3 values do not make rows of 2 columns");
+        assert!(fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).is_err());
+        assert_eq!(fit.rows(), 0);
+    }
+
+    #[test]
+    fn the_first_of_equal_modes_counts() {
+        assert_eq!(mode(&[-2.0, -1.0, -1.0]), 1);
+    }
+}
