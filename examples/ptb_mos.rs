@@ -4,10 +4,12 @@
 //! cargo run --release --example ptb_mos                            a generated language, minutes on a laptop
 //! cargo run --release --example ptb_mos -- train --data DIR        real text
 //! cargo run --release --example ptb_mos -- eval --run RUN          perplexities of a saved run
+//! cargo run --release --example ptb_mos -- rank --run RUN          also kl, compare, plif: what saved runs have learnt
 //! ```
 
 use std::process::ExitCode;
 
+use highrank_workspace::analysis::{compare, kl, plif, rank};
 use highrank_workspace::args::{Cli, Command};
 use highrank_workspace::{eval, exit, study, train};
 
@@ -20,5 +22,9 @@ fn main() -> ExitCode {
         None => study::run(&cli.study),
         Some(Command::Train(args)) => train::run(&args),
         Some(Command::Eval(args)) => eval::run(&args),
+        Some(Command::Rank(args)) => rank::run(&args),
+        Some(Command::Kl(args)) => kl::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
+        Some(Command::Plif(args)) => plif::run(&args),
     })
 }

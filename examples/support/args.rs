@@ -7,6 +7,10 @@ use std::str::FromStr;
 use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::{Args, Parser, Subcommand};
 
+use crate::analysis::compare::CompareArgs;
+use crate::analysis::kl::KlArgs;
+use crate::analysis::plif::PlifArgs;
+use crate::analysis::rank::RankArgs;
 use crate::device::DeviceName;
 
 /// Trains AWD-LSTM language models with high-rank output layers.
@@ -31,6 +35,14 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Perplexity of a saved run's best model.
     Eval(EvalArgs),
+    /// Empirical rank and spectrum of the log-probabilities of saved runs.
+    Rank(RankArgs),
+    /// Expected divergence between the next-word distributions of two contexts, for saved runs.
+    Kl(KlArgs),
+    /// Where one saved run beats another, token by token.
+    Compare(CompareArgs),
+    /// The functions that saved runs with a PLIF have learnt.
+    Plif(PlifArgs),
 }
 
 /// Options of the built-in study.

@@ -1,14 +1,17 @@
 //! What the example programs share: choosing a device, reporting progress, and the commands behind `ptb_mos`.
 
+pub mod analysis;
 pub mod args;
 pub mod bench_report;
 pub mod device;
 pub mod eval;
 pub mod exit;
+pub mod files;
 pub mod picture;
 pub mod progress;
 pub mod step_throughput;
 pub mod study;
+pub mod synthetic;
 pub mod throughput;
 pub mod train;
 pub mod workload;

@@ -1,7 +1,5 @@
 //! Pictures as SVG and PNG: one font, carried along, and line styles that can be told apart in black and white.
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Once;
 
@@ -10,9 +8,9 @@ use plotters::coord::ranged1d::Ranged;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::register_font;
-use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
+use crate::files::replace;
 
 /// The font of all text. An SVG names it, a PNG is drawn with the one that is built in.
 pub const FONT: &str = "sans-serif";
@@ -79,25 +77,6 @@ where
     picture.draw(&area)?;
     area.present()?;
     Ok(())
-}
-
-/// Puts `bytes` in the place of `path`, so that whoever looks at it sees the old file or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let written = NamedTempFile::new_in(folder).and_then(|mut file| {
-        file.write_all(bytes)?;
-        // Temporary files are for their owner alone; a picture is for whoever may read the folder.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-        }
-        file.persist(path).map_err(|error| error.error)
-    });
-    written.map(drop).map_err(|error| format!("cannot write `{}`: {error}", path.display()).into())
 }
 
 /// How one of several lines is drawn: its own darkness, dashes and marks.
@@ -269,6 +248,8 @@ pub fn tick(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     struct Words;

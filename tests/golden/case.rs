@@ -39,6 +39,7 @@ pub struct Entry {
 }
 
 /// A case with its tensors.
+#[derive(Clone)]
 pub struct Case {
     pub entry: Entry,
     tensors: BTreeMap<String, Array>,

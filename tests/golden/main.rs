@@ -2,6 +2,7 @@
 //!
 //! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format.
 
+mod analysis;
 mod case;
 mod compare;
 mod head;
@@ -18,7 +19,7 @@ use case::Case;
 use compare::Report;
 
 /// Kinds of case that the format has and no code here computes yet.
-const NOT_COVERED: [&str; 4] = ["dyneval", "rank", "pairwise_kl", "mode_match"];
+const NOT_COVERED: [&str; 1] = ["dyneval"];
 
 #[test]
 fn every_case_agrees_with_the_reference() {
@@ -78,6 +79,9 @@ where
         "ar_tar" => lstm::check_regularisation::<B>(case, dtype, &mut report),
         "ntasgd" => optimiser::check::<B>(case, dtype, &mut report),
         "nt_triggers" => optimiser::check_triggers(case, &mut report),
+        "rank" => analysis::check_rank::<B>(case, dtype, &mut report),
+        "pairwise_kl" => analysis::check_pairwise(case, &mut report),
+        "mode_match" => analysis::check_modes(case, &mut report),
         other => report.fail(format!("unknown kind of case `{other}`")),
     }
     report

@@ -231,3 +231,24 @@ fn tracked_target_distributions_are_refused() {
     });
     assert!(message.contains("detach() them"), "{message}");
 }
+
+#[test]
+fn blocks_are_the_rows_of_the_whole() {
+    let hidden = || tensor::<Cpu, 3>([5, 2, HIDDEN], 4, DType::F64);
+    // Room for the logits of three tokens of three components.
+    let head = head::<Cpu>(&mos().with_memory_budget(Some(3 * 3 * VOCAB * 8)), DType::F64);
+    let blocks: Vec<_> = head.log_prob_blocks(hidden()).collect();
+    assert_eq!(blocks.iter().map(|block| block.dims()).collect::<Vec<_>>(), [3, 3, 3, 1].map(|n| [n, VOCAB]));
+    let whole = head.log_probs(hidden()).reshape([10, VOCAB]);
+    Tensor::cat(blocks, 0).into_data().assert_approx_eq::<f64>(&whole.into_data(), Default::default());
+
+    let rows: Vec<usize> = head.logit_blocks(hidden()).map(|block| block.dims()[0]).collect();
+    assert_eq!(rows, [9, 9, 9, 3]);
+
+    // Without mixture or map, the log-probabilities are the normalised logits.
+    let head = crate::support::head::<Cpu>(&HeadConfig::softmax(EMBEDDING, VOCAB), DType::F64);
+    let hidden = tensor::<Cpu, 2>([4, EMBEDDING], 4, DType::F64);
+    let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
+    let got = burn::tensor::activation::log_softmax(logits, 1);
+    got.into_data().assert_approx_eq::<f64>(&head.log_probs(hidden).into_data(), Default::default());
+}

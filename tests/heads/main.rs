@@ -5,4 +5,5 @@ mod fused;
 mod gradients;
 mod identities;
 mod interface;
+mod rank;
 mod support;

@@ -1,6 +1,9 @@
 //! Empirical rank of a matrix of log-probabilities.
 
-use faer::{Mat, MatRef};
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::svd::{ComputeSvdVectors, SvdParams, svd, svd_scratch};
+use faer::{Auto, Mat, MatRef, get_global_parallelism};
 
 use super::triangle::Triangle;
 use super::{AnalysisError, RowAnalysis, rows};
@@ -40,7 +43,19 @@ impl Spectrum {
 
     /// The spectrum of a matrix of `rows` rows that has the singular values of `matrix`.
     fn decompose(matrix: MatRef<'_, f64>, rows: usize) -> Result<Self, AnalysisError> {
-        let singular_values = matrix.singular_values().map_err(|_| AnalysisError::NoConvergence)?;
+        let par = get_global_parallelism();
+        let none = ComputeSvdVectors::No;
+        // Divide and conquer, the default for large matrices, replaces values below 8 ε σ_max by that much noise, which is
+        // too near the threshold of the rank. For values alone the QR iteration costs no more.
+        let mut params = <SvdParams as Auto<f64>>::auto();
+        params.recursion_threshold = usize::MAX;
+        let params = params.into();
+        let scratch = svd_scratch::<f64>(matrix.nrows(), matrix.ncols(), none, none, par, params);
+        let mut values = Diag::<f64>::zeros(matrix.nrows().min(matrix.ncols()));
+        let mut memory = MemBuffer::new(scratch);
+        svd(matrix, values.as_mut(), None, None, par, MemStack::new(&mut memory), params)
+            .map_err(|_| AnalysisError::NoConvergence)?;
+        let singular_values = values.column_vector().iter().copied().collect();
         Ok(Self { singular_values, rows, columns: matrix.ncols() })
     }
 
@@ -232,7 +247,9 @@ mod tests {
     fn falling(rows: usize, columns: usize, rank: usize) -> Vec<f64> {
         let part = |i: usize, k: usize| ((i * (k + 3) * 7919 + k * 104_729) % 1009) as f64 / 504.0 - 1.0;
         let element = |i: usize, j: usize| -> f64 {
-            (0..rank).map(|k| 10f64.powf(-11.0 * k as f64 / rank as f64) * part(i, k) * part(j + 5000, k + 1)).sum()
+            (0..rank)
+                .map(|k| 10f64.powf(-11.0 * k as f64 / rank as f64) * part(i, k) * part(j + 5000, k + 1))
+                .sum()
         };
         (0..rows * columns).map(|at| element(at / columns, at % columns)).collect()
     }

@@ -92,6 +92,30 @@ impl<B: Backend> OutputHead<B> {
         self.bound().log_probs(hidden)
     }
 
+    /// See [`BoundHead::log_prob_blocks`].
+    ///
+    /// # Panics
+    /// As there, and if the head is tied.
+    #[track_caller]
+    pub fn log_prob_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        self.bound().log_prob_blocks(hidden)
+    }
+
+    /// See [`BoundHead::logit_blocks`].
+    ///
+    /// # Panics
+    /// As there, and if the head is tied.
+    #[track_caller]
+    pub fn logit_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        self.bound().logit_blocks(hidden)
+    }
+
     /// See [`BoundHead::top_k`].
     ///
     /// # Panics

@@ -1,0 +1,115 @@
+//! Rank, pairwise divergence and mode match.
+
+use awd_lstm::LmBackend;
+use burn::tensor::DType;
+use burn::tensor::backend::AutodiffBackend;
+use highrank::analysis::{
+    AgainstTruth, PairwiseKl, RowAnalysis, Spectrum, SpectrumBuilder, kl_divergence, mode,
+};
+
+use crate::case::{Array, Case};
+use crate::compare::Report;
+use crate::head;
+
+/// What sums of a few hundred terms of order 1 may be off by in f64, over their largest magnitude.
+const ROUNDING: f64 = 1e-13;
+
+/// The spectrum and ranks of the stored matrix, decomposed as a whole and in blocks, and those of the log-probabilities
+/// that the backend computes from the stored head.
+pub fn check_rank<B>(case: &Case, dtype: DType, report: &mut Report)
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    let matrix = case.array("matrix");
+    let columns = matrix.shape[1];
+    let whole = Spectrum::of(&matrix.values, columns).expect("a spectrum");
+    let blocks = |values: &[f64]| {
+        let mut builder = SpectrumBuilder::new(columns);
+        values.chunks(7 * columns).for_each(|rows| builder.add_rows(rows).expect("finite rows"));
+        builder.finish().expect("a spectrum")
+    };
+    compare_spectrum("decomposed as a whole", case, &whole, report);
+    compare_spectrum("decomposed in blocks", case, &blocks(&matrix.values), report);
+
+    let Some(spec) = case.entry.hyperparameters.get("head_spec") else { return };
+    let mut of_head = case.clone();
+    of_head.entry.head = spec["head"].as_str().map(Into::into);
+    of_head.entry.hyperparameters = spec.clone();
+    let Some(head) = head::load::<B>(&of_head, dtype) else {
+        return report.fail(format!("unknown head `{}`", spec["head"]));
+    };
+    let mut builder = SpectrumBuilder::new(columns);
+    for block in head.log_prob_blocks(case.tensor::<B, 2>("hidden", dtype)) {
+        builder.add(block).expect("finite rows");
+    }
+    let spectrum = builder.finish().expect("a spectrum");
+    match dtype {
+        DType::F64 => compare_spectrum("from the head", case, &spectrum, report),
+        _ => {
+            let rank = [spectrum.rank_with(f32::EPSILON as f64) as f64];
+            report.compare("rank_f32 from the head", &rank, case.array("rank_f32"), 0.0);
+        }
+    }
+}
+
+fn compare_spectrum(how: &str, case: &Case, spectrum: &Spectrum, report: &mut Report) {
+    let want = case.array("singular_values");
+    // Below this everything is rounding noise.
+    let threshold = case.array("threshold_f64").values[0];
+    let counted = want.values.iter().take_while(|value| **value > threshold).count();
+    let significant = Array { shape: vec![counted], values: want.values[..counted].to_vec() };
+    report.compare_scaled(
+        &format!("singular_values {how}"),
+        &spectrum.singular_values[..counted],
+        &significant,
+        8.0 * threshold,
+    );
+    for (name, epsilon) in [("f64", f64::EPSILON), ("f32", f32::EPSILON as f64)] {
+        let rank = [spectrum.rank_with(epsilon) as f64];
+        report.compare(&format!("rank_{name} {how}"), &rank, case.array(&format!("rank_{name}")), 0.0);
+        let threshold = case.array(&format!("threshold_{name}"));
+        let error = 1e-12 * threshold.values[0];
+        report.compare_scaled(
+            &format!("threshold_{name} {how}"),
+            &[spectrum.threshold(epsilon)],
+            threshold,
+            error,
+        );
+    }
+}
+
+/// Every pair by itself and both means, streamed.
+pub fn check_pairwise(case: &Case, report: &mut Report) {
+    let log_probs = case.array("log_probs");
+    let columns = log_probs.shape[1];
+    let rows = || log_probs.values.chunks(columns);
+    let pairs: Vec<f64> = rows().flat_map(|p| rows().map(move |q| kl_divergence(p, q))).collect();
+    report.compare("kl", &pairs, case.array("kl"), ROUNDING);
+
+    let mut divergence = PairwiseKl::new(columns);
+    log_probs.values.chunks(3 * columns).for_each(|block| divergence.add_rows(block).expect("finite rows"));
+    let means = [divergence.mean_distinct_pairs(), divergence.mean_all_pairs()];
+    for (name, mean) in ["mean_distinct_pairs", "mean_all_pairs"].into_iter().zip(means) {
+        report.compare(name, &[mean.expect("a mean")], case.array(name), ROUNDING);
+    }
+}
+
+/// Both modes of every row, their matches and the rate.
+pub fn check_modes(case: &Case, report: &mut Report) {
+    let (truth, model) = (case.array("true_log_probs"), case.array("model_log_probs"));
+    let columns = truth.shape[1];
+    let modes = |rows: &Array| rows.values.chunks(columns).map(|row| mode(row) as f64).collect::<Vec<_>>();
+    report.compare("true_mode", &modes(truth), case.array("true_mode"), 0.0);
+    report.compare("model_mode", &modes(model), case.array("model_mode"), 0.0);
+
+    let mut rates = vec![];
+    let mut all = AgainstTruth::new(columns);
+    for (truth, model) in truth.values.chunks(columns).zip(model.values.chunks(columns)) {
+        let mut row = AgainstTruth::new(columns);
+        row.add_rows(truth, model).expect("finite rows");
+        rates.push(row.mode_match().expect("a row"));
+        all.add_rows(truth, model).expect("finite rows");
+    }
+    report.compare("match", &rates, case.array("match"), 0.0);
+    report.compare("rate", &[all.mode_match().expect("rows")], case.array("rate"), 1e-15);
+}
