@@ -12,6 +12,9 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "cli/analysis.rs"]
+mod analysis;
+
 /// `target/<profile>/examples/ptb_mos`, beside the folder of this test.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();

@@ -8,7 +8,7 @@ use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::Trainer;
 use awd_lstm::{Dropouts, Error, HeadKind, LanguageModel, LmBackend, ModelConfig, TrainConfig};
 use burn::tensor::backend::AutodiffBackend;
-use highrank::analysis::Spectrum;
+use highrank::analysis::{Spectrum, kl_divergence};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
@@ -191,7 +191,7 @@ fn against_truth<B: LmBackend>(
         let log_probs: Vec<f64> = log_probs.into_data().iter::<f64>().collect();
         for (row, context) in log_probs.chunks(vocab).zip(&mut contexts) {
             let truth = language.log_probs(context);
-            kl += truth.iter().zip(row).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
+            kl += kl_divergence(&truth, row);
         }
         let wanted = (RANK_CONTEXTS * vocab - rows.len()).min(log_probs.len());
         rows.extend_from_slice(&log_probs[..wanted]);

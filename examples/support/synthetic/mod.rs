@@ -26,7 +26,7 @@ use study::{Head, Procedure, Setting, train};
 /// Each context has a free vector of d numbers; decoder, logit map and mixture are shared. Trained on the cross-entropy
 /// with the full distributions, so what is left of the divergence is what the head cannot express (or has not yet learnt).
 #[derive(Debug, Clone, Parser)]
-#[command(name = "synthetic", version)]
+#[command(name = "synthetic", version, allow_negative_numbers = true)]
 pub struct Args {
     /// The paper's grid: 100,000 contexts, up to 10,000 words and 200 dimensions. Other options still replace its values.
     #[arg(long)]
