@@ -105,7 +105,7 @@ impl Task for PlifTask<'_> {
             }
             let reach = 1.1 * plif.bound;
             let points = curve(&model.head.logit_map, (-reach, reach), POINTS, &device);
-            lines.push((format!("{} ({})", run.name, run.config.model.head), points));
+            lines.push((run.label(), points));
             let report = Report {
                 run: run.name.clone(),
                 head: run.config.model.head,

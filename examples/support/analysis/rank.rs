@@ -153,7 +153,7 @@ impl Task for RankTask<'_> {
             } else {
                 rank.print();
             }
-            lines.push((format!("{} ({})", run.name, run.config.model.head), spectrum.normalised()));
+            lines.push((run.label(), spectrum.normalised()));
         }
         if !args.text.json {
             println!(

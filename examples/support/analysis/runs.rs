@@ -76,6 +76,14 @@ impl SavedRun {
         Ok(load_weights(model, &self.folder.best_weights()?)?)
     }
 
+    /// Its name in a picture's legend, with the head unless the name says it.
+    pub fn label(&self) -> String {
+        match self.config.model.head {
+            head if head.name() == self.name => self.name.clone(),
+            head => format!("{} ({head})", self.name),
+        }
+    }
+
     /// An error that says which run it is about.
     pub fn failure(&self, error: impl std::fmt::Display) -> Failure {
         format!("run `{}`: {error}", self.name).into()

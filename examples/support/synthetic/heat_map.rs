@@ -45,13 +45,14 @@ impl HeatMaps<'_> {
     /// The cell's text, and its darkness in [0, 1].
     fn look(&self, outcome: &Outcome) -> (String, f64) {
         match self.quantity {
-            // From 1 millinat, white, to 3 nats, dark, on a logarithmic scale.
+            // From the smallest, white, to the largest, dark, on a logarithmic scale.
             Quantity::Kl => {
-                let (low, high) = (1e-3f64.ln(), 3f64.ln());
-                (
-                    format!("{:.3}", outcome.kl),
-                    ((outcome.kl.max(1e-9).ln() - low) / (high - low)).clamp(0.0, 1.0),
-                )
+                let place = |kl: f64| kl.max(1e-9).ln();
+                let all = || self.outcomes.iter().map(|outcome| place(outcome.kl));
+                let (low, high) =
+                    (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+                let darkness = (place(outcome.kl) - low) / (high - low).max(f64::MIN_POSITIVE);
+                (format!("{:.3}", outcome.kl), darkness)
             }
             Quantity::ModeMatch => (format!("{:.3}", outcome.mode_match), 1.0 - outcome.mode_match),
         }
