@@ -49,6 +49,9 @@ impl Spectrum {
         // too near the threshold of the rank. For values alone the QR iteration costs no more.
         let mut params = <SvdParams as Auto<f64>>::auto();
         params.recursion_threshold = usize::MAX;
+        // The QR decomposition that it would begin with for a tall matrix skips columns of rounding noise, at a level above
+        // that threshold.
+        params.qr_ratio_threshold = f64::INFINITY;
         let params = params.into();
         let scratch = svd_scratch::<f64>(matrix.nrows(), matrix.ncols(), none, none, par, params);
         let mut values = Diag::<f64>::zeros(matrix.nrows().min(matrix.ncols()));
@@ -197,7 +200,8 @@ impl RowAnalysis for SpectrumBuilder {
         let Held::Rows(square) = std::mem::replace(&mut self.held, Held::Rows(vec![])) else {
             unreachable!()
         };
-        let mut triangle = Triangle::new(&square, self.columns);
+        let mut triangle = Triangle::new(self.columns);
+        triangle.add(&square);
         triangle.add(values);
         self.held = Held::Triangle(triangle);
         Ok(())

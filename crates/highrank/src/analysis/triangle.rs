@@ -1,17 +1,18 @@
 //! Reduction of a tall matrix to a triangle of the same singular values, block of rows by block of rows.
 
-use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
+use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::householder::{
     apply_block_householder_sequence_transpose_on_the_left_in_place_scratch as apply_scratch,
     apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj as apply_transpose,
+    make_householder_in_place, upgrade_householder_factor,
 };
-use faer::linalg::qr::no_pivoting::factor::{qr_in_place, qr_in_place_scratch};
+use faer::linalg::matmul::matmul;
 use faer::prelude::{Reborrow, ReborrowMut};
-use faer::{Conj, Mat, MatMut, MatRef, Par, get_global_parallelism};
+use faer::{Accum, Conj, Mat, MatMut, MatRef, Par, Row};
 use rayon::prelude::*;
 
 /// Columns that are eliminated together: enough for the update of the rest to be a matrix product.
-const PANEL: usize = 96;
+const PANEL: usize = 64;
 /// Columns of the rest that one task updates; with a block's rows they fit a second-level cache.
 const TILE: usize = 128;
 /// Rows that are eliminated together: many more than a panel has columns, so that the panel's own triangle costs little.
@@ -34,12 +35,9 @@ pub(super) struct Triangle {
 }
 
 impl Triangle {
-    /// The triangle of a square matrix given row by row.
-    pub fn new(rows: &[f64], columns: usize) -> Self {
-        let mut r = MatRef::from_row_major_slice(rows, columns, columns).to_owned();
-        factorise(r.as_mut(), PANEL.min(columns), get_global_parallelism());
-        zero_below_diagonal(r.as_mut());
-        Self { r, work: Mat::zeros(PANEL + BLOCK, columns), pending: 0 }
+    /// The triangle of no rows yet.
+    pub fn new(columns: usize) -> Self {
+        Self { r: Mat::zeros(columns, columns), work: Mat::zeros(PANEL + BLOCK, columns), pending: 0 }
     }
 
     /// Takes in rows.
@@ -79,7 +77,7 @@ impl Triangle {
             let mut r = self.r.submatrix_mut(start, start, width, columns - start);
             work.rb_mut().subrows_mut(0, width).copy_from(r.rb());
             let (mut panel, rest) = work.rb_mut().split_at_col_mut(width);
-            let factor = factorise(panel.rb_mut(), width, Par::Seq);
+            let factor = factorise(panel.rb_mut());
             update(panel.rb(), factor.as_ref(), rest);
             r.copy_from(work.rb().subrows(0, width));
             zero_below_diagonal(r.subcols_mut(0, width));
@@ -87,13 +85,34 @@ impl Triangle {
     }
 }
 
-/// QR in place, in blocks of `width` columns; returns the factor of the block reflections, which goes with what is left
-/// below the diagonal.
-fn factorise(matrix: MatMut<'_, f64>, width: usize, par: Par) -> Mat<f64> {
-    let (rows, columns) = matrix.shape();
-    let mut factor = Mat::zeros(width, rows.min(columns));
-    let scratch = qr_in_place_scratch::<f64>(rows, columns, width, par, Default::default());
-    with_stack(scratch, |stack| qr_in_place(matrix, factor.as_mut(), par, stack, Default::default()));
+/// QR of a panel in place: `R` on top, the reflections below the diagonal. Returns the factor of the block reflection.
+///
+/// Every column is reflected, however small what is left of it. (faer's own QR skips columns of rounding noise, at a level
+/// above the threshold of the rank.)
+fn factorise(mut panel: MatMut<'_, f64>) -> Mat<f64> {
+    let width = panel.ncols();
+    let mut factor = Mat::zeros(width, width);
+    for k in 0..width {
+        let (left, rest) = panel.rb_mut().split_at_col_mut(k + 1);
+        let (head, mut tail) = left.col_mut(k).split_at_row_mut(k + 1);
+        let scale = make_householder_in_place(head.get_mut(k), tail.rb_mut()).tau;
+        factor[(k, k)] = scale;
+        if rest.ncols() == 0 || scale.is_infinite() {
+            continue;
+        }
+        let tail = tail.rb();
+        let (top, mut bottom) = rest.split_at_row_mut(k + 1);
+        let first = top.row_mut(k);
+        // w = −vᵀ A / τ, with v = (1, tail); then A += v w.
+        let mut w = Row::zeros(first.ncols());
+        matmul(w.as_mut(), Accum::Replace, tail.transpose(), bottom.rb(), 1.0, Par::Seq);
+        w.iter_mut().zip(first.iter_mut()).for_each(|(w, first)| {
+            *w = -(*w + *first) / scale;
+            *first += *w;
+        });
+        matmul(bottom.rb_mut(), Accum::Add, tail, w.as_ref(), 1.0, Par::Seq);
+    }
+    upgrade_householder_factor(factor.as_mut(), panel.rb(), width, 1, Par::Seq);
     factor
 }
 
@@ -102,7 +121,8 @@ fn update(panel: MatRef<'_, f64>, factor: MatRef<'_, f64>, rest: MatMut<'_, f64>
     let tiles: Vec<_> = tiles(rest);
     tiles.into_par_iter().for_each(|tile| {
         let scratch = apply_scratch::<f64>(panel.nrows(), factor.nrows(), tile.ncols());
-        with_stack(scratch, |stack| apply_transpose(panel, factor, Conj::No, tile, Par::Seq, stack));
+        let mut memory = MemBuffer::new(scratch);
+        apply_transpose(panel, factor, Conj::No, tile, Par::Seq, MemStack::new(&mut memory));
     });
 }
 
@@ -116,10 +136,6 @@ fn tiles(mut rest: MatMut<'_, f64>) -> Vec<MatMut<'_, f64>> {
     }
     tiles.push(rest);
     tiles
-}
-
-fn with_stack<R>(scratch: StackReq, work: impl FnOnce(&mut MemStack) -> R) -> R {
-    work(MemStack::new(&mut MemBuffer::new(scratch)))
 }
 
 fn zero_below_diagonal(mut matrix: MatMut<'_, f64>) {
