@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde::Deserialize;
 
 use crate::exit::Failure;
+use crate::picture::{self, Picture};
 
 /// Prints the medians and ratios of recorded runs as a Markdown table.
 #[derive(Debug, Clone, Parser)]
@@ -71,7 +73,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let pairings = read(&args.runs)?;
     print!("{}", table(&pairings));
     match &args.plot {
-        Some(path) => draw(&pairings, path),
+        Some(path) => picture::save_svg(&Speeds { pairings: &pairings }, path),
         None => Ok(()),
     }
 }
@@ -151,54 +153,63 @@ fn table(pairings: &[Pairing]) -> String {
 }
 
 /// A bar a pairing, its length the median ratio, with a line from the smallest to the largest.
-fn draw(pairings: &[Pairing], path: &Path) -> Result<(), Failure> {
-    let ratios: Vec<Vec<f64>> = pairings.iter().map(Pairing::ratios).collect();
-    let longest = ratios.iter().filter_map(|ratios| ratios.last()).fold(1.0, |a: f64, b| a.max(*b));
-    let failed = |error: &dyn std::fmt::Display| format!("cannot draw `{}`: {error}", path.display());
-    let rows = pairings.len() as i32;
-    let size = (860, 90 + 34 * pairings.len() as u32);
-    let area = SVGBackend::new(path, size).into_drawing_area();
-    area.fill(&WHITE).map_err(|error| failed(&error))?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption("Speed over the peer on the same machine (bar: median, line: range)", ("sans-serif", 16))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(300)
-        .build_cartesian_2d(0.0..longest * 1.08, (0..rows - 1).into_segmented())
-        .map_err(|error| failed(&error))?;
-    let label = |place: &SegmentValue<i32>| match place {
-        SegmentValue::CenterOf(row) if (0..rows).contains(row) => {
-            let pairing = &pairings[(rows - 1 - row) as usize];
-            format!("{} / {}", pairing.what, pairing.peer)
-        }
-        _ => String::new(),
-    };
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .y_labels(pairings.len())
-        .y_label_formatter(&label)
-        .x_desc("times as fast as the peer (1 is level)")
-        .draw()
-        .map_err(|error| failed(&error))?;
-    let grey = RGBColor(120, 120, 120);
-    let above = |row: i32| if row + 1 < rows { SegmentValue::Exact(row + 1) } else { SegmentValue::Last };
-    for (index, ratios) in ratios.iter().enumerate() {
-        let row = rows - 1 - index as i32;
-        let middle = ratios[ratios.len() / 2];
-        let bar = [(0.0, SegmentValue::Exact(row)), (middle, above(row))];
-        let mut bar = Rectangle::new(bar, grey.filled());
-        bar.set_margin(6, 6, 0, 0);
-        let range = [ratios[0], ratios[ratios.len() - 1]].map(|x| (x, SegmentValue::CenterOf(row)));
-        chart.draw_series([bar]).map_err(|error| failed(&error))?;
-        chart
-            .draw_series([PathElement::new(range, BLACK.stroke_width(2))])
-            .map_err(|error| failed(&error))?;
+struct Speeds<'a> {
+    pairings: &'a [Pairing],
+}
+
+impl Picture for Speeds<'_> {
+    fn size(&self) -> (u32, u32) {
+        (860, 90 + 34 * self.pairings.len() as u32)
     }
-    let level = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Last)];
-    chart.draw_series([PathElement::new(level, BLACK.stroke_width(1))]).map_err(|error| failed(&error))?;
-    area.present().map_err(|error| failed(&error))?;
-    Ok(())
+
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static,
+    {
+        let Self { pairings } = self;
+        let ratios: Vec<Vec<f64>> = pairings.iter().map(Pairing::ratios).collect();
+        let longest = ratios.iter().filter_map(|ratios| ratios.last()).fold(1.0, |a: f64, b| a.max(*b));
+        let rows = pairings.len() as i32;
+        let mut chart = ChartBuilder::on(area)
+            .caption(
+                "Speed over the peer on the same machine (bar: median, line: range)",
+                (picture::FONT, picture::CAPTION),
+            )
+            .margin(10)
+            .x_label_area_size(40)
+            .y_label_area_size(300)
+            .build_cartesian_2d(0.0..longest * 1.08, (0..rows - 1).into_segmented())?;
+        let label = |place: &SegmentValue<i32>| match place {
+            SegmentValue::CenterOf(row) if (0..rows).contains(row) => {
+                let pairing = &pairings[(rows - 1 - row) as usize];
+                format!("{} / {}", pairing.what, pairing.peer)
+            }
+            _ => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .y_labels(pairings.len())
+            .y_label_formatter(&label)
+            .label_style((picture::FONT, picture::TEXT))
+            .x_desc("times as fast as the peer (1 is level)")
+            .draw()?;
+        let grey = RGBColor(120, 120, 120);
+        let above = |row: i32| if row + 1 < rows { SegmentValue::Exact(row + 1) } else { SegmentValue::Last };
+        for (index, ratios) in ratios.iter().enumerate() {
+            let row = rows - 1 - index as i32;
+            let middle = ratios[ratios.len() / 2];
+            let bar = [(0.0, SegmentValue::Exact(row)), (middle, above(row))];
+            let mut bar = Rectangle::new(bar, grey.filled());
+            bar.set_margin(6, 6, 0, 0);
+            let range = [ratios[0], ratios[ratios.len() - 1]].map(|x| (x, SegmentValue::CenterOf(row)));
+            chart.draw_series([bar])?;
+            chart.draw_series([PathElement::new(range, BLACK.stroke_width(2))])?;
+        }
+        let level = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Last)];
+        chart.draw_series([PathElement::new(level, BLACK.stroke_width(1))])?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod bench_report;
 pub mod device;
 pub mod eval;
 pub mod exit;
+pub mod picture;
 pub mod progress;
 pub mod step_throughput;
 pub mod study;
