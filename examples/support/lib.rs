@@ -2,9 +2,11 @@
 
 pub mod args;
 pub mod bench_report;
+pub mod curves;
 pub mod device;
 pub mod eval;
 pub mod exit;
+pub mod interrupt;
 pub mod picture;
 pub mod progress;
 pub mod step_throughput;

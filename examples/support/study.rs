@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use awd_lstm::data::{Batches, Corpus};
 use awd_lstm::language::{Language, LanguageConfig};
-use awd_lstm::train::Trainer;
+use awd_lstm::train::{Fitted, Trainer};
 use awd_lstm::{Dropouts, Error, HeadKind, LanguageModel, LmBackend, ModelConfig, TrainConfig};
 use burn::tensor::backend::AutodiffBackend;
 use highrank::analysis::Spectrum;
@@ -155,7 +155,7 @@ where
     let mut progress = Progress::bar_only(format!("{} ", model.head));
     let result = trainer.fit(None, &mut progress);
     progress.finish();
-    let last = result?;
+    let Fitted::Finished(last) = result? else { unreachable!("the progress bar never says stop") };
     let best = trainer.best().expect("a finished run has a best model");
     let (kl, rows) = against_truth(best, language, corpus.test(), device)?;
     Ok(Outcome {
