@@ -12,6 +12,11 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "cli/methods.rs"]
+mod methods;
+#[path = "cli/resume.rs"]
+mod resume;
+
 /// `target/<profile>/examples/ptb_mos`, beside the folder of this test.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();

@@ -7,7 +7,10 @@ use std::str::FromStr;
 use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::{Args, Parser, Subcommand};
 
+use crate::ablation::AblationArgs;
 use crate::device::DeviceName;
+use crate::dynamic_eval::DynamicEvalArgs;
+use crate::finetune::FinetuneArgs;
 
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
@@ -31,6 +34,12 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Perplexity of a saved run's best model.
     Eval(EvalArgs),
+    /// Train a saved run's best model on, averaging from the first step.
+    Finetune(FinetuneArgs),
+    /// Perplexity of a saved run's best model while it learns from what it was scored on.
+    DynamicEval(DynamicEvalArgs),
+    /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
+    Ablation(Box<AblationArgs>),
 }
 
 /// Options of the built-in study.
@@ -116,6 +125,9 @@ pub struct Overrides {
     /// Parallel text streams in training.
     #[arg(long)]
     pub batch: Option<usize>,
+    /// Accumulate gradients over slices of so many of them, for less memory.
+    #[arg(long, value_name = "N")]
+    pub small_batch: Option<usize>,
     /// Mean time steps of a training step.
     #[arg(long)]
     pub bptt: Option<usize>,
@@ -235,6 +247,9 @@ impl Overrides {
         set(&mut config.seed, self.seed);
         set(&mut config.lr, self.lr);
         set(&mut config.batch, self.batch);
+        if self.small_batch.is_some() {
+            config.small_batch = self.small_batch;
+        }
         set(&mut config.bptt, self.bptt);
     }
 }

@@ -14,7 +14,8 @@ use crate::picture::{self, FONT, Picture, TEXT};
 pub fn save(run: &RunFolder) -> Result<(), Failure> {
     let lines = run.metrics()?;
     // The line of a finished run is no epoch.
-    let epochs: Vec<EpochMetrics> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let epochs: Vec<EpochMetrics> =
+        lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     if epochs.is_empty() {
         return Ok(());
     }
@@ -56,9 +57,11 @@ impl Picture for Curves {
         DB::ErrorType: 'static,
     {
         let (above, below) = area.split_vertically(430);
-        let (train, valid) = (self.points(|metrics| metrics.train_ppl), self.points(|metrics| metrics.valid_ppl));
+        let (train, valid) =
+            (self.points(|metrics| metrics.train_ppl), self.points(|metrics| metrics.valid_ppl));
         let values = || train.iter().chain(&valid).map(|(_, ppl)| *ppl);
-        let (low, high) = (values().fold(f64::INFINITY, f64::min) / 1.04, values().fold(1.0, f64::max) * 1.04);
+        let (low, high) =
+            (values().fold(f64::INFINITY, f64::min) / 1.04, values().fold(1.0, f64::max) * 1.04);
         let mut chart = ChartBuilder::on(&above)
             .caption(format!("Perplexity, {}", self.name), (FONT, picture::CAPTION))
             .margin(12)

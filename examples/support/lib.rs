@@ -1,11 +1,14 @@
 //! What the example programs share: choosing a device, reporting progress, and the commands behind `ptb_mos`.
 
+pub mod ablation;
 pub mod args;
 pub mod bench_report;
 pub mod curves;
 pub mod device;
+pub mod dynamic_eval;
 pub mod eval;
 pub mod exit;
+pub mod finetune;
 pub mod interrupt;
 pub mod picture;
 pub mod progress;

@@ -81,6 +81,7 @@ fn models(vocab: usize) -> [ModelConfig; 2] {
 fn procedure(seed: u64) -> TrainConfig {
     TrainConfig {
         batch: 20,
+        small_batch: None,
         bptt: 15,
         lr: 15.0,
         clip: 0.25,
@@ -233,7 +234,7 @@ fn print_table(outcomes: &[Outcome]) {
 }
 
 /// Mean and standard deviation (0 for a single value).
-fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+pub(crate) fn mean_and_spread(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

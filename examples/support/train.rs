@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use awd_lstm::data::Corpus;
 use awd_lstm::train::{
-    EpochMetrics, Fingerprint, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer, Versions,
+    EpochMetrics, FinalMetrics, Fingerprint, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
+    Versions,
 };
 use awd_lstm::{Error, LmBackend};
 use burn::tensor::backend::AutodiffBackend;
 
 use crate::args::TrainArgs;
 use crate::curves;
-use crate::device::{Task, on_device};
+use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, print_json};
@@ -50,7 +51,25 @@ fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
         model: args.model(corpus.vocabulary().len())?,
         train,
     };
-    on_device(device, TrainTask { folder: Folder::New(out), config, corpus, output })
+    train_and_print(device, TrainTask { folder: Folder::New(out), config, corpus, output })
+}
+
+/// Trains a run and prints what it came to.
+///
+/// # Errors
+/// What goes wrong in training.
+pub fn train_and_print(device: DeviceName, task: TrainTask) -> Result<(), Failure> {
+    let json = task.output.json;
+    let last = on_device(device, task)?;
+    if json {
+        print_json(&last);
+    } else {
+        println!(
+            "best epoch {}: perplexity valid {:.2}, test {:.2}",
+            last.best_epoch, last.valid_ppl, last.test_ppl
+        );
+    }
+    Ok(())
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> {
@@ -72,7 +91,7 @@ fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> 
     config.check(&now)?;
     let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data))?;
     config.corpus.check(&corpus)?;
-    on_device(config.device.parse()?, TrainTask { folder: Folder::Old(run), config, corpus, output })
+    train_and_print(config.device.parse()?, TrainTask { folder: Folder::Old(run), config, corpus, output })
 }
 
 /// Where a run goes.
@@ -121,9 +140,9 @@ pub struct TrainTask {
 }
 
 impl Task for TrainTask {
-    type Output = ();
+    type Output = FinalMetrics;
 
-    fn run<B>(self, device: B::Device) -> Result<(), Failure>
+    fn run<B>(self, device: B::Device) -> Result<FinalMetrics, Failure>
     where
         B: AutodiffBackend + LmBackend,
         B::InnerBackend: LmBackend,
@@ -154,18 +173,13 @@ impl Task for TrainTask {
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();
         match result? {
-            Fitted::Finished(last) if output.json => print_json(&last),
-            Fitted::Finished(last) => println!(
-                "best epoch {}: perplexity valid {:.2}, test {:.2}",
-                last.best_epoch, last.valid_ppl, last.test_ppl
-            ),
+            Fitted::Finished(last) => Ok(last),
             Fitted::Stopped => {
                 let path = run.path().display();
                 let line = format!("stopped and saved; to go on: ptb_mos train --resume {path}");
-                return Err(output.interrupt.end(line).into());
+                Err(output.interrupt.end(line).into())
             }
         }
-        Ok(())
     }
 }
 

@@ -135,7 +135,9 @@ pub enum Error {
     },
 
     /// A run is to go on with other settings than it has.
-    #[error("cannot resume: {setting} is {now} now, but {before} in the run; leave it out or start a new run")]
+    #[error(
+        "cannot resume: {setting} is {now} now, but {before} in the run; leave it out or start a new run"
+    )]
     ConfigChanged {
         /// The first setting that differs, as a path in `config.json`.
         setting: String,

@@ -65,15 +65,22 @@ fn named<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, TensorSnapsho
 
 /// Whether all values are finite; `path` is the file that holds them or is to do so.
 fn finite(tensor: &TensorSnapshot, name: &str, path: &Path) -> Result<()> {
-    let data = tensor
-        .to_data()
-        .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: format!("tensor {name}: {error}") })?;
+    let data = tensor.to_data().map_err(|error| Error::Damaged {
+        path: path.to_path_buf(),
+        reason: format!("tensor {name}: {error}"),
+    })?;
     let bad = match data.dtype {
-        DType::F32 => data.as_slice::<f32>().is_ok_and(|values| values.iter().any(|value| !value.is_finite())),
+        DType::F32 => {
+            data.as_slice::<f32>().is_ok_and(|values| values.iter().any(|value| !value.is_finite()))
+        }
         DType::F64 | DType::F16 | DType::BF16 => data.iter::<f64>().any(|value| !value.is_finite()),
         _ => false,
     };
-    if bad { Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.to_string() }) } else { Ok(()) }
+    if bad {
+        Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.to_string() })
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether a file holds exactly the expected tensors, of the expected shapes.

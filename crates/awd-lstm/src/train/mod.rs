@@ -1,9 +1,10 @@
-//! Training as a library: the loop, held-out perplexity, checkpoints and the run folder.
+//! Training as a library: the loop, held-out perplexity, dynamic evaluation, checkpoints and the run folder.
 //!
 //! Nothing here writes to a terminal: a [`TrainObserver`] is told what happens.
 
 mod averages;
 mod checkpoint;
+mod dynamic;
 mod evaluate;
 mod files;
 mod fingerprint;
@@ -14,6 +15,7 @@ mod step;
 mod trainer;
 
 pub use checkpoint::{load_weights, save_weights};
+pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll};
 pub use fingerprint::{Fingerprint, Part};
 pub use observer::{EpochMetrics, FinalMetrics, Interval, Silent, TrainObserver};

@@ -86,7 +86,8 @@ pub(super) fn unchanged(name: &str, before: &impl Serialize, now: &impl Serializ
         if let (Value::Object(before), Value::Object(now)) = (before, now) {
             let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
             return keys.into_iter().try_for_each(|key| {
-                let of = |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
+                let of =
+                    |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
                 differ(&format!("{name}.{key}"), &of(before), &of(now))
             });
         }
@@ -96,7 +97,8 @@ pub(super) fn unchanged(name: &str, before: &impl Serialize, now: &impl Serializ
         let (setting, before, now) = (name.to_string(), before.to_string(), now.to_string());
         Err(Error::ConfigChanged { setting, before, now })
     }
-    let value = |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
+    let value =
+        |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
     differ(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now)))
 }
 

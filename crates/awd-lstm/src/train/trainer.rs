@@ -356,11 +356,13 @@ where
 
     /// Share of the run's work that is done, from 0 to 1.
     fn share(&self) -> f64 {
-        let [train, valid, test] = [&self.train, &self.valid, &self.test].map(|text| text.predictions() as f64);
+        let [train, valid, test] =
+            [&self.train, &self.valid, &self.test].map(|text| text.predictions() as f64);
         let epoch = train + EVALUATION_COST * valid;
-        let of_pass = self.pass.as_ref().map_or(0.0, |pass| {
-            train * pass.step as f64 / pass.schedule.steps().len() as f64
-        });
+        let of_pass = self
+            .pass
+            .as_ref()
+            .map_or(0.0, |pass| train * pass.step as f64 / pass.schedule.steps().len() as f64);
         let done = self.state.epoch as f64 * epoch + of_pass;
         (done / (self.config.epochs as f64 * epoch + EVALUATION_COST * test)).min(1.0)
     }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::data::Corpus;
 use crate::config::{HeadKind, Preset};
+use crate::data::Corpus;
 
 fn config(vocab: usize) -> RunConfig {
     RunConfig {
@@ -62,10 +62,7 @@ fn damaged_files_are_named() {
     let root = tempfile::tempdir().unwrap();
     let run = RunFolder::create(root.path(), &config(3), &vocabulary()).unwrap();
     let message = run.vocabulary().unwrap_err().to_string();
-    assert!(
-        message.contains("vocab.txt` is damaged: it holds 2 words, but the model has 3"),
-        "{message}"
-    );
+    assert!(message.contains("vocab.txt` is damaged: it holds 2 words, but the model has 3"), "{message}");
     let text = fs::read_to_string(root.path().join(CONFIG)).unwrap();
     fs::write(root.path().join(CONFIG), &text[..text.len() / 2]).unwrap();
     let message = run.config().unwrap_err().to_string();

@@ -36,6 +36,7 @@ fn model(head: HeadKind) -> ModelConfig {
 fn config(epochs: usize) -> TrainConfig {
     TrainConfig {
         batch: 8,
+        small_batch: None,
         bptt: 12,
         lr: 5.0,
         clip: 0.25,
