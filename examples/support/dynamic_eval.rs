@@ -27,7 +27,7 @@ pub struct DynamicEvalArgs {
     /// Folder of the run.
     #[arg(long, value_name = "RUN")]
     pub run: PathBuf,
-    /// Folder with the same train.txt, and with valid.txt and test.txt [default: the run's].
+    /// Folder with valid.txt and test.txt in the words of the run [default: the run's].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Which published form of the root mean square: program or paper.
@@ -89,9 +89,13 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     if args.bptt == 0 {
         return Err(Error::invalid("bptt", args.bptt, "at least 1").into());
     }
-    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data))?;
+    let corpus = Corpus::load(&config.data)?;
     config.corpus.check(&corpus)?;
-    let task = DynamicTask { args, run, config, dynamic, corpus };
+    let held_out = match &args.data {
+        Some(data) => Corpus::load_held_out(data, run.vocabulary()?)?,
+        None => corpus.clone(),
+    };
+    let task = DynamicTask { args, run, config, dynamic, corpus, held_out };
     let result = on_device(args.device, task)?;
     if args.json {
         print_json(&result);
@@ -109,7 +113,10 @@ struct DynamicTask<'a> {
     run: RunFolder,
     config: RunConfig,
     dynamic: DynamicConfig,
+    /// The text that the run was trained on.
     corpus: Corpus,
+    /// The text to evaluate.
+    held_out: Corpus,
 }
 
 impl Task for DynamicTask<'_> {
@@ -120,10 +127,10 @@ impl Task for DynamicTask<'_> {
         B: AutodiffBackend + LmBackend,
         B::InnerBackend: LmBackend,
     {
-        let Self { args, dynamic, corpus, config, .. } = &self;
+        let Self { args, dynamic, held_out, config, .. } = &self;
         let started = Instant::now();
         // One stream each: what was learnt from is what came before.
-        let texts = [("validation", corpus.valid()), ("test", corpus.test())]
+        let texts = [("the validation text", held_out.valid()), ("the test text", held_out.test())]
             .map(|(what, ids)| Batches::new(what, ids, 1, 2).map(|batches| (what, batches)));
         let [valid, test] = texts;
         let (valid, test) = (valid?, test?);
@@ -131,7 +138,7 @@ impl Task for DynamicTask<'_> {
         let model = load_weights(plain.try_init::<B>(&device)?, &self.run.best_weights()?)?;
         let statistics = self.statistics(&model, &device)?;
         let perplexity = |(what, batches): &(&'static str, Batches)| {
-            let bar = bar(&format!("dynamic evaluation of the {what} text"));
+            let bar = bar(&format!("dynamic evaluation of {what}"));
             let mut progress = |share: f64| bar.set_position((share * 1000.0) as u64);
             let text = (*what, batches);
             let nll = dynamic_nll(&model, &statistics, dynamic, text, args.bptt, &device, &mut progress);

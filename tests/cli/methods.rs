@@ -68,6 +68,13 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
     let again = eval("--statistics statistics");
     assert_eq!((&again["valid_ppl"], &again["test_ppl"]), (&program["valid_ppl"], &program["test_ppl"]));
     assert_eq!(fs::read(path.join("statistics")).unwrap(), file);
+    // Other held-out text in the same words.
+    let other = path.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(path.join("data/test.txt"), other.join("valid.txt")).unwrap();
+    fs::copy(path.join("data/test.txt"), other.join("test.txt")).unwrap();
+    let swapped = eval("--statistics statistics --data other");
+    assert_eq!((&swapped["valid_ppl"], &swapped["test_ppl"]), (&program["test_ppl"], &program["test_ppl"]));
     let paper = eval("--form paper --statistics statistics");
     assert_ne!(paper["valid_ppl"], program["valid_ppl"]);
     assert_ne!(eval("--lambda 0.5")["valid_ppl"], program["valid_ppl"]);
@@ -79,6 +86,7 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
         "statistics` is damaged: it holds statistics of other weights",
     );
     refuse("--form sum", "unknown form `sum`; known: program, paper");
+    refuse("--batch 10 --lr 1e30", "the perplexity of the validation text is not finite");
     refuse("--lr 0", "lr is 0");
     refuse("--eps -1", "eps is -1");
     refuse("--lambda nan", "lambda is NaN");

@@ -147,8 +147,8 @@ pub enum Error {
         now: String,
     },
 
-    /// A run is to go on with other text than it was started with.
-    #[error("cannot resume: {what} is not the one that the run was started with ({now} now, {before} then)")]
+    /// A run is to be used with other text than it was started with.
+    #[error("{what} is not the one that the run was started with ({now} now, {before} then)")]
     DataChanged {
         /// What differs, such as `the training text`.
         what: &'static str,
@@ -234,6 +234,13 @@ pub enum Error {
         what: &'static str,
         /// The epoch, counted from 1.
         epoch: usize,
+    },
+
+    /// The perplexity became NaN or infinite while a model learnt from the text that it was evaluated on, or before.
+    #[error("the perplexity of {what} is not finite; a lower lr, or a larger eps, may help")]
+    NonFiniteDynamicLoss {
+        /// Which text.
+        what: &'static str,
     },
 
     /// A head was configured wrongly.

@@ -23,7 +23,7 @@ use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
 /// would act. `progress` is told the share of the work that is done.
 ///
 /// # Errors
-/// [`Error::NonFinitePerplexity`] if a loss is not finite.
+/// [`Error::NonFiniteDynamicLoss`] if a loss is not finite.
 ///
 /// # Panics
 /// If `bptt` is 0.
@@ -41,7 +41,7 @@ where
     let mut state = model.zero_state(batches.batch());
     let count = windows(batches, bptt);
     for (index, window) in batches.windows::<B>(bptt, device).enumerate() {
-        let (_, grads, next) = score(model, window, state, "training")?;
+        let (_, grads, next) = score(model, window, state, "the training text")?;
         state = next;
         statistics.add::<B, _>(model, &grads);
         progress((index + 1) as f64 / count as f64);
@@ -55,7 +55,7 @@ where
 /// The model is to have no dropout, as for [`gradient_statistics`].
 ///
 /// # Errors
-/// What [`DynamicUpdate::new`] says; [`Error::NonFinitePerplexity`] if a loss is not finite.
+/// What [`DynamicUpdate::new`] says; [`Error::NonFiniteDynamicLoss`] if a loss or the perplexity is not finite.
 ///
 /// # Panics
 /// If `bptt` is 0, or the statistics are another model's.
@@ -85,7 +85,9 @@ where
         model = update.step::<B, _>(model, grads);
         progress((index + 1) as f64 / count as f64);
     }
-    Ok(sum / tokens as f64)
+    let nll = sum / tokens as f64;
+    // A model that went astray may be wrong by any finite number of nats.
+    if nll.exp().is_finite() { Ok(nll) } else { Err(Error::NonFiniteDynamicLoss { what }) }
 }
 
 fn windows(batches: &Batches, bptt: usize) -> usize {
@@ -106,7 +108,7 @@ where
     let loss = model.loss(window.tokens, window.targets, state, 0.0, 0.0);
     let nll = loss.nll.to_data().iter::<f64>().next().unwrap_or(f64::NAN);
     if !nll.is_finite() {
-        return Err(Error::NonFinitePerplexity { what, epoch: 0 });
+        return Err(Error::NonFiniteDynamicLoss { what });
     }
     let grads = GradientsParams::from_grads(loss.total.backward(), model);
     Ok((nll, grads, loss.state.detach()))
@@ -276,7 +278,8 @@ mod tests {
         let valid = text(corpus.valid(), 1);
         let fixed = mean_nll(&model.valid(), &valid, &device);
         let dynamic = |config: &DynamicConfig| {
-            dynamic_nll(&model, &statistics, config, ("validation", &valid), 5, &device, &mut |_| {}).unwrap()
+            dynamic_nll(&model, &statistics, config, ("the validation text", &valid), 5, &device, &mut |_| {})
+                .unwrap()
         };
         // A model that was never trained has a lot to learn.
         let learnt = dynamic(&CONFIG);
@@ -296,7 +299,8 @@ mod tests {
         let short = text(&corpus.valid()[..6], 1);
         let wild = DynamicConfig { lr: 10.0, ..CONFIG };
         let dynamic =
-            dynamic_nll(&model, &statistics, &wild, ("validation", &short), 5, &device, &mut |_| {}).unwrap();
+            dynamic_nll(&model, &statistics, &wild, ("the validation text", &short), 5, &device, &mut |_| {})
+                .unwrap();
         assert!((dynamic - mean_nll(&model.valid(), &short, &device)).abs() < 1e-6);
     }
 

@@ -33,6 +33,11 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
         .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })
 }
 
+/// Waits until the file `path` is on the disk.
+pub(super) fn sync(path: &Path) -> Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("write", path))
+}
+
 /// Puts `bytes` in the place of the file `path`, so that whoever reads it, whenever, finds the old bytes or the new ones.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = beside(path, "new");

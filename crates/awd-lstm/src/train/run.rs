@@ -155,6 +155,7 @@ impl RunFolder {
         // Another process may have been faster.
         free()?;
         vocabulary.save(&path.join(VOCABULARY))?;
+        files::sync(&path.join(VOCABULARY))?;
         // The last file: a folder without it is no run yet, and can be started anew.
         files::replace_json(&path.join(CONFIG), config)?;
         Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)) })
