@@ -177,12 +177,7 @@ where
         .legend(move |(x, y)| {
             let (dash, gap) = style.dashes.unwrap_or((24, 0));
             EmptyElement::at((0, 0))
-                + DashedPathElement::new(
-                    [(x, y), (x + 24, y)].into_iter(),
-                    dash,
-                    gap,
-                    style.color.stroke_width(2),
-                )
+                + DashedPathElement::new([(x, y), (x + 24, y)], dash, gap, style.color.stroke_width(2))
                 + mark(style, (x + 12, y))
         });
     Ok(())

@@ -103,19 +103,24 @@ pub fn run(args: &AblationArgs) -> Result<(), Failure> {
     let output = Output::new(false, args.checkpoint_every)?;
     let corpus = Corpus::load(&args.data)?;
     let configs = plan(args, &corpus)?;
-    for (head, models) in heads(&configs) {
+    let path = |config: &RunConfig| args.out.join(format!("{}-{}", config.model.head, config.train.seed));
+    // Runs of other settings are found before any time is spent.
+    for config in &configs {
+        finished(&path(config), config)?;
+    }
+    for (head, model) in heads(&configs) {
         eprintln!(
             "{head}: {} parameters, embedding {}, LSTM {:?}",
-            models.num_params(),
-            models.d_embedding,
-            models.lstm_sizes
+            model.num_params(),
+            model.d_embedding,
+            model.lstm_sizes
         );
     }
     let mut outcomes = vec![];
     let count = configs.len();
     for (number, config) in configs.into_iter().enumerate() {
         let (head, seed) = (config.model.head, config.train.seed);
-        let path = args.out.join(format!("{head}-{seed}"));
+        let path = path(&config);
         eprintln!("run {} of {count}: {head}, seed {seed}", number + 1);
         let outcome = match finished(&path, &config)? {
             Some(outcome) => outcome,

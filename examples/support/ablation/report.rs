@@ -106,10 +106,7 @@ impl Picture for Perplexities<'_> {
         let room = ((high - low) * 0.08).max(high * 0.01);
         let parameters = heads.iter().map(|(_, of_head)| of_head[0].parameters).max().unwrap_or(0);
         let mut chart = ChartBuilder::on(area)
-            .caption(
-                format!("Heads of about {:.1} million parameters", parameters as f64 / 1e6),
-                (FONT, picture::CAPTION),
-            )
+            .caption(format!("Heads of about {} parameters", grouped(parameters)), (FONT, picture::CAPTION))
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(100)

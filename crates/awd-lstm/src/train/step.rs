@@ -80,7 +80,8 @@ where
 {
     let [_, columns] = window.tokens.dims();
     let mut accumulator = GradientsAccumulator::new();
-    let mut sums: Option<(Tensor<B::InnerBackend, 1>, Tensor<B::InnerBackend, 1>)> = None;
+    let zero = || Tensor::zeros([1], (&state.layers[0].hidden.device(), state.layers[0].hidden.dtype()));
+    let (mut nll, mut total): (Tensor<B::InnerBackend, 1>, Tensor<B::InnerBackend, 1>) = (zero(), zero());
     let mut states = vec![];
     for start in (0..columns).step_by(slice) {
         let count = slice.min(columns - start);
@@ -91,17 +92,13 @@ where
         };
         let loss =
             model.loss(part.tokens, part.targets, rows(&state, start, count), config.alpha, config.beta);
-        let (nll, total) = (loss.nll.inner() * share, loss.total.clone().inner() * share);
-        sums = Some(match sums {
-            Some((nlls, totals)) => (nlls + nll, totals + total),
-            None => (nll, total),
-        });
+        nll = nll + loss.nll.inner() * share;
+        total = total + loss.total.clone().inner() * share;
         states.push(loss.state.detach());
         // All means are over as many time steps and features, so they add up in the proportion of columns.
         let grads = (loss.total * share).backward();
         accumulator.accumulate(model, GradientsParams::from_grads(grads, model));
     }
-    let (nll, total) = sums.expect("a window has a column");
     (Stepped { nll, total, state: join(states) }, accumulator.grads())
 }
 
