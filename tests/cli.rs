@@ -14,6 +14,10 @@ use tempfile::TempDir;
 
 #[path = "cli/analysis.rs"]
 mod analysis;
+#[path = "cli/methods.rs"]
+mod methods;
+#[path = "cli/resume.rs"]
+mod resume;
 
 /// `target/<profile>/examples/ptb_mos`, beside the folder of this test.
 fn program() -> PathBuf {

@@ -11,7 +11,10 @@ use crate::analysis::compare::CompareArgs;
 use crate::analysis::kl::KlArgs;
 use crate::analysis::plif::PlifArgs;
 use crate::analysis::rank::RankArgs;
+use crate::ablation::AblationArgs;
 use crate::device::DeviceName;
+use crate::dynamic_eval::DynamicEvalArgs;
+use crate::finetune::FinetuneArgs;
 
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
@@ -43,6 +46,12 @@ pub enum Command {
     Compare(CompareArgs),
     /// The functions that saved runs with a PLIF have learnt.
     Plif(PlifArgs),
+    /// Train a saved run's best model on, averaging from the first step.
+    Finetune(FinetuneArgs),
+    /// Perplexity of a saved run's best model while it learns from what it was scored on.
+    DynamicEval(DynamicEvalArgs),
+    /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
+    Ablation(Box<AblationArgs>),
 }
 
 /// Options of the built-in study.
@@ -67,20 +76,26 @@ pub struct StudyArgs {
 #[command(allow_negative_numbers = true)]
 pub struct TrainArgs {
     /// Folder with train.txt, valid.txt and test.txt.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
-    /// Sizes and procedure to start from: small or paper.
-    #[arg(long, default_value = "small")]
-    pub preset: Preset,
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
-    #[arg(long, default_value = "mos")]
-    pub head: HeadKind,
-    /// Where to compute: flex, ndarray, wgpu or cuda.
-    #[arg(long, default_value = "flex")]
-    pub device: DeviceName,
+    #[arg(long, value_name = "DIR", required_unless_present = "resume")]
+    pub data: Option<PathBuf>,
+    /// Go on with the run in this folder. Settings need not be given again, and must not be others.
+    #[arg(long, value_name = "RUN", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+    /// Sizes and procedure to start from: small or paper [default: small].
+    #[arg(long)]
+    pub preset: Option<Preset>,
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif [default: mos].
+    #[arg(long)]
+    pub head: Option<HeadKind>,
+    /// Where to compute: flex, ndarray, wgpu or cuda [default: flex].
+    #[arg(long)]
+    pub device: Option<DeviceName>,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
+    /// Save the run inside of epochs too, every so many minutes.
+    #[arg(long, value_name = "MIN", default_value_t = 10.0)]
+    pub checkpoint_every: f64,
     /// One JSON object an epoch on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -122,6 +137,9 @@ pub struct Overrides {
     /// Parallel text streams in training.
     #[arg(long)]
     pub batch: Option<usize>,
+    /// Accumulate gradients over slices of so many of them, for less memory.
+    #[arg(long, value_name = "N")]
+    pub small_batch: Option<usize>,
     /// Mean time steps of a training step.
     #[arg(long)]
     pub bptt: Option<usize>,
@@ -173,32 +191,28 @@ impl FromStr for Sizes {
 }
 
 impl TrainArgs {
+    /// The preset to start from.
+    pub fn preset(&self) -> Preset {
+        self.preset.unwrap_or(Preset::Small)
+    }
+
+    /// The output layer.
+    pub fn head(&self) -> HeadKind {
+        self.head.unwrap_or(HeadKind::Mos)
+    }
+
+    /// Where to compute.
+    pub fn device(&self) -> DeviceName {
+        self.device.unwrap_or(DeviceName::Flex)
+    }
+
     /// The model for a vocabulary of `vocab` words: the preset's with the overrides, checked.
     ///
     /// # Errors
     /// What [`ModelConfig::validate`] says.
     pub fn model(&self, vocab: usize) -> Result<ModelConfig, Error> {
-        let given = &self.overrides;
-        let mut model = self.preset.model(self.head, vocab);
-        set(&mut model.lstm_sizes, given.lstm.clone().map(|sizes| sizes.0));
-        if let Some(d_embedding) = given.d_embedding {
-            // A head without mixture reads the last LSTM's output as it is: that layer goes with the width.
-            if let (false, None, Some(last)) =
-                (self.head.is_mixture(), &given.lstm, model.lstm_sizes.last_mut())
-            {
-                *last = d_embedding;
-            }
-            model.d_embedding = d_embedding;
-        }
-        set(&mut model.components, given.components);
-        set(&mut model.knots, given.knots);
-        set(&mut model.plif_bound, given.plif_bound);
-        set(&mut model.dropouts.output, given.dropout_output);
-        set(&mut model.dropouts.hidden, given.dropout_hidden);
-        set(&mut model.dropouts.input, given.dropout_input);
-        set(&mut model.dropouts.latent, given.dropout_latent);
-        set(&mut model.dropouts.embedding, given.dropout_embedding);
-        set(&mut model.dropouts.weight, given.dropout_weight);
+        let mut model = self.preset().model(self.head(), vocab);
+        self.overrides.apply_to_model(&mut model);
         model.validate()?;
         Ok(model)
     }
@@ -208,15 +222,47 @@ impl TrainArgs {
     /// # Errors
     /// What [`TrainConfig::validate`] says.
     pub fn config(&self) -> Result<TrainConfig, Error> {
-        let given = &self.overrides;
-        let mut config = self.preset.train();
-        set(&mut config.epochs, given.epochs);
-        set(&mut config.seed, given.seed);
-        set(&mut config.lr, given.lr);
-        set(&mut config.batch, given.batch);
-        set(&mut config.bptt, given.bptt);
+        let mut config = self.preset().train();
+        self.overrides.apply_to_procedure(&mut config);
         config.validate()?;
         Ok(config)
+    }
+}
+
+impl Overrides {
+    /// Sets what was given of the model.
+    pub fn apply_to_model(&self, model: &mut ModelConfig) {
+        set(&mut model.lstm_sizes, self.lstm.clone().map(|sizes| sizes.0));
+        if let Some(d_embedding) = self.d_embedding {
+            // A head without mixture reads the last LSTM's output as it is: that layer goes with the width.
+            if let (false, None, Some(last)) =
+                (model.head.is_mixture(), &self.lstm, model.lstm_sizes.last_mut())
+            {
+                *last = d_embedding;
+            }
+            model.d_embedding = d_embedding;
+        }
+        set(&mut model.components, self.components);
+        set(&mut model.knots, self.knots);
+        set(&mut model.plif_bound, self.plif_bound);
+        set(&mut model.dropouts.output, self.dropout_output);
+        set(&mut model.dropouts.hidden, self.dropout_hidden);
+        set(&mut model.dropouts.input, self.dropout_input);
+        set(&mut model.dropouts.latent, self.dropout_latent);
+        set(&mut model.dropouts.embedding, self.dropout_embedding);
+        set(&mut model.dropouts.weight, self.dropout_weight);
+    }
+
+    /// Sets what was given of the procedure.
+    pub fn apply_to_procedure(&self, config: &mut TrainConfig) {
+        set(&mut config.epochs, self.epochs);
+        set(&mut config.seed, self.seed);
+        set(&mut config.lr, self.lr);
+        set(&mut config.batch, self.batch);
+        if self.small_batch.is_some() {
+            config.small_batch = self.small_batch;
+        }
+        set(&mut config.bptt, self.bptt);
     }
 }
 

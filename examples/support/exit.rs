@@ -3,17 +3,25 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::interrupt::Interrupted;
+
 /// Anything that can end a program; its `Display` is one line.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Status of a program that was given bad input or could not do its work.
 const FAILED: u8 = 2;
 
-/// Turns a program's result into its exit status, with one line on standard error if it failed.
+/// Turns a program's result into its exit status, with one line on standard error if it failed or was interrupted.
 pub fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error),
+        Err(error) => match error.downcast_ref::<Interrupted>() {
+            Some(interrupted) => {
+                eprintln!("{interrupted}");
+                ExitCode::from(interrupted.status())
+            }
+            None => fail(error),
+        },
     }
 }
 

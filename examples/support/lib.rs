@@ -1,12 +1,17 @@
 //! What the example programs share: choosing a device, reporting progress, and the commands behind `ptb_mos`.
 
 pub mod analysis;
+pub mod ablation;
 pub mod args;
 pub mod bench_report;
+pub mod curves;
 pub mod device;
+pub mod dynamic_eval;
 pub mod eval;
 pub mod exit;
 pub mod files;
+pub mod finetune;
+pub mod interrupt;
 pub mod picture;
 pub mod progress;
 pub mod step_throughput;

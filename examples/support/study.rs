@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use awd_lstm::data::{Batches, Corpus};
 use awd_lstm::language::{Language, LanguageConfig};
-use awd_lstm::train::Trainer;
+use awd_lstm::train::{Fitted, Trainer};
 use awd_lstm::{Dropouts, Error, HeadKind, LanguageModel, LmBackend, ModelConfig, TrainConfig};
 use burn::tensor::backend::AutodiffBackend;
 use highrank::analysis::{Spectrum, kl_divergence};
@@ -81,6 +81,7 @@ fn models(vocab: usize) -> [ModelConfig; 2] {
 fn procedure(seed: u64) -> TrainConfig {
     TrainConfig {
         batch: 20,
+        small_batch: None,
         bptt: 15,
         lr: 15.0,
         clip: 0.25,
@@ -155,7 +156,7 @@ where
     let mut progress = Progress::bar_only(format!("{} ", model.head));
     let result = trainer.fit(None, &mut progress);
     progress.finish();
-    let last = result?;
+    let Fitted::Finished(last) = result? else { unreachable!("the progress bar never says stop") };
     let best = trainer.best().expect("a finished run has a best model");
     let (kl, rows) = against_truth(best, language, corpus.test(), device)?;
     Ok(Outcome {
@@ -233,7 +234,7 @@ fn print_table(outcomes: &[Outcome]) {
 }
 
 /// Mean and standard deviation (0 for a single value).
-fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+pub(crate) fn mean_and_spread(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

@@ -66,9 +66,10 @@ pub struct Measurement {
     /// Of the matrix products alone: logits, gradient of the contexts, gradient of the decoder, and the latent layer.
     gflops: f64,
     of_ceiling: f64,
-    /// Rate of a square f32 product in the same run: the kernels' own where there are native ones, else the backend's.
+    /// Rate of a square f32 product, measured in turn with the steps: the kernels' own where there are native ones, else
+    /// the backend's.
     ceiling_gflops: f64,
-    /// Growth of the process's peak memory over the steps, gradients included; `null` where it is not known.
+    /// Growth of the process's peak memory over two steps, gradients included; `null` where it is not known.
     added_peak_bytes: Option<u64>,
     /// Mean nll in nats.
     loss: f64,
@@ -170,12 +171,23 @@ impl Task for Measure<'_> {
             drop(gradients);
             Ok(value)
         };
+        // Burn makes parameters when they are first asked for; they are no part of what a step adds.
+        drop(head.clone().into_record());
         B::sync(&device)?;
         let before = peak_bytes();
         let loss = step()?;
-        let seconds = median_seconds(args.repeats, step)?;
+        step()?;
         let added_peak_bytes = before.zip(peak_bytes()).map(|(before, after)| after - before);
-        let ceiling = ceiling_gflops::<B::InnerBackend>(args.device, &device)?;
+        let mut product = square_product::<B::InnerBackend>(args.device, &device)?;
+        product()?;
+        // In turn: where other work shares the machine, both meet the same of it.
+        let (mut steps, mut products) = (vec![], vec![]);
+        for _ in 0..args.repeats {
+            steps.push(seconds_of(&step)?);
+            products.push(seconds_of(&mut product)?);
+        }
+        let seconds = median(steps);
+        let ceiling = 2.0 * (SQUARE as f64).powi(3) / median(products) / 1e9;
         let gflops = args.flops(&config) / seconds / 1e9;
         Ok(Measurement {
             head: args.head.to_string(),
@@ -193,13 +205,18 @@ impl Task for Measure<'_> {
     }
 }
 
-/// Rate of one product of two square f32 matrices, median of seven after a warm-up: by the routine that the kernels
-/// use where there are native ones, and otherwise by the backend's own.
-fn ceiling_gflops<B: Backend>(name: DeviceName, device: &B::Device) -> Result<f64, Failure> {
-    const SIZE: usize = 2048;
-    let matrix = || Tensor::<B, 2>::random([SIZE, SIZE], Distribution::Normal(0.0, 1.0), device);
+/// Side of the matrices of the square product.
+const SQUARE: usize = 2048;
+
+/// A product of two square f32 matrices: by the routine that the kernels use where there are native ones, and otherwise
+/// by the backend's own.
+fn square_product<B: Backend>(
+    name: DeviceName,
+    device: &B::Device,
+) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
+    let matrix = || Tensor::<B, 2>::random([SQUARE, SQUARE], Distribution::Normal(0.0, 1.0), device);
     let (a, b) = (matrix(), matrix());
-    let seconds = match name {
+    match name {
         #[cfg(feature = "flex")]
         DeviceName::Flex => {
             use highrank::cpu::{Matrix, in_pool, multiply};
@@ -207,27 +224,23 @@ fn ceiling_gflops<B: Backend>(name: DeviceName, device: &B::Device) -> Result<f6
             let (Ok(a), Ok(b)) = (values(a), values(b)) else {
                 return Err("the backend's default float type is not f32".into());
             };
-            let mut out = vec![0f32; SIZE * SIZE];
-            let (a, b) = (Matrix::new(&a, SIZE, SIZE), Matrix::new(&b, SIZE, SIZE));
-            let mut product = || {
+            let mut out = vec![0f32; SQUARE * SQUARE];
+            Ok(Box::new(move || {
+                let (a, b) = (Matrix::new(&a, SQUARE, SQUARE), Matrix::new(&b, SQUARE, SQUARE));
                 in_pool(|| multiply(&mut out, a, b, false));
                 Ok(())
-            };
-            product()?;
-            median_seconds(7, product)?
+            }))
         }
         _ => {
-            let product = || -> Result<(), Failure> {
+            let device = device.clone();
+            Ok(Box::new(move || {
                 let product = a.clone().matmul(b.clone());
-                B::sync(device)?;
+                B::sync(&device)?;
                 drop(product);
                 Ok(())
-            };
-            product()?;
-            median_seconds(7, product)?
+            }))
         }
-    };
-    Ok(2.0 * (SIZE as f64).powi(3) / seconds / 1e9)
+    }
 }
 
 /// Median time of `repeats` runs.
@@ -235,14 +248,19 @@ pub(crate) fn median_seconds<T>(
     repeats: usize,
     mut run: impl FnMut() -> Result<T, Failure>,
 ) -> Result<f64, Failure> {
-    let mut seconds = Vec::with_capacity(repeats);
-    for _ in 0..repeats {
-        let start = Instant::now();
-        run()?;
-        seconds.push(start.elapsed().as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[repeats / 2])
+    Ok(median((0..repeats).map(|_| seconds_of(&mut run)).collect::<Result<_, _>>()?))
+}
+
+fn seconds_of<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<f64, Failure> {
+    let start = Instant::now();
+    run()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// The middle of at least one value.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The process's largest resident memory so far in bytes, where the system tells (Linux).

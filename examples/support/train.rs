@@ -1,90 +1,224 @@
 //! `ptb_mos train`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use awd_lstm::data::Corpus;
-use awd_lstm::train::{RunConfig, RunFolder, Trainer, Versions};
-use awd_lstm::{Error, LmBackend, ModelConfig, TrainConfig};
+use awd_lstm::train::{
+    EpochMetrics, FinalMetrics, Fingerprint, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
+    Versions,
+};
+use awd_lstm::{Error, LmBackend};
 use burn::tensor::backend::AutodiffBackend;
 
 use crate::args::TrainArgs;
-use crate::device::{Task, on_device};
+use crate::curves;
+use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
+use crate::interrupt::Interrupt;
 use crate::progress::{Progress, print_json};
 
-/// Trains as the arguments say and saves the run.
+/// Trains as the arguments say and saves the run, or goes on with one.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let config = args.config()?;
+    let output = Output::new(args.json, args.checkpoint_every)?;
+    match &args.resume {
+        Some(path) => resume(args, path, output),
+        None => start(args, output),
+    }
+}
+
+fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
+    let train = args.config()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(1)?;
     if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
         return Err(Error::RunExists { path: out.clone() }.into());
     }
-    let corpus = Corpus::load(&args.data)?;
-    let model = args.model(corpus.vocabulary().len())?;
-    on_device(args.device, TrainTask { args, model, config, corpus })
+    let Some(data) = &args.data else { return Err("train needs --data DIR or --resume RUN".into()) };
+    let corpus = Corpus::load(data)?;
+    let (preset, head, device) = (args.preset(), args.head(), args.device());
+    let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{preset}-{head}-{}", train.seed)));
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: preset.to_string(),
+        device: device.to_string(),
+        data: std::fs::canonicalize(data).unwrap_or_else(|_| data.clone()),
+        corpus: Fingerprint::of(&corpus),
+        finetunes: None,
+        model: args.model(corpus.vocabulary().len())?,
+        train,
+    };
+    train_and_print(device, TrainTask { folder: Folder::New(out), config, corpus, output })
 }
 
-struct TrainTask<'a> {
-    args: &'a TrainArgs,
-    model: ModelConfig,
-    config: TrainConfig,
-    corpus: Corpus,
+/// Trains a run and prints what it came to.
+///
+/// # Errors
+/// What goes wrong in training.
+pub fn train_and_print(device: DeviceName, task: TrainTask) -> Result<(), Failure> {
+    let json = task.output.json;
+    let last = on_device(device, task)?;
+    if json {
+        print_json(&last);
+    } else {
+        println!(
+            "best epoch {}: perplexity valid {:.2}, test {:.2}",
+            last.best_epoch, last.valid_ppl, last.test_ppl
+        );
+    }
+    Ok(())
 }
 
-impl Task for TrainTask<'_> {
-    type Output = ();
+fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> {
+    let run = RunFolder::resume(path)?;
+    let config = run.config()?;
+    let mut now = config.clone();
+    if let Some(preset) = args.preset.filter(|preset| preset.name() != config.preset) {
+        let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());
+        return Err(Error::ConfigChanged { setting, before, now }.into());
+    }
+    if let Some(head) = args.head {
+        now.model.head = head;
+    }
+    if let Some(device) = args.device {
+        now.device = device.to_string();
+    }
+    args.overrides.apply_to_model(&mut now.model);
+    args.overrides.apply_to_procedure(&mut now.train);
+    config.check(&now)?;
+    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data))?;
+    config.corpus.check(&corpus)?;
+    train_and_print(config.device.parse()?, TrainTask { folder: Folder::Old(run), config, corpus, output })
+}
 
-    fn run<B>(self, device: B::Device) -> Result<(), Failure>
+/// Where a run goes.
+pub enum Folder {
+    /// A run to be started.
+    New(PathBuf),
+    /// A run to go on with, locked.
+    Old(RunFolder),
+}
+
+/// What is reported while a run is trained, and how often it is saved.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Objects on standard output.
+    pub json: bool,
+    /// Time between two checkpoints inside of an epoch.
+    pub checkpoint_every: Duration,
+    /// What stops the run.
+    pub interrupt: Interrupt,
+}
+
+impl Output {
+    /// Checkpoints every so many minutes, and after an interrupt, for which handlers are set.
+    ///
+    /// # Errors
+    /// If the time is no positive number.
+    pub fn new(json: bool, minutes: f64) -> Result<Self, Failure> {
+        let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
+        let Some(checkpoint_every) = time else {
+            return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
+        };
+        Ok(Self { json, checkpoint_every, interrupt: Interrupt::install()? })
+    }
+}
+
+/// Trains a run, whatever command it belongs to.
+pub struct TrainTask {
+    /// Where it goes.
+    pub folder: Folder,
+    /// All of its settings.
+    pub config: RunConfig,
+    /// The text.
+    pub corpus: Corpus,
+    /// What is reported.
+    pub output: Output,
+}
+
+impl Task for TrainTask {
+    type Output = FinalMetrics;
+
+    fn run<B>(self, device: B::Device) -> Result<FinalMetrics, Failure>
     where
         B: AutodiffBackend + LmBackend,
         B::InnerBackend: LmBackend,
     {
-        let Self { args, model, config, corpus } = self;
-        let mut trainer = Trainer::<B>::new(&model, &config, &corpus, &device)?;
-        let out = args.out.clone().unwrap_or_else(|| fresh_folder(args, config.seed));
-        let data = std::fs::canonicalize(&args.data).unwrap_or_else(|_| args.data.clone());
-        let parameters = model.num_params();
-        let run_config = RunConfig {
-            versions: Versions::current(),
-            preset: args.preset.to_string(),
-            device: args.device.to_string(),
-            data,
-            model,
-            train: config,
+        let Self { folder, config, corpus, output } = self;
+        let trainer = Trainer::<B>::new(&config.model, &config.train, &corpus, &device)?;
+        let mut trainer = trainer.with_checkpoint_every(output.checkpoint_every);
+        let (run, restored) = match folder {
+            Folder::New(path) => (RunFolder::create(&path, &config, corpus.vocabulary())?, false),
+            Folder::Old(run) => {
+                let restored = trainer.restore(&run)?;
+                (run, restored)
+            }
         };
-        let run = RunFolder::create(&out, &run_config, corpus.vocabulary())?;
+        if let (false, Some(origin)) = (restored, &config.finetunes) {
+            trainer.start_from(&RunFolder::open(origin)?.best_weights()?)?;
+        }
         eprintln!(
-            "{} with {parameters} parameters, {} words, {} training tokens, run folder {}",
-            args.head,
+            "{} with {} parameters, {} words, {} training tokens, run folder {}{}",
+            config.model.head,
+            config.model.num_params(),
             corpus.vocabulary().len(),
             corpus.train().len(),
-            out.display()
+            run.path().display(),
+            if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
         );
-        let mut progress = Progress::new(args.json);
-        let result = trainer.fit(Some(&run), &mut progress);
-        progress.finish();
-        let last = result?;
-        if args.json {
-            print_json(&last);
-        } else {
-            println!(
-                "best epoch {}: perplexity valid {:.2}, test {:.2}",
-                last.best_epoch, last.valid_ppl, last.test_ppl
-            );
+        let mut watch = Watch { progress: Progress::new(output.json).until(&output.interrupt), run: &run };
+        let result = trainer.fit(Some(&run), &mut watch);
+        watch.progress.finish();
+        match result? {
+            Fitted::Finished(last) => Ok(last),
+            Fitted::Stopped => {
+                let path = run.path().display();
+                let line = format!("stopped and saved; to go on: ptb_mos train --resume {path}");
+                Err(output.interrupt.end(line).into())
+            }
         }
-        Ok(())
     }
 }
 
-/// A folder under `runs/` that holds no run yet, named after what is trained.
-fn fresh_folder(args: &TrainArgs, seed: u64) -> PathBuf {
-    let name = format!("{}-{}-{seed}", args.preset, args.head);
+/// Reports progress, and draws the curves after every epoch.
+struct Watch<'a> {
+    progress: Progress,
+    run: &'a RunFolder,
+}
+
+impl TrainObserver for Watch<'_> {
+    fn on_start(&mut self, share: f64) {
+        self.progress.on_start(share);
+    }
+
+    fn on_interval(&mut self, interval: &Interval) {
+        self.progress.on_interval(interval);
+    }
+
+    fn on_epoch(&mut self, metrics: &EpochMetrics) {
+        self.progress.on_epoch(metrics);
+        // A picture is no reason to stop training.
+        if let Err(error) = curves::save(self.run) {
+            self.progress.on_message(&format!("the curves were not drawn: {error}"));
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        self.progress.stop()
+    }
+
+    fn on_message(&mut self, message: &str) {
+        self.progress.on_message(message);
+    }
+}
+
+/// A folder under `runs/` that holds nothing yet, with a name that begins with `name`.
+pub fn fresh_folder(name: &str) -> PathBuf {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
-    std::iter::once(name.clone())
+    std::iter::once(name.to_string())
         .chain(numbered)
         .map(|name| PathBuf::from("runs").join(name))
         .find(|path| !path.exists())

@@ -11,9 +11,35 @@ use crate::compare::{Report, Tolerance, values};
 
 /// Softmax regression.
 #[derive(Module, Debug)]
-struct Regression<B: Backend> {
-    weight: Param<Tensor<B, 2>>,
-    bias: Param<Tensor<B, 1>>,
+pub struct Regression<B: Backend> {
+    pub weight: Param<Tensor<B, 2>>,
+    pub bias: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Regression<B> {
+    /// The model that a case starts from.
+    pub fn start(case: &Case, dtype: DType) -> Self {
+        Self {
+            weight: Param::from_tensor(case.tensor("theta0.weight", dtype)),
+            bias: Param::from_tensor(case.tensor("theta0.bias", dtype)),
+        }
+    }
+
+    /// The mean cross-entropy of batch `step`.
+    pub fn loss(&self, case: &Case, step: usize, dtype: DType) -> Tensor<B, 1> {
+        let x = case.array("x").row(step).tensor::<B, 2>(dtype);
+        let words: Vec<i64> = case.array("y").row(step).values.iter().map(|&word| word as i64).collect();
+        let y = Tensor::<B, 1, Int>::from_data(words.as_slice(), &Default::default());
+        let logits = x.matmul(self.weight.val().transpose()) + self.bias.val().unsqueeze();
+        let picked = activation::log_softmax(logits, 1).gather(1, y.reshape([words.len(), 1]));
+        picked.mean().neg()
+    }
+}
+
+/// What a case's tensor `name` holds for `step`, as a vector at least.
+pub fn row(case: &Case, name: &str, step: usize) -> Array {
+    let row = case.array(name).row(step);
+    if row.shape.is_empty() { Array { shape: vec![1], ..row } } else { row }
 }
 
 pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
@@ -23,27 +49,16 @@ pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
 ) {
     // Errors of a step carry over to all later ones; these trajectories do not amplify them much.
     let tolerance = 60.0 * Tolerance::new(&case.entry, dtype).value("theta.weight");
-    let mut model = Regression::<B> {
-        weight: Param::from_tensor(case.tensor("theta0.weight", dtype)),
-        bias: Param::from_tensor(case.tensor("theta0.bias", dtype)),
-    };
+    let mut model = Regression::<B>::start(case, dtype);
     let mut optimiser =
         NtAsgdConfig::new().with_weight_decay(case.number("weight_decay")).init::<B, Regression<B>>();
     let mut rule = NonMonotone::new(case.number("nonmono") as usize);
     let (every, steps) = (case.number("eval_every") as usize, case.number("steps") as usize);
 
     for step in 0..steps {
-        let row = |name: &str| case.array(name).row(step);
-        let x = row("x").tensor::<B, 2>(dtype);
-        let words: Vec<i64> = row("y").values.iter().map(|&word| word as i64).collect();
-        let y = Tensor::<B, 1, Int>::from_data(words.as_slice(), &Default::default());
-        let logits = x.matmul(model.weight.val().transpose()) + model.bias.val().unsqueeze();
-        let picked = activation::log_softmax(logits, 1).gather(1, y.reshape([words.len(), 1]));
-        let loss = picked.mean().neg();
+        let loss = model.loss(case, step, dtype);
         let mut compare = |name: &str, got: &[f64]| {
-            let want = case.array(name).row(step);
-            let want = if want.shape.is_empty() { Array { shape: vec![1], ..want } } else { want };
-            report.compare(&format!("step {}: {name}", step + 1), got, &want, tolerance);
+            report.compare(&format!("step {}: {name}", step + 1), got, &row(case, name, step), tolerance);
         };
         compare("loss", &values(loss.clone()));
         let grads = GradientsParams::from_grads(loss.backward(), &model);

@@ -71,18 +71,21 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
 
 #[test]
 fn one_chunk_gives_what_many_give() {
-    for config in all_heads(19) {
-        let run = |budget: usize| {
-            let head = head::<Ad>(&config.clone().with_memory_budget(Some(budget)), DType::F64);
-            let hidden = tensor::<Ad, 2>([10, config.d_hidden], 1, DType::F64).require_grad();
-            let loss = head.loss(hidden.clone(), targets(10, 19), None);
-            let mut all = values(loss.clone());
-            all.extend(all_gradients(&head, &hidden, loss));
-            all.extend(values(head.log_probs(hidden.clone())));
-            all
-        };
-        // One byte is less than a token needs, so every token is a chunk of its own.
-        assert_close(&run(1), &run(1 << 30), 1e-13, &format!("{config:?}"));
+    // One byte is less than a token needs, so every token is a chunk of its own; with many words to a context's
+    // features, a block of contexts has several.
+    for (vocab, small) in [(19, 1), (101, 101 * 3 * size_of::<f64>())] {
+        for config in all_heads(vocab) {
+            let run = |budget: usize| {
+                let head = head::<Ad>(&config.clone().with_memory_budget(Some(budget)), DType::F64);
+                let hidden = tensor::<Ad, 2>([10, config.d_hidden], 1, DType::F64).require_grad();
+                let loss = head.loss(hidden.clone(), targets(10, vocab), None);
+                let mut all = values(loss.clone());
+                all.extend(all_gradients(&head, &hidden, loss));
+                all.extend(values(head.log_probs(hidden.clone())));
+                all
+            };
+            assert_close(&run(small), &run(1 << 30), 1e-13, &format!("{config:?}"));
+        }
     }
 }
 

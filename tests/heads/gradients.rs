@@ -3,6 +3,8 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
 use highrank::HeadConfig;
+use highrank::context::ContextSource;
+use highrank::context::latent::{LatentArgs, LatentMask};
 use highrank::likelihood::{Likelihood, LikelihoodBackend, Targets};
 use highrank::logit_map::MapFunction;
 
@@ -56,27 +58,46 @@ fn every_head_matches_central_differences() {
     }
 }
 
-/// Inputs of the likelihood, each tracked if its bit is set; the gradients that come out, by input.
-fn gradients_of_subset(tracked: usize) -> [Option<Vec<f64>>; 6] {
+/// Inputs of the likelihood: contexts or hidden states, weight and bias of the latent layer, and the others.
+const INPUTS: usize = 8;
+
+/// Inputs of the likelihood, each tracked if its bit is set; the gradients that come out, by input. The contexts are
+/// given, or made by a latent layer in blocks that its mask does not divide.
+fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS] {
     fn leaf<const D: usize>(shape: [usize; D], seed: usize, tracked: bool) -> Tensor<Ad, D> {
         tensor::<Ad, D>(shape, seed, DType::F64).detach().set_require_grad(tracked)
     }
     let bit = |i: usize| tracked >> i & 1 == 1;
-    let (tokens, components, d, vocab, pieces) = (4, 3, 5, 7, 6);
-    let contexts = leaf([tokens * components, d], 1, bit(0));
-    let log_prior = leaf([tokens, components], 2, bit(1));
-    let weight = leaf([vocab, d], 3, bit(2));
-    let bias = leaf([vocab], 4, bit(3));
-    let params = leaf([2 * pieces], 5, bit(4));
-    let weights = leaf([tokens], 6, bit(5));
+    let (tokens, d_hidden, components, d, vocab, pieces) = (6, 4, 3, 5, 7, 6);
+    let contexts = leaf(if layer { [tokens, d_hidden] } else { [tokens * components, d] }, 1, bit(0));
+    let latent_weight = leaf([d_hidden, components * d], 7, bit(1));
+    let latent_bias = leaf([components * d], 8, bit(2));
+    let log_prior = leaf([tokens, components], 2, bit(3));
+    let weight = leaf([vocab, d], 3, bit(4));
+    let bias = leaf([vocab], 4, bit(5));
+    let params = leaf([pieces + 1], 5, bit(6));
+    let weights = leaf([tokens], 6, bit(7));
+    let source = match layer {
+        false => ContextSource::Given(contexts.clone()),
+        true => ContextSource::Latent(LatentArgs {
+            hidden: contexts.clone(),
+            weight: latent_weight.clone(),
+            bias: Some(latent_bias.clone()),
+            mask: Some(LatentMask {
+                values: leaf([3, components * d], 9, false).greater_elem(0.0).float().cast(DType::F64) * 2.0,
+                keep: 0.5,
+            }),
+        }),
+    };
     let input = Likelihood {
-        contexts: contexts.clone(),
+        contexts: source,
         log_prior: Some(log_prior.clone()),
         weight: weight.clone(),
         bias: Some(bias.clone()),
         map: MapFunction::Plif { pieces, bound: 1.5 },
         map_params: Some(params.clone()),
-        chunk_bytes: 300,
+        // Two tokens a chunk and a block.
+        chunk_bytes: 350,
     };
     let words = || Targets::Words(targets(tokens, vocab));
     // The mean and the per-token path must treat the same subset alike.
@@ -87,6 +108,8 @@ fn gradients_of_subset(tracked: usize) -> [Option<Vec<f64>>; 6] {
         let store = loss.backward();
         [
             contexts.grad(&store).map(values),
+            latent_weight.grad(&store).map(values),
+            latent_bias.grad(&store).map(values),
             log_prior.grad(&store).map(values),
             weight.grad(&store).map(values),
             bias.grad(&store).map(values),
@@ -109,12 +132,18 @@ fn gradients_of_subset(tracked: usize) -> [Option<Vec<f64>>; 6] {
 
 #[test]
 fn every_subset_of_inputs_may_require_gradients() {
-    let all = gradients_of_subset(63);
-    for subset in 0..64 {
-        for (i, (got, want)) in gradients_of_subset(subset).iter().zip(&all).enumerate() {
-            match subset >> i & 1 {
-                1 => assert_close(got.as_ref().unwrap(), want.as_ref().unwrap(), 1e-13, "subset"),
-                _ => assert!(got.is_none(), "subset {subset:b}: input {i} was not tracked"),
+    for layer in [false, true] {
+        let all = gradients_of_subset((1 << INPUTS) - 1, layer);
+        for subset in 0..1 << INPUTS {
+            // Given contexts leave the layer's two parameters out.
+            if !layer && subset & 0b110 != 0 {
+                continue;
+            }
+            for (i, (got, want)) in gradients_of_subset(subset, layer).iter().zip(&all).enumerate() {
+                match subset >> i & 1 {
+                    1 => assert_close(got.as_ref().unwrap(), want.as_ref().unwrap(), 1e-13, "subset"),
+                    _ => assert!(got.is_none(), "subset {subset:b}: input {i} was not tracked"),
+                }
             }
         }
     }

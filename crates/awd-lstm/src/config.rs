@@ -7,6 +7,7 @@ use highrank::HeadConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::optim::{DynamicConfig, DynamicForm};
 
 /// The output layer of a language model.
 ///
@@ -224,6 +225,10 @@ impl ModelConfig {
 pub struct TrainConfig {
     /// B, the number of parallel text streams in training.
     pub batch: usize,
+    /// Columns of a slice of the batch, if gradients are to be accumulated over slices; the result is that of the whole
+    /// batch, with dropout masks drawn for each slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub small_batch: Option<usize>,
     /// Mean number of time steps of a training step.
     pub bptt: usize,
     /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`.
@@ -248,7 +253,8 @@ pub struct TrainConfig {
     pub epochs: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Whether weights are averaged from the first step on, as in fine-tuning.
+    /// Whether this is a finetuning: weights are averaged from the first step on, and the criterion that would begin
+    /// averaging ends training instead.
     pub average_from_start: bool,
 }
 
@@ -267,6 +273,9 @@ impl TrainConfig {
             ("epochs", self.epochs),
         ] {
             check(size > 0, name, size, "at least 1")?;
+        }
+        if let Some(small_batch) = self.small_batch {
+            check((1..=self.batch).contains(&small_batch), "small_batch", small_batch, "from 1 to batch")?;
         }
         for (name, value) in [("lr", self.lr), ("clip", self.clip)] {
             check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
@@ -345,6 +354,7 @@ impl Preset {
         };
         TrainConfig {
             batch,
+            small_batch: None,
             bptt,
             lr: 20.0,
             clip: 0.25,
@@ -359,6 +369,24 @@ impl Preset {
             seed: 28,
             average_from_start: false,
         }
+    }
+}
+
+impl Preset {
+    /// The learning rate of finetuning.
+    pub fn finetune_lr(self) -> f64 {
+        match self {
+            Self::Small => self.train().lr,
+            Self::Paper => 25.0,
+        }
+    }
+
+    /// Settings of dynamic evaluation, in the form of the program behind the published perplexities.
+    pub fn dynamic(self) -> DynamicConfig {
+        let (eps, lambda) = match self {
+            Self::Small | Self::Paper => (0.001, 0.075),
+        };
+        DynamicConfig { form: DynamicForm::Program, lr: 0.002, eps, lambda }
     }
 }
 

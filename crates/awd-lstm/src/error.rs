@@ -127,6 +127,37 @@ pub enum Error {
         missing: &'static str,
     },
 
+    /// Another process works on the run.
+    #[error("`{}` is in use: another process is training this run", path.display())]
+    RunInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A run is to go on with other settings than it has.
+    #[error(
+        "cannot resume: {setting} is {now} now, but {before} in the run; leave it out or start a new run"
+    )]
+    ConfigChanged {
+        /// The first setting that differs, as a path in `config.json`.
+        setting: String,
+        /// Its value in the run, as JSON.
+        before: String,
+        /// Its value now.
+        now: String,
+    },
+
+    /// A run is to be used with other text than it was started with.
+    #[error("{what} is not the one that the run was started with ({now} now, {before} then)")]
+    DataChanged {
+        /// What differs, such as `the training text`.
+        what: &'static str,
+        /// Size and hash in the run.
+        before: String,
+        /// Size and hash now.
+        now: String,
+    },
+
     /// A file of a run cannot be understood.
     #[error("`{}` is damaged: {reason}", path.display())]
     Damaged {
@@ -203,6 +234,13 @@ pub enum Error {
         what: &'static str,
         /// The epoch, counted from 1.
         epoch: usize,
+    },
+
+    /// The perplexity became NaN or infinite while a model learnt from the text that it was evaluated on, or before.
+    #[error("the perplexity of {what} is not finite; a lower lr, or a larger eps, may help")]
+    NonFiniteDynamicLoss {
+        /// Which text.
+        what: &'static str,
     },
 
     /// A head was configured wrongly.

@@ -27,6 +27,7 @@ pub mod config;
 pub mod data;
 pub mod dropout;
 pub mod error;
+mod exact;
 pub mod language;
 pub mod lstm;
 pub mod model;

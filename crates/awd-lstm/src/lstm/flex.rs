@@ -2,7 +2,8 @@
 //!
 //! The input products of all steps are one product into the buffer that becomes the gates. A step adds its recurrent product
 //! there and makes gates, cell and hidden state in one pass over each row, vectorised, the rows side by side where they are
-//! many. The backward pass mirrors it and ends in one product a weight over all steps. Nothing is allocated in a step.
+//! many. The backward pass mirrors it and ends in one product a weight over all steps. Nothing is allocated in a step, and a
+//! sequence works in [buffers](Buffer) that the one before has left.
 //!
 //! A step's product is small in the batch and reads all recurrent weights, so it runs at the speed of memory, provided
 //! that they lie in the order in which it wants them: either pass cuts them into [`Panels`] once a sequence.
@@ -11,7 +12,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
-use highrank::cpu::{Matrix, Panels, Real, in_pool, multiply, sigmoid, slice, tanh, tensor};
+use highrank::cpu::{Buffer, Matrix, Panels, Real, in_pool, multiply, sigmoid, slice, tanh};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -104,9 +105,9 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
     let (state, rows) = (sizes.state(), 4 * units);
     let recurrent = match &args.hh_mask {
         Some(mask) => {
-            let mut weights = slice::<T>(&args.w_hh).to_vec();
-            multiply_by(&mut weights, slice(mask));
-            tensor(weights, [rows, units])
+            let mut weights = Buffer::<T>::new(rows * units);
+            product(&mut weights, slice(&args.w_hh), slice(mask));
+            weights.into_tensor([rows, units])
         }
         None => args.w_hh.clone(),
     };
@@ -114,11 +115,11 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
     let bias: Vec<T> =
         slice::<T>(&args.b_ih).iter().zip(slice::<T>(&args.b_hh)).map(|(a, b)| *a + *b).collect();
 
-    let mut gates = vec![T::ZERO; steps * batch * rows];
+    let mut gates = Buffer::<T>::new(steps * batch * rows);
     let x = Matrix::new(slice(&args.x), steps * batch, inputs);
     multiply(&mut gates, x, Matrix::new(slice(&args.w_ih), rows, inputs).t(), false);
-    let mut cells = vec![T::ZERO; steps * state];
-    let mut packed = vec![T::ZERO; (steps + 1) * state];
+    let mut cells = Buffer::<T>::new(steps * state);
+    let mut packed = Buffer::<T>::new((steps + 1) * state);
     for t in 0..steps {
         let z = &mut gates[t * batch * rows..(t + 1) * batch * rows];
         let (hidden_before, hidden) = packed.split_at_mut(t * state);
@@ -137,11 +138,11 @@ fn forward<T: Real>(args: &LstmArgs<Flex>) -> (FlexTensor, LstmSaved<Flex>) {
     }
     packed[steps * state..].copy_from_slice(&cells[(steps - 1) * state..]);
     let saved = LstmSaved {
-        gates: tensor(gates, [steps, batch, rows]),
-        cells: tensor(cells, [steps, batch, units]),
+        gates: gates.into_tensor([steps, batch, rows]),
+        cells: cells.into_tensor([steps, batch, units]),
         recurrent,
     };
-    (tensor(packed, [steps + 1, batch, units]), saved)
+    (packed.into_tensor([steps + 1, batch, units]), saved)
 }
 
 fn backward<T: Real>(
@@ -158,9 +159,9 @@ fn backward<T: Real>(
     let grad: &[T] = slice(grad);
     let weights = Panels::<T>::new(Matrix::new(slice(&saved.recurrent), rows, units));
 
-    let mut d_gates = vec![T::ZERO; steps * batch * rows];
-    let mut d_cell = grad[steps * state..].to_vec();
-    let mut d_hidden = vec![T::ZERO; state];
+    let mut d_gates = Buffer::<T>::new(steps * batch * rows);
+    let mut d_cell = Buffer::of(&grad[steps * state..]);
+    let mut d_hidden = Buffer::<T>::new(state);
     for t in (0..steps).rev() {
         let (dz, next) = d_gates.split_at_mut((t + 1) * batch * rows);
         d_hidden.copy_from_slice(&grad[t * state..(t + 1) * state]);
@@ -190,20 +191,20 @@ fn backward<T: Real>(
     let h0 = wanted.h0.then(|| {
         d_hidden.fill(T::ZERO);
         weights.multiply_add(&mut d_hidden, Matrix::new(&d_gates[..batch * rows], batch, rows));
-        tensor(d_hidden, [batch, units])
+        d_hidden.into_tensor([batch, units])
     });
     let x = wanted.x.then(|| {
-        let mut out = vec![T::ZERO; steps * batch * inputs];
+        let mut out = Buffer::<T>::new(steps * batch * inputs);
         multiply(&mut out, all, Matrix::new(slice(&args.w_ih), rows, inputs), false);
-        tensor(out, [steps, batch, inputs])
+        out.into_tensor([steps, batch, inputs])
     });
     let w_ih = wanted.w_ih.then(|| {
-        let mut out = vec![T::ZERO; rows * inputs];
+        let mut out = Buffer::<T>::new(rows * inputs);
         multiply(&mut out, all.t(), Matrix::new(slice(&args.x), steps * batch, inputs), false);
-        tensor(out, [rows, inputs])
+        out.into_tensor([rows, inputs])
     });
     let w_hh = wanted.w_hh.then(|| {
-        let mut out = vec![T::ZERO; rows * units];
+        let mut out = Buffer::<T>::new(rows * units);
         let (first, rest) = d_gates.split_at(batch * rows);
         let h0 = Matrix::new(slice(&args.h0), batch, units);
         multiply(&mut out, Matrix::new(first, batch, rows).t(), h0, false);
@@ -215,16 +216,16 @@ fn backward<T: Real>(
         if let Some(mask) = &args.hh_mask {
             multiply_by(&mut out, slice(mask));
         }
-        tensor(out, [rows, units])
+        out.into_tensor([rows, units])
     });
     let bias = wanted.bias.then(|| {
-        let mut out = vec![T::ZERO; rows];
+        let mut out = Buffer::<T>::zeros(rows);
         for row in d_gates.chunks_exact(rows) {
             out.iter_mut().zip(row).for_each(|(sum, dz)| *sum += *dz);
         }
-        tensor(out, [rows])
+        out.into_tensor([rows])
     });
-    LstmGrads { x, h0, c0: wanted.c0.then(|| tensor(d_cell, [batch, units])), w_ih, w_hh, bias }
+    LstmGrads { x, h0, c0: wanted.c0.then(|| d_cell.into_tensor([batch, units])), w_ih, w_hh, bias }
 }
 
 /// Runs one job a row of the batch, side by side where the state is large.
@@ -235,6 +236,14 @@ fn run_rows<J: WithSimd<Output = ()> + Send>(jobs: impl Iterator<Item = J>, stat
     } else {
         jobs.collect::<Vec<_>>().into_par_iter().for_each(|job| arch.dispatch(job));
     }
+}
+
+/// `out ← a ∘ b`.
+fn product<T: Real>(out: &mut [T], a: &[T], b: &[T]) {
+    let factors = a.par_chunks(PARALLEL).zip(b.par_chunks(PARALLEL));
+    out.par_chunks_mut(PARALLEL).zip(factors).for_each(|(out, (a, b))| {
+        out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = *a * *b);
+    });
 }
 
 /// `a ← a ∘ b`.

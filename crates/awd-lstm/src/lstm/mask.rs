@@ -23,7 +23,7 @@ pub(super) mod flex {
     use burn::backend::Flex;
     use burn::backend::flex::FlexTensor;
     use burn::tensor::{Distribution, Int, Tensor};
-    use highrank::cpu::{Real, tensor};
+    use highrank::cpu::{Buffer, Real};
     use rand::{Rng, SeedableRng};
     use rand_pcg::Pcg64Mcg;
     use rayon::prelude::*;
@@ -36,7 +36,7 @@ pub(super) mod flex {
         // Kept where a number of 32 bits is below this: the probability is right to 2⁻³².
         let threshold = ((1.0 - p) * (1u64 << 32) as f64).round() as u64;
         let kept = T::of(1.0 / (1.0 - p));
-        let mut values = vec![T::ZERO; shape[0] * shape[1]];
+        let mut values = Buffer::<T>::new(shape[0] * shape[1]);
         values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
             let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(block as u64));
             for pair in values.chunks_mut(2) {
@@ -46,7 +46,7 @@ pub(super) mod flex {
                 }
             }
         });
-        tensor(values, shape)
+        values.into_tensor(shape)
     }
 
     /// 64 bits of the backend's random numbers, so that its seed governs the mask.

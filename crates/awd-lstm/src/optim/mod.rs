@@ -1,5 +1,5 @@
 //! Optimisation as in AWD-LSTM (arXiv 1708.02182, section 3): clipping to the global gradient norm, SGD with
-//! weight decay, and its non-monotonically triggered average.
+//! weight decay, and its non-monotonically triggered average; and the update of dynamic evaluation.
 //!
 //! ```text
 //! norm = sqrt(sum of g² over all parameters together)
@@ -8,11 +8,13 @@
 //! ```
 
 mod clip;
+mod dynamic;
 mod non_monotone;
 mod nt_asgd;
 mod update;
 
 pub use clip::{clip_global_norm, global_norm};
+pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig, NtAsgdRecord};
 pub use update::UpdateBackend;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct NonMonotone {
     nonmono: usize,
+    #[serde(with = "crate::exact::list")]
     losses: Vec<f64>,
 }
 
@@ -82,7 +83,8 @@ mod tests {
     #[test]
     fn goes_on_after_being_saved() {
         let mut rule = NonMonotone::new(1);
-        for loss in [3.0, 2.0] {
+        // A sum that has no short decimal form.
+        for loss in [0.1 + 0.2 + 3.0, 2.0] {
             assert!(!rule.observe(loss));
         }
         let json = serde_json::to_string(&rule).unwrap();
@@ -90,6 +92,6 @@ mod tests {
         assert_eq!(back, rule);
         assert!(!back.observe(2.5));
         assert!(back.observe(2.6));
-        assert_eq!(back.losses(), [3.0, 2.0, 2.5, 2.6]);
+        assert_eq!(back.losses(), [0.1 + 0.2 + 3.0, 2.0, 2.5, 2.6]);
     }
 }

@@ -37,6 +37,18 @@ pub trait UpdateBackend: Backend {
         let change = (x - average.clone()).mul_scalar(share);
         average + change
     }
+
+    /// `weight + decay · (origin − weight) − rate · gradient`, all element by element
+    fn adapt(
+        weight: Tensor<Self, 1>,
+        gradient: Tensor<Self, 1>,
+        rate: Tensor<Self, 1>,
+        decay: Tensor<Self, 1>,
+        origin: Tensor<Self, 1>,
+    ) -> Tensor<Self, 1> {
+        let change = (origin - weight.clone()) * decay - gradient * rate;
+        weight + change
+    }
 }
 
 impl<B: Backend, C: CheckpointStrategy> UpdateBackend for Autodiff<B, C> {}
@@ -157,6 +169,45 @@ mod flex {
                 _ => average.clone() + (x - average).mul_scalar(share),
             }
         }
+
+        fn adapt(
+            weight: Tensor<Self, 1>,
+            gradient: Tensor<Self, 1>,
+            rate: Tensor<Self, 1>,
+            decay: Tensor<Self, 1>,
+            origin: Tensor<Self, 1>,
+        ) -> Tensor<Self, 1> {
+            let (dtype, others) = (weight.dtype(), [gradient, rate, decay, origin]);
+            match dtype {
+                DType::F32 => adapt_in_place::<f32>(weight, others),
+                DType::F64 => adapt_in_place::<f64>(weight, others),
+                _ => {
+                    let [gradient, rate, decay, origin] = others;
+                    weight.clone() + (origin - weight) * decay - gradient * rate
+                }
+            }
+        }
+    }
+
+    fn adapt_in_place<T: Real>(weight: Tensor<Flex, 1>, others: [Tensor<Flex, 1>; 4]) -> Tensor<Flex, 1> {
+        let (mut weight, others) = (into_contiguous(weight), others.map(into_contiguous));
+        let [gradient, rate, decay, origin] = others.each_ref().map(|other| slice::<T>(other));
+        let values: &mut [T] = weight.storage_mut();
+        let len = values.len();
+        assert!(
+            [gradient, rate, decay, origin].iter().all(|other| other.len() == len),
+            "adapt: shapes differ"
+        );
+        values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
+            let start = block * BLOCK;
+            let end = start + values.len();
+            let (g, r) = (&gradient[start..end], &rate[start..end]);
+            let (d, o) = (&decay[start..end], &origin[start..end]);
+            for ((((w, g), r), d), o) in values.iter_mut().zip(g).zip(r).zip(d).zip(o) {
+                *w = *w + *d * (*o - *w) - *r * *g;
+            }
+        });
+        wrap(weight)
     }
 
     fn in_place<T: Real, const D: usize>(x: Tensor<Flex, D>, f: impl Fn(T) -> T + Sync) -> Tensor<Flex, D> {

@@ -14,10 +14,11 @@ use crate::error::{Error, Result};
 
 /// Writes every parameter of `module` to `path` in the safetensors format, under its path in the module.
 ///
-/// The same weights make the same bytes.
+/// The same weights make the same bytes. The file is replaced as a whole, and only by finite weights: those that
+/// [`load_weights`] would refuse do not take the place of good ones.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be written.
+/// [`Error::NonFiniteTensor`], or [`Error::Io`] if the file cannot be written.
 pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result<()> {
     let failed = |error: burn::store::SafetensorsStoreError| Error::Io {
         action: "write",
@@ -26,8 +27,11 @@ pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result
     };
     // One entry: several would be written in an order that changes from process to process.
     let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "awd-lstm");
+    for (name, tensor) in named(module) {
+        finite(&tensor, &name, path)?;
+    }
     store.collect_from(module).map_err(failed)?;
-    files::write(path, &store.get_bytes().map_err(failed)?)
+    files::replace(path, &store.get_bytes().map_err(failed)?)
 }
 
 /// Reads what [`save_weights`] wrote into `module`, which keeps its parameters' identities.
@@ -46,19 +50,37 @@ pub fn load_weights<B: Backend, M: Module<B>>(mut module: M, path: &Path) -> Res
     let found = store
         .get_all_snapshots()
         .map_err(|error| damaged(format!("{} (the file has {size} bytes)", one_line(&error.to_string()))))?;
-    let expected: BTreeMap<String, TensorSnapshot> =
-        module.collect(None, None, false).into_iter().map(|tensor| (tensor.full_path(), tensor)).collect();
-    compare(&expected, found, path)?;
+    compare(&named(&module), found, path)?;
     for (name, tensor) in found {
-        let data = tensor.to_data().map_err(|error| damaged(format!("tensor {name}: {error}")))?;
-        if matches!(data.dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-            && data.iter::<f64>().any(|value| !value.is_finite())
-        {
-            return Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.clone() });
-        }
+        finite(tensor, name, path)?;
     }
     store.apply_to(&mut module).map_err(|error| damaged(one_line(&error.to_string())))?;
     Ok(module)
+}
+
+/// A module's tensors by their paths in it.
+fn named<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, TensorSnapshot> {
+    module.collect(None, None, false).into_iter().map(|tensor| (tensor.full_path(), tensor)).collect()
+}
+
+/// Whether all values are finite; `path` is the file that holds them or is to do so.
+fn finite(tensor: &TensorSnapshot, name: &str, path: &Path) -> Result<()> {
+    let data = tensor.to_data().map_err(|error| Error::Damaged {
+        path: path.to_path_buf(),
+        reason: format!("tensor {name}: {error}"),
+    })?;
+    let bad = match data.dtype {
+        DType::F32 => {
+            data.as_slice::<f32>().is_ok_and(|values| values.iter().any(|value| !value.is_finite()))
+        }
+        DType::F64 | DType::F16 | DType::BF16 => data.iter::<f64>().any(|value| !value.is_finite()),
+        _ => false,
+    };
+    if bad {
+        Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.to_string() })
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether a file holds exactly the expected tensors, of the expected shapes.
@@ -173,7 +195,17 @@ mod tests {
     #[test]
     fn weights_that_are_not_finite_are_refused() {
         for value in [f32::NAN, f32::INFINITY] {
-            let (_folder, path) = saved(&pair(2, value));
+            let (_folder, path) = saved(&pair(2, 0.1));
+            let good = fs::read(&path).unwrap();
+            let error = save_weights(&pair(2, value), &path).unwrap_err().to_string();
+            assert!(error.contains("tensor weight holds a value that is not finite"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), good);
+
+            // A file of another origin: one of its weights is 0.1.
+            let mut bytes = good;
+            let place = bytes.windows(4).position(|word| word == 0.1f32.to_le_bytes()).unwrap();
+            bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
+            fs::write(&path, bytes).unwrap();
             assert!(message(pair(2, 0.1), &path).contains("tensor weight holds a value that is not finite"));
         }
     }

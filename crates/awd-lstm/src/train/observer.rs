@@ -19,6 +19,8 @@ pub struct Interval {
     pub nll: f64,
     /// `exp(nll)`.
     pub ppl: f64,
+    /// Share of the run's work that is done, from 0 to 1, its evaluations included.
+    pub share: f64,
 }
 
 /// One finished epoch.
@@ -57,10 +59,16 @@ pub struct FinalMetrics {
 
 /// Is told how training goes. Every method does nothing unless overridden.
 pub trait TrainObserver {
+    /// Training begins, or goes on, with this share of the run's work done already.
+    fn on_start(&mut self, _share: f64) {}
     /// Some more steps are done.
     fn on_interval(&mut self, _interval: &Interval) {}
     /// An epoch is done, and saved if the run has a folder.
     fn on_epoch(&mut self, _metrics: &EpochMetrics) {}
+    /// Whether training should stop and save itself. Asked before every step and every chunk of an evaluation.
+    fn stop(&mut self) -> bool {
+        false
+    }
     /// Something worth a line to a reader happened.
     fn on_message(&mut self, _message: &str) {}
 }

@@ -1,12 +1,15 @@
 //! The folder of a run.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::files;
+use super::fingerprint::Fingerprint;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
@@ -23,6 +26,11 @@ pub struct RunConfig {
     pub device: String,
     /// The data folder.
     pub data: PathBuf,
+    /// Hashes of the text in it, which must not change under a run.
+    pub corpus: Fingerprint,
+    /// The run whose best model training starts from, if it is a finetuning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finetunes: Option<PathBuf>,
     /// The model.
     pub model: ModelConfig,
     /// The training procedure, with the seed.
@@ -35,39 +43,93 @@ pub struct RunConfig {
 pub struct Versions {
     /// This crate.
     pub awd_lstm: String,
+    /// Burn.
+    pub burn: String,
     /// The layout of the run folder.
     pub format: u32,
 }
 
 impl Versions {
     /// The layout that this version of the crate writes and reads.
-    pub const FORMAT: u32 = 1;
+    pub const FORMAT: u32 = 2;
+    /// The version of Burn that this crate is built with.
+    pub const BURN: &str = "0.21.0";
 
     /// The versions of the running program.
     pub fn current() -> Self {
-        Self { awd_lstm: env!("CARGO_PKG_VERSION").to_string(), format: Self::FORMAT }
+        Self {
+            awd_lstm: env!("CARGO_PKG_VERSION").to_string(),
+            burn: Self::BURN.to_string(),
+            format: Self::FORMAT,
+        }
     }
+}
+
+impl RunConfig {
+    /// Whether a run with this configuration can go on with the configuration `now`.
+    ///
+    /// # Errors
+    /// [`Error::ConfigChanged`] names the first setting of the device, the model or the procedure that differs.
+    pub fn check(&self, now: &Self) -> Result<()> {
+        unchanged("device", &self.device, &now.device)?;
+        unchanged("model", &self.model, &now.model)?;
+        unchanged("train", &self.train, &now.train)
+    }
+}
+
+/// Whether two values are the same.
+///
+/// # Errors
+/// [`Error::ConfigChanged`] with the path of the first difference below `name`.
+pub(super) fn unchanged(name: &str, before: &impl Serialize, now: &impl Serialize) -> Result<()> {
+    fn differ(name: &str, before: &Value, now: &Value) -> Result<()> {
+        if let (Value::Object(before), Value::Object(now)) = (before, now) {
+            let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
+            return keys.into_iter().try_for_each(|key| {
+                let of =
+                    |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
+                differ(&format!("{name}.{key}"), &of(before), &of(now))
+            });
+        }
+        if before == now {
+            return Ok(());
+        }
+        let (setting, before, now) = (name.to_string(), before.to_string(), now.to_string());
+        Err(Error::ConfigChanged { setting, before, now })
+    }
+    let value =
+        |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
+    differ(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now)))
 }
 
 /// A folder that holds one run: `config.json`, `vocab.txt`, `metrics.jsonl`, `checkpoint/` and `best/`.
 ///
-/// `checkpoint/` holds the latest epoch's `model.safetensors`, the averaged weights in `average.safetensors` once
-/// there are any, and the trainer's `state.json`; `best/` holds the `model.safetensors` with the lowest
-/// validation perplexity. Both are replaced as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `checkpoint/` holds all that training needs to go on: the `model.safetensors`, the averaged weights in
+/// `average.safetensors` once there are any, the carried hidden state and partial sums of an unfinished epoch in
+/// `epoch.safetensors`, the lines of `metrics.jsonl` at that time, and the trainer's `state.json`. It is replaced as a
+/// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, a file that is replaced as a whole.
+///
+/// Whoever trains holds a lock of the operating system on the file `lock`, which goes with the process. Reading needs none.
+#[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Holds the lock, if this is the folder of a training process.
+    lock: Option<Arc<File>>,
 }
 
 const CONFIG: &str = "config.json";
 const VOCABULARY: &str = "vocab.txt";
-const METRICS: &str = "metrics.jsonl";
 const CHECKPOINT: &str = "checkpoint";
 const BEST: &str = "best";
+const LOCK: &str = "lock";
+/// One line an epoch, in the run's folder and, as of its time, in `checkpoint/`.
+pub(super) const METRICS: &str = "metrics.jsonl";
 /// The weights in `checkpoint/` and `best/`.
 pub(super) const MODEL: &str = "model.safetensors";
 /// The averaged weights in `checkpoint/`.
 pub(super) const AVERAGE: &str = "average.safetensors";
+/// State of an unfinished epoch in `checkpoint/`.
+pub(super) const EPOCH: &str = "epoch.safetensors";
 /// The trainer's state in `checkpoint/`.
 pub(super) const STATE: &str = "state.json";
 
@@ -77,21 +139,29 @@ impl RunFolder {
         [CONFIG, METRICS, CHECKPOINT, BEST].iter().any(|name| path.join(name).exists())
     }
 
-    /// Starts a run in `path`, which is made if need be.
+    /// Starts a run in `path`, which is made if need be, and locks it.
     ///
     /// # Errors
-    /// [`Error::RunExists`] if there is a run already, [`Error::Io`] if the folder cannot be written.
+    /// [`Error::RunExists`] if there is a run already, [`Error::RunInUse`] if another process is just starting one,
+    /// [`Error::Io`] if the folder cannot be written.
     pub fn create(path: &Path, config: &RunConfig, vocabulary: &Vocabulary) -> Result<Self> {
-        if Self::exists(path) {
-            return Err(Error::RunExists { path: path.to_path_buf() });
-        }
+        let free = || match Self::exists(path) {
+            true => Err(Error::RunExists { path: path.to_path_buf() }),
+            false => Ok(()),
+        };
+        free()?;
         fs::create_dir_all(path).map_err(Error::io("create", path))?;
+        let lock = lock(path)?;
+        // Another process may have been faster.
+        free()?;
         vocabulary.save(&path.join(VOCABULARY))?;
-        files::write_json(&path.join(CONFIG), config)?;
-        Ok(Self { path: path.to_path_buf() })
+        files::sync(&path.join(VOCABULARY))?;
+        // The last file: a folder without it is no run yet, and can be started anew.
+        files::replace_json(&path.join(CONFIG), config)?;
+        Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)) })
     }
 
-    /// Opens the run in `path`.
+    /// Opens the run in `path` to read it; another process may be training it.
     ///
     /// # Errors
     /// [`Error::NotARun`] if there is none.
@@ -99,10 +169,22 @@ impl RunFolder {
         if !path.join(CONFIG).is_file() {
             return Err(Error::NotARun { path: path.to_path_buf(), missing: CONFIG });
         }
-        let run = Self { path: path.to_path_buf() };
+        Ok(Self { path: path.to_path_buf(), lock: None })
+    }
+
+    /// Opens the run in `path` to go on with it: locks it and finishes what a process that died left undone.
+    ///
+    /// # Errors
+    /// [`Error::NotARun`] if there is none, [`Error::RunInUse`] if another process is training it, [`Error::Io`].
+    pub fn resume(path: &Path) -> Result<Self> {
+        let run = Self { lock: Some(Arc::new(lock(&Self::open(path)?.path)?)), ..Self::open(path)? };
         files::recover_folder(&run.checkpoint())?;
-        files::recover_folder(&run.best())?;
         Ok(run)
+    }
+
+    /// Whether this process holds the run's lock.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_some()
     }
 
     /// The folder.
@@ -116,15 +198,19 @@ impl RunFolder {
     /// [`Error::Io`], [`Error::Damaged`], or what [`ModelConfig::validate`] and [`TrainConfig::validate`] say.
     pub fn config(&self) -> Result<RunConfig> {
         let path = self.path.join(CONFIG);
-        let config: RunConfig = files::read_json(&path)?;
-        if config.versions.format != Versions::FORMAT {
+        let value: Value = files::read_json(&path)?;
+        // The layout first: another one has other fields.
+        let format = value["versions"]["format"].as_u64();
+        if format.is_some_and(|format| format != u64::from(Versions::FORMAT)) {
             let reason = format!(
                 "it has the run format {}, this program reads {}",
-                config.versions.format,
+                value["versions"]["format"],
                 Versions::FORMAT
             );
             return Err(Error::Damaged { path, reason });
         }
+        let config: RunConfig = serde_json::from_value(value)
+            .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
         config.model.validate()?;
         config.train.validate()?;
         Ok(config)
@@ -171,93 +257,49 @@ impl RunFolder {
         }
     }
 
-    /// Adds one line to `metrics.jsonl`.
+    /// The lines of `metrics.jsonl` so far, one JSON object each; none before the first epoch.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be written.
-    pub fn append_metrics(&self, metrics: &impl Serialize) -> Result<()> {
+    /// [`Error::Io`] if the file cannot be read.
+    pub fn metrics(&self) -> Result<String> {
         let path = self.path.join(METRICS);
-        let mut line = serde_json::to_string(metrics).map_err(|error| Error::Io {
-            action: "write",
-            path: path.clone(),
-            source: error.into(),
-        })?;
-        line.push('\n');
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.map_err(Error::io("read", &path)),
+        }
+    }
+
+    /// Sets `metrics.jsonl` back to the given lines.
+    pub(super) fn reset_metrics(&self, lines: &str) -> Result<()> {
+        match self.metrics() {
+            Ok(found) if found == lines => Ok(()),
+            _ => files::replace(&self.path.join(METRICS), lines.as_bytes()),
+        }
+    }
+
+    /// Adds one line, with its end, to `metrics.jsonl`.
+    pub(super) fn append_metrics(&self, line: &str) -> Result<()> {
+        let path = self.path.join(METRICS);
         OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
-            .and_then(|mut file| file.write_all(line.as_bytes()))
+            .and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()))
             .map_err(Error::io("write", &path))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{HeadKind, Preset};
-
-    fn config(vocab: usize) -> RunConfig {
-        RunConfig {
-            versions: Versions::current(),
-            preset: "small".into(),
-            device: "flex".into(),
-            data: PathBuf::from("data"),
-            model: Preset::Small.model(HeadKind::Mos, vocab),
-            train: Preset::Small.train(),
-        }
-    }
-
-    fn vocabulary() -> Vocabulary {
-        Vocabulary::from(vec!["a".to_string(), "<eos>".into()])
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("deep/run");
-        let run = RunFolder::create(&path, &config(2), &vocabulary()).unwrap();
-        assert_eq!(RunFolder::open(&path).unwrap(), run);
-        assert_eq!(run.config().unwrap(), config(2));
-        assert_eq!(run.vocabulary().unwrap(), vocabulary());
-        run.append_metrics(&1).unwrap();
-        run.append_metrics(&"x").unwrap();
-        assert_eq!(fs::read_to_string(path.join(METRICS)).unwrap(), "1\n\"x\"\n");
-        let message = run.best_weights().unwrap_err().to_string();
-        assert!(message.contains("no epoch was finished"), "{message}");
-    }
-
-    #[test]
-    fn a_folder_with_a_run_is_refused_and_left_alone() {
-        let root = tempfile::tempdir().unwrap();
-        RunFolder::create(root.path(), &config(2), &vocabulary()).unwrap();
-        let again = RunFolder::create(root.path(), &config(3), &vocabulary());
-        assert!(matches!(again, Err(Error::RunExists { .. })));
-        assert_eq!(RunFolder::open(root.path()).unwrap().config().unwrap().model.vocab, 2);
-    }
-
-    #[test]
-    fn a_folder_without_a_run_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        assert!(matches!(RunFolder::open(root.path()), Err(Error::NotARun { .. })));
-        assert!(!RunFolder::exists(root.path()));
-    }
-
-    #[test]
-    fn damaged_files_are_named() {
-        let root = tempfile::tempdir().unwrap();
-        let run = RunFolder::create(root.path(), &config(3), &vocabulary()).unwrap();
-        let message = run.vocabulary().unwrap_err().to_string();
-        assert!(
-            message.contains("vocab.txt` is damaged: it holds 2 words, but the model has 3"),
-            "{message}"
-        );
-        let text = fs::read_to_string(root.path().join(CONFIG)).unwrap();
-        fs::write(root.path().join(CONFIG), &text[..text.len() / 2]).unwrap();
-        let message = run.config().unwrap_err().to_string();
-        assert!(message.contains("config.json` is damaged"), "{message}");
-        let text = text.replace(r#""components": 5"#, r#""components": 0"#);
-        fs::write(root.path().join(CONFIG), text).unwrap();
-        assert!(run.config().unwrap_err().to_string().contains("components"));
+/// Locks the run in the folder `path` for this process. The system takes the lock back when the process ends, however it does.
+fn lock(path: &Path) -> Result<File> {
+    let file = path.join(LOCK);
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
+    let opened = opened.map_err(Error::io("create", &file))?;
+    match opened.try_lock() {
+        Ok(()) => Ok(opened),
+        Err(TryLockError::WouldBlock) => Err(Error::RunInUse { path: path.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", &file)(error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

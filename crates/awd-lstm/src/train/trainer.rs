@@ -1,18 +1,18 @@
 //! The training loop.
 
-use std::time::Instant;
+mod save;
+
+use std::time::{Duration, Instant};
 
 use burn::module::AutodiffModule;
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use serde::{Deserialize, Serialize};
 
-use super::averages;
-use super::checkpoint::{load_weights, save_weights};
-use super::evaluate::mean_nll;
-use super::files;
+use super::checkpoint::load_weights;
+use super::evaluate::{mean_nll, mean_nll_unless};
 use super::observer::{EpochMetrics, FinalMetrics, Interval, TrainObserver};
-use super::run::{AVERAGE, MODEL, RunFolder, STATE};
+use super::pass::{LOG_INTERVAL, Pass, Position};
+use super::run::RunFolder;
 use super::step::step as train_step;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{Batches, Corpus, Schedule, mix_seed};
@@ -20,36 +20,62 @@ use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LmBackend};
 use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
 
-/// Steps between two readings of the loss. A reading waits for the device; nothing else in a step does.
-pub const LOG_INTERVAL: usize = 20;
+/// Work of evaluating a token over that of training with it, about.
+const EVALUATION_COST: f64 = 0.4;
 
-/// What a trainer remembers besides weights and averages.
+/// What a trainer remembers besides weights, averages and carried states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerState {
     /// Epochs that are done.
     pub epoch: usize,
+    /// How far the next one has come, if it was begun.
+    pub position: Option<Position>,
     /// Whether averaging has begun.
     pub averaging: bool,
     /// Iterates in the averages.
     pub iterates: usize,
-    /// The rule that starts averaging, with the validation losses that it has seen.
+    /// The rule that starts averaging, or ends a finetuning, with the validation losses that it has seen.
     pub rule: NonMonotone,
-    /// The epoch with the lowest validation loss and that loss in nats.
-    pub best: Option<(usize, f64)>,
+    /// Whether the rule has ended a finetuning.
+    pub ended: bool,
+    /// The epoch with the lowest validation loss.
+    pub best: Option<Best>,
     /// Wall-clock time of the epochs that are done, in seconds.
     pub seconds: f64,
+}
+
+/// The best epoch so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// The epoch, counted from 1; 0 is the model that a finetuning started from.
+    pub epoch: usize,
+    /// Its mean validation loss in nats.
+    #[serde(with = "crate::exact")]
+    pub nll: f64,
+}
+
+/// How [`Trainer::fit`] ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fitted {
+    /// Training is over and the best model was tested.
+    Finished(FinalMetrics),
+    /// The observer asked to stop, and all was saved if the run has a folder.
+    Stopped,
 }
 
 /// Trains a language model as AWD-LSTM does (Merity et al., arXiv 1708.02182): truncated backpropagation with a
 /// carried hidden state, activation regularisation, clipping to the global norm, and NT-ASGD.
 ///
-/// Everything random is a function of the seed, the epoch and the step.
+/// Everything random is a function of the seed, the epoch and the step. So training that was stopped between any two
+/// steps, saved and [restored](Trainer::restore) goes on as if it had not been, on the CPU to the same bits.
 pub struct Trainer<B>
 where
     B: AutodiffBackend + LmBackend,
     B::InnerBackend: LmBackend,
 {
+    model_config: ModelConfig,
     config: TrainConfig,
     device: B::Device,
     train: Batches,
@@ -59,7 +85,13 @@ where
     model: Option<LanguageModel<B>>,
     optimiser: NtAsgd<LanguageModel<B>, B>,
     state: TrainerState,
+    /// The epoch under way.
+    pass: Option<Pass<B>>,
     best: Option<LanguageModel<B::InnerBackend>>,
+    /// The lines of `metrics.jsonl`.
+    metrics: String,
+    checkpoint_every: Option<Duration>,
+    saved: Instant,
 }
 
 impl<B> Trainer<B>
@@ -89,30 +121,64 @@ where
         let test = Batches::new("the test text", corpus.test(), config.test_batch, 2)?;
 
         B::seed(device, mix_seed(config.seed, 0, 0));
-        let model = model.try_init::<B>(device)?;
+        let fresh = model.try_init::<B>(device)?;
         let mut optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
         if config.average_from_start {
             optimiser.start_averaging();
         }
         let state = TrainerState {
             epoch: 0,
+            position: None,
             averaging: config.average_from_start,
             iterates: 0,
             rule: NonMonotone::new(config.nonmono),
+            ended: false,
             best: None,
             seconds: 0.0,
         };
         Ok(Self {
+            model_config: model.clone(),
             config: config.clone(),
             device: device.clone(),
             train,
             valid,
             test,
-            model: Some(model),
+            model: Some(fresh),
             optimiser,
             state,
+            pass: None,
             best: None,
+            metrics: String::new(),
+            checkpoint_every: None,
+            saved: Instant::now(),
         })
+    }
+
+    /// Saves the run inside of epochs too, whenever this much time has passed since it was saved last.
+    pub fn with_checkpoint_every(mut self, interval: Duration) -> Self {
+        self.checkpoint_every = Some(interval);
+        self
+    }
+
+    /// Starts from saved weights, those of a run's best model, instead of random ones; for a trainer before its first step.
+    ///
+    /// They are evaluated, and are the best model until an epoch has made a better one.
+    ///
+    /// # Errors
+    /// What [`load_weights`] says; [`Error::NonFinitePerplexity`].
+    ///
+    /// # Panics
+    /// If training has begun.
+    pub fn start_from(&mut self, weights: &std::path::Path) -> Result<()> {
+        assert!(self.state.epoch == 0 && self.pass.is_none(), "start_from: training has begun");
+        let model = load_weights(self.model().clone(), weights)?;
+        let valid = model.valid();
+        let nll = mean_nll(&valid, &self.valid, &self.device);
+        if !nll.exp().is_finite() {
+            return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
+        }
+        (self.model, self.best, self.state.best) = (Some(model), Some(valid), Some(Best { epoch: 0, nll }));
+        Ok(())
     }
 
     /// The model under training.
@@ -132,52 +198,93 @@ where
 
     /// Trains to the last epoch and tests the best model. With a run folder, each epoch is saved to it.
     ///
+    /// A finetuning, that is with `average_from_start`, ends before when its validation loss meets the non-monotone criterion.
+    ///
     /// # Errors
     /// [`Error::NonFiniteLoss`] or [`Error::NonFinitePerplexity`], which leave the last checkpoint as it is;
     /// [`Error::Io`] if the run folder cannot be written.
-    pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<FinalMetrics> {
-        while self.state.epoch < self.config.epochs {
-            let metrics = self.epoch(observer)?;
+    ///
+    /// # Panics
+    /// If the run folder is not this process's: see [`RunFolder::is_locked`].
+    pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<Fitted> {
+        assert!(run.is_none_or(RunFolder::is_locked), "fit: the run folder was opened to read it only");
+        if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
+            // What a finetuning starts from.
+            self.save_best(run)?;
+        }
+        observer.on_start(self.share());
+        self.saved = Instant::now();
+        while self.state.epoch < self.config.epochs && !self.state.ended {
+            let Some(metrics) = self.epoch(run, observer)? else {
+                if let Some(run) = run {
+                    self.save(run)?;
+                }
+                return Ok(Fitted::Stopped);
+            };
+            let line = self.note(&metrics);
             if let Some(run) = run {
-                self.save(run, metrics.best)?;
-                run.append_metrics(&metrics)?;
+                self.save(run)?;
+                if metrics.best {
+                    self.save_best(run)?;
+                }
+                run.append_metrics(&line)?;
             }
             observer.on_epoch(&metrics);
         }
-        let metrics = self.finish()?;
+        let Some(metrics) = self.finish(observer)? else { return Ok(Fitted::Stopped) };
         if let Some(run) = run {
-            run.append_metrics(&metrics)?;
+            let line = to_line(&metrics);
+            run.append_metrics(&line)?;
         }
-        Ok(metrics)
+        Ok(Fitted::Finished(metrics))
     }
 
-    /// One pass over the training text and one over the validation text. Nothing is saved.
-    fn epoch(&mut self, observer: &mut dyn TrainObserver) -> Result<EpochMetrics> {
-        let started = Instant::now();
+    /// Adds a line to the metrics and returns it.
+    fn note(&mut self, metrics: &EpochMetrics) -> String {
+        let line = to_line(metrics);
+        self.metrics.push_str(&line);
+        line
+    }
+
+    /// One pass over the training text, or what is left of it, and one over the validation text.
+    fn epoch(
+        &mut self,
+        run: Option<&RunFolder>,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<Option<EpochMetrics>> {
         let epoch = self.state.epoch + 1;
-        let train_nll = self.pass(epoch, observer)?;
-        let trained = started.elapsed().as_secs_f64();
+        if !self.pass(run, observer)? {
+            return Ok(None);
+        }
+        let pass = self.pass.as_ref().expect("the pass is done");
+        let (trained, train_nll) = (pass.seconds(), pass.whole.nll / pass.whole.tokens as f64);
 
         let weights = self.evaluated();
-        let valid_nll = mean_nll(&weights, &self.valid, &self.device);
+        let evaluated = mean_nll_unless(&weights, &self.valid, &self.device, &mut || observer.stop());
+        let Some(valid_nll) = evaluated else { return Ok(None) };
         if !valid_nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch });
         }
-        let best = self.state.best.is_none_or(|(_, lowest)| valid_nll < lowest);
+        let best = self.state.best.is_none_or(|best| valid_nll < best.nll);
         if best {
-            self.state.best = Some((epoch, valid_nll));
+            self.state.best = Some(Best { epoch, nll: valid_nll });
             self.best = Some(weights);
         }
         let averaging = self.state.averaging;
-        if !averaging && self.state.rule.observe(valid_nll) {
+        if self.config.average_from_start {
+            if self.state.rule.observe(valid_nll) {
+                self.state.ended = true;
+                observer.on_message(&format!("finetuning ends after epoch {epoch}"));
+            }
+        } else if !averaging && self.state.rule.observe(valid_nll) {
             self.state.averaging = true;
             self.optimiser.start_averaging();
             observer.on_message(&format!("averaging begins after epoch {epoch}"));
         }
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = self.pass.take().expect("the pass is done").seconds();
         self.state.epoch = epoch;
         self.state.seconds += seconds;
-        Ok(EpochMetrics {
+        Ok(Some(EpochMetrics {
             epoch,
             seconds,
             tokens_per_s: self.train.predictions() as f64 / trained,
@@ -186,49 +293,78 @@ where
             lr: self.config.lr,
             averaging,
             best,
-        })
+        }))
     }
 
-    /// One pass over the training text; the mean nll of its tokens in nats.
-    fn pass(&mut self, epoch: usize, observer: &mut dyn TrainObserver) -> Result<f64> {
-        let TrainConfig { batch, bptt, max_seq_len_delta, seed, .. } = self.config;
-        let schedule = Schedule::new(self.train.rows(), bptt, max_seq_len_delta, seed, epoch);
-        let steps = schedule.steps().len();
-        let started = Instant::now();
-        let mut hidden = self.model().zero_state(batch);
-        let mut whole = Sum::default();
-        let mut meter = Meter::<B::InnerBackend>::default();
-        for (index, step) in schedule.steps().iter().enumerate() {
-            let done = index + 1;
-            B::seed(&self.device, mix_seed(seed, epoch as u64, done as u64));
-            let window = self.train.window::<B>(step.start, step.length, &self.device);
-            let model = self.model.take().expect("only an optimiser step takes the model");
-            let lr = self.config.lr * step.lr_scale;
-            let (model, stepped) = train_step(model, &mut self.optimiser, window, hidden, &self.config, lr);
-            self.model = Some(model);
-            hidden = stepped.state;
-            meter.add(stepped.nll, stepped.total, step.length * batch);
-            self.state.iterates += usize::from(self.state.averaging);
-
-            if done.is_multiple_of(LOG_INTERVAL) || done == steps {
-                let Some(sum) = meter.read() else {
-                    return Err(Error::NonFiniteLoss { epoch, step: done, steps });
-                };
-                whole.nll += sum.nll;
-                whole.tokens += sum.tokens;
-                let nll = sum.nll / sum.tokens as f64;
-                observer.on_interval(&Interval {
-                    epoch,
-                    epochs: self.config.epochs,
-                    step: done,
-                    steps,
-                    tokens_per_s: whole.tokens as f64 / started.elapsed().as_secs_f64(),
-                    nll,
-                    ppl: nll.exp(),
-                });
+    /// The steps of the epoch that are not done yet; whether all of them were, for the observer may say stop.
+    fn pass(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<bool> {
+        if self.pass.is_none() {
+            self.pass = Some(self.new_pass());
+        }
+        while self.pass.as_ref().is_some_and(|pass| !pass.is_done()) {
+            if observer.stop() {
+                return Ok(false);
+            }
+            if let Some(interval) = self.step()? {
+                observer.on_interval(&interval);
+            }
+            if let (Some(run), Some(every)) = (run, self.checkpoint_every)
+                && self.saved.elapsed() >= every
+            {
+                self.save(run)?;
             }
         }
-        Ok(whole.nll / whole.tokens as f64)
+        Ok(true)
+    }
+
+    fn new_pass(&self) -> Pass<B> {
+        let TrainConfig { batch, bptt, max_seq_len_delta, seed, .. } = self.config;
+        let schedule = Schedule::new(self.train.rows(), bptt, max_seq_len_delta, seed, self.state.epoch + 1);
+        Pass::new(schedule, self.model().zero_state(batch))
+    }
+
+    /// One step of the pass; the losses since the last reading, if it is time for one.
+    fn step(&mut self) -> Result<Option<Interval>> {
+        let TrainConfig { batch, seed, epochs, .. } = self.config;
+        let epoch = self.state.epoch + 1;
+        let pass = self.pass.as_mut().expect("a pass is under way");
+        let step = pass.schedule.steps()[pass.step];
+        let (done, steps) = (pass.step + 1, pass.schedule.steps().len());
+        B::seed(&self.device, mix_seed(seed, epoch as u64, done as u64));
+        let window = self.train.window::<B>(step.start, step.length, &self.device);
+        let model = self.model.take().expect("only an optimiser step takes the model");
+        let lr = self.config.lr * step.lr_scale;
+        let hidden = pass.hidden.clone();
+        let (model, stepped) = train_step(model, &mut self.optimiser, window, hidden, &self.config, lr);
+        self.model = Some(model);
+        pass.hidden = stepped.state;
+        pass.meter.add(stepped.nll, stepped.total, step.length * batch);
+        pass.step = done;
+        self.state.iterates += usize::from(self.state.averaging);
+        if !done.is_multiple_of(LOG_INTERVAL) && done != steps {
+            return Ok(None);
+        }
+        let Some(sum) = pass.meter.read() else {
+            return Err(Error::NonFiniteLoss { epoch, step: done, steps });
+        };
+        pass.whole.add(sum);
+        let nll = sum.nll / sum.tokens as f64;
+        let tokens_per_s = pass.whole.tokens as f64 / pass.seconds();
+        let share = self.share();
+        Ok(Some(Interval { epoch, epochs, step: done, steps, tokens_per_s, nll, ppl: nll.exp(), share }))
+    }
+
+    /// Share of the run's work that is done, from 0 to 1.
+    fn share(&self) -> f64 {
+        let [train, valid, test] =
+            [&self.train, &self.valid, &self.test].map(|text| text.predictions() as f64);
+        let epoch = train + EVALUATION_COST * valid;
+        let of_pass = self
+            .pass
+            .as_ref()
+            .map_or(0.0, |pass| train * pass.step as f64 / pass.schedule.steps().len() as f64);
+        let done = self.state.epoch as f64 * epoch + of_pass;
+        (done / (self.config.epochs as f64 * epoch + EVALUATION_COST * test)).min(1.0)
     }
 
     /// The weights that are evaluated and kept: averaged once averaging has begun.
@@ -240,96 +376,27 @@ where
         }
     }
 
-    /// Saves the latest epoch, and the best model if it is that.
-    fn save(&self, run: &RunFolder, best: bool) -> Result<()> {
-        // The best model first: a crash in between leaves a checkpoint from which this epoch is made again.
-        if let (true, Some(weights)) = (best, &self.best) {
-            files::replace_folder(&run.best(), |folder| save_weights(weights, &folder.join(MODEL)))?;
-        }
-        files::replace_folder(&run.checkpoint(), |folder| {
-            save_weights(self.model(), &folder.join(MODEL))?;
-            if self.state.iterates > 0 {
-                save_weights(&self.optimiser.averaged(self.model()), &folder.join(AVERAGE))?;
-            }
-            files::write_json(&folder.join(STATE), &self.state)
-        })
-    }
-
-    /// Goes back to the latest checkpoint of a run.
-    ///
-    /// # Errors
-    /// [`Error::Io`] or what [`load_weights`] says of the weights.
-    pub fn restore(&mut self, run: &RunFolder) -> Result<()> {
-        let folder = run.checkpoint();
-        let state: TrainerState = files::read_json(&folder.join(STATE))?;
-        let model = load_weights(self.model().clone(), &folder.join(MODEL))?;
-        let mut optimiser = NtAsgdConfig::new().with_weight_decay(self.config.weight_decay).init();
-        if state.averaging {
-            optimiser.start_averaging();
-        }
-        if state.iterates > 0 {
-            let averaged = load_weights(model.clone(), &folder.join(AVERAGE))?;
-            optimiser = averages::restore(optimiser, &averaged, state.iterates);
-        }
-        let best = match state.best {
-            Some(_) => Some(load_weights(model.valid(), &run.best_weights()?)?),
-            None => None,
-        };
-        (self.model, self.optimiser, self.state, self.best) = (Some(model), optimiser, state, best);
-        Ok(())
-    }
-
-    /// Tests the best model.
-    fn finish(&self) -> Result<FinalMetrics> {
-        let (Some((best_epoch, valid_nll)), Some(weights)) = (self.state.best, &self.best) else {
+    /// Tests the best model; none if the observer says stop.
+    fn finish(&self, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
+        let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
             return Err(Error::invalid("epochs", self.config.epochs, "at least 1"));
         };
-        let test_ppl = mean_nll(weights, &self.test, &self.device).exp();
+        let evaluated = mean_nll_unless(weights, &self.test, &self.device, &mut || observer.stop());
+        let Some(test_nll) = evaluated else { return Ok(None) };
+        let (valid_ppl, test_ppl) = (best.nll.exp(), test_nll.exp());
         if !test_ppl.is_finite() {
-            return Err(Error::NonFinitePerplexity { what: "test", epoch: best_epoch });
+            return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
         }
-        Ok(FinalMetrics { best_epoch, seconds: self.state.seconds, valid_ppl: valid_nll.exp(), test_ppl })
+        let seconds = self.state.seconds;
+        Ok(Some(FinalMetrics { best_epoch: best.epoch, seconds, valid_ppl, test_ppl }))
     }
 }
 
-/// Losses summed over tokens, in nats.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    nll: f64,
-    tokens: usize,
-}
-
-/// Sums losses on the device, so that a step need not wait for it.
-struct Meter<B: Backend> {
-    /// The summed nll and the summed total loss `[1]`; the latter only tells whether all steps were finite.
-    sums: Option<(Tensor<B, 1>, Tensor<B, 1>)>,
-    tokens: usize,
-}
-
-impl<B: Backend> Default for Meter<B> {
-    fn default() -> Self {
-        Self { sums: None, tokens: 0 }
-    }
-}
-
-impl<B: Backend> Meter<B> {
-    /// Adds a step of `tokens` tokens with the mean loss `nll` and the loss `total` with regularisation.
-    fn add(&mut self, nll: Tensor<B, 1>, total: Tensor<B, 1>, tokens: usize) {
-        let nll = nll.mul_scalar(tokens as f64);
-        self.tokens += tokens;
-        self.sums = Some(match self.sums.take() {
-            Some((nlls, totals)) => (nlls + nll, totals + total),
-            None => (nll, total),
-        });
-    }
-
-    /// The sum since the last reading; none if a loss was not finite.
-    fn read(&mut self) -> Option<Sum> {
-        let (nll, total) = self.sums.take()?;
-        let values: Vec<f64> = Tensor::cat(vec![nll, total], 0).into_data().iter::<f64>().collect();
-        let tokens = std::mem::take(&mut self.tokens);
-        values.iter().all(|value| value.is_finite()).then_some(Sum { nll: values[0], tokens })
-    }
+/// A line of `metrics.jsonl`.
+fn to_line(metrics: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(metrics).expect("metrics are plain numbers");
+    line.push('\n');
+    line
 }
 
 #[cfg(all(test, feature = "flex"))]

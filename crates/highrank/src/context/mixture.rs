@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::latent::LatentArgs;
-use super::{Contexts, dropout};
+use super::{ContextSource, Contexts, dropout};
 use crate::math::log_softmax;
 
 /// Configuration of a [`Mixture`].
@@ -60,34 +60,26 @@ impl MixtureConfig {
 type LatentForm<B> = fn(LatentArgs<B>) -> Tensor<B, 2>;
 
 impl<B: Backend> Mixture<B> {
-    /// All components with their priors, for a Mixture of Softmaxes: `[N·K, d]` and `[N, K]`.
-    pub(super) fn components_of<const D: usize>(
-        &self,
-        hidden: Tensor<B, D>,
-        latent: LatentForm<B>,
-    ) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, latent);
-        let [tokens, features] = latent.dims();
-        let contexts = latent.reshape([tokens * self.components, features / self.components]);
-        Contexts { contexts, log_prior: Some(log_prior) }
+    /// All components with their priors, for a Mixture of Softmaxes.
+    pub(super) fn components_of<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden);
+        Contexts { contexts: ContextSource::Latent(latent), log_prior: Some(log_prior) }
     }
 
-    /// The one mixed context of a Mixture of Contexts: `[N, d]`.
-    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>, latent: LatentForm<B>) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, latent);
+    /// The one mixed context of a Mixture of Contexts.
+    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>, form: LatentForm<B>) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden);
+        let latent = form(latent);
         let [tokens, features] = latent.dims();
         let width = features / self.components;
         let latent = latent.reshape([tokens, self.components, width]);
         let prior = log_prior.exp().reshape([tokens, 1, self.components]);
-        Contexts { contexts: prior.matmul(latent).reshape([tokens, width]), log_prior: None }
+        let mixed = prior.matmul(latent).reshape([tokens, width]);
+        Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
     }
 
-    /// `[N, K·d]` and `[N, K]`.
-    fn latent_and_log_prior<const D: usize>(
-        &self,
-        hidden: Tensor<B, D>,
-        latent: LatentForm<B>,
-    ) -> (Tensor<B, 2>, Tensor<B, 2>) {
+    /// What the latent layer reads, and `log π`, `[N, K]`.
+    fn latent_and_log_prior<const D: usize>(&self, hidden: Tensor<B, D>) -> (LatentArgs<B>, Tensor<B, 2>) {
         let dims = hidden.dims();
         let (leading, width) = (&dims[..D - 1], dims[D - 1]);
         let hidden = hidden.reshape([leading.iter().product(), width]);
@@ -95,6 +87,6 @@ impl<B: Backend> Mixture<B> {
         let weight = self.latent.weight.val();
         let mask = dropout::locked(&weight, leading, self.dropout);
         let bias = self.latent.bias.as_ref().map(|bias| bias.val());
-        (latent(LatentArgs { hidden, weight, bias, mask }), log_prior)
+        (LatentArgs { hidden, weight, bias, mask }, log_prior)
     }
 }

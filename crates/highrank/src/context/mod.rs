@@ -15,6 +15,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::likelihood::LikelihoodBackend;
+use latent::LatentArgs;
 
 /// Which context a head uses.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -60,41 +61,64 @@ pub enum Context<B: Backend> {
     MixtureOfSoftmaxes(Mixture<B>),
 }
 
+/// The contexts `h_k` of a run of tokens, or what they are made of.
+#[derive(Debug, Clone)]
+pub enum ContextSource<B: Backend> {
+    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
+    Given(Tensor<B, 2>),
+    /// Row `n` of the [latent layer](latent)'s output, `[N, K·d]`, holds the components of token `n` side by side.
+    Latent(LatentArgs<B>),
+}
+
+impl<B: Backend> ContextSource<B> {
+    /// The contexts as a tensor `[N·K, d]`.
+    pub fn tensor(self, d: usize) -> Tensor<B, 2> {
+        match self {
+            Self::Given(contexts) => contexts,
+            Self::Latent(args) => {
+                let latent = latent::portable::latent(args);
+                let elements = latent.shape().num_elements();
+                latent.reshape([elements / d, d])
+            }
+        }
+    }
+}
+
 /// Contexts of a run of tokens, ready for the decoder.
 #[derive(Debug, Clone)]
 pub struct Contexts<B: Backend> {
-    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
-    pub contexts: Tensor<B, 2>,
+    /// `h_k`.
+    pub contexts: ContextSource<B>,
     /// `log π_k`, shape `[N, K]`; `None` where there is one component only.
     pub log_prior: Option<Tensor<B, 2>>,
 }
 
 impl<B: Backend> Context<B> {
-    /// The contexts of hidden states, with latent dropout while training.
+    /// The contexts of hidden states, with latent dropout while training; those of a Mixture of Softmaxes as what they
+    /// are made of.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`, with dropout `[T, .., H]` for more than two dimensions
-    /// - output: `[N·K, d]` and `[N, K]`, `N` the product of the leading dimensions
+    /// - output: `h_k` and `[N, K]`, `N` the product of the leading dimensions
     pub fn forward<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
         match self {
             Self::Direct(_) => {
                 let width = hidden.dims()[D - 1];
                 let tokens = hidden.shape().num_elements() / width;
-                Contexts { contexts: hidden.reshape([tokens, width]), log_prior: None }
+                Contexts { contexts: ContextSource::Given(hidden.reshape([tokens, width])), log_prior: None }
             }
             Self::MixtureOfContexts(mixture) => mixture.mix(hidden, latent::portable::latent),
-            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, latent::portable::latent),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden),
         }
     }
 }
 
 impl<B: LikelihoodBackend> Context<B> {
-    /// As [`forward`](Self::forward), with the backend's own [latent layer](latent).
+    /// As [`forward`](Self::forward), with the backend's own [latent layer](latent) where contexts are mixed.
     pub fn forward_fused<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
         match self {
-            Self::Direct(_) => self.forward(hidden),
             Self::MixtureOfContexts(mixture) => mixture.mix(hidden, B::latent),
-            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, B::latent),
+            Self::Direct(_) | Self::MixtureOfSoftmaxes(_) => self.forward(hidden),
         }
     }
 }

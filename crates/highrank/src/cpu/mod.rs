@@ -1,17 +1,17 @@
 //! What native CPU kernels on Burn's Flex backend are made of: float types with vectorised elementary functions, matrix
-//! products on slices, and the way from tensors to slices and back.
+//! products on slices, buffers whose memory is kept, and the way from tensors to slices and back.
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
+mod buffer;
 mod panels;
 mod product;
 mod real;
-mod scratch;
 
+pub use buffer::Buffer;
 pub use panels::Panels;
 pub use product::{Matrix, multiply};
 pub use real::{Real, sigmoid, softplus, tanh};
-pub use scratch::Scratch;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;

@@ -4,7 +4,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::{Matrix, Real};
+use super::{Buffer, Matrix, Real};
 
 /// Columns of a panel: a multiple of the products' own block for every vector width.
 const WIDTH: usize = 96;
@@ -15,7 +15,7 @@ const WIDTH: usize = 96;
 /// block of columns is a few hundred bytes on every other page; as a panel it is read from front to back.
 #[derive(Debug)]
 pub struct Panels<T> {
-    values: Vec<T>,
+    values: Buffer<T>,
     rows: usize,
     columns: usize,
 }
@@ -25,7 +25,7 @@ impl<T: Real> Panels<T> {
     pub fn new(matrix: Matrix<'_, T>) -> Self {
         let matrix = matrix.view();
         let (rows, columns) = (matrix.nrows(), matrix.ncols());
-        let mut values = vec![T::ZERO; rows * columns];
+        let mut values = Buffer::new(rows * columns);
         let panels: Vec<_> = values.chunks_mut((rows * WIDTH).max(1)).enumerate().collect();
         panels.into_par_iter().for_each(|(panel, values)| {
             let first = panel * WIDTH;

@@ -10,6 +10,13 @@ use super::Real;
 /// part costs.
 const PARALLEL: usize = 1 << 20;
 
+/// Bytes of either factor that a thread packs at a time, and keeps the memory for: several threads' lie in the last
+/// level of cache together.
+const PACKED: usize = 4 << 20;
+
+/// Rows or columns that the inner product is packed for at a time, by `faer`.
+const DEPTH: usize = 512;
+
 /// A matrix on a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a, T>(MatRef<'a, T>);
@@ -54,7 +61,7 @@ pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accu
 /// Halves the longer side of the result until there are `parts` of it.
 fn split<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accumulate: Accum, parts: usize) {
     if parts <= 1 {
-        return matmul(out, accumulate, a, b, T::ONE, Par::Seq);
+        return blocks(out, a, b, accumulate);
     }
     let share = |size: usize| size * (parts / 2) / parts;
     let halves = (parts / 2, parts - parts / 2);
@@ -74,6 +81,23 @@ fn split<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accumu
             || split(top, a_top, b, accumulate, halves.0),
             || split(bottom, a_bottom, b, accumulate, halves.1),
         );
+    }
+}
+
+/// A thread's part, cut so that the factors of each piece fit [`PACKED`].
+fn blocks<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accumulate: Accum) {
+    let most = PACKED / (size_of::<T>() * a.ncols().clamp(1, DEPTH));
+    let mut rest = out;
+    for first in (0..b.ncols()).step_by(most) {
+        let width = most.min(b.ncols() - first);
+        let (mut columns, right) = rest.split_at_col_mut(width);
+        rest = right;
+        for top in (0..a.nrows()).step_by(most) {
+            let height = most.min(a.nrows() - top);
+            let (piece, below) = columns.split_at_row_mut(height);
+            columns = below;
+            matmul(piece, accumulate, a.subrows(top, height), b.subcols(first, width), T::ONE, Par::Seq);
+        }
     }
 }
 

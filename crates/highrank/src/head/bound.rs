@@ -5,9 +5,9 @@ use burn::tensor::{Int, Tensor};
 use rand::Rng;
 
 use super::{OutputHead, Sampling};
-use crate::context::{Context, Contexts};
+use crate::context::{Context, ContextSource, Contexts};
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, portable};
+use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, portable, runs};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -300,15 +300,7 @@ pub fn validate_targets<B: Backend>(targets: &Tensor<B, 1, Int>, vocab: usize) -
 impl<B: Backend> Likelihood<B> {
     /// The same tokens in runs that fit the memory budget.
     fn into_chunks(self) -> impl Iterator<Item = Likelihood<B>> + use<B> {
-        let (tokens, step, components) = (self.tokens(), self.chunk_tokens(), self.components());
-        (0..tokens).step_by(step).map(move |start| {
-            let end = tokens.min(start + step);
-            Likelihood {
-                contexts: self.contexts.clone().slice(start * components..end * components),
-                log_prior: self.log_prior.as_ref().map(|prior| prior.clone().slice(start..end)),
-                ..self.clone()
-            }
-        })
+        runs(self.tokens(), self.chunk_tokens()).map(move |(start, end)| self.slice(start, end))
     }
 }
 
@@ -321,8 +313,9 @@ fn draw_components<B: Backend>(input: Likelihood<B>, rng: &mut impl Rng) -> Like
         .enumerate()
         .map(|(token, row)| (token * components + Sampling::default().draw(row, rng)) as i64)
         .collect();
-    let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &input.contexts.device());
-    Likelihood { contexts: input.contexts.clone().select(0, rows), log_prior: None, ..input }
+    let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &input.weight.device());
+    let contexts = input.contexts.tensor(input.weight.dims()[1]).select(0, rows);
+    Likelihood { contexts: ContextSource::Given(contexts), log_prior: None, ..input }
 }
 
 fn to_f64<B: Backend>(tensor: Tensor<B, 2>) -> Vec<f64> {

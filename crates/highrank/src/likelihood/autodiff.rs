@@ -15,10 +15,11 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, shares};
 use crate::autodiff::{unwrap, wrap};
+use crate::context::ContextSource;
 use crate::context::latent::{self, LatentArgs};
 
-/// Number of tensors that may be differentiated: the five of [`Likelihood`] and the token weights.
-const INPUTS: usize = 6;
+/// Number of tensors that may be differentiated: the seven of [`Gradients`] and the token weights.
+const INPUTS: usize = 8;
 
 impl<B: LikelihoodBackend, C: CheckpointStrategy> LikelihoodBackend for Autodiff<B, C> {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -52,6 +53,8 @@ impl<B: LikelihoodBackend, C: CheckpointStrategy> LikelihoodBackend for Autodiff
             B::nll_and_gradients(inner_input(input), inner_targets(targets), upstream.inner(), wanted);
         let gradients = Gradients {
             contexts: gradients.contexts.map(Tensor::from_inner),
+            latent_weight: gradients.latent_weight.map(Tensor::from_inner),
+            latent_bias: gradients.latent_bias.map(Tensor::from_inner),
             log_prior: gradients.log_prior.map(Tensor::from_inner),
             weight: gradients.weight.map(Tensor::from_inner),
             bias: gradients.bias.map(Tensor::from_inner),
@@ -101,20 +104,26 @@ struct Parents<B: Backend, C: CheckpointStrategy>([FloatTensor<Autodiff<B, C>>; 
 impl<B: Backend, C: CheckpointStrategy> Parents<B, C> {
     fn new(input: &Likelihood<Autodiff<B, C>>, weights: Option<&Tensor<Autodiff<B, C>, 1>>) -> Self {
         let constant = || {
-            let device = input.contexts.device();
+            let device = input.weight.device();
             Tensor::<Autodiff<B, C>, 1>::empty([1], &device).into_primitive().tensor()
         };
         let vector = |tensor: Option<&Tensor<Autodiff<B, C>, 1>>| match tensor {
             Some(tensor) => tensor.clone().into_primitive().tensor(),
             None => constant(),
         };
-        let prior = match &input.log_prior {
-            Some(prior) => prior.clone().into_primitive().tensor(),
+        let matrix = |tensor: Option<&Tensor<Autodiff<B, C>, 2>>| match tensor {
+            Some(tensor) => tensor.clone().into_primitive().tensor(),
             None => constant(),
         };
+        let (contexts, latent_weight, latent_bias) = match &input.contexts {
+            ContextSource::Given(contexts) => (contexts, None, None),
+            ContextSource::Latent(args) => (&args.hidden, Some(&args.weight), args.bias.as_ref()),
+        };
         Self([
-            input.contexts.clone().into_primitive().tensor(),
-            prior,
+            matrix(Some(contexts)),
+            matrix(latent_weight),
+            vector(latent_bias),
+            matrix(input.log_prior.as_ref()),
             input.weight.clone().into_primitive().tensor(),
             vector(input.bias.as_ref()),
             vector(input.map_params.as_ref()),
@@ -123,9 +132,9 @@ impl<B: Backend, C: CheckpointStrategy> Parents<B, C> {
     }
 
     fn wanted(&self) -> Wanted {
-        let [contexts, log_prior, weight, bias, map_params, _] =
+        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, _] =
             self.0.each_ref().map(|tensor| tensor.is_tracked());
-        Wanted { contexts, log_prior, weight, bias, map_params }
+        Wanted { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params }
     }
 }
 
@@ -183,6 +192,8 @@ impl<B: LikelihoodBackend> Backward<B, INPUTS> for Mean {
         let scale = Scale::new(upstream);
         let gradients = Gradients {
             contexts: gradients.contexts.map(|gradient| scale.apply(gradient)),
+            latent_weight: gradients.latent_weight.map(|gradient| scale.apply(gradient)),
+            latent_bias: gradients.latent_bias.map(|gradient| scale.apply(gradient)),
             log_prior: gradients.log_prior.map(|gradient| scale.apply(gradient)),
             weight: gradients.weight.map(|gradient| scale.apply(gradient)),
             bias: gradients.bias.map(|gradient| scale.apply(gradient)),
@@ -229,6 +240,8 @@ fn primitives<B: Backend>(
 ) -> [Option<FloatTensor<B>>; INPUTS] {
     [
         gradients.contexts.map(unwrap),
+        gradients.latent_weight.map(unwrap),
+        gradients.latent_bias.map(unwrap),
         gradients.log_prior.map(unwrap),
         gradients.weight.map(unwrap),
         gradients.bias.map(unwrap),
@@ -239,7 +252,10 @@ fn primitives<B: Backend>(
 
 fn inner_input<A: AutodiffBackend>(input: Likelihood<A>) -> Likelihood<A::InnerBackend> {
     Likelihood {
-        contexts: input.contexts.inner(),
+        contexts: match input.contexts {
+            ContextSource::Given(contexts) => ContextSource::Given(contexts.inner()),
+            ContextSource::Latent(args) => ContextSource::Latent(latent::inner(args)),
+        },
         log_prior: input.log_prior.map(|prior| prior.inner()),
         weight: input.weight.inner(),
         bias: input.bias.map(|bias| bias.inner()),

@@ -18,7 +18,9 @@
 //! * [`nll`](LikelihoodBackend::nll) when tracked: four, because any upstream gradient may come; the backward pass
 //!   recomputes each chunk.
 //! * Memory beyond inputs and gradients: a few chunks of at most [`chunk_bytes`](Likelihood::chunk_bytes) bytes each,
-//!   whatever `N` and `K`, but never less than one token (`K·V` logits).
+//!   whatever `N` and `K`, but never less than one token (`K·V` logits). The contexts of a mixture are made from the
+//!   hidden states a block of tokens at a time ([`ContextSource::Latent`]) and made again where a backward pass comes
+//!   later, so they are not stored either.
 //!
 //! # Numerics
 //! Log space throughout: no epsilon, and no exponential whose maximum has not been subtracted.
@@ -42,14 +44,15 @@ pub mod portable;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
+use crate::context::ContextSource;
 use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
 use crate::logit_map::MapFunction;
 
 /// Everything the likelihood of a run of tokens depends on, but the targets.
 #[derive(Debug, Clone)]
 pub struct Likelihood<B: Backend> {
-    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
-    pub contexts: Tensor<B, 2>,
+    /// `h_k`, or what they are made of.
+    pub contexts: ContextSource<B>,
     /// `log π_k`, shape `[N, K]`; `None` means one component of prior 1.
     pub log_prior: Option<Tensor<B, 2>>,
     /// `W`, shape `[V, d]`.
@@ -72,7 +75,10 @@ impl<B: Backend> Likelihood<B> {
 
     /// `N`.
     pub fn tokens(&self) -> usize {
-        self.contexts.dims()[0] / self.components()
+        match &self.contexts {
+            ContextSource::Given(contexts) => contexts.dims()[0] / self.components(),
+            ContextSource::Latent(args) => args.hidden.dims()[0],
+        }
     }
 
     /// `V`.
@@ -82,9 +88,42 @@ impl<B: Backend> Likelihood<B> {
 
     /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
     pub fn chunk_tokens(&self) -> usize {
-        let token_bytes = self.components() * self.vocab() * self.contexts.dtype().size();
+        let token_bytes = self.components() * self.vocab() * self.weight.dtype().size();
         (self.chunk_bytes / token_bytes.max(1)).max(1)
     }
+
+    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as leave the
+    /// contexts and their gradients half a chunk's bytes.
+    pub fn block_tokens(&self) -> usize {
+        match &self.contexts {
+            ContextSource::Given(_) => self.tokens(),
+            ContextSource::Latent(args) => {
+                let token_bytes = 2 * args.weight.dims()[1] * self.weight.dtype().size();
+                let chunk = self.chunk_tokens();
+                (self.chunk_bytes / 2 / token_bytes.max(1)).max(chunk) / chunk * chunk
+            }
+        }
+    }
+
+    /// Tokens `start .. end`.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
+        let components = self.components();
+        Self {
+            contexts: match &self.contexts {
+                ContextSource::Given(contexts) => {
+                    ContextSource::Given(contexts.clone().slice(start * components..end * components))
+                }
+                ContextSource::Latent(args) => ContextSource::Latent(args.slice(start, end)),
+            },
+            log_prior: self.log_prior.as_ref().map(|prior| prior.clone().slice(start..end)),
+            ..self.clone()
+        }
+    }
+}
+
+/// Runs of `step` tokens out of `tokens`, start and end.
+pub(crate) fn runs(tokens: usize, step: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
 }
 
 /// What the log-probabilities are scored against.
@@ -109,8 +148,12 @@ impl<B: Backend> Targets<B> {
 /// Which gradients are asked for; those of frozen inputs cost nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Gradient of [`Likelihood::contexts`].
+    /// Gradient of the given contexts, or of the hidden states they are made from.
     pub contexts: bool,
+    /// Gradient of the latent layer's weight.
+    pub latent_weight: bool,
+    /// Gradient of the latent layer's bias.
+    pub latent_bias: bool,
     /// Gradient of [`Likelihood::log_prior`].
     pub log_prior: bool,
     /// Gradient of [`Likelihood::weight`].
@@ -123,15 +166,39 @@ pub struct Wanted {
 
 impl Wanted {
     /// Every gradient there is.
-    pub const ALL: Self =
-        Self { contexts: true, log_prior: true, weight: true, bias: true, map_params: true };
+    pub const ALL: Self = Self {
+        contexts: true,
+        latent_weight: true,
+        latent_bias: true,
+        log_prior: true,
+        weight: true,
+        bias: true,
+        map_params: true,
+    };
+
+    /// What is wanted of the latent layer, if there is one.
+    pub(crate) fn latent(&self) -> LatentWanted {
+        LatentWanted { hidden: self.contexts, weight: self.latent_weight, bias: self.latent_bias }
+    }
+
+    /// Whether the gradient of the contexts themselves is needed.
+    pub(crate) fn context_gradient<B: Backend>(&self, contexts: &ContextSource<B>) -> bool {
+        match contexts {
+            ContextSource::Given(_) => self.contexts,
+            ContextSource::Latent(_) => self.contexts || self.latent_weight || self.latent_bias,
+        }
+    }
 }
 
 /// Gradients of `Σ_n upstream_n · cross-entropy_n`; `None` where not wanted or without such an input.
 #[derive(Debug, Clone)]
 pub struct Gradients<B: Backend> {
-    /// `[N·K, d]`
+    /// Of the given contexts, `[N·K, d]`, or of the hidden states they are made from, `[N, H]`.
     pub contexts: Option<Tensor<B, 2>>,
+    /// `[H, K·d]`
+    pub latent_weight: Option<Tensor<B, 2>>,
+    /// `[K·d]`
+    pub latent_bias: Option<Tensor<B, 1>>,
     /// `[N, K]`
     pub log_prior: Option<Tensor<B, 2>>,
     /// `[V, d]`
@@ -206,7 +273,7 @@ pub(crate) fn shares<B: Backend>(input: &Likelihood<B>, weights: Option<Tensor<B
         Some(weights) => weights.clone() / weights.sum(),
         None => {
             let tokens = input.tokens();
-            let options = (&input.contexts.device(), input.contexts.dtype());
+            let options = (&input.weight.device(), input.weight.dtype());
             Tensor::full([tokens], 1.0 / tokens as f64, options)
         }
     }

@@ -4,30 +4,44 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
-use super::{Gradients, Likelihood, Targets, Wanted};
+use super::{Gradients, Likelihood, Targets, Wanted, runs};
+use crate::context::ContextSource;
+use crate::context::latent::{self, LatentArgs};
 use crate::math::{log_softmax, log_sum_exp, log_sum_exp_dim};
 
 /// Cross-entropy of every token in nats, shape `[N]`; one product.
 pub fn nll<B: Backend>(input: &Likelihood<B>, targets: &Targets<B>) -> Tensor<B, 1> {
-    let parts = chunks(input, targets).map(|(chunk, targets)| match targets {
-        Targets::Words(words) => Words::score(&chunk, words).nll,
-        Targets::Distributions(rows) => {
-            let log_probs = log_probs_of(&chunk);
-            (rows * log_probs).sum_dim(1).neg().squeeze_dim(1)
+    let mut parts = vec![];
+    for block in blocks(input) {
+        for chunk in block.chunks() {
+            parts.push(match targets.slice(chunk.start, chunk.start + chunk.tokens) {
+                Targets::Words(words) => Words::score(&chunk, words).nll,
+                Targets::Distributions(rows) => {
+                    let log_probs = log_probs_of(&chunk);
+                    (rows * log_probs).sum_dim(1).neg().squeeze_dim(1)
+                }
+            });
         }
-    });
-    Tensor::cat(parts.collect(), 0)
+    }
+    Tensor::cat(parts, 0)
 }
 
 /// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program.
 pub fn log_probs<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
-    let parts = bounds(input).map(|(start, end)| log_probs_of(&Chunk::new(input, start, end)));
-    Tensor::cat(parts.collect(), 0)
+    let mut parts = vec![];
+    for block in blocks(input) {
+        parts.extend(block.chunks().map(|chunk| log_probs_of(&chunk)));
+    }
+    Tensor::cat(parts, 0)
 }
 
 /// Logits `z` of all components, `[N·K, V]`, before the logit map.
 pub(crate) fn logits<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
-    Chunk::new(input, 0, input.tokens()).logits
+    let mut parts = vec![];
+    for block in blocks(input) {
+        parts.extend(block.chunks().map(|chunk| chunk.logits));
+    }
+    Tensor::cat(parts, 0)
 }
 
 /// Cross-entropy of every token and the gradients of `Σ_n upstream_n · nll_n`; three products.
@@ -39,36 +53,61 @@ pub fn nll_and_gradients<B: Backend>(
 ) -> (Tensor<B, 1>, Gradients<B>) {
     let mut nll = vec![];
     let mut sums = Sums::default();
-    let mut start = 0;
-    for (chunk, targets) in chunks(input, targets) {
-        let upstream = upstream.clone().slice(start..start + chunk.tokens);
-        start += chunk.tokens;
-        let scored = match targets {
-            Targets::Words(words) => Words::score(&chunk, words).gradients(upstream),
-            Targets::Distributions(rows) => distributions(&chunk, rows, upstream),
-        };
-        nll.push(scored.nll.clone());
-        sums.add(chunk, scored, wanted);
+    for block in blocks(input) {
+        for chunk in block.chunks() {
+            let (start, end) = (chunk.start, chunk.start + chunk.tokens);
+            let upstream = upstream.clone().slice(start..end);
+            let scored = match targets.slice(start, end) {
+                Targets::Words(words) => Words::score(&chunk, words).gradients(upstream),
+                Targets::Distributions(rows) => distributions(&chunk, rows, upstream),
+            };
+            nll.push(scored.nll.clone());
+            sums.add_chunk(chunk, scored, wanted);
+        }
+        sums.add_block(block, wanted);
     }
-    (Tensor::cat(nll, 0), sums.finish())
+    (Tensor::cat(nll, 0), sums.finish(input))
 }
 
-/// First and last token, exclusive, of each chunk.
-fn bounds<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = (usize, usize)> + use<B> {
-    let (tokens, step) = (input.tokens(), input.chunk_tokens());
-    (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
-}
-
-fn chunks<'a, B: Backend>(
+/// A run of tokens whose contexts exist at a time.
+struct Block<'a, B: Backend> {
     input: &'a Likelihood<B>,
-    targets: &'a Targets<B>,
-) -> impl Iterator<Item = (Chunk<'a, B>, Targets<B>)> {
-    bounds(input).map(move |(start, end)| (Chunk::new(input, start, end), targets.slice(start, end)))
+    /// Of the logit map.
+    table: Option<Tensor<B, 1>>,
+    start: usize,
+    end: usize,
+    /// `h_k`, `[tokens·K, d]`
+    contexts: Tensor<B, 2>,
+    /// The layer that they came from, if any.
+    latent: Option<LatentArgs<B>>,
+}
+
+fn blocks<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = Block<'_, B>> {
+    let d = input.weight.dims()[1];
+    let table = input.map_params.clone().map(|params| input.map.table(params));
+    runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
+        let source = input.slice(start, end).contexts;
+        let latent = match &source {
+            ContextSource::Given(_) => None,
+            ContextSource::Latent(args) => Some(args.clone()),
+        };
+        Block { input, table: table.clone(), start, end, contexts: source.tensor(d), latent }
+    })
+}
+
+impl<'a, B: Backend> Block<'a, B> {
+    fn chunks(&self) -> impl Iterator<Item = Chunk<'a, B>> {
+        let step = self.input.chunk_tokens();
+        runs(self.end - self.start, step).map(|(start, end)| Chunk::new(self, start, end))
+    }
 }
 
 /// A run of tokens that is worked on at a time, with its logits.
 struct Chunk<'a, B: Backend> {
     input: &'a Likelihood<B>,
+    table: Option<Tensor<B, 1>>,
+    /// The first token.
+    start: usize,
     tokens: usize,
     components: usize,
     /// `[tokens·K, d]`
@@ -80,12 +119,17 @@ struct Chunk<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Chunk<'a, B> {
-    fn new(input: &'a Likelihood<B>, start: usize, end: usize) -> Self {
+    /// Tokens `start .. end` of a block.
+    fn new(block: &Block<'a, B>, start: usize, end: usize) -> Self {
+        let input = block.input;
         let components = input.components();
-        let contexts = input.contexts.clone().slice(start * components..end * components);
+        let contexts = block.contexts.clone().slice(start * components..end * components);
+        let (start, end) = (block.start + start, block.start + end);
         let product = contexts.clone().matmul(input.weight.clone().transpose());
         Self {
             input,
+            table: block.table.clone(),
+            start,
             tokens: end - start,
             components,
             contexts,
@@ -99,7 +143,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
 
     /// `f(z)`, `[tokens·K, V]`.
     fn mapped(&self) -> Tensor<B, 2> {
-        self.input.map.apply(self.logits.clone(), self.input.map_params.as_ref())
+        self.input.map.apply(self.logits.clone(), self.table.as_ref())
     }
 
     /// `log π_k + x_k` for a value a component, `[tokens, K]`.
@@ -197,27 +241,41 @@ fn distributions<B: Backend>(chunk: &Chunk<'_, B>, q: Tensor<B, 2>, upstream: Te
     Scored { nll, d_mapped, d_log_prior: total.squeeze_dim(2).neg() }
 }
 
-/// Gradients summed or joined over the chunks so far.
+/// Gradients summed or joined over the chunks and blocks so far.
 struct Sums<B: Backend> {
+    /// Gradients of the contexts of the block's chunks.
+    block: Vec<Tensor<B, 2>>,
     contexts: Vec<Tensor<B, 2>>,
+    latent_weight: Option<Tensor<B, 2>>,
+    latent_bias: Option<Tensor<B, 1>>,
     log_prior: Vec<Tensor<B, 2>>,
     weight: Option<Tensor<B, 2>>,
     bias: Option<Tensor<B, 1>>,
-    map_params: Option<Tensor<B, 1>>,
+    /// Of the logit map's table.
+    map_table: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Default for Sums<B> {
     fn default() -> Self {
-        Self { contexts: vec![], log_prior: vec![], weight: None, bias: None, map_params: None }
+        Self {
+            block: vec![],
+            contexts: vec![],
+            latent_weight: None,
+            latent_bias: None,
+            log_prior: vec![],
+            weight: None,
+            bias: None,
+            map_table: None,
+        }
     }
 }
 
 impl<B: Backend> Sums<B> {
-    fn add(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
-        let Chunk { input, contexts, logits, log_prior, .. } = chunk;
-        let (d_logits, d_params) = input.map.vjp(logits, input.map_params.as_ref(), scored.d_mapped);
-        if wanted.contexts {
-            self.contexts.push(d_logits.clone().matmul(input.weight.clone()));
+    fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
+        let Chunk { input, table, contexts, logits, log_prior, .. } = chunk;
+        let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), scored.d_mapped);
+        if wanted.context_gradient(&input.contexts) {
+            self.block.push(d_logits.clone().matmul(input.weight.clone()));
         }
         if wanted.log_prior && log_prior.is_some() {
             self.log_prior.push(scored.d_log_prior);
@@ -228,19 +286,45 @@ impl<B: Backend> Sums<B> {
         if wanted.weight {
             accumulate(&mut self.weight, d_logits.transpose().matmul(contexts));
         }
-        if let (true, Some(d_params)) = (wanted.map_params, d_params) {
-            accumulate(&mut self.map_params, d_params);
+        if let (true, Some(d_table)) = (wanted.map_params, d_table) {
+            accumulate(&mut self.map_table, d_table);
         }
     }
 
-    fn finish(self) -> Gradients<B> {
+    /// Ends a block: its contexts' gradient is joined, or taken back through the layer that made them.
+    fn add_block(&mut self, block: Block<'_, B>, wanted: Wanted) {
+        if self.block.is_empty() {
+            return;
+        }
+        let gradient = Tensor::cat(std::mem::take(&mut self.block), 0);
+        let Some(args) = block.latent else {
+            return self.contexts.push(gradient);
+        };
+        let shape = [block.end - block.start, args.weight.dims()[1]];
+        let (output, gradient) = (block.contexts.reshape(shape), gradient.reshape(shape));
+        let made = latent::portable::latent_backward(args, output, gradient, wanted.latent());
+        self.contexts.extend(made.hidden);
+        if let Some(weight) = made.weight {
+            accumulate(&mut self.latent_weight, weight);
+        }
+        if let Some(bias) = made.bias {
+            accumulate(&mut self.latent_bias, bias);
+        }
+    }
+
+    fn finish(self, input: &Likelihood<B>) -> Gradients<B> {
         let joined = |parts: Vec<Tensor<B, 2>>| (!parts.is_empty()).then(|| Tensor::cat(parts, 0));
         Gradients {
             contexts: joined(self.contexts),
+            latent_weight: self.latent_weight,
+            latent_bias: self.latent_bias,
             log_prior: joined(self.log_prior),
             weight: self.weight,
             bias: self.bias,
-            map_params: self.map_params,
+            map_params: self
+                .map_table
+                .zip(input.map_params.as_ref())
+                .map(|(d_table, params)| input.map.table_vjp(params, d_table)),
         }
     }
 }

@@ -132,7 +132,8 @@ impl<B: Backend> LogitMap<B> {
         let shape = logits.shape();
         let elements = shape.num_elements();
         let function = self.function();
-        function.apply(logits.reshape([1, elements]), self.packed_params().as_ref()).reshape(shape)
+        let table = self.packed_params().map(|params| function.table(params));
+        function.apply(logits.reshape([1, elements]), table.as_ref()).reshape(shape)
     }
 
     /// The function itself, without its parameters.
@@ -160,12 +161,15 @@ impl<B: Backend> LogitMap<B> {
 
 /// A logit map as a plain value; its parameters are one packed vector.
 ///
-/// | function | packed parameters |
-/// |---|---|
-/// | `Identity`, `Sigsoftmax`, `SoftCap` | none |
-/// | `Gss` | `c, k` |
-/// | `Plif` | `slope_0 .. slope_{P−1}, f(l_0) .. f(l_{P−1})`: slope and value at the left end of each piece |
-/// | `MonotonicNet` | `height_i`, `steepness_i`, `bias_i` of each unit, then the offset |
+/// A logit is looked up in the function's *table*, made of the parameters once a call by [`table`](Self::table). Only a
+/// PLIF has one of its own; the others' tables are their parameters.
+///
+/// | function | packed parameters | table |
+/// |---|---|---|
+/// | `Identity`, `Sigsoftmax`, `SoftCap` | none | none |
+/// | `Gss` | `c, k` | the same |
+/// | `Plif` | `v_0 .. v_{P−1}, b₀` | `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`: slope and value at the left end of each piece |
+/// | `MonotonicNet` | `height_i`, `steepness_i`, `bias_i` of each unit, then the offset | the same |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum MapFunction {
@@ -200,47 +204,63 @@ impl MapFunction {
         match *self {
             Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => 0,
             Self::Gss => 2,
-            Self::Plif { pieces, .. } => 2 * pieces,
+            Self::Plif { pieces, .. } => pieces + 1,
             Self::MonotonicNet { units } => 3 * units + 1,
+        }
+    }
+
+    /// The table of packed parameters, differentiable by composition.
+    pub fn table<B: Backend>(&self, params: Tensor<B, 1>) -> Tensor<B, 1> {
+        match *self {
+            Self::Plif { pieces, bound } => plif::table(params, pieces, bound),
+            _ => params,
+        }
+    }
+
+    /// The gradient of the packed parameters for that of their table.
+    pub fn table_vjp<B: Backend>(&self, params: &Tensor<B, 1>, d_table: Tensor<B, 1>) -> Tensor<B, 1> {
+        match *self {
+            Self::Plif { pieces, bound } => plif::table_vjp(params, pieces, bound, d_table),
+            _ => d_table,
         }
     }
 
     /// `f(z)`, differentiable by composition.
     ///
     /// # Panics
-    /// If a map with parameters gets none.
-    pub fn apply<B: Backend>(&self, z: Tensor<B, 2>, params: Option<&Tensor<B, 1>>) -> Tensor<B, 2> {
+    /// If a map with parameters gets no table.
+    pub fn apply<B: Backend>(&self, z: Tensor<B, 2>, table: Option<&Tensor<B, 1>>) -> Tensor<B, 2> {
         match *self {
             Self::Identity => z,
             Self::Sigsoftmax => sigsoftmax::apply(z),
-            Self::Gss => gss::apply(z, required(params)),
+            Self::Gss => gss::apply(z, required(table)),
             Self::SoftCap { cap } => soft_cap::apply(z, cap),
-            Self::Plif { pieces, bound } => plif::apply(z, required(params), pieces, bound),
-            Self::MonotonicNet { units } => monotonic_net::apply(z, required(params), units),
+            Self::Plif { pieces, bound } => plif::apply(z, required(table), pieces, bound),
+            Self::MonotonicNet { units } => monotonic_net::apply(z, required(table), units),
         }
     }
 
-    /// The gradient with respect to the logits and the packed parameters of `Σ g ∘ f(z)`.
+    /// The gradient with respect to the logits and the table of `Σ g ∘ f(z)`.
     ///
     /// # Shapes
     /// - z, g: `[rows, V]`
-    /// - returns: `[rows, V]` and `[num_params]`
+    /// - returns: `[rows, V]` and that of the table
     ///
     /// # Panics
-    /// If a map with parameters gets none.
+    /// If a map with parameters gets no table.
     pub fn vjp<B: Backend>(
         &self,
         z: Tensor<B, 2>,
-        params: Option<&Tensor<B, 1>>,
+        table: Option<&Tensor<B, 1>>,
         g: Tensor<B, 2>,
     ) -> (Tensor<B, 2>, Option<Tensor<B, 1>>) {
         match *self {
             Self::Identity => (g, None),
             Self::Sigsoftmax => (sigsoftmax::vjp(z, g), None),
-            Self::Gss => some(gss::vjp(z, required(params), g)),
+            Self::Gss => some(gss::vjp(z, required(table), g)),
             Self::SoftCap { cap } => (soft_cap::vjp(z, cap, g), None),
-            Self::Plif { pieces, bound } => some(plif::vjp(z, required(params), pieces, bound, g)),
-            Self::MonotonicNet { units } => some(monotonic_net::vjp(z, required(params), units, g)),
+            Self::Plif { pieces, bound } => some(plif::vjp(z, required(table), pieces, bound, g)),
+            Self::MonotonicNet { units } => some(monotonic_net::vjp(z, required(table), units, g)),
         }
     }
 }
@@ -250,8 +270,8 @@ fn some<A, P>((a, p): (A, P)) -> (A, Option<P>) {
 }
 
 #[track_caller]
-fn required<T>(params: Option<T>) -> T {
-    params.expect("a logit map with parameters needs its packed parameter vector")
+fn required<T>(table: Option<T>) -> T {
+    table.expect("a logit map with parameters needs its table")
 }
 
 /// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
 use super::monotonic_net::inverse_softplus;
-use crate::math::{exclusive_cumsum, softplus};
+use crate::math::{exclusive_cumsum, sigmoid, softplus};
 
 /// Largest number of knots.
 pub const MAX_KNOTS: usize = 1_000_000;
@@ -53,12 +53,36 @@ impl<B: Backend> Plif<B> {
     }
 
     pub(super) fn packed_params(&self) -> Tensor<B, 1> {
-        let slopes = self.slopes();
-        let delta = 2.0 * self.bound / self.knots() as f64;
-        let start = self.offset.val() - slopes.clone().slice(0..1).mul_scalar(self.bound);
-        let values = exclusive_cumsum(slopes.clone()).mul_scalar(delta) + start;
-        Tensor::cat(vec![slopes, values], 0)
+        Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0)
     }
+}
+
+/// The table of a PLIF with the parameters `v, b₀`: slopes `s_i`, then values at the left ends `f(l_i)`.
+pub(super) fn table<B: Backend>(params: Tensor<B, 1>, pieces: usize, bound: f64) -> Tensor<B, 1> {
+    let slopes = softplus(params.clone().slice(0..pieces));
+    let delta = 2.0 * bound / pieces as f64;
+    let start = params.slice(pieces..pieces + 1) - slopes.clone().slice(0..1).mul_scalar(bound);
+    let values = exclusive_cumsum(slopes.clone()).mul_scalar(delta) + start;
+    Tensor::cat(vec![slopes, values], 0)
+}
+
+/// Gradient of the parameters for that of the table. With `u_i` the gradients of the values and `δ` Kronecker's:
+/// `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`, `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
+pub(super) fn table_vjp<B: Backend>(
+    params: &Tensor<B, 1>,
+    pieces: usize,
+    bound: f64,
+    d_table: Tensor<B, 1>,
+) -> Tensor<B, 1> {
+    let delta = 2.0 * bound / pieces as f64;
+    let d_values = d_table.clone().slice(pieces..2 * pieces);
+    let total = d_values.clone().sum();
+    let above = exclusive_cumsum(d_values.flip([0])).flip([0]).mul_scalar(delta);
+    let d_slopes = d_table.slice(0..pieces) + above;
+    let first = d_slopes.clone().slice(0..1) - total.clone().mul_scalar(bound);
+    let d_slopes = d_slopes.slice_assign([0..1], first);
+    let d_raw = d_slopes * sigmoid(params.clone().slice(0..pieces));
+    Tensor::cat(vec![d_raw, total], 0)
 }
 
 /// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
@@ -74,21 +98,21 @@ fn locate<B: Backend>(z: Tensor<B, 2>, pieces: usize, bound: f64) -> (Tensor<B, 
 
 pub(super) fn apply<B: Backend>(
     z: Tensor<B, 2>,
-    params: &Tensor<B, 1>,
+    table: &Tensor<B, 1>,
     pieces: usize,
     bound: f64,
 ) -> Tensor<B, 2> {
     let shape = z.shape();
     let (piece, distance) = locate(z, pieces, bound);
-    let slope = params.clone().select(0, piece.clone()).reshape(shape.clone());
-    let value = params.clone().select(0, piece.add_scalar(pieces as i64)).reshape(shape);
+    let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
+    let value = table.clone().select(0, piece.add_scalar(pieces as i64)).reshape(shape);
     value + slope * distance
 }
 
 /// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
 pub(super) fn vjp<B: Backend>(
     z: Tensor<B, 2>,
-    params: &Tensor<B, 1>,
+    table: &Tensor<B, 1>,
     pieces: usize,
     bound: f64,
     g: Tensor<B, 2>,
@@ -96,8 +120,8 @@ pub(super) fn vjp<B: Backend>(
     let shape = z.shape();
     let elements = shape.num_elements();
     let (piece, distance) = locate(z, pieces, bound);
-    let slope = params.clone().select(0, piece.clone()).reshape(shape);
-    let d_params = params
+    let slope = table.clone().select(0, piece.clone()).reshape(shape);
+    let d_table = table
         .zeros_like()
         .select_assign(0, piece.clone(), (g.clone() * distance).reshape([elements]), IndexingUpdateOp::Add)
         .select_assign(
@@ -106,5 +130,5 @@ pub(super) fn vjp<B: Backend>(
             g.clone().reshape([elements]),
             IndexingUpdateOp::Add,
         );
-    (g * slope, d_params)
+    (g * slope, d_table)
 }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::config::{Dropouts, HeadKind};
 use crate::language::{Language, LanguageConfig};
-use crate::train::Silent;
+use crate::train::run::MODEL;
+use crate::train::{Fingerprint, Silent};
 use burn::backend::{Autodiff, Flex};
 use burn::store::ModuleSnapshot;
 use rand::SeedableRng;
@@ -35,6 +36,7 @@ fn model(head: HeadKind) -> ModelConfig {
 fn config(epochs: usize) -> TrainConfig {
     TrainConfig {
         batch: 8,
+        small_batch: None,
         bptt: 12,
         lr: 5.0,
         clip: 0.25,
@@ -63,6 +65,8 @@ fn folder() -> (tempfile::TempDir, RunFolder) {
         preset: "small".into(),
         device: "flex".into(),
         data: "generated".into(),
+        corpus: Fingerprint::of(&corpus()),
+        finetunes: None,
         model: model(HeadKind::Mos),
         train: config(3),
     };
@@ -74,6 +78,22 @@ fn folder() -> (tempfile::TempDir, RunFolder) {
 fn weights(model: &LanguageModel<B>) -> Vec<Vec<f32>> {
     let tensors = model.collect(None, None, false);
     tensors.iter().map(|tensor| tensor.to_data().unwrap().to_vec().unwrap()).collect()
+}
+
+fn finished(fitted: Fitted) -> FinalMetrics {
+    let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
+    metrics
+}
+
+/// Stops after so many questions whether to, that is before so many steps and chunks.
+struct StopAfter(usize);
+
+impl TrainObserver for StopAfter {
+    fn stop(&mut self) -> bool {
+        let stop = self.0 == 0;
+        self.0 = self.0.saturating_sub(1);
+        stop
+    }
 }
 
 #[derive(Default)]
@@ -100,7 +120,7 @@ impl TrainObserver for Notes {
 #[test]
 fn learns_and_reports() {
     let mut notes = Notes::default();
-    let last = trainer(&config(3)).fit(None, &mut notes).unwrap();
+    let last = finished(trainer(&config(3)).fit(None, &mut notes).unwrap());
     let ppl: Vec<f64> = notes.epochs.iter().map(|metrics| metrics.valid_ppl).collect();
     assert_eq!(ppl.len(), 3);
     // A uniform guess has perplexity 30.
@@ -109,6 +129,8 @@ fn learns_and_reports() {
     assert_eq!(last.valid_ppl, ppl[last.best_epoch - 1]);
     let ends = notes.intervals.iter().filter(|interval| interval.step == interval.steps).count();
     assert_eq!(ends, 3);
+    let shares: Vec<f64> = notes.intervals.iter().map(|interval| interval.share).collect();
+    assert!(shares.is_sorted() && shares[0] > 0.0 && shares[shares.len() - 1] < 1.0, "{shares:?}");
     for interval in &notes.intervals {
         assert!(interval.step % LOG_INTERVAL == 0 || interval.step == interval.steps);
         assert!((interval.ppl.ln() - interval.nll).abs() < 1e-9);
@@ -120,7 +142,9 @@ fn training_perplexity_is_the_mean_over_all_tokens() {
     // Without learning, the training pass is an evaluation pass but for the rows that it may leave out.
     let config = TrainConfig { lr: 1e-12, alpha: 0.0, beta: 0.0, ..config(1) };
     let mut trainer = trainer(&config);
-    let nll = trainer.pass(1, &mut Silent).unwrap();
+    assert!(trainer.pass(None, &mut Silent).unwrap());
+    let whole = trainer.pass.as_ref().unwrap().whole;
+    let nll = whole.nll / whole.tokens as f64;
     let expected = mean_nll(&trainer.model().valid(), &trainer.train, &trainer.device);
     assert!((nll - expected).abs() < 2e-3, "{nll} against {expected}");
 }
@@ -144,38 +168,153 @@ fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
     assert_ne!(averaged, latest);
 }
 
+/// Lines of `metrics.jsonl` without wall-clock times.
+fn timeless(run: &RunFolder) -> Vec<serde_json::Value> {
+    let lines = run.metrics().unwrap();
+    let mut lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        line["seconds"] = 0.into();
+        line["tokens_per_s"] = 0.into();
+    }
+    lines
+}
+
 #[test]
-fn a_restored_checkpoint_continues_to_the_same_weights() {
-    let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(6) };
-    let (_root, run) = folder();
-    let mut straight = trainer(&config);
-    let start = straight.model.clone();
+fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
+    // With dropout, and averaging from early on.
+    let mut model = model(HeadKind::Mos);
+    model.dropouts =
+        Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
+    let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(5) };
+    let fresh = || Trainer::<B>::new(&model, &config, &corpus(), &Default::default()).unwrap();
+    let (_root, straight_run) = folder();
+    let mut straight = fresh();
     let mut notes = Notes::default();
-    let expected = straight.fit(Some(&run), &mut notes).unwrap();
-    assert!(notes.epochs[3].averaging, "the checkpoint should hold averages: {:?}", notes.epochs);
+    let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+    assert!(notes.epochs[3].averaging, "averages should be part of it: {:?}", notes.epochs);
 
     let (_root, run) = folder();
-    let mut interrupted = trainer(&TrainConfig { epochs: 4, ..config.clone() });
-    interrupted.model = start;
-    interrupted.fit(Some(&run), &mut Silent).unwrap();
-    // Other first weights: all of them must come from the checkpoint.
-    let mut resumed = trainer(&TrainConfig { seed: 99, ..config.clone() });
-    resumed.config = config;
-    resumed.restore(&run).unwrap();
-    assert_eq!(resumed.state().epoch, 4);
-    let got = resumed.fit(Some(&run), &mut Silent).unwrap();
+    let mut stops = 0;
+    // Inside of epochs, before and within their evaluations, and at their ends.
+    let pauses = [0, 1, 3, 19, 20, 21, 7, 50];
+    let (resumed, got) = loop {
+        let mut trainer = fresh();
+        assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
+        match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+            Fitted::Finished(metrics) => break (trainer, metrics),
+            Fitted::Stopped => stops += 1,
+        }
+    };
+    assert!(stops > 10, "{stops}");
     assert_eq!(weights(resumed.model()), weights(straight.model()));
     assert_eq!(
         (got.best_epoch, got.valid_ppl, got.test_ppl),
         (expected.best_epoch, expected.valid_ppl, expected.test_ppl)
     );
+    assert_eq!(timeless(&run), timeless(&straight_run));
+    let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
+    assert!(best(&run) == best(&straight_run));
+}
+
+#[test]
+fn what_a_run_left_behind_is_set_back_to_its_checkpoint() {
+    let (_root, run) = folder();
+    let mut trainer = trainer(&config(3));
+    assert_eq!(trainer.fit(Some(&run), &mut StopAfter(60)).unwrap(), Fitted::Stopped);
+    let lines = run.metrics().unwrap();
+    assert_eq!(lines.lines().count(), 1);
+    let best = fs::read(run.best_weights().unwrap()).unwrap();
+    // As a process leaves it that dies after its checkpoint, and while it adds a line.
+    fs::write(run.path().join("metrics.jsonl"), format!("{lines}{lines}{{\"epo")).unwrap();
+    trainer.restore(&run).unwrap();
+    assert_eq!(run.metrics().unwrap(), lines);
+
+    // As one that dies between the checkpoint of its best epoch and the file of the best model.
+    let (_root, run) = folder();
+    let mut trainer = self::trainer(&config(3));
+    let metrics = trainer.epoch(None, &mut Silent).unwrap().unwrap();
+    trainer.note(&metrics);
+    trainer.save(&run).unwrap();
+    assert!(run.best_weights().is_err());
+    self::trainer(&config(3)).restore(&run).unwrap();
+    assert!(fs::read(run.best_weights().unwrap()).unwrap() == best);
+    assert_eq!(timeless(&run).len(), 1);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_used_is_named() {
+    let (_root, run) = folder();
+    let mut trainer = trainer(&config(3));
+    trainer.fit(Some(&run), &mut StopAfter(10)).unwrap();
+    let mut message = |path: &str, bytes: &[u8]| {
+        let path = run.checkpoint().join(path);
+        let good = fs::read(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let message = trainer.restore(&run).unwrap_err().to_string();
+        fs::write(&path, good).unwrap();
+        assert!(!message.contains('\n'), "{message}");
+        message
+    };
+    let state = fs::read_to_string(run.checkpoint().join("state.json")).unwrap();
+    assert!(message("state.json", b"{").contains("state.json` is damaged"));
+    let lr = message("state.json", state.replace(r#""lr": 5.0"#, r#""lr": 6.0"#).as_bytes());
+    assert!(lr.contains("train.lr is 5.0 now, but 6.0 in the run"), "{lr}");
+    let step = message("state.json", state.replace(r#""step": 10"#, r#""step": 1000"#).as_bytes());
+    assert!(step.contains("it is at step 1000, but the epoch has"), "{step}");
+    for name in ["model.safetensors", "epoch.safetensors"] {
+        let mut bytes = fs::read(run.checkpoint().join(name)).unwrap();
+        assert!(message(name, &bytes[..bytes.len() - 3]).contains("is damaged"));
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+        assert!(message(name, &bytes).contains("holds a value that is not finite"));
+    }
+    trainer.restore(&run).unwrap();
+    // Without any checkpoint, but with epochs that were done.
+    fs::rename(run.checkpoint(), run.path().join("elsewhere")).unwrap();
+    assert!(!trainer.restore(&run).unwrap());
+    run.append_metrics("{}\n").unwrap();
+    assert!(trainer.restore(&run).unwrap_err().to_string().contains("but no checkpoint"));
+}
+
+#[test]
+fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
+    let (_root, run) = folder();
+    finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
+    let weights = run.best_weights().unwrap();
+    // Far too high a rate: it gets worse, and the model that it started from remains the best.
+    let config = TrainConfig { nonmono: 1, lr: 300.0, average_from_start: true, ..config(50) };
+    let (_root, tuned) = folder();
+    let mut trainer = trainer(&config);
+    trainer.start_from(&weights).unwrap();
+    let start = trainer.state().best.unwrap();
+    assert_eq!(start.epoch, 0);
+    let mut notes = Notes::default();
+    let last = finished(trainer.fit(Some(&tuned), &mut notes).unwrap());
+    assert!(notes.epochs.iter().all(|metrics| metrics.averaging));
+    let epochs = notes.epochs.len();
+    assert!(epochs < 50);
+    assert_eq!(notes.messages, [format!("finetuning ends after epoch {epochs}")]);
+    let losses = trainer.state().rule.losses();
+    let mut rule = NonMonotone::new(1);
+    assert_eq!(losses.iter().position(|&loss| rule.observe(loss)), Some(epochs - 1));
+    assert!(last.valid_ppl <= start.nll.exp());
+    if last.best_epoch == 0 {
+        assert_eq!(fs::read(tuned.best_weights().unwrap()).unwrap(), fs::read(&weights).unwrap());
+    }
+    // A gentle one improves on it.
+    let config = TrainConfig { nonmono: 5, lr: 3.0, average_from_start: true, ..self::config(3) };
+    let mut trainer = self::trainer(&config);
+    trainer.start_from(&weights).unwrap();
+    let last = finished(trainer.fit(None, &mut Silent).unwrap());
+    assert!(last.best_epoch > 0 && last.valid_ppl < start.nll.exp(), "{last:?} from {}", start.nll.exp());
 }
 
 #[test]
 fn the_best_weights_are_kept_and_read_back() {
     let (_root, run) = folder();
     let mut trainer = trainer(&config(3));
-    let last = trainer.fit(Some(&run), &mut Silent).unwrap();
+    let last = finished(trainer.fit(Some(&run), &mut Silent).unwrap());
     let device = Default::default();
     let fresh = model(HeadKind::Mos).try_init::<Flex>(&device).unwrap();
     let loaded = load_weights(fresh, &run.best_weights().unwrap()).unwrap();
@@ -189,8 +328,8 @@ fn the_best_weights_are_kept_and_read_back() {
 fn a_loss_that_is_not_finite_stops_and_leaves_the_checkpoint() {
     let (_root, run) = folder();
     let mut trainer = trainer(&config(2));
-    trainer.epoch(&mut Silent).unwrap();
-    trainer.save(&run, true).unwrap();
+    trainer.epoch(None, &mut Silent).unwrap();
+    trainer.save(&run).unwrap();
     let before = fs::read(run.checkpoint().join(MODEL)).unwrap();
     // Clipping bounds every step, so only an absurd rate leaves the range of f32.
     trainer.config.lr = 1e38;

@@ -6,7 +6,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients as GradientStore;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::{LatentArgs, LatentMask, LatentWanted};
 use crate::autodiff::{unwrap, wrap};
@@ -69,7 +69,8 @@ pub(crate) fn latent<B: LikelihoodBackend, C: CheckpointStrategy>(
     }
 }
 
-fn inner<B: LikelihoodBackend, C: CheckpointStrategy>(args: LatentArgs<Autodiff<B, C>>) -> LatentArgs<B> {
+/// The same layer without tracking.
+pub(crate) fn inner<A: AutodiffBackend>(args: LatentArgs<A>) -> LatentArgs<A::InnerBackend> {
     LatentArgs {
         hidden: args.hidden.inner(),
         weight: args.weight.inner(),

@@ -1,5 +1,7 @@
 //! Native CPU kernel of the latent layer on Burn's Flex backend.
 
+use core::ops::Range;
+
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, Tensor};
@@ -7,7 +9,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{LatentArgs, LatentGradients, LatentWanted, portable};
-use crate::cpu::{Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh, tensor, wrap};
+use crate::cpu::{Buffer, Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh, wrap};
 
 /// [`crate::LikelihoodBackend::latent`] on Flex.
 pub(crate) fn latent(args: LatentArgs<Flex>) -> Tensor<Flex, 2> {
@@ -34,7 +36,7 @@ pub(crate) fn latent_backward(
 }
 
 /// The layer's inputs, row-major.
-struct Inputs {
+pub(crate) struct Inputs {
     hidden: FlexTensor,
     weight: FlexTensor,
     bias: Option<FlexTensor>,
@@ -46,7 +48,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn new(args: &LatentArgs<Flex>) -> Self {
+    pub(crate) fn new(args: &LatentArgs<Flex>) -> Self {
         let ([tokens, d_hidden], [_, features]) = (args.hidden.dims(), args.weight.dims());
         Self {
             hidden: contiguous(&args.hidden),
@@ -60,33 +62,115 @@ impl Inputs {
         }
     }
 
-    fn hidden<T: Real>(&self) -> Matrix<'_, T> {
-        Matrix::new(slice(&self.hidden), self.tokens, self.d_hidden)
+    /// The layer on slices.
+    pub(crate) fn layer<T: Real>(&self) -> Layer<'_, T> {
+        Layer {
+            hidden: slice(&self.hidden),
+            weight: Matrix::new(slice(&self.weight), self.d_hidden, self.features),
+            bias: self.bias.as_ref().map(slice),
+            mask: self.mask.as_ref().map(slice),
+            keep: T::of(self.keep),
+            d_hidden: self.d_hidden,
+            features: self.features,
+        }
     }
 
-    fn weight<T: Real>(&self) -> Matrix<'_, T> {
-        Matrix::new(slice(&self.weight), self.d_hidden, self.features)
+    /// Room for the wanted gradients.
+    pub(crate) fn room<T: Real>(&self, wanted: LatentWanted) -> LayerGradients<T> {
+        let zeros = |wanted: bool, count: usize| wanted.then(|| Buffer::zeros(count));
+        LayerGradients {
+            hidden: zeros(wanted.hidden, self.tokens * self.d_hidden),
+            weight: zeros(wanted.weight, self.d_hidden * self.features),
+            bias: zeros(wanted.bias && self.bias.is_some(), self.features),
+        }
     }
 
+    /// The gradients as tensors.
+    pub(crate) fn finish<T: Real>(&self, gradients: LayerGradients<T>) -> LatentGradients<Flex> {
+        let Self { tokens, d_hidden, features, .. } = *self;
+        LatentGradients {
+            hidden: gradients.hidden.map(|out| wrap(out.into_tensor([tokens, d_hidden]))),
+            weight: gradients.weight.map(|out| wrap(out.into_tensor([d_hidden, features]))),
+            bias: gradients.bias.map(|out| wrap(out.into_tensor([features]))),
+        }
+    }
+}
+
+/// The layer for any run of its tokens.
+pub(crate) struct Layer<'a, T> {
+    /// `[N, H]`
+    hidden: &'a [T],
+    weight: Matrix<'a, T>,
+    bias: Option<&'a [T]>,
+    /// `[M, F]`
+    mask: Option<&'a [T]>,
+    keep: T,
+    d_hidden: usize,
+    features: usize,
+}
+
+/// Sums of gradients over the runs of tokens so far.
+pub(crate) struct LayerGradients<T> {
+    hidden: Option<Buffer<T>>,
+    weight: Option<Buffer<T>>,
+    bias: Option<Buffer<T>>,
+}
+
+impl<T: Real> Layer<'_, T> {
     /// The mask's row for a token.
-    fn mask_row<T: Real>(&self, token: usize) -> Option<&[T]> {
-        let mask: &[T] = slice(self.mask.as_ref()?);
+    fn mask_row(&self, token: usize) -> Option<&[T]> {
+        let mask = self.mask?;
         let row = token % (mask.len() / self.features);
         Some(&mask[row * self.features..(row + 1) * self.features])
+    }
+
+    fn hidden(&self, tokens: &Range<usize>) -> Matrix<'_, T> {
+        let values = &self.hidden[tokens.start * self.d_hidden..tokens.end * self.d_hidden];
+        Matrix::new(values, tokens.len(), self.d_hidden)
+    }
+
+    /// Writes the tokens' latent contexts, `[tokens, F]`.
+    pub(crate) fn forward(&self, tokens: Range<usize>, out: &mut [T]) {
+        multiply(out, self.hidden(&tokens), self.weight, false);
+        let arch = Arch::new();
+        out.par_chunks_exact_mut(self.features).enumerate().for_each(|(i, row)| {
+            arch.dispatch(Forward { row, bias: self.bias, mask: self.mask_row(tokens.start + i) });
+        });
+    }
+
+    /// Takes the tokens' gradient `grad`, which is overwritten, back through the layer, of which `output` is the output.
+    pub(crate) fn backward(
+        &self,
+        tokens: Range<usize>,
+        output: &[T],
+        grad: &mut [T],
+        into: &mut LayerGradients<T>,
+    ) {
+        let (arch, features, keep) = (Arch::new(), self.features, self.keep);
+        let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features)).enumerate();
+        rows.for_each(|(i, (grad, output))| {
+            arch.dispatch(Backward { grad, output, mask: self.mask_row(tokens.start + i), keep });
+        });
+        let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
+        if let Some(out) = &mut into.hidden {
+            let out = &mut out[tokens.start * self.d_hidden..tokens.end * self.d_hidden];
+            multiply(out, grad_matrix, self.weight.t(), false);
+        }
+        if let Some(out) = &mut into.weight {
+            multiply(out, self.hidden(&tokens).t(), grad_matrix, tokens.start > 0);
+        }
+        if let Some(out) = &mut into.bias {
+            for row in grad.chunks_exact(features) {
+                out.iter_mut().zip(row).for_each(|(sum, g)| *sum += *g);
+            }
+        }
     }
 }
 
 fn forward<T: Real>(inputs: &Inputs) -> FlexTensor {
-    let mut out = vec![T::ZERO; inputs.tokens * inputs.features];
-    in_pool(|| {
-        multiply(&mut out, inputs.hidden::<T>(), inputs.weight(), false);
-        let arch = Arch::new();
-        out.par_chunks_exact_mut(inputs.features).enumerate().for_each(|(token, row)| {
-            let bias = inputs.bias.as_ref().map(slice);
-            arch.dispatch(Forward { row, bias, mask: inputs.mask_row(token) });
-        });
-    });
-    tensor(out, [inputs.tokens, inputs.features])
+    let mut out = Buffer::<T>::new(inputs.tokens * inputs.features);
+    in_pool(|| inputs.layer().forward(0..inputs.tokens, &mut out));
+    out.into_tensor([inputs.tokens, inputs.features])
 }
 
 fn backward<T: Real>(
@@ -95,39 +179,11 @@ fn backward<T: Real>(
     mut grad: FlexTensor,
     wanted: LatentWanted,
 ) -> LatentGradients<Flex> {
-    let Inputs { tokens, d_hidden: d_hidden_state, features, .. } = *inputs;
-    let output: &[T] = slice(output);
+    let mut gradients = inputs.room::<T>(wanted);
     // In place where nobody else holds the upstream gradient, which is the rule.
     let grad: &mut [T] = grad.storage_mut();
-    let zeros = |wanted: bool, count: usize| wanted.then(|| vec![T::ZERO; count]);
-    let mut d_hidden = zeros(wanted.hidden, tokens * d_hidden_state);
-    let mut d_weight = zeros(wanted.weight, d_hidden_state * features);
-    let mut d_bias = zeros(wanted.bias && inputs.bias.is_some(), features);
-    in_pool(|| {
-        let arch = Arch::new();
-        let keep = T::of(inputs.keep);
-        let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features)).enumerate();
-        rows.for_each(|(token, (grad, output))| {
-            arch.dispatch(Backward { grad, output, mask: inputs.mask_row(token), keep });
-        });
-        let grad_matrix = Matrix::new(&*grad, tokens, features);
-        if let Some(out) = &mut d_hidden {
-            multiply(out, grad_matrix, inputs.weight().t(), false);
-        }
-        if let Some(out) = &mut d_weight {
-            multiply(out, inputs.hidden().t(), grad_matrix, false);
-        }
-        if let Some(out) = &mut d_bias {
-            for row in grad.chunks_exact(features) {
-                out.iter_mut().zip(row).for_each(|(sum, g)| *sum += *g);
-            }
-        }
-    });
-    LatentGradients {
-        hidden: d_hidden.map(|out| wrap(tensor(out, [tokens, d_hidden_state]))),
-        weight: d_weight.map(|out| wrap(tensor(out, [d_hidden_state, features]))),
-        bias: d_bias.map(|out| wrap(tensor(out, [features]))),
-    }
+    in_pool(|| inputs.layer().backward(0..inputs.tokens, slice(output), grad, &mut gradients));
+    inputs.finish(gradients)
 }
 
 /// One row: bias, tanh, mask.

@@ -16,10 +16,10 @@ mod autodiff;
 pub(crate) mod flex;
 pub mod portable;
 
-pub(crate) use autodiff::latent as on_autodiff;
+pub(crate) use autodiff::{inner, latent as on_autodiff};
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
 
 /// What the latent layer reads.
 #[derive(Debug, Clone)]
@@ -32,6 +32,24 @@ pub struct LatentArgs<B: Backend> {
     pub bias: Option<Tensor<B, 1>>,
     /// Dropout; `None` means that all features are kept.
     pub mask: Option<LatentMask<B>>,
+}
+
+impl<B: Backend> LatentArgs<B> {
+    /// The layer for tokens `start .. end`.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
+        let mask = self.mask.as_ref().map(|LatentMask { values, keep }| {
+            let period = values.dims()[0];
+            let rows: Vec<i64> = (start..end).map(|token| (token % period) as i64).collect();
+            let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &values.device());
+            LatentMask { values: values.clone().select(0, rows), keep: *keep }
+        });
+        Self {
+            hidden: self.hidden.clone().slice(start..end),
+            weight: self.weight.clone(),
+            bias: self.bias.clone(),
+            mask,
+        }
+    }
 }
 
 /// A locked dropout mask. A constant: no gradient flows to it.

@@ -1,101 +1,17 @@
 //! Logit maps on slices: value of a row, and gradient of a row with the sums of its parameters.
 
+use super::plif::{self, Plif};
 use crate::cpu::{Real, sigmoid, softplus};
 use crate::logit_map::MapFunction;
 
-/// A logit map with its parameters in place.
+/// A logit map with its parameters in place, or the tables made of them.
 pub(super) enum Map<'a, T> {
     Identity,
     Sigsoftmax,
     Gss { center: T, excess: T },
     SoftCap { cap: T },
-    Plif(Plif<T>),
+    Plif(Plif<'a, T>),
     MonotonicNet { params: &'a [T], units: usize },
-}
-
-/// A PLIF's tables; see `logit_map::Plif` for the formula.
-pub(super) struct Plif<T> {
-    /// Slope of each piece and value at its left end, side by side: a look-up touches one cache line.
-    pieces: Vec<[T; 2]>,
-    /// The last piece's number.
-    last: T,
-    bound: T,
-    delta: T,
-}
-
-/// Logits that a PLIF works on at a time: pieces are found and lines evaluated in vectors, only the look-ups between
-/// them go one by one.
-const BLOCK: usize = 64;
-
-/// A block of logits with the piece of each and the distance from its left end.
-struct Located<T> {
-    pieces: [u32; BLOCK],
-    distances: [T; BLOCK],
-}
-
-impl<T: Real> Plif<T> {
-    fn new(params: &[T], bound: f64) -> Self {
-        let count = params.len() / 2;
-        let (slopes, values) = params.split_at(count);
-        Self {
-            pieces: slopes.iter().zip(values).map(|(slope, value)| [*slope, *value]).collect(),
-            last: T::of((count - 1) as f64),
-            bound: T::of(bound),
-            delta: T::of(2.0 * bound / count as f64),
-        }
-    }
-
-    /// Pieces and distances of at most [`BLOCK`] logits.
-    #[inline(always)]
-    fn locate(&self, z: &[T]) -> Located<T> {
-        let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
-        let places = located.pieces.iter_mut().zip(&mut located.distances);
-        for ((index, distance), z) in places.zip(z) {
-            let piece = ((*z + self.bound) / self.delta).floor();
-            let piece = if piece > self.last { self.last } else { piece };
-            // Written so that NaN becomes piece 0; the distance keeps it NaN.
-            let piece = if piece > T::ZERO { piece } else { T::ZERO };
-            *index = piece.index();
-            *distance = *z - (piece * self.delta - self.bound);
-        }
-        located
-    }
-
-    /// Keeps the slopes too, if there is room for them: a look-up the less in the backward pass.
-    #[inline(always)]
-    fn apply(&self, row: &mut [T], kept_slopes: &mut [T]) {
-        let mut kept_slopes = kept_slopes.chunks_mut(BLOCK);
-        for block in row.chunks_mut(BLOCK) {
-            let Located { pieces, distances } = self.locate(block);
-            let (mut slopes, mut values) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
-            for ((slope, value), piece) in slopes.iter_mut().zip(&mut values).zip(&pieces[..block.len()]) {
-                [*slope, *value] = self.pieces[*piece as usize];
-            }
-            for (i, z) in block.iter_mut().enumerate() {
-                *z = values[i] + slopes[i] * distances[i];
-            }
-            if let Some(kept) = kept_slopes.next() {
-                kept.copy_from_slice(&slopes[..kept.len()]);
-            }
-        }
-    }
-
-    /// `sums` holds two sums a piece, side by side: those of slope and value.
-    #[inline(always)]
-    fn backward(&self, z: &[T], slopes: &[T], g: &mut [T], sums: &mut [T]) {
-        let (sums, _) = sums.as_chunks_mut::<2>();
-        for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
-            let Located { pieces, mut distances } = self.locate(z);
-            for (distance, g) in distances.iter_mut().zip(&*g) {
-                *distance *= *g;
-            }
-            for ((piece, moment), g) in pieces.iter().zip(&distances).zip(&*g) {
-                let sums = &mut sums[*piece as usize];
-                *sums = [sums[0] + *moment, sums[1] + *g];
-            }
-            g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
-        }
-    }
 }
 
 impl<'a, T: Real> Map<'a, T> {
@@ -118,7 +34,7 @@ impl<'a, T: Real> Map<'a, T> {
     pub(super) fn kept(&self) -> usize {
         match self {
             Self::Identity | Self::Sigsoftmax => 0,
-            Self::Plif(_) => 2,
+            Self::Plif(_) => plif::KEPT,
             _ => 1,
         }
     }
@@ -126,8 +42,9 @@ impl<'a, T: Real> Map<'a, T> {
     /// `f(z)` of a row, in place. `kept` is empty, or takes [`kept`](Self::kept) values a logit.
     #[inline(always)]
     pub(super) fn apply(&self, row: &mut [T], kept: &mut [T]) {
-        let (logits, slopes) = kept.split_at_mut(row.len().min(kept.len()));
-        logits.iter_mut().zip(&*row).for_each(|(kept, z)| *kept = *z);
+        if !matches!(self, Self::Plif(_)) {
+            kept.iter_mut().zip(&*row).for_each(|(kept, z)| *kept = *z);
+        }
         match self {
             Self::Identity => {}
             Self::Sigsoftmax => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
@@ -135,7 +52,7 @@ impl<'a, T: Real> Map<'a, T> {
                 row.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
             }
             &Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
-            Self::Plif(map) => map.apply(row, slopes),
+            Self::Plif(map) => map.apply(row, kept),
             &Self::MonotonicNet { params, units } => {
                 row.iter_mut().for_each(|z| {
                     let mut sum = params[3 * units];
@@ -149,14 +66,17 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Turns the gradient `g` of mapped logits into that of the logits, and adds to the sums of the parameters'
-    /// gradient, which are as many as the parameters.
+    /// Turns `g / scale`, the gradient of mapped logits, into that of the logits, and adds to the sums of the parameters'
+    /// gradient, of which there are [`num_sums`](Self::num_sums).
     #[inline(always)]
-    pub(super) fn backward(&self, kept: &[T], g: &mut [T], sums: &mut [T]) {
-        let (z, slopes) = kept.split_at(g.len());
-        let pairs = || z.iter().copied();
+    pub(super) fn backward(&self, kept: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
+        if let Self::Plif(map) = self {
+            return map.backward(kept, g, scale, sums);
+        }
+        g.iter_mut().for_each(|g| *g *= scale);
+        let pairs = || kept.iter().copied();
         match self {
-            Self::Identity => {}
+            Self::Identity | Self::Plif(_) => {}
             Self::Sigsoftmax => {
                 g.iter_mut().zip(pairs()).for_each(|(g, z)| *g *= T::ONE + sigmoid(-z));
             }
@@ -175,7 +95,6 @@ impl<'a, T: Real> Map<'a, T> {
                 let t = (z / cap).tanh();
                 *g *= T::ONE - t * t;
             }),
-            Self::Plif(map) => map.backward(z, slopes, g, sums),
             &Self::MonotonicNet { params, units } => {
                 for (g, z) in g.iter_mut().zip(pairs()) {
                     let mut slope = T::ZERO;
@@ -195,12 +114,29 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Brings the sums of [`backward`](Self::backward) into the order of the packed parameters.
-    pub(super) fn unpack(&self, sums: &mut [T]) {
-        if let Self::Plif(_) = self {
-            let of = |which: usize| sums.iter().skip(which).step_by(2).copied();
-            let packed: Vec<T> = of(0).chain(of(1)).collect();
-            sums.copy_from_slice(&packed);
+    /// Length of the packed parameters.
+    pub(super) fn num_params(&self) -> usize {
+        match self {
+            Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => 0,
+            Self::Gss { .. } => 2,
+            Self::Plif(map) => map.pieces() + 1,
+            Self::MonotonicNet { params, .. } => params.len(),
+        }
+    }
+
+    /// Length of the sums of [`backward`](Self::backward).
+    pub(super) fn num_sums(&self) -> usize {
+        match self {
+            Self::Plif(map) => 2 * map.pieces(),
+            _ => self.num_params(),
+        }
+    }
+
+    /// Makes the gradient of the packed parameters of the sums of [`backward`](Self::backward).
+    pub(super) fn finish(&self, sums: &[T], d_params: &mut [T]) {
+        match self {
+            Self::Plif(map) => map.finish(sums, d_params),
+            _ => d_params.copy_from_slice(sums),
         }
     }
 }

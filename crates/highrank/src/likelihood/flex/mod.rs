@@ -9,10 +9,12 @@
 //! | `sweep.rs` | chunks, products, threads |
 //! | `token.rs` | one token's rows |
 //! | `map.rs` | logit maps on slices |
+//! | `plif.rs` | the one with tables |
 //!
 //! Exponentials and products come from [`crate::cpu`].
 
 mod map;
+mod plif;
 mod sweep;
 mod token;
 
@@ -20,8 +22,9 @@ use burn::backend::Flex;
 use burn::tensor::{DType, Int, Tensor};
 
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, portable};
-use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
-use crate::cpu::{self, Real, contiguous, in_pool, slice};
+use crate::context::ContextSource;
+use crate::context::latent::{self, LatentArgs, LatentGradients, LatentMask, LatentWanted};
+use crate::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
 
 impl LikelihoodBackend for Flex {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -68,7 +71,7 @@ fn score(
     upstream: Option<Tensor<Flex, 1>>,
     wanted: Wanted,
 ) -> (Tensor<Flex, 1>, Gradients<Flex>) {
-    let dtype = input.contexts.dtype();
+    let dtype = input.weight.dtype();
     match dtype {
         DType::F32 => run::<f32>(&input, words, upstream, wanted),
         DType::F64 => run::<f64>(&input, words, upstream, wanted),
@@ -78,6 +81,8 @@ fn score(
             let (nll, gradients) = run::<f32>(&wide, words, upstream, wanted);
             let gradients = Gradients {
                 contexts: gradients.contexts.map(|gradient| gradient.cast(dtype)),
+                latent_weight: gradients.latent_weight.map(|gradient| gradient.cast(dtype)),
+                latent_bias: gradients.latent_bias.map(|gradient| gradient.cast(dtype)),
                 log_prior: gradients.log_prior.map(|gradient| gradient.cast(dtype)),
                 weight: gradients.weight.map(|gradient| gradient.cast(dtype)),
                 bias: gradients.bias.map(|gradient| gradient.cast(dtype)),
@@ -90,7 +95,15 @@ fn score(
 
 fn cast(input: Likelihood<Flex>, dtype: DType) -> Likelihood<Flex> {
     Likelihood {
-        contexts: input.contexts.cast(dtype),
+        contexts: match input.contexts {
+            ContextSource::Given(contexts) => ContextSource::Given(contexts.cast(dtype)),
+            ContextSource::Latent(args) => ContextSource::Latent(LatentArgs {
+                hidden: args.hidden.cast(dtype),
+                weight: args.weight.cast(dtype),
+                bias: args.bias.map(|bias| bias.cast(dtype)),
+                mask: args.mask.map(|mask| LatentMask { values: mask.values.cast(dtype), keep: mask.keep }),
+            }),
+        },
         log_prior: input.log_prior.map(|prior| prior.cast(dtype)),
         weight: input.weight.cast(dtype),
         bias: input.bias.map(|bias| bias.cast(dtype)),
@@ -105,9 +118,7 @@ fn run<T: Real>(
     upstream: Option<Tensor<Flex, 1>>,
     wanted: Wanted,
 ) -> (Tensor<Flex, 1>, Gradients<Flex>) {
-    let (tokens, components, vocab) = (input.tokens(), input.components(), input.vocab());
-    let d = input.contexts.dims()[1];
-    let contexts = contiguous(&input.contexts);
+    let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
     let log_prior = input.log_prior.as_ref().map(contiguous);
     let weight = contiguous(&input.weight);
     let bias = input.bias.as_ref().map(contiguous);
@@ -118,8 +129,24 @@ fn run<T: Real>(
         panic!("likelihood: target {} at token {token} is outside the vocabulary 0..{vocab}", *word as i64);
     }
 
+    let (given, latent) = match &input.contexts {
+        ContextSource::Given(contexts) => (Some(contiguous(contexts)), None),
+        ContextSource::Latent(args) => (None, Some(latent::flex::Inputs::new(args))),
+    };
+    let contexts = match (&given, &latent) {
+        (Some(contexts), _) => sweep::Source::Given(slice(contexts)),
+        (None, Some(latent)) => sweep::Source::Latent(latent.layer()),
+        (None, None) => unreachable!("contexts have one of two sources"),
+    };
+    let mut d_contexts = match &latent {
+        _ if upstream.is_none() || !wanted.context_gradient(&input.contexts) => {
+            sweep::ContextGradient::Unwanted
+        }
+        Some(latent) => sweep::ContextGradient::Layer(latent.room(wanted.latent())),
+        None => sweep::ContextGradient::Given(Buffer::new(tokens * components * d)),
+    };
     let kernel = sweep::Input {
-        contexts: slice(&contexts),
+        contexts,
         log_prior: log_prior.as_ref().map(slice),
         weight: slice(&weight),
         shared: token::Shared {
@@ -131,22 +158,35 @@ fn run<T: Real>(
         components,
         d,
         chunk_tokens: input.chunk_tokens(),
-        num_params: input.map.num_params(),
+        block_tokens: input.block_tokens(),
     };
     let upstream = upstream.as_ref().map(slice);
     let mut output = sweep::Output::<T>::new(&kernel, upstream.is_some(), wanted);
-    in_pool(|| sweep::run(&kernel, upstream, &mut output));
+    in_pool(|| sweep::run(&kernel, upstream, &mut d_contexts, &mut output));
 
-    fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> Option<Tensor<Flex, D>> {
-        (!values.is_empty()).then(|| cpu::wrap(cpu::tensor(values, shape)))
-    }
-    let num_params = output.params.len();
-    let gradients = Gradients {
-        contexts: tensor(output.contexts, [tokens * components, d]),
-        log_prior: tensor(output.log_prior, [tokens, components]),
-        weight: tensor(output.weight, [vocab, d]),
-        bias: tensor(output.bias, [vocab]),
-        map_params: tensor(output.params, [num_params]).filter(|_| wanted.map_params),
+    let layer = match d_contexts {
+        sweep::ContextGradient::Unwanted => LatentGradients { hidden: None, weight: None, bias: None },
+        sweep::ContextGradient::Given(gradient) => LatentGradients {
+            hidden: Some(cpu::wrap(gradient.into_tensor([tokens * components, d]))),
+            weight: None,
+            bias: None,
+        },
+        sweep::ContextGradient::Layer(gradients) => {
+            latent.as_ref().expect("the layer that made the contexts").finish(gradients)
+        }
     };
-    (tensor(output.nll, [tokens]).expect("at least one token"), gradients)
+    let vector = |values: Buffer<T>| {
+        let len = values.len();
+        cpu::wrap(values.into_tensor([len]))
+    };
+    let gradients = Gradients {
+        contexts: layer.hidden,
+        latent_weight: layer.weight,
+        latent_bias: layer.bias,
+        log_prior: output.log_prior.map(|values| cpu::wrap(values.into_tensor([tokens, components]))),
+        weight: output.weight.map(|values| cpu::wrap(values.into_tensor([vocab, d]))),
+        bias: output.bias.map(vector),
+        map_params: output.params.filter(|_| wanted.map_params).map(vector),
+    };
+    (cpu::wrap(cpu::tensor(output.nll, [tokens])), gradients)
 }

@@ -1,16 +1,21 @@
 //! The sweep over chunks: product, rows, two products, next chunk.
+//!
+//! Contexts that a latent layer makes are made a block of chunks at a time, and their gradient is taken back through the
+//! layer at the block's end.
+
+use core::ops::Range;
 
 use pulp::Arch;
 use rayon::prelude::*;
 
 use super::token::{Shared, Sums, Token, Upstream};
-use crate::cpu::{Matrix, Real, Scratch, multiply};
-use crate::likelihood::Wanted;
+use crate::context::latent::flex::{Layer, LayerGradients};
+use crate::cpu::{Buffer, Matrix, Real, multiply};
+use crate::likelihood::{Wanted, runs};
 
 /// The likelihood's inputs as slices, row-major.
 pub(super) struct Input<'a, T> {
-    /// `[N·K, d]`
-    pub(super) contexts: &'a [T],
+    pub(super) contexts: Source<'a, T>,
     /// `[N, K]`
     pub(super) log_prior: Option<&'a [T]>,
     /// `[V, d]`
@@ -21,24 +26,36 @@ pub(super) struct Input<'a, T> {
     pub(super) components: usize,
     pub(super) d: usize,
     pub(super) chunk_tokens: usize,
-    pub(super) num_params: usize,
+    pub(super) block_tokens: usize,
 }
 
-/// Gradients as vectors; empty where not wanted.
+/// Where the contexts come from.
+pub(super) enum Source<'a, T> {
+    /// `[N·K, d]`
+    Given(&'a [T]),
+    Latent(Layer<'a, T>),
+}
+
+/// The gradient of the contexts, or of what they are made of, if wanted.
+pub(super) enum ContextGradient<T> {
+    Unwanted,
+    /// `[N·K, d]`
+    Given(Buffer<T>),
+    Layer(LayerGradients<T>),
+}
+
+/// Cross-entropies, and gradients where wanted.
 pub(super) struct Output<T> {
+    /// `[N]`
     pub(super) nll: Vec<T>,
-    pub(super) contexts: Vec<T>,
-    pub(super) log_prior: Vec<T>,
-    pub(super) weight: Vec<T>,
-    pub(super) bias: Vec<T>,
-    pub(super) params: Vec<T>,
-}
-
-/// What one thread works with: its sums and its scratch.
-struct Worker<T> {
-    sums: Sums<T>,
-    kept: Vec<T>,
-    stats: Vec<[T; 2]>,
+    /// `[N, K]`
+    pub(super) log_prior: Option<Buffer<T>>,
+    /// `[V, d]`
+    pub(super) weight: Option<Buffer<T>>,
+    /// `[V]`
+    pub(super) bias: Option<Buffer<T>>,
+    /// Of the map's parameters, `[num_params]`.
+    pub(super) params: Option<Buffer<T>>,
 }
 
 impl<T: Real> Output<T> {
@@ -48,73 +65,161 @@ impl<T: Real> Output<T> {
     pub(super) fn new(input: &Input<'_, T>, graded: bool, wanted: Wanted) -> Self {
         let (tokens, components, vocab, d) =
             (input.words.len(), input.components, input.shared.vocab, input.d);
-        let zeros = |wanted: bool, count: usize| vec![T::ZERO; if wanted && graded { count } else { 0 }];
+        let room = |wanted: bool, count: usize| (wanted && graded && count > 0).then(|| Buffer::zeros(count));
         Self {
             nll: vec![T::ZERO; tokens],
-            contexts: zeros(wanted.contexts, tokens * components * d),
-            log_prior: zeros(wanted.log_prior && input.log_prior.is_some(), tokens * components),
-            weight: zeros(wanted.weight, vocab * d),
-            bias: zeros(wanted.bias && input.shared.bias.is_some(), vocab),
-            params: zeros(true, input.num_params),
+            log_prior: room(wanted.log_prior && input.log_prior.is_some(), tokens * components),
+            weight: room(wanted.weight, vocab * d),
+            bias: room(wanted.bias && input.shared.bias.is_some(), vocab),
+            // The maps sum it by the way.
+            params: room(true, input.shared.map.num_params()),
         }
     }
 }
 
-/// Cross-entropies, and with `upstream` the gradients that `output` has room for.
-pub(super) fn run<T: Real>(input: &Input<'_, T>, upstream: Option<&[T]>, output: &mut Output<T>) {
+/// What the chunks of a call work with, one after the other.
+struct Work<T> {
+    logits: Buffer<T>,
+    /// What each row of logits must be multiplied with to be its gradient.
+    scales: Vec<T>,
+    /// The contexts times their scales.
+    scaled: Buffer<T>,
+    workers: Vec<Worker<T>>,
+}
+
+/// What one thread works with: its sums and its scratch.
+struct Worker<T> {
+    sums: Sums<T>,
+    kept: Buffer<T>,
+    stats: Vec<[T; 2]>,
+}
+
+/// Cross-entropies, and with `upstream` the gradients that there is room for.
+pub(super) fn run<T: Real>(
+    input: &Input<'_, T>,
+    upstream: Option<&[T]>,
+    d_contexts: &mut ContextGradient<T>,
+    output: &mut Output<T>,
+) {
     let (tokens, components, vocab, d) = (input.words.len(), input.components, input.shared.vocab, input.d);
-    let graded = upstream.is_some();
+    let block = even(tokens, input.block_tokens);
+    let chunk = even(block, input.chunk_tokens);
+    let kept = if upstream.is_some() { input.shared.map.kept() * components * vocab } else { 0 };
+    let table = if output.params.is_some() { input.shared.map.num_sums() } else { 0 };
+    let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
     // Tokens are dealt to a fixed number of workers in runs of fixed length, whichever thread runs which: the sums, and
     // so the gradients, have the same bits in every run on a machine.
-    let threads = rayon::current_num_threads();
-    let mut workers: Vec<Worker<T>> = (0..threads)
-        .map(|_| Worker {
-            sums: Sums { bias: vec![T::ZERO; output.bias.len()], params: vec![T::ZERO; output.params.len()] },
-            kept: vec![T::ZERO; if graded { input.shared.map.kept() * components * vocab } else { 0 }],
-            stats: vec![[T::ZERO; 2]; components],
-        })
-        .collect();
+    let worker = |_| Worker {
+        sums: Sums { bias: Buffer::zeros(bias), table: Buffer::zeros(table) },
+        kept: Buffer::new(kept),
+        stats: vec![[T::ZERO; 2]; components],
+    };
+    let mut work = Work {
+        logits: Buffer::new(chunk * components * vocab),
+        scales: vec![T::ZERO; chunk * components],
+        scaled: Buffer::new(if output.weight.is_some() { chunk * components * d } else { 0 }),
+        workers: (0..rayon::current_num_threads()).map(worker).collect(),
+    };
 
-    // As many chunks as the budget asks for, of one size: a short last chunk would read all of the decoder for few tokens.
-    let chunk = tokens.div_ceil(tokens.div_ceil(input.chunk_tokens));
+    let size = |tokens: usize| tokens * components * d;
+    match &input.contexts {
+        Source::Given(contexts) => {
+            let gradient = match d_contexts {
+                ContextGradient::Given(gradient) => Some(&mut gradient[..]),
+                _ => None,
+            };
+            run_block(input, upstream, 0..tokens, chunk, contexts, gradient, output, &mut work);
+        }
+        Source::Latent(layer) => {
+            let mut contexts = Buffer::new(size(block));
+            let mut gradient = match d_contexts {
+                ContextGradient::Layer(_) => Buffer::new(size(block)),
+                _ => Buffer::new(0),
+            };
+            for (start, end) in runs(tokens, block) {
+                let size = size(end - start);
+                let contexts = &mut contexts[..size];
+                layer.forward(start..end, contexts);
+                match d_contexts {
+                    ContextGradient::Layer(into) => {
+                        let grad = &mut gradient[..size];
+                        run_block(
+                            input,
+                            upstream,
+                            start..end,
+                            chunk,
+                            contexts,
+                            Some(grad),
+                            output,
+                            &mut work,
+                        );
+                        layer.backward(start..end, contexts, &mut gradient[..size], into);
+                    }
+                    _ => run_block(input, upstream, start..end, chunk, contexts, None, output, &mut work),
+                }
+            }
+        }
+    }
+    for worker in &work.workers {
+        if let Some(bias) = &mut output.bias {
+            add(bias, &worker.sums.bias);
+        }
+    }
+    if let Some(params) = &mut output.params {
+        let (first, rest) = work.workers.split_first_mut().expect("at least one thread");
+        rest.iter().for_each(|worker| add(&mut first.sums.table, &worker.sums.table));
+        input.shared.map.finish(&first.sums.table, params);
+    }
+}
+
+/// The length of runs of at most `most` tokens that are as even as can be: a short last chunk would read all of the
+/// decoder for few tokens.
+fn even(tokens: usize, most: usize) -> usize {
+    tokens.div_ceil(tokens.div_ceil(most))
+}
+
+/// A block of tokens, chunk by chunk; `contexts` and their gradient are those of the block.
+#[allow(clippy::too_many_arguments)]
+fn run_block<T: Real>(
+    input: &Input<'_, T>,
+    upstream: Option<&[T]>,
+    block: Range<usize>,
+    chunk: usize,
+    contexts: &[T],
+    mut d_contexts: Option<&mut [T]>,
+    output: &mut Output<T>,
+    work: &mut Work<T>,
+) {
+    let (components, vocab, d) = (input.components, input.shared.vocab, input.d);
     let weight = Matrix::new(input.weight, vocab, d);
-    let mut scratch = Scratch::new::<T>(chunk * components * vocab);
-    let logits = scratch.values(chunk * components * vocab);
-    let mut scales = vec![T::ZERO; chunk * components];
-    let mut scaled = vec![T::ZERO; if output.weight.is_empty() { 0 } else { chunk * components * d }];
-    for start in (0..tokens).step_by(chunk) {
-        let end = tokens.min(start + chunk);
-        let rows = (end - start) * components;
-        let span = start * components * d..end * components * d;
-        let contexts = &input.contexts[span.clone()];
-        let logits = &mut logits[..rows * vocab];
+    for (first, last) in runs(block.len(), chunk) {
+        let start = block.start + first;
+        let rows = (last - first) * components;
+        let span = first * components * d..last * components * d;
+        let contexts = &contexts[span.clone()];
+        let logits = &mut work.logits[..rows * vocab];
         multiply(logits, Matrix::new(contexts, rows, d), weight.t(), false);
 
-        sweep_rows(input, upstream, start, logits, &mut scales, output, &mut workers);
+        sweep_rows(input, upstream, start, logits, &mut work.scales, output, &mut work.workers);
 
         let gradient = Matrix::new(logits, rows, vocab);
-        if !output.contexts.is_empty() {
-            let target = &mut output.contexts[span];
+        if let Some(d_contexts) = &mut d_contexts {
+            let target = &mut d_contexts[span];
             multiply(target, gradient, weight, false);
-            target.chunks_exact_mut(d).zip(&scales).for_each(|(row, scale)| {
+            target.chunks_exact_mut(d).zip(&work.scales).for_each(|(row, scale)| {
                 row.iter_mut().for_each(|x| *x *= *scale);
             });
         }
-        if !output.weight.is_empty() {
-            let scaled = &mut scaled[..rows * d];
+        if let Some(d_weight) = &mut output.weight {
+            let scaled = &mut work.scaled[..rows * d];
             for ((scaled, context), scale) in
-                scaled.chunks_exact_mut(d).zip(contexts.chunks_exact(d)).zip(&scales)
+                scaled.chunks_exact_mut(d).zip(contexts.chunks_exact(d)).zip(&work.scales)
             {
                 scaled.iter_mut().zip(context).for_each(|(y, x)| *y = *x * *scale);
             }
-            multiply(&mut output.weight, gradient.t(), Matrix::new(scaled, rows, d), start > 0);
+            multiply(d_weight, gradient.t(), Matrix::new(scaled, rows, d), start > 0);
         }
     }
-    for worker in &workers {
-        add(&mut output.bias, &worker.sums.bias);
-        add(&mut output.params, &worker.sums.params);
-    }
-    input.shared.map.unpack(&mut output.params);
 }
 
 /// Scores a chunk's tokens, the workers side by side; with an upstream gradient the logits become their gradient.
@@ -131,9 +236,9 @@ fn sweep_rows<T: Real>(
     let tokens = logits.len() / (components * vocab);
     let run = tokens.div_ceil(workers.len());
     let nll = &mut output.nll[start..start + tokens];
-    let d_log_prior = match output.log_prior.is_empty() {
-        true => &mut [][..],
-        false => &mut output.log_prior[start * components..(start + tokens) * components],
+    let d_log_prior = match &mut output.log_prior {
+        Some(all) => &mut all[start * components..(start + tokens) * components],
+        None => &mut [][..],
     };
     let mut d_log_prior = shares(d_log_prior, run * components);
     let mut scales = shares(scales, run * components);

@@ -13,7 +13,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::map::Map;
-use crate::cpu::{Real, sigmoid, softplus};
+use crate::cpu::{Buffer, Real, sigmoid, softplus};
 
 /// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
 /// gives the same bits on every machine.
@@ -32,9 +32,9 @@ pub(super) struct Shared<'a, T> {
 /// Sums that a thread keeps over its tokens.
 pub(super) struct Sums<T> {
     /// Gradient of the decoder bias, `[V]`, or nothing.
-    pub(super) bias: Vec<T>,
-    /// Gradient of the map parameters, see [`Map::unpack`].
-    pub(super) params: Vec<T>,
+    pub(super) bias: Buffer<T>,
+    /// What [`Map::backward`] sums, or nothing.
+    pub(super) table: Buffer<T>,
 }
 
 /// The gradient a token is asked for.
@@ -240,9 +240,8 @@ fn backward<T: Real>(
         scales[k] = weight / *sum;
         if kept_of_row > 0 {
             let scale = std::mem::replace(&mut scales[k], T::ONE);
-            row.iter_mut().for_each(|g| *g *= scale);
             let kept = &kept[k * kept_of_row..(k + 1) * kept_of_row];
-            shared.map.backward(kept, row, &mut sums.params);
+            shared.map.backward(kept, row, scale, &mut sums.table);
         }
     }
     for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {

@@ -1,0 +1,61 @@
+//! Reals in JSON that come back bit for bit.
+//!
+//! `serde_json` prints reals exactly but reads those of more than 15 digits to within a unit in the last place, which is not
+//! good enough for what decides how training goes on. So they are written as strings, read by the standard library.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// For `#[serde(with = "crate::exact")]` on an `f64`.
+pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{value:?}"))
+}
+
+/// The other way round.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    parse(&String::deserialize(deserializer)?)
+}
+
+fn parse<E: Error>(text: &str) -> Result<f64, E> {
+    text.parse().map_err(|_| E::custom(format!("`{text}` is no number")))
+}
+
+/// For `#[serde(with = "crate::exact::list")]` on a `Vec<f64>`.
+pub(crate) mod list {
+    use super::{Deserialize, Deserializer, Serializer, parse};
+
+    pub(crate) fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| format!("{value:?}")))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| parse(text)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Serialize, Deserialize)]
+    struct Reals {
+        #[serde(with = "crate::exact")]
+        one: f64,
+        #[serde(with = "crate::exact::list")]
+        many: Vec<f64>,
+    }
+
+    #[test]
+    fn every_real_comes_back_bit_for_bit() {
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
+        let mut many: Vec<f64> = (0..10_000).map(|_| f64::from_bits(rng.random())).collect();
+        many.retain(|value| !value.is_nan());
+        let reals = Reals { one: 1.0 / 3.0, many };
+        let back: Reals = serde_json::from_str(&serde_json::to_string(&reals).unwrap()).unwrap();
+        assert_eq!((back.one, back.many), (reals.one, reals.many));
+        let damaged = serde_json::from_str::<Reals>(r#"{"one":"x","many":[]}"#);
+        assert!(damaged.err().unwrap().to_string().contains("`x` is no number"));
+    }
+}

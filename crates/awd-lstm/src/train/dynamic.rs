@@ -1,0 +1,331 @@
+//! Dynamic evaluation of a language model: every chunk of a text is scored, and then learnt from.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use sha2::{Digest, Sha256};
+
+use super::checkpoint::{load_weights, save_weights};
+use super::fingerprint::Fingerprint;
+use crate::data::{Batches, Window};
+use crate::error::{Error, Result};
+use crate::model::{LanguageModel, LmBackend, LmState};
+use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
+
+/// Squared gradients of the mean nll over windows of `bptt` rows of `batches`, the training text, with a carried hidden state.
+///
+/// The model is to have no dropout (make it with [`Dropouts::NONE`](crate::Dropouts::NONE)), for on a backend with gradients it
+/// would act. `progress` is told the share of the work that is done.
+///
+/// # Errors
+/// [`Error::NonFiniteDynamicLoss`] if a loss is not finite.
+///
+/// # Panics
+/// If `bptt` is 0.
+pub fn gradient_statistics<B>(
+    model: &LanguageModel<B>,
+    batches: &Batches,
+    bptt: usize,
+    device: &B::Device,
+    progress: &mut dyn FnMut(f64),
+) -> Result<GradientStatistics<B::InnerBackend>>
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    let mut statistics = GradientStatistics::new();
+    let mut state = model.zero_state(batches.batch());
+    let count = windows(batches, bptt);
+    for (index, window) in batches.windows::<B>(bptt, device).enumerate() {
+        let (_, grads, next) = score(model, window, state, "the training text")?;
+        state = next;
+        statistics.add::<B, _>(model, &grads);
+        progress((index + 1) as f64 / count as f64);
+    }
+    Ok(statistics)
+}
+
+/// Mean nll of all predicted tokens of `batches`, in nats, where the model learns from each window of `bptt` rows after that was
+/// scored (Krause et al., arXiv 1709.07432). The model itself stays as it is.
+///
+/// The model is to have no dropout, as for [`gradient_statistics`].
+///
+/// # Errors
+/// What [`DynamicUpdate::new`] says; [`Error::NonFiniteDynamicLoss`] if a loss or the perplexity is not finite.
+///
+/// # Panics
+/// If `bptt` is 0, or the statistics are another model's.
+pub fn dynamic_nll<B>(
+    model: &LanguageModel<B>,
+    statistics: &GradientStatistics<B::InnerBackend>,
+    config: &DynamicConfig,
+    (what, batches): (&'static str, &Batches),
+    bptt: usize,
+    device: &B::Device,
+    progress: &mut dyn FnMut(f64),
+) -> Result<f64>
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    let update = DynamicUpdate::new::<B, _>(model, statistics, config)?;
+    let mut model = model.clone();
+    let mut state = model.zero_state(batches.batch());
+    let (mut sum, mut tokens) = (0.0, 0);
+    let count = windows(batches, bptt);
+    for (index, window) in batches.windows::<B>(bptt, device).enumerate() {
+        let of_window = window.targets.shape().num_elements();
+        let (nll, grads, next) = score(&model, window, state, what)?;
+        sum += nll * of_window as f64;
+        tokens += of_window;
+        state = next;
+        model = update.step::<B, _>(model, grads);
+        progress((index + 1) as f64 / count as f64);
+    }
+    let nll = sum / tokens as f64;
+    // A model that went astray may be wrong by any finite number of nats.
+    if nll.exp().is_finite() { Ok(nll) } else { Err(Error::NonFiniteDynamicLoss { what }) }
+}
+
+fn windows(batches: &Batches, bptt: usize) -> usize {
+    assert!(bptt > 0, "bptt must be at least 1");
+    batches.rows().saturating_sub(1).div_ceil(bptt)
+}
+
+/// Mean nll of a window, its gradients, and the state after it.
+fn score<B>(
+    model: &LanguageModel<B>,
+    window: Window<B>,
+    state: LmState<B>,
+    what: &'static str,
+) -> Result<(f64, GradientsParams, LmState<B>)>
+where
+    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
+{
+    let loss = model.loss(window.tokens, window.targets, state, 0.0, 0.0);
+    let nll = loss.nll.to_data().iter::<f64>().next().unwrap_or(f64::NAN);
+    if !nll.is_finite() {
+        return Err(Error::NonFiniteDynamicLoss { what });
+    }
+    let grads = GradientsParams::from_grads(loss.total.backward(), model);
+    Ok((nll, grads, loss.state.detach()))
+}
+
+/// What gradient statistics were made from: they are of no use for anything else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatisticsOrigin {
+    /// A few bytes of a hash, each as one number that f32 holds exactly.
+    digest: Vec<u8>,
+}
+
+impl StatisticsOrigin {
+    /// Bytes of the hash.
+    const BYTES: usize = 12;
+
+    /// Statistics of the weights in the file `weights`, on the training text of `corpus` in `batch` columns and windows of
+    /// `bptt` rows.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read.
+    pub fn new(weights: &Path, corpus: &Fingerprint, batch: usize, bptt: usize) -> Result<Self> {
+        let bytes = fs::read(weights).map_err(Error::io("read", weights))?;
+        let mut hash = Sha256::new();
+        hash.update(&bytes);
+        hash.update(&corpus.train.sha256);
+        hash.update(format!(" {batch} {bptt}"));
+        Ok(Self { digest: hash.finalize()[..Self::BYTES].to_vec() })
+    }
+}
+
+/// Statistics in the form in which they are saved.
+#[derive(Module, Debug)]
+struct Saved<B: Backend> {
+    /// Sums of squares in the place of the weights.
+    squares: LanguageModel<B>,
+    /// `[1]`
+    batches: Param<Tensor<B, 1>>,
+    /// Bytes of the origin's hash.
+    origin: Param<Tensor<B, 1>>,
+}
+
+/// Writes statistics of `model` to the file `path`, in the safetensors format.
+///
+/// # Errors
+/// As [`save_weights`].
+pub fn save_statistics<B: LmBackend>(
+    statistics: &GradientStatistics<B>,
+    model: &LanguageModel<B>,
+    origin: &StatisticsOrigin,
+    path: &Path,
+) -> Result<()> {
+    let device = model.embedding.val().device();
+    let vector = |values: Vec<f32>| Param::from_tensor(Tensor::from_data(values.as_slice(), &device));
+    let saved = Saved {
+        squares: model.clone().map(&mut Replace { statistics }),
+        batches: vector(vec![statistics.batches() as f32]),
+        origin: vector(origin.digest.iter().map(|byte| f32::from(*byte)).collect()),
+    };
+    save_weights(&saved, path)
+}
+
+/// Reads what [`save_statistics`] wrote for the same model and origin.
+///
+/// # Errors
+/// What [`load_weights`] says; [`Error::Damaged`] if they are of another origin.
+pub fn load_statistics<B: LmBackend>(
+    model: &LanguageModel<B>,
+    origin: &StatisticsOrigin,
+    path: &Path,
+) -> Result<GradientStatistics<B>> {
+    let device = model.embedding.val().device();
+    let zeros = |count| Param::from_tensor(Tensor::zeros([count], &device));
+    let empty = Saved { squares: model.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
+    let saved = load_weights(empty, path)?;
+    let found: Vec<f32> = saved.origin.val().into_data().iter().collect();
+    if found.iter().zip(&origin.digest).any(|(found, byte)| *found != f32::from(*byte)) {
+        let reason =
+            "it holds statistics of other weights, of another training text, or of another batch or bptt";
+        return Err(Error::Damaged { path: path.to_path_buf(), reason: reason.to_string() });
+    }
+    let batches: f64 = saved.batches.val().into_data().iter().next().unwrap_or(0.0);
+    let mut collect = Collect { sums: HashMap::new() };
+    saved.squares.visit(&mut collect);
+    Ok(GradientStatistics::from_sums(collect.sums, batches as usize))
+}
+
+struct Replace<'a, B: Backend> {
+    statistics: &'a GradientStatistics<B>,
+}
+
+impl<B: Backend> ModuleMapper<B> for Replace<'_, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let sum = self.statistics.sum(param.id).expect("the statistics are this model's");
+        param.map(|value| sum.reshape(value.shape()))
+    }
+}
+
+struct Collect<B: Backend> {
+    sums: HashMap<ParamId, Tensor<B, 1>>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Collect<B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let value = param.val();
+        let count = value.shape().num_elements();
+        self.sums.insert(param.id, value.reshape([count]));
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::config::{Dropouts, HeadKind, ModelConfig};
+    use crate::data::Corpus;
+    use crate::language::{Language, LanguageConfig};
+    use crate::optim::DynamicForm;
+    use crate::train::mean_nll;
+    use burn::backend::{Autodiff, Flex};
+    use burn::module::AutodiffModule;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64Mcg;
+
+    type B = Autodiff<Flex>;
+
+    fn corpus() -> Corpus {
+        let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
+        let language = Language::new(config).unwrap();
+        let text = |tokens: usize, seed| language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
+        Corpus::from_ids(language.vocabulary(), text(2000, 1), text(600, 2), text(300, 3)).unwrap()
+    }
+
+    fn model() -> LanguageModel<B> {
+        let config = ModelConfig {
+            vocab: 30,
+            d_embedding: 8,
+            lstm_sizes: vec![12, 8],
+            head: HeadKind::Mos,
+            components: 2,
+            knots: 100,
+            plif_bound: 20.0,
+            dropouts: Dropouts::NONE,
+            tied: true,
+        };
+        let device = Default::default();
+        B::seed(&device, 1);
+        config.try_init::<B>(&device).unwrap()
+    }
+
+    fn text(ids: &[u32], batch: usize) -> Batches {
+        Batches::new("the text", ids, batch, 2).unwrap()
+    }
+
+    const CONFIG: DynamicConfig =
+        DynamicConfig { form: DynamicForm::Program, lr: 0.01, eps: 0.001, lambda: 0.05 };
+
+    #[test]
+    fn learning_from_what_was_scored_lowers_the_loss_of_what_follows() {
+        let (model, corpus, device) = (model(), corpus(), Default::default());
+        let mut shares = vec![];
+        let statistics = gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |share| {
+            shares.push(share)
+        })
+        .unwrap();
+        assert_eq!((statistics.batches(), shares.len()), (20, 20));
+        assert_eq!(shares.last(), Some(&1.0));
+        let valid = text(corpus.valid(), 1);
+        let fixed = mean_nll(&model.valid(), &valid, &device);
+        let dynamic = |config: &DynamicConfig| {
+            dynamic_nll(&model, &statistics, config, ("the validation text", &valid), 5, &device, &mut |_| {})
+                .unwrap()
+        };
+        // A model that was never trained has a lot to learn.
+        let learnt = dynamic(&CONFIG);
+        assert!(learnt < fixed - 0.05, "{learnt} against {fixed}");
+        // Without a rate to speak of nothing is learnt, over all tokens and none twice.
+        let still = dynamic(&DynamicConfig { lr: 1e-12, ..CONFIG });
+        assert!((still - fixed).abs() < 1e-4, "{still} against {fixed}");
+        assert_eq!(dynamic(&CONFIG), learnt);
+    }
+
+    #[test]
+    fn a_chunk_is_scored_before_it_is_learnt_from() {
+        let (model, corpus, device) = (model(), corpus(), Default::default());
+        let statistics =
+            gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |_| {}).unwrap();
+        // A single chunk: whatever is learnt from it comes too late.
+        let short = text(&corpus.valid()[..6], 1);
+        let wild = DynamicConfig { lr: 10.0, ..CONFIG };
+        let dynamic =
+            dynamic_nll(&model, &statistics, &wild, ("the validation text", &short), 5, &device, &mut |_| {})
+                .unwrap();
+        assert!((dynamic - mean_nll(&model.valid(), &short, &device)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn statistics_come_back_bit_for_bit_and_only_where_they_belong() {
+        let (model, corpus, device) = (model(), corpus(), Default::default());
+        let statistics =
+            gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |_| {}).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (weights, path) = (folder.path().join("weights"), folder.path().join("statistics"));
+        save_weights(&model.valid(), &weights).unwrap();
+        let print = Fingerprint::of(&corpus);
+        let origin = |batch| StatisticsOrigin::new(&weights, &print, batch, 5).unwrap();
+        let inner = model.valid();
+        save_statistics(&statistics, &inner, &origin(20), &path).unwrap();
+        let loaded = load_statistics(&inner, &origin(20), &path).unwrap();
+        assert_eq!(loaded.batches(), 20);
+        let mut collect = Collect { sums: HashMap::new() };
+        inner.visit(&mut collect);
+        assert!(collect.sums.len() > 8);
+        for id in collect.sums.into_keys() {
+            let data = |statistics: &GradientStatistics<Flex>| statistics.sum(id).unwrap().into_data();
+            assert_eq!(data(&loaded), data(&statistics));
+        }
+        let message = load_statistics(&inner, &origin(10), &path).unwrap_err().to_string();
+        assert!(message.contains("of another batch or bptt"), "{message}");
+    }
+}

@@ -1,0 +1,129 @@
+use burn::backend::{Autodiff, Flex};
+use burn::module::{AutodiffModule, Module};
+use burn::store::ModuleSnapshot;
+use burn::tensor::Int;
+use burn::tensor::backend::Backend;
+
+use super::*;
+use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
+use crate::optim::NtAsgdConfig;
+
+type B = Autodiff<Flex>;
+
+fn model(dropouts: Dropouts) -> LanguageModel<B> {
+    let config = ModelConfig {
+        vocab: 20,
+        d_embedding: 6,
+        lstm_sizes: vec![9, 7],
+        head: HeadKind::Mos,
+        components: 3,
+        knots: 10,
+        plif_bound: 20.0,
+        dropouts,
+        tied: true,
+    };
+    let device = Default::default();
+    B::seed(&device, 5);
+    config.try_init::<B>(&device).unwrap()
+}
+
+/// 7 columns, and slices of any number of them.
+fn config(small_batch: Option<usize>) -> TrainConfig {
+    TrainConfig { small_batch, batch: 7, ..Preset::Small.train() }
+}
+
+fn window() -> Window<B> {
+    let device = Default::default();
+    let words = |shift: i64| {
+        let ids: Vec<i64> = (0..4 * 7).map(|n| (n * 7 + shift * 3 + n * n % 11) % 20).collect();
+        Tensor::<B, 1, Int>::from_data(ids.as_slice(), &device).reshape([4, 7])
+    };
+    Window { tokens: words(0), targets: words(1) }
+}
+
+/// A state that differs from column to column.
+fn state(model: &LanguageModel<B>) -> LmState<B> {
+    let fill = |tensor: Tensor<B, 2>| {
+        let [rows, width] = tensor.dims();
+        Tensor::arange(0..(rows * width) as i64, &tensor.device()).float().reshape([rows, width]).sin()
+    };
+    let zero = model.zero_state(7);
+    let layers = zero.layers.into_iter();
+    let layers = layers.map(|layer| LstmState { hidden: fill(layer.hidden), cell: fill(layer.cell) * 0.5 });
+    LmState { layers: layers.collect() }
+}
+
+/// Gradients of all parameters, the two losses, the states.
+fn all(stepped: &Stepped<B>, grads: &GradientsParams, model: &LanguageModel<B>) -> Vec<f64> {
+    struct Read<'a>(&'a GradientsParams, Vec<f64>);
+    impl burn::module::ModuleVisitor<B> for Read<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<Tensor<B, D>>) {
+            let grad = self.0.get::<Flex, D>(param.id).expect("every parameter has a gradient");
+            self.1.extend(grad.into_data().iter::<f64>());
+        }
+    }
+    let mut read = Read(grads, vec![]);
+    model.visit(&mut read);
+    let losses = [&stepped.nll, &stepped.total].map(|loss| loss.to_data().iter::<f64>().next().unwrap());
+    read.1.extend(losses);
+    for layer in &stepped.state.layers {
+        read.1.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
+    }
+    read.1
+}
+
+#[test]
+fn slices_add_up_to_the_whole_batch() {
+    let model = model(Dropouts::NONE);
+    let (whole, grads) = pass(&model, window(), state(&model), &config(None));
+    let want = all(&whole, &grads, &model);
+    assert!(want.iter().any(|value| value.abs() > 0.1));
+    for slice in 1..7 {
+        let (sliced, grads) = sliced_pass(&model, window(), state(&model), &config(None), slice);
+        let got = all(&sliced, &grads, &model);
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            assert!((got - want).abs() < 2e-6 * want.abs().max(1.0), "slices of {slice}: {got} {want}");
+        }
+    }
+}
+
+#[test]
+fn a_step_in_slices_makes_the_same_weights() {
+    let weights = |small_batch| {
+        let model = model(Dropouts::NONE);
+        let state = state(&model);
+        let mut optimiser = NtAsgdConfig::new().init();
+        let (model, _) = step(model, &mut optimiser, window(), state, &config(small_batch), 2.0);
+        let tensors = model.valid().collect(None, None, false);
+        let values = tensors.iter().flat_map(|tensor| tensor.to_data().unwrap().to_vec::<f32>().unwrap());
+        values.collect::<Vec<f32>>()
+    };
+    let whole = weights(None);
+    assert_eq!(weights(Some(7)), whole);
+    for slice in [1, 3, 4] {
+        let worst = weights(Some(slice)).iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 2e-6, "slices of {slice}: {worst}");
+    }
+}
+
+#[test]
+fn every_slice_draws_masks_of_its_own() {
+    // Columns that are the same, and a mask that is the same for all columns of a slice: word dropout.
+    let dropouts = Dropouts { embedding: 0.5, ..Dropouts::NONE };
+    let model = model(dropouts);
+    let device = Default::default();
+    let ids = Tensor::<B, 2, Int>::from_ints([[1, 1], [2, 2], [3, 3], [4, 4]], &device);
+    let same = Window { tokens: ids.clone(), targets: ids };
+    let differs = |slice| {
+        (0..20).any(|seed| {
+            B::seed(&device, seed);
+            let config = TrainConfig { batch: 2, ..config(None) };
+            let (stepped, _) = sliced_pass(&model, same.clone(), model.zero_state(2), &config, slice);
+            let hidden: Vec<f64> = stepped.state.layers[0].hidden.to_data().iter().collect();
+            hidden[..9].iter().zip(&hidden[9..]).any(|(a, b)| (a - b).abs() > 1e-6)
+        })
+    };
+    assert!(!differs(2));
+    assert!(differs(1));
+}

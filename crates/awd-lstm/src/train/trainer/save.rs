@@ -1,0 +1,126 @@
+//! Checkpoints: all that training needs to go on as if it had not stopped.
+
+use std::fs;
+use std::time::Instant;
+
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+
+use super::{Trainer, TrainerState};
+use crate::config::{ModelConfig, TrainConfig};
+use crate::error::{Error, Result};
+use crate::model::LmBackend;
+use crate::optim::NtAsgdConfig;
+use crate::train::checkpoint::{load_weights, save_weights};
+use crate::train::run::{AVERAGE, EPOCH, METRICS, MODEL, RunFolder, STATE, unchanged};
+use crate::train::{averages, files};
+use serde::{Deserialize, Serialize};
+
+/// What `state.json` holds.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    state: TrainerState,
+    /// Of the run, so that a configuration edited by hand is noticed.
+    model: ModelConfig,
+    train: TrainConfig,
+}
+
+impl<B> Trainer<B>
+where
+    B: AutodiffBackend + LmBackend,
+    B::InnerBackend: LmBackend,
+{
+    /// Saves all that training needs to go on.
+    pub(super) fn save(&mut self, run: &RunFolder) -> Result<()> {
+        if let Some(pass) = self.pass.as_ref().filter(|pass| pass.meter.peek().is_none()) {
+            let (step, steps) = (pass.step, pass.schedule.steps().len());
+            return Err(Error::NonFiniteLoss { epoch: self.state.epoch + 1, step, steps });
+        }
+        let position = self.pass.as_ref().map(|pass| pass.position());
+        let saved = Saved {
+            state: TrainerState { position, ..self.state.clone() },
+            model: self.model_config.clone(),
+            train: self.config.clone(),
+        };
+        files::replace_folder(&run.checkpoint(), |folder| {
+            save_weights(self.model(), &folder.join(MODEL))?;
+            if self.state.iterates > 0 {
+                save_weights(&self.optimiser.averaged(self.model()), &folder.join(AVERAGE))?;
+            }
+            if let Some(pass) = &self.pass {
+                save_weights(&pass.carried(), &folder.join(EPOCH))?;
+            }
+            files::write(&folder.join(METRICS), self.metrics.as_bytes())?;
+            files::replace_json(&folder.join(STATE), &saved)
+        })?;
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// Saves the best model. After the checkpoint: until then a crash must leave the best model of the old one.
+    pub(super) fn save_best(&self, run: &RunFolder) -> Result<()> {
+        let Some(weights) = &self.best else { return Ok(()) };
+        fs::create_dir_all(run.best()).map_err(Error::io("create", &run.best()))?;
+        save_weights(weights, &run.best().join(MODEL))
+    }
+
+    /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl` and best model back to it.
+    ///
+    /// Returns whether there was one. Without any, the run is where it began, and so is a fresh trainer.
+    ///
+    /// # Errors
+    /// [`Error::ConfigChanged`] if the trainer is configured otherwise than the one that saved it; [`Error::Io`],
+    /// [`Error::Damaged`], or what [`load_weights`] says of the weights.
+    pub fn restore(&mut self, run: &RunFolder) -> Result<bool> {
+        let folder = run.checkpoint();
+        if !folder.exists() {
+            if run.metrics()?.is_empty() {
+                return Ok(false);
+            }
+            let reason = "the run has finished epochs, but no checkpoint".to_string();
+            return Err(Error::Damaged { path: run.path().to_path_buf(), reason });
+        }
+        let Saved { state, model, train } = files::read_json(&folder.join(STATE))?;
+        unchanged("model", &model, &self.model_config)?;
+        unchanged("train", &train, &self.config)?;
+
+        let model = load_weights(self.model().clone(), &folder.join(MODEL))?;
+        let mut optimiser = NtAsgdConfig::new().with_weight_decay(self.config.weight_decay).init();
+        if state.averaging {
+            optimiser.start_averaging();
+        }
+        if state.iterates > 0 {
+            let averaged = load_weights(model.clone(), &folder.join(AVERAGE))?;
+            optimiser = averages::restore(optimiser, &averaged, state.iterates);
+        }
+        let metrics = folder.join(METRICS);
+        let metrics = fs::read_to_string(&metrics).map_err(Error::io("read", &metrics))?;
+        (self.model, self.optimiser, self.state) = (Some(model), optimiser, state);
+        self.pass = None;
+        if let Some(position) = self.state.position.take() {
+            let mut pass = self.new_pass();
+            let steps = pass.schedule.steps().len();
+            if position.step > steps {
+                let reason = format!("it is at step {}, but the epoch has {steps}", position.step);
+                return Err(Error::Damaged { path: folder.join(STATE), reason });
+            }
+            let carried = load_weights(pass.carried(), &folder.join(EPOCH))?;
+            pass.restore(&position, carried);
+            self.pass = Some(pass);
+        }
+        self.best = None;
+        match self.state.best {
+            // The process may have ended between the two files: an epoch's best model is its checkpoint's.
+            Some(best) if best.epoch == self.state.epoch && self.pass.is_none() => {
+                self.best = Some(self.evaluated());
+                self.save_best(run)?;
+            }
+            Some(_) => self.best = Some(load_weights(self.model().valid(), &run.best_weights()?)?),
+            None => {}
+        }
+        run.reset_metrics(&metrics)?;
+        self.metrics = metrics;
+        Ok(true)
+    }
+}

@@ -1,0 +1,195 @@
+//! `ptb_mos dynamic-eval`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::optim::{DynamicConfig, DynamicForm, GradientStatistics};
+use awd_lstm::train::{
+    RunConfig, RunFolder, StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, load_weights,
+    mean_nll, save_statistics,
+};
+use awd_lstm::{Dropouts, Error, LanguageModel, LmBackend, ModelConfig, Preset};
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::device::{DeviceName, Task, on_device};
+use crate::exit::Failure;
+use crate::progress::print_json;
+
+/// Options of `dynamic-eval`.
+#[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct DynamicEvalArgs {
+    /// Folder of the run.
+    #[arg(long, value_name = "RUN")]
+    pub run: PathBuf,
+    /// Folder with valid.txt and test.txt in the words of the run [default: the run's].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Which published form of the root mean square: program or paper.
+    #[arg(long, default_value = "program")]
+    pub form: DynamicForm,
+    /// Learning rate [default: the preset's].
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Added to the root mean square [default: the preset's].
+    #[arg(long)]
+    pub eps: Option<f64>,
+    /// How strongly weights are drawn back to the trained ones [default: the preset's].
+    #[arg(long)]
+    pub lambda: Option<f64>,
+    /// Columns of the training text for the gradient statistics.
+    #[arg(long, default_value_t = 100)]
+    pub batch: usize,
+    /// Tokens of a chunk that is scored, then learnt from.
+    #[arg(long, default_value_t = 5)]
+    pub bptt: usize,
+    /// File with gradient statistics: read if it exists, and otherwise made.
+    #[arg(long, value_name = "FILE")]
+    pub statistics: Option<PathBuf>,
+    /// Where to compute: flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value = "flex")]
+    pub device: DeviceName,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Perplexities with and without learning from what was scored.
+#[derive(Debug, Serialize)]
+struct Perplexities {
+    form: DynamicForm,
+    valid_ppl: f64,
+    test_ppl: f64,
+    static_valid_ppl: f64,
+    static_test_ppl: f64,
+    seconds: f64,
+}
+
+/// Evaluates a saved run's best model while it learns from what it was scored on.
+///
+/// # Errors
+/// Bad input: no run, other text than it was trained on, statistics of another model, settings out of range.
+pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    let preset: Preset = config.preset.parse().unwrap_or(Preset::Paper);
+    let given = preset.dynamic();
+    let dynamic = DynamicConfig {
+        form: args.form,
+        lr: args.lr.unwrap_or(given.lr),
+        eps: args.eps.unwrap_or(given.eps),
+        lambda: args.lambda.unwrap_or(given.lambda),
+    };
+    dynamic.validate()?;
+    if args.bptt == 0 {
+        return Err(Error::invalid("bptt", args.bptt, "at least 1").into());
+    }
+    let corpus = Corpus::load(&config.data)?;
+    config.corpus.check(&corpus)?;
+    let held_out = match &args.data {
+        Some(data) => Corpus::load_held_out(data, run.vocabulary()?)?,
+        None => corpus.clone(),
+    };
+    let task = DynamicTask { args, run, config, dynamic, corpus, held_out };
+    let result = on_device(args.device, task)?;
+    if args.json {
+        print_json(&result);
+    } else {
+        println!(
+            "perplexity with dynamic evaluation: valid {:.2}, test {:.2} (without: {:.2}, {:.2})",
+            result.valid_ppl, result.test_ppl, result.static_valid_ppl, result.static_test_ppl
+        );
+    }
+    Ok(())
+}
+
+struct DynamicTask<'a> {
+    args: &'a DynamicEvalArgs,
+    run: RunFolder,
+    config: RunConfig,
+    dynamic: DynamicConfig,
+    /// The text that the run was trained on.
+    corpus: Corpus,
+    /// The text to evaluate.
+    held_out: Corpus,
+}
+
+impl Task for DynamicTask<'_> {
+    type Output = Perplexities;
+
+    fn run<B>(self, device: B::Device) -> Result<Perplexities, Failure>
+    where
+        B: AutodiffBackend + LmBackend,
+        B::InnerBackend: LmBackend,
+    {
+        let Self { args, dynamic, held_out, config, .. } = &self;
+        let started = Instant::now();
+        // One stream each: what was learnt from is what came before.
+        let texts = [("the validation text", held_out.valid()), ("the test text", held_out.test())]
+            .map(|(what, ids)| Batches::new(what, ids, 1, 2).map(|batches| (what, batches)));
+        let [valid, test] = texts;
+        let (valid, test) = (valid?, test?);
+        let plain = ModelConfig { dropouts: Dropouts::NONE, ..config.model.clone() };
+        let model = load_weights(plain.try_init::<B>(&device)?, &self.run.best_weights()?)?;
+        let statistics = self.statistics(&model, &device)?;
+        let perplexity = |(what, batches): &(&'static str, Batches)| {
+            let bar = bar(&format!("dynamic evaluation of {what}"));
+            let mut progress = |share: f64| bar.set_position((share * 1000.0) as u64);
+            let text = (*what, batches);
+            let nll = dynamic_nll(&model, &statistics, dynamic, text, args.bptt, &device, &mut progress);
+            bar.finish_and_clear();
+            nll.map(f64::exp)
+        };
+        let (valid_ppl, test_ppl) = (perplexity(&valid)?, perplexity(&test)?);
+        let inner = model.valid();
+        Ok(Perplexities {
+            form: dynamic.form,
+            valid_ppl,
+            test_ppl,
+            static_valid_ppl: mean_nll(&inner, &valid.1, &device).exp(),
+            static_test_ppl: mean_nll(&inner, &test.1, &device).exp(),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+impl DynamicTask<'_> {
+    /// The statistics of the training text: from their file, or made and put there.
+    fn statistics<B>(
+        &self,
+        model: &LanguageModel<B>,
+        device: &B::Device,
+    ) -> Result<GradientStatistics<B::InnerBackend>, Failure>
+    where
+        B: AutodiffBackend + LmBackend,
+        B::InnerBackend: LmBackend,
+    {
+        let Self { args, run, config, corpus, .. } = self;
+        let train = Batches::new("the training text", corpus.train(), args.batch, 2)?;
+        let inner = model.valid();
+        let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
+        if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {
+            return Ok(load_statistics(&inner, &origin, path)?);
+        }
+        let bar = bar("gradient statistics of the training text");
+        let mut progress = |share: f64| bar.set_position((share * 1000.0) as u64);
+        let statistics = gradient_statistics(model, &train, args.bptt, device, &mut progress);
+        bar.finish_and_clear();
+        let statistics = statistics?;
+        if let Some(path) = &args.statistics {
+            save_statistics(&statistics, &inner, &origin, path)?;
+        }
+        Ok(statistics)
+    }
+}
+
+fn bar(what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {percent:>3}%, {eta} left");
+    let style = style.expect("the template is a constant").progress_chars("=> ");
+    ProgressBar::new(1000).with_style(style).with_message(what.to_string())
+}

@@ -1,0 +1,170 @@
+//! What can be done with runs: finetuning, dynamic evaluation, accumulated gradients, ablations.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{SMALL, folder, objects, refused, run};
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+#[test]
+fn a_run_is_finetuned_in_a_run_of_its_own() {
+    let folder = folder();
+    let path = folder.path();
+    let trained = objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
+    let before = fs::read(path.join("first/best/model.safetensors")).unwrap();
+    let tuned = objects(path, "finetune --run first --out second --lr 3 --epochs 3 --json");
+    let (start, end) = (trained.last().unwrap(), tuned.last().unwrap());
+    assert!(number(end, "valid_ppl") < number(start, "valid_ppl"), "{end} from {start}");
+    assert!(tuned[..3].iter().all(|epoch| epoch["averaging"] == true));
+    assert_eq!(fs::read(path.join("first/best/model.safetensors")).unwrap(), before);
+    let config: Value = serde_json::from_slice(&fs::read(path.join("second/config.json")).unwrap()).unwrap();
+    assert_eq!(config["train"]["average_from_start"], true);
+    assert!(config["finetunes"].as_str().unwrap().ends_with("first"));
+    assert!(path.join("second/curves.svg").is_file() && path.join("second/curves.png").is_file());
+    let eval = objects(path, "eval --run second --json");
+    assert_eq!(eval[0]["test_ppl"], end["test_ppl"]);
+
+    // It ends by itself, and goes on like any other run.
+    let output = run(path, "finetune --run first --out third --lr 300 --epochs 60 --json");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("finetuning ends after epoch"), "{errors}");
+    let lines = fs::read_to_string(path.join("third/metrics.jsonl")).unwrap();
+    assert!(lines.lines().count() < 60);
+    let again = objects(path, "train --resume third --json");
+    assert_eq!(again.len(), 1);
+
+    refused(path, "finetune --run data", &["`data` is not a run folder"]);
+    refused(path, "finetune --run first --out second", &["`second` already holds a run"]);
+    refused(path, "finetune --run first --out run --lr 0", &["lr is 0"]);
+    refused(path, "finetune", &["--run <RUN>"]);
+}
+
+#[test]
+fn dynamic_evaluation_learns_from_what_was_scored() {
+    let folder = folder();
+    let path = folder.path();
+    let trained = objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
+    let eval = |more: &str| {
+        let objects = objects(path, &format!("dynamic-eval --run first --batch 10 --json {more}"));
+        assert_eq!(objects.len(), 1);
+        objects[0].clone()
+    };
+    let program = eval("--statistics statistics");
+    // One column instead of ten leaves fewer tokens out: the same text but for that.
+    let (fixed, of_run) =
+        (number(&program, "static_valid_ppl"), number(trained.last().unwrap(), "valid_ppl"));
+    assert!((fixed / of_run - 1.0).abs() < 0.05, "{fixed} {of_run}");
+    assert_eq!(number(&program, "static_test_ppl"), number(trained.last().unwrap(), "test_ppl"));
+    for key in ["valid_ppl", "test_ppl"] {
+        let (dynamic, fixed) = (number(&program, key), number(&program, &format!("static_{key}")));
+        assert!(dynamic < fixed, "{key}: {dynamic} {fixed}");
+    }
+    let file = fs::read(path.join("statistics")).unwrap();
+    let again = eval("--statistics statistics");
+    assert_eq!((&again["valid_ppl"], &again["test_ppl"]), (&program["valid_ppl"], &program["test_ppl"]));
+    assert_eq!(fs::read(path.join("statistics")).unwrap(), file);
+    // Other held-out text in the same words.
+    let other = path.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(path.join("data/test.txt"), other.join("valid.txt")).unwrap();
+    fs::copy(path.join("data/test.txt"), other.join("test.txt")).unwrap();
+    let swapped = eval("--statistics statistics --data other");
+    assert_eq!((&swapped["valid_ppl"], &swapped["test_ppl"]), (&program["test_ppl"], &program["test_ppl"]));
+    let paper = eval("--form paper --statistics statistics");
+    assert_ne!(paper["valid_ppl"], program["valid_ppl"]);
+    assert_ne!(eval("--lambda 0.5")["valid_ppl"], program["valid_ppl"]);
+
+    let refuse =
+        |more: &str, expected: &str| refused(path, &format!("dynamic-eval --run first {more}"), &[expected]);
+    refuse(
+        "--statistics statistics --batch 20",
+        "statistics` is damaged: it holds statistics of other weights",
+    );
+    refuse("--form sum", "unknown form `sum`; known: program, paper");
+    refuse("--batch 10 --lr 1e30", "the perplexity of the validation text is not finite");
+    refuse("--lr 0", "lr is 0");
+    refuse("--eps -1", "eps is -1");
+    refuse("--lambda nan", "lambda is NaN");
+    refuse("--bptt 0", "bptt is 0");
+    refuse("--batch 0", "batch is 0");
+    fs::write(path.join("statistics"), &file[..file.len() / 2]).unwrap();
+    refuse("--statistics statistics --batch 10", "statistics` is damaged");
+}
+
+#[test]
+fn accumulated_gradients_train_as_the_whole_batch_does() {
+    let folder = folder();
+    let path = folder.path();
+    let plain = "--dropout-output 0 --dropout-hidden 0 --dropout-input 0 --dropout-latent 0 --dropout-weight 0 \
+                 --epochs 1 --json";
+    let whole = objects(path, &format!("train {SMALL} {plain} --out whole"));
+    let sliced = objects(path, &format!("train {SMALL} {plain} --small-batch 3 --out sliced"));
+    for key in ["train_ppl", "valid_ppl"] {
+        let (whole, sliced) = (number(&whole[0], key), number(&sliced[0], key));
+        assert!((whole / sliced - 1.0).abs() < 1e-3, "{key}: {whole} {sliced}");
+    }
+    refused(path, &format!("train {SMALL} --small-batch 0 --out run"), &["small_batch is 0"]);
+    refused(
+        path,
+        &format!("train {SMALL} --small-batch 9 --out run"),
+        &["small_batch is 9", "from 1 to batch"],
+    );
+}
+
+#[test]
+fn an_ablation_trains_what_is_left_of_it() {
+    let folder = folder();
+    let path = folder.path();
+    let settings = "--lstm 16,12 --components 3 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2 --json";
+    let line = |heads: &str, seeds: &str| {
+        format!("ablation --data data --heads {heads} --seeds {seeds} --parameters 4000 --out out {settings}")
+    };
+    let first = objects(path, &line("softmax,mos-plif", "28"));
+    assert_eq!(first.len(), 2);
+    for outcome in &first {
+        let off = number(outcome, "parameters") / 4000.0 - 1.0;
+        assert!(off.abs() < 0.05, "{outcome}");
+        assert!(number(outcome, "test_ppl") > 1.0 && number(outcome, "tokens_per_s") > 0.0);
+    }
+    let time = |run: &str| {
+        let file = Path::new("out").join(run).join("checkpoint/model.safetensors");
+        fs::metadata(path.join(file)).unwrap().modified().unwrap()
+    };
+    let before = time("softmax-28");
+    // A run that was cut off: its last lines and checkpoint are those of the first epoch.
+    let metrics = path.join("out/mos-plif-28/metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
+    let second = objects(path, &line("softmax,mos-plif", "28,29"));
+    assert_eq!(second.len(), 4);
+    assert_eq!(time("softmax-28"), before);
+    assert_eq!((&second[0], &second[2]["test_ppl"]), (&first[0], &first[1]["test_ppl"]));
+    assert_eq!(fs::read_to_string(&metrics).unwrap().lines().count(), 3);
+    let table = fs::read_to_string(path.join("out/table.md")).unwrap();
+    assert!(
+        table.contains("| softmax | d ") && table.contains("| 28, 29 |") && table.contains(" ± "),
+        "{table}"
+    );
+    assert!(path.join("out/ablation.svg").is_file() && path.join("out/ablation.png").is_file());
+
+    let refuse = |more: &str, expected: &str| {
+        let line = format!("{} {more}", line("softmax", "28")).replace("--out out", "--out run");
+        refused(path, &line, &[expected]);
+    };
+    refuse("--seed 5", "give --seeds");
+    refuse("--d-embedding 5", "give --parameters");
+    refused(path, "ablation --data data --heads mos,mix", &["unknown head `mix`"]);
+    refused(path, "ablation --data data --seeds 1,1", &["`1` is there twice"]);
+    refused(
+        path,
+        "ablation --data data --parameters 10 --out run",
+        &["parameters is 10, but the softmax head has"],
+    );
+    let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
+    refused(path, &changed, &["`out/softmax-28`", "train.lr is 6.0 now, but 5.0 in the run"]);
+}
