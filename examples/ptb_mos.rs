@@ -13,7 +13,7 @@
 use std::process::ExitCode;
 
 use highrank_workspace::args::{Cli, Command};
-use highrank_workspace::{ablation, dynamic_eval, eval, exit, finetune, study, train};
+use highrank_workspace::{ablation, dynamic_eval, eval, exit, export, finetune, import, study, train};
 
 fn main() -> ExitCode {
     let cli: Cli = match exit::parse() {
@@ -27,5 +27,7 @@ fn main() -> ExitCode {
         Some(Command::Finetune(args)) => finetune::run(&args),
         Some(Command::DynamicEval(args)) => dynamic_eval::run(&args),
         Some(Command::Ablation(args)) => ablation::run(&args),
+        Some(Command::Import(args)) => import::run(&args),
+        Some(Command::Export(args)) => export::run(&args),
     })
 }

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 mod methods;
 #[path = "cli/resume.rs"]
 mod resume;
+#[path = "cli/weights.rs"]
+mod weights;
 
 /// `target/<profile>/examples/ptb_mos`, beside the folder of this test.
 fn program() -> PathBuf {

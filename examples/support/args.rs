@@ -10,7 +10,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::ablation::AblationArgs;
 use crate::device::DeviceName;
 use crate::dynamic_eval::DynamicEvalArgs;
+use crate::export::ExportArgs;
 use crate::finetune::FinetuneArgs;
+use crate::import::ImportArgs;
 
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
@@ -40,6 +42,10 @@ pub enum Command {
     DynamicEval(DynamicEvalArgs),
     /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
     Ablation(Box<AblationArgs>),
+    /// Make a run of a PyTorch model's weights.
+    Import(ImportArgs),
+    /// Write a run's best model for PyTorch.
+    Export(ExportArgs),
 }
 
 /// Options of the built-in study.

@@ -17,7 +17,8 @@
 //! * [`dropout`], [`regularisation`]: locked, word and weight dropout, AR and TAR;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
-//! * [`train`]: the training program as a library.
+//! * [`train`]: the training program as a library;
+//! * [`weights`]: models from and for PyTorch.
 //!
 //! # Features
 //!
@@ -34,6 +35,7 @@ pub mod model;
 pub mod optim;
 pub mod regularisation;
 pub mod train;
+pub mod weights;
 
 pub use config::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig};
 pub use error::Error;

@@ -5,14 +5,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::checkpoint::save_weights;
 use super::files;
 use super::fingerprint::Fingerprint;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::model::LanguageModel;
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -255,6 +258,15 @@ impl RunFolder {
                 missing: "best/model.safetensors: no epoch was finished",
             })
         }
+    }
+
+    /// Replaces the best model.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written; the old one is then still there.
+    pub fn save_best<B: Backend>(&self, model: &LanguageModel<B>) -> Result<()> {
+        fs::create_dir_all(self.best()).map_err(Error::io("create", &self.best()))?;
+        save_weights(model, &self.best().join(MODEL))
     }
 
     /// The lines of `metrics.jsonl` so far, one JSON object each; none before the first epoch.
