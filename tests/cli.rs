@@ -16,6 +16,8 @@ use tempfile::TempDir;
 mod methods;
 #[path = "cli/resume.rs"]
 mod resume;
+#[path = "cli/text.rs"]
+mod text;
 #[path = "cli/weights.rs"]
 mod weights;
 

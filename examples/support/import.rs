@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
 use crate::progress::print_json;
+use crate::text::TextArgs;
 
 /// Options of `import`.
 #[derive(Debug, Clone, Args)]
@@ -23,6 +24,9 @@ pub struct ImportArgs {
     /// Folder with the train.txt, valid.txt and test.txt of the model: its words, numbered by first appearance.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// How the text is read.
+    #[command(flatten)]
+    pub text: TextArgs,
     /// The model's words instead, one a line in the order of their numbers; such a run is evaluated, but not trained on.
     #[arg(long, value_name = "FILE")]
     pub vocab: Option<PathBuf>,
@@ -59,14 +63,16 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     if RunFolder::exists(&args.out) {
         return Err(Error::RunExists { path: args.out.clone() }.into());
     }
+    let text = args.text.config();
+    text.validate()?;
     let state = StateDict::read(&args.weights)?;
     let mut missing = Missing { head: args.head, plif_bound: args.plif_bound, ..Missing::default() };
     let head = state.model_config(&missing)?.head;
     missing.dropouts = args.preset.model(head, 1).dropouts;
     let model = state.model_config(&missing)?;
     let corpus = match &args.vocab {
-        Some(path) => Corpus::load_held_out(&args.data, Vocabulary::load(path)?)?,
-        None => Corpus::load(&args.data)?,
+        Some(path) => Corpus::load_held_out(&args.data, Vocabulary::load(path)?, &text)?,
+        None => Corpus::load(&args.data, &text)?,
     };
     let vocabulary = corpus.vocabulary().clone();
     if vocabulary.len() != model.vocab {
@@ -86,6 +92,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         data: std::fs::canonicalize(&args.data).unwrap_or_else(|_| args.data.clone()),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
+        text,
         model,
         train: args.preset.train(),
     };

@@ -57,6 +57,9 @@ fn a_trained_model_goes_out_and_comes_back() {
         "import --weights model.safetensors --data data --vocab first/vocab.txt --out again --json",
     );
     assert!(weights("first") == weights("again"));
+    // An imported model can be trained on.
+    let tuned = objects(path, "finetune --run run --epochs 1 --lr 1 --out tuned --json");
+    assert!(tuned.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{tuned:?}");
     // What is printed for people; the parameters of 36 words by the closed form.
     let text = String::from_utf8(run(path, "export --run run --out again.safetensors").stdout).unwrap();
     assert_eq!(text, "14 tensors of 4332 parameters written to again.safetensors\n");

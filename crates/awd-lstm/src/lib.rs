@@ -16,6 +16,7 @@
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass;
 //! * [`dropout`], [`regularisation`]: locked, word and weight dropout, AR and TAR;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
+//! * [`generate`]: text from a model;
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
 //! * [`train`]: the training program as a library;
 //! * [`weights`]: models from and for PyTorch.
@@ -29,6 +30,7 @@ pub mod data;
 pub mod dropout;
 pub mod error;
 mod exact;
+pub mod generate;
 pub mod language;
 pub mod lstm;
 pub mod model;

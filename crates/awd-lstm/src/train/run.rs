@@ -13,7 +13,7 @@ use super::checkpoint::save_weights;
 use super::files;
 use super::fingerprint::Fingerprint;
 use crate::config::{ModelConfig, TrainConfig};
-use crate::data::Vocabulary;
+use crate::data::{TextConfig, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::LanguageModel;
 
@@ -34,6 +34,9 @@ pub struct RunConfig {
     /// The run whose best model training starts from, if it is a finetuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetunes: Option<PathBuf>,
+    /// How the data is read.
+    #[serde(default)]
+    pub text: TextConfig,
     /// The model.
     pub model: ModelConfig,
     /// The training procedure, with the seed.
@@ -72,9 +75,10 @@ impl RunConfig {
     /// Whether a run with this configuration can go on with the configuration `now`.
     ///
     /// # Errors
-    /// [`Error::ConfigChanged`] names the first setting of the device, the model or the procedure that differs.
+    /// [`Error::ConfigChanged`] names the first setting of the device, the text, the model or the procedure that differs.
     pub fn check(&self, now: &Self) -> Result<()> {
         unchanged("device", &self.device, &now.device)?;
+        unchanged("text", &self.text, &now.text)?;
         unchanged("model", &self.model, &now.model)?;
         unchanged("train", &self.train, &now.train)
     }
@@ -214,6 +218,7 @@ impl RunFolder {
         }
         let config: RunConfig = serde_json::from_value(value)
             .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
+        config.text.validate()?;
         config.model.validate()?;
         config.train.validate()?;
         Ok(config)

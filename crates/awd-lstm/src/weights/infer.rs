@@ -45,8 +45,7 @@ impl StateDict {
                 1
             })
         };
-        let (encoder, decoder) =
-            || -> (String, String) { ("encoder.weight".into(), "decoder.weight".into()) }();
+        let (encoder, decoder) = ("encoder.weight".to_string(), "decoder.weight".to_string());
         let vocab =
             size(&[(encoder.clone(), 2, 0, 1), (decoder.clone(), 2, 0, 1), ("decoder.bias".into(), 1, 0, 1)]);
         let d_embedding = size(&[(encoder, 2, 1, 1), (decoder, 2, 1, 1)]);
