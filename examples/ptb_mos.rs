@@ -9,13 +9,17 @@
 //! cargo run --release --example ptb_mos -- finetune --run RUN      trains its best model on, averaging from the first step
 //! cargo run --release --example ptb_mos -- dynamic-eval --run RUN  perplexities while learning from what was scored
 //! cargo run --release --example ptb_mos -- ablation --data DIR     heads of equal size side by side
+//! cargo run --release --example ptb_mos -- generate --run RUN      text from it
+//! cargo run --release --example ptb_mos -- import | export         its weights from and for PyTorch
 //! ```
 
 use std::process::ExitCode;
 
 use highrank_workspace::analysis::{compare, kl, plif, rank};
 use highrank_workspace::args::{Cli, Command};
-use highrank_workspace::{ablation, dynamic_eval, eval, exit, finetune, study, train};
+use highrank_workspace::{
+    ablation, dynamic_eval, eval, exit, export, finetune, generate, import, study, train,
+};
 
 fn main() -> ExitCode {
     let cli: Cli = match exit::parse() {
@@ -33,5 +37,8 @@ fn main() -> ExitCode {
         Some(Command::Finetune(args)) => finetune::run(&args),
         Some(Command::DynamicEval(args)) => dynamic_eval::run(&args),
         Some(Command::Ablation(args)) => ablation::run(&args),
+        Some(Command::Generate(args)) => generate::run(&args),
+        Some(Command::Import(args)) => import::run(&args),
+        Some(Command::Export(args)) => export::run(&args),
     })
 }

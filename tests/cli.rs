@@ -18,6 +18,10 @@ mod analysis;
 mod methods;
 #[path = "cli/resume.rs"]
 mod resume;
+#[path = "cli/text.rs"]
+mod text;
+#[path = "cli/weights.rs"]
+mod weights;
 
 /// `target/<profile>/examples/ptb_mos`, beside the folder of this test.
 fn program() -> PathBuf {

@@ -7,14 +7,18 @@ use std::str::FromStr;
 use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::{Args, Parser, Subcommand};
 
+use crate::ablation::AblationArgs;
 use crate::analysis::compare::CompareArgs;
 use crate::analysis::kl::KlArgs;
 use crate::analysis::plif::PlifArgs;
 use crate::analysis::rank::RankArgs;
-use crate::ablation::AblationArgs;
 use crate::device::DeviceName;
 use crate::dynamic_eval::DynamicEvalArgs;
+use crate::export::ExportArgs;
 use crate::finetune::FinetuneArgs;
+use crate::generate::GenerateArgs;
+use crate::import::ImportArgs;
+use crate::text::TextArgs;
 
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
@@ -52,6 +56,12 @@ pub enum Command {
     DynamicEval(DynamicEvalArgs),
     /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
     Ablation(Box<AblationArgs>),
+    /// Text from a saved run's best model.
+    Generate(GenerateArgs),
+    /// Make a run of a PyTorch model's weights.
+    Import(ImportArgs),
+    /// Write a run's best model for PyTorch.
+    Export(ExportArgs),
 }
 
 /// Options of the built-in study.
@@ -75,13 +85,17 @@ pub struct StudyArgs {
 #[derive(Debug, Clone, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct TrainArgs {
-    /// Folder with train.txt, valid.txt and test.txt.
+    /// Folder with train.txt, valid.txt and test.txt, or with folders train, valid and test of such files: a folder
+    /// train may be larger than memory.
     #[arg(long, value_name = "DIR", required_unless_present = "resume")]
     pub data: Option<PathBuf>,
+    /// How the text is read.
+    #[command(flatten)]
+    pub text: TextArgs,
     /// Go on with the run in this folder. Settings need not be given again, and must not be others.
     #[arg(long, value_name = "RUN", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
-    /// Sizes and procedure to start from: small or paper [default: small].
+    /// Sizes and procedure to start from: small, paper, awd-lstm, wikitext2, billion-word or text8 [default: small].
     #[arg(long)]
     pub preset: Option<Preset>,
     /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif [default: mos].

@@ -24,6 +24,11 @@ pub enum DeviceName {
 impl DeviceName {
     const ALL: [Self; 4] = [Self::Flex, Self::Ndarray, Self::Wgpu, Self::Cuda];
 
+    /// A CPU device that this program was built with, Flex if none was: for work that computes nothing.
+    pub fn any_cpu() -> Self {
+        if cfg!(all(feature = "ndarray", not(feature = "flex"))) { Self::Ndarray } else { Self::Flex }
+    }
+
     /// The name on command lines, which is also the name of the Cargo feature that brings it.
     pub fn name(self) -> &'static str {
         match self {

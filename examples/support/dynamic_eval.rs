@@ -89,10 +89,10 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     if args.bptt == 0 {
         return Err(Error::invalid("bptt", args.bptt, "at least 1").into());
     }
-    let corpus = Corpus::load(&config.data)?;
+    let corpus = Corpus::load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
-        Some(data) => Corpus::load_held_out(data, run.vocabulary()?)?,
+        Some(data) => Corpus::load_held_out(data, run.vocabulary()?, &config.text)?,
         None => corpus.clone(),
     };
     let task = DynamicTask { args, run, config, dynamic, corpus, held_out };
@@ -170,7 +170,7 @@ impl DynamicTask<'_> {
         B::InnerBackend: LmBackend,
     {
         let Self { args, run, config, corpus, .. } = self;
-        let train = Batches::new("the training text", corpus.train(), args.batch, 2)?;
+        let train = corpus.train().batches("the training text", args.batch, 2)?;
         let inner = model.valid();
         let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
         if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {

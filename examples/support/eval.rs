@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::device::{Task, on_device};
 use crate::exit::Failure;
-use crate::progress::print_json;
+use crate::progress::{bits_text, print_json, with_bits};
 
 /// Evaluates a saved run's best model and prints the perplexities.
 ///
@@ -19,12 +19,19 @@ pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = Corpus::load_held_out(data, run.vocabulary()?)?;
+    let corpus = Corpus::load_held_out(data, run.vocabulary()?, &config.text)?;
+    let characters = config.text.characters;
     let perplexities = on_device(args.device, EvalTask { run, config, corpus })?;
+    let Perplexities { valid_ppl, test_ppl } = perplexities;
     if args.json {
-        print_json(&perplexities);
+        print_json(&with_bits(
+            &perplexities,
+            characters,
+            &[("valid_bpc", valid_ppl), ("test_bpc", test_ppl)],
+        ));
     } else {
-        println!("perplexity valid {:.2}, test {:.2}", perplexities.valid_ppl, perplexities.test_ppl);
+        let bits = bits_text(characters, &[("valid", valid_ppl), ("test", test_ppl)]);
+        println!("perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{bits}");
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub fn run(args: &FinetuneArgs) -> Result<(), Failure> {
         None => config.device.parse()?,
     };
     let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = Corpus::load(data)?;
+    let corpus = Corpus::load(data, &config.text)?;
     config.corpus.check(&corpus)?;
     let absolute = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let name =

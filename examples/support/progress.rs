@@ -1,5 +1,6 @@
 //! Training progress on standard error.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub struct Progress {
     /// The share that is done.
     share: f64,
     interrupt: Option<Interrupt>,
+    /// Whether tokens are characters, so that bits a character are reported too.
+    characters: bool,
 }
 
 impl Progress {
@@ -42,6 +45,7 @@ impl Progress {
             start: (Instant::now(), 0.0),
             share: 0.0,
             interrupt: None,
+            characters: false,
         }
     }
 
@@ -54,6 +58,11 @@ impl Progress {
     /// A reporter that shows the bar alone, with `label` in front.
     pub fn bar_only(label: impl Into<String>) -> Self {
         Self { epochs: false, label: label.into(), ..Self::new(false) }
+    }
+
+    /// The same reporter with bits a character beside perplexities, if tokens are `characters`.
+    pub fn with_characters(self, characters: bool) -> Self {
+        Self { characters, ..self }
     }
 
     /// Removes the bar.
@@ -105,13 +114,15 @@ impl TrainObserver for Progress {
             metrics;
         self.line(&format!(
             "epoch {epoch}: {seconds:.1} s, {tokens_per_s:.0} tokens/s, perplexity train {train_ppl:.2}, \
-             valid {valid_ppl:.2}{}{}{}",
+             valid {valid_ppl:.2}{}{}{}{}",
+            bits_text(self.characters, &[("train", *train_ppl), ("valid", *valid_ppl)]),
             if *averaging { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
             self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
         ));
         if self.json {
-            print_json(metrics);
+            let bits = [("train_bpc", *train_ppl), ("valid_bpc", *valid_ppl)];
+            print_json(&with_bits(metrics, self.characters, &bits));
         }
     }
 
@@ -131,6 +142,30 @@ fn short(time: Duration) -> String {
         (0, hours, minutes) => format!("{hours} h {:02} min", minutes % 60),
         (days, hours, _) => format!("{days} d {:02} h", hours % 24),
     }
+}
+
+/// Metrics with bits a character beside them.
+#[derive(Debug, serde::Serialize)]
+pub struct WithBits<'a, T> {
+    #[serde(flatten)]
+    metrics: &'a T,
+    #[serde(flatten)]
+    bits: BTreeMap<&'static str, f64>,
+}
+
+/// Metrics with bits a character under the given names for some perplexities, if tokens are `characters`.
+pub fn with_bits<'a, T>(metrics: &'a T, characters: bool, ppls: &[(&'static str, f64)]) -> WithBits<'a, T> {
+    let bits = ppls.iter().filter(|_| characters).map(|&(name, ppl)| (name, ppl.log2())).collect();
+    WithBits { metrics, bits }
+}
+
+/// Bits a character as the end of a line about perplexities, if tokens are `characters`.
+pub fn bits_text(characters: bool, ppls: &[(&str, f64)]) -> String {
+    if !characters {
+        return String::new();
+    }
+    let bits: Vec<String> = ppls.iter().map(|(name, ppl)| format!("{name} {:.4}", ppl.log2())).collect();
+    format!(", bits per character {}", bits.join(", "))
 }
 
 /// Prints `value` as one line of JSON on standard output, at once.

@@ -17,7 +17,7 @@ pub struct Args {
     /// What is timed.
     #[arg(long, value_enum, default_value = "step")]
     pub part: Part,
-    /// The preset: small or paper.
+    /// The preset: small, paper, awd-lstm, wikitext2, billion-word or text8.
     #[arg(long, default_value = "paper")]
     pub preset: Preset,
     /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.

@@ -16,7 +16,7 @@ use crate::curves;
 use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::progress::{Progress, print_json};
+use crate::progress::{Progress, bits_text, print_json, with_bits};
 
 /// Trains as the arguments say and saves the run, or goes on with one.
 ///
@@ -38,7 +38,8 @@ fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
         return Err(Error::RunExists { path: out.clone() }.into());
     }
     let Some(data) = &args.data else { return Err("train needs --data DIR or --resume RUN".into()) };
-    let corpus = Corpus::load(data)?;
+    let text = args.text.config();
+    let corpus = Corpus::load(data, &text)?;
     let (preset, head, device) = (args.preset(), args.head(), args.device());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{preset}-{head}-{}", train.seed)));
     let config = RunConfig {
@@ -48,6 +49,7 @@ fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
         data: std::fs::canonicalize(data).unwrap_or_else(|_| data.clone()),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
+        text,
         model: args.model(corpus.vocabulary().len())?,
         train,
     };
@@ -59,15 +61,14 @@ fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// What goes wrong in training.
 pub fn train_and_print(device: DeviceName, task: TrainTask) -> Result<(), Failure> {
-    let json = task.output.json;
+    let (json, characters) = (task.output.json, task.config.text.characters);
     let last = on_device(device, task)?;
+    let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
     if json {
-        print_json(&last);
+        print_json(&with_bits(&last, characters, &[("valid_bpc", valid_ppl), ("test_bpc", test_ppl)]));
     } else {
-        println!(
-            "best epoch {}: perplexity valid {:.2}, test {:.2}",
-            last.best_epoch, last.valid_ppl, last.test_ppl
-        );
+        let bits = bits_text(characters, &[("valid", valid_ppl), ("test", test_ppl)]);
+        println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{bits}");
     }
     Ok(())
 }
@@ -86,10 +87,11 @@ fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> 
     if let Some(device) = args.device {
         now.device = device.to_string();
     }
+    args.text.apply_to(&mut now.text);
     args.overrides.apply_to_model(&mut now.model);
     args.overrides.apply_to_procedure(&mut now.train);
     config.check(&now)?;
-    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data))?;
+    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
     config.corpus.check(&corpus)?;
     train_and_print(config.device.parse()?, TrainTask { folder: Folder::Old(run), config, corpus, output })
 }
@@ -161,15 +163,18 @@ impl Task for TrainTask {
             trainer.start_from(&RunFolder::open(origin)?.best_weights()?)?;
         }
         eprintln!(
-            "{} with {} parameters, {} words, {} training tokens, run folder {}{}",
+            "{} with {} parameters, {} {}, {} training tokens, run folder {}{}",
             config.model.head,
             config.model.num_params(),
             corpus.vocabulary().len(),
+            if config.text.characters { "characters" } else { "words" },
             corpus.train().len(),
             run.path().display(),
             if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
         );
-        let mut watch = Watch { progress: Progress::new(output.json).until(&output.interrupt), run: &run };
+        let progress = Progress::new(output.json).until(&output.interrupt);
+        let progress = progress.with_characters(config.text.characters);
+        let mut watch = Watch { progress, run: &run };
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();
         match result? {

@@ -1,6 +1,7 @@
 //! Every case of a folder of float64 reference data, on every CPU backend in f32 and f64.
 //!
-//! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format.
+//! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format, and
+//! `HIGHRANK_GOLDEN_MODEL_DIR=DIR` any folder of whole models.
 
 mod analysis;
 mod case;
@@ -8,6 +9,7 @@ mod compare;
 mod dynamic;
 mod head;
 mod lstm;
+mod model;
 mod optimiser;
 mod pointwise;
 
@@ -73,6 +75,49 @@ where
         other => report.fail(format!("unknown kind of case `{other}`")),
     }
     report
+}
+
+#[test]
+fn every_whole_model_agrees_with_the_reference() {
+    let folder = model::folder();
+    let models = model::read(&folder);
+    assert!(!models.is_empty(), "{} holds no model", folder.display());
+    let reports: Vec<Report> = models.iter().flat_map(check_model_everywhere).collect();
+    let compared: usize = reports.iter().map(|report| report.compared).sum();
+    println!("{}: {} models checked, {compared} tensors compared", folder.display(), models.len());
+    let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
+    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// One report for each backend and precision.
+fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
+    let mut reports = vec![];
+    #[cfg(feature = "flex")]
+    {
+        reports.push(model.check::<burn::backend::Flex>(DType::F32, "flex f32"));
+        reports.push(model.check::<burn::backend::Flex>(DType::F64, "flex f64"));
+    }
+    #[cfg(feature = "ndarray")]
+    {
+        use burn::backend::NdArray;
+        reports.push(model.check::<NdArray<f32>>(DType::F32, "ndarray f32"));
+        reports.push(model.check::<NdArray<f64>>(DType::F64, "ndarray f64"));
+    }
+    reports
+}
+
+#[test]
+fn a_wrong_value_of_a_whole_model_is_reported() {
+    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models");
+    let mut model = model::read(&own).remove(0);
+    model.damage();
+    for report in check_model_everywhere(&model) {
+        assert!(
+            report.failures.iter().any(|failure| failure.contains("fused nll[3]")),
+            "{:?}",
+            report.failures
+        );
+    }
 }
 
 #[test]

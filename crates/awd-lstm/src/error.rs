@@ -203,12 +203,50 @@ pub enum Error {
     },
 
     /// A checkpoint holds NaN or infinite weights.
-    #[error("checkpoint `{}`: tensor {tensor} holds a value that is not finite", path.display())]
+    #[error("weights `{}`: tensor {tensor} holds a value that is not finite", path.display())]
     NonFiniteTensor {
         /// The file.
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
+    },
+
+    /// A file from PyTorch holds something else than a state dict.
+    #[error(
+        "`{}` holds {found} instead of a state dict (nothing of it was run); in PyTorch, beside the program that \
+         wrote it: `torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW_FILE)`",
+        path.display()
+    )]
+    NotAStateDict {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+    },
+
+    /// A state dict does not have exactly the tensors of a model.
+    #[error("`{}` does not fit the model: {}", path.display(), problems.join("; "))]
+    WeightsMismatch {
+        /// The file.
+        path: PathBuf,
+        /// Every tensor that is missing, left over or of another shape, one a string.
+        problems: Vec<String>,
+    },
+
+    /// A vocabulary does not have as many words as a model.
+    #[error(
+        "`{}` has {words} words, but the model in `{}` has {vocab}: it was made from other text",
+        path.display(), model.display()
+    )]
+    WrongVocabulary {
+        /// The folder or file that the words are from.
+        path: PathBuf,
+        /// Their number.
+        words: usize,
+        /// The model's file.
+        model: PathBuf,
+        /// Its number of words.
+        vocab: usize,
     },
 
     /// The training loss became NaN or infinite.

@@ -16,8 +16,10 @@
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass;
 //! * [`dropout`], [`regularisation`]: locked, word and weight dropout, AR and TAR;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
+//! * [`generate`]: text from a model;
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
-//! * [`train`]: the training program as a library.
+//! * [`train`]: the training program as a library;
+//! * [`weights`]: models from and for PyTorch.
 //!
 //! # Features
 //!
@@ -28,12 +30,14 @@ pub mod data;
 pub mod dropout;
 pub mod error;
 mod exact;
+pub mod generate;
 pub mod language;
 pub mod lstm;
 pub mod model;
 pub mod optim;
 pub mod regularisation;
 pub mod train;
+pub mod weights;
 
 pub use config::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig};
 pub use error::Error;

@@ -19,6 +19,7 @@ use crate::device::{DeviceName, on_device};
 use crate::exit::Failure;
 use crate::interrupt::Interrupted;
 use crate::progress::print_json;
+use crate::text::TextArgs;
 use crate::train::{Folder, Output, TrainTask};
 
 /// Options of `ablation`.
@@ -28,6 +29,9 @@ pub struct AblationArgs {
     /// Folder with train.txt, valid.txt and test.txt.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// How the text is read.
+    #[command(flatten)]
+    pub text: TextArgs,
     /// Output layers, separated by commas.
     #[arg(long, default_value = "softmax,moc,mos,sigsoftmax,plif,mos-plif")]
     pub heads: List<HeadKind>,
@@ -101,7 +105,7 @@ struct Outcome {
 /// Bad input, a budget that a head cannot meet, or what goes wrong in training.
 pub fn run(args: &AblationArgs) -> Result<(), Failure> {
     let output = Output::new(false, args.checkpoint_every)?;
-    let corpus = Corpus::load(&args.data)?;
+    let corpus = Corpus::load(&args.data, &args.text.config())?;
     let configs = plan(args, &corpus)?;
     let path = |config: &RunConfig| args.out.join(format!("{}-{}", config.model.head, config.train.seed));
     // Runs of other settings are found before any time is spent.
@@ -167,6 +171,7 @@ fn plan(args: &AblationArgs, corpus: &Corpus) -> Result<Vec<RunConfig>, Failure>
                 device: args.device.to_string(),
                 data: std::fs::canonicalize(&args.data).unwrap_or_else(|_| args.data.clone()),
                 corpus: fingerprint.clone(),
+                text: args.text.config(),
                 finetunes: None,
                 model: model.clone(),
                 train: TrainConfig { seed, ..train.clone() },

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::runs::SavedRun;
 use super::text::Text;
-use super::{TextArgs, html, output_folder};
+use super::{HeldOutArgs, html, output_folder};
 use crate::device::{Task, on_device};
 use crate::exit::Failure;
 use crate::progress::print_json;
@@ -36,7 +36,7 @@ pub struct CompareArgs {
     pub out: Option<PathBuf>,
     /// The text.
     #[command(flatten)]
-    pub text: TextArgs,
+    pub text: HeldOutArgs,
 }
 
 /// What the two models come to over the whole text.

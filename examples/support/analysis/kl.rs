@@ -8,7 +8,7 @@ use clap::Args;
 use highrank::analysis::{PairwiseKl, RowAnalysis};
 use serde::Serialize;
 
-use super::TextArgs;
+use super::HeldOutArgs;
 use super::runs::SavedRun;
 use super::text::Text;
 use crate::device::{Task, on_device};
@@ -23,7 +23,7 @@ pub struct KlArgs {
     pub runs: Vec<PathBuf>,
     /// The text.
     #[command(flatten)]
-    pub text: TextArgs,
+    pub text: HeldOutArgs,
 }
 
 /// A run's divergence.

@@ -20,7 +20,7 @@ use crate::exit::Failure;
 
 /// Which text is read, where, and how results are printed.
 #[derive(Debug, Clone, Args)]
-pub struct TextArgs {
+pub struct HeldOutArgs {
     /// Folder with valid.txt and test.txt [default: the first run's].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::runs::SavedRun;
 use super::text::Text;
-use super::{TextArgs, output_folder};
+use super::{HeldOutArgs, output_folder};
 use crate::device::{Task, on_device};
 use crate::exit::Failure;
 use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
@@ -33,7 +33,7 @@ pub struct PlifArgs {
     pub out: Option<PathBuf>,
     /// The text whose logits are counted.
     #[command(flatten)]
-    pub text: TextArgs,
+    pub text: HeldOutArgs,
 }
 
 /// What a run's function looks like and what its logits see of it.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::runs::SavedRun;
 use super::spectrum_plot::SpectrumPlot;
 use super::text::{Text, cast};
-use super::{TextArgs, output_folder};
+use super::{HeldOutArgs, output_folder};
 use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
 use crate::picture;
@@ -29,7 +29,7 @@ pub struct RankArgs {
     pub out: Option<PathBuf>,
     /// The text.
     #[command(flatten)]
-    pub text: TextArgs,
+    pub text: HeldOutArgs,
 }
 
 /// A run's rank.

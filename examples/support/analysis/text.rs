@@ -8,7 +8,7 @@ use burn::tensor::{DType, Tensor};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::runs::SavedRun;
-use super::{Split, TextArgs};
+use super::{HeldOutArgs, Split};
 use crate::exit::Failure;
 
 /// Contexts that are read at once.
@@ -32,10 +32,10 @@ impl Text {
     ///
     /// # Errors
     /// Text that cannot be read, words that the vocabulary lacks, too few contexts.
-    pub fn load(args: &TextArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
+    pub fn load(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
         let first = runs.first().ok_or("no run given: name at least one with --run RUN")?;
         let data = args.data.as_ref().unwrap_or(&first.config.data);
-        let corpus = Corpus::load_held_out(data, first.vocabulary.clone())?;
+        let corpus = Corpus::load_held_out(data, first.vocabulary.clone(), &first.config.text)?;
         let (what, ids) = match args.split {
             Split::Valid => ("the validation text", corpus.valid()),
             Split::Test => ("the test text", corpus.test()),

@@ -3,18 +3,27 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 
+use super::tokens::TokenFile;
 use crate::error::{Error, Result};
 
 /// A token stream cut into `B` contiguous columns of equal length; the remainder is dropped.
 ///
 /// Column `b` holds the tokens `b·rows .. (b+1)·rows` of the stream. Walking down the rows with a carried
 /// hidden state reads `B` places of the text at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Batches {
-    /// Row-major `[rows, batch]`, so that a window of rows is one slice.
-    ids: Vec<i32>,
+    ids: Ids,
     rows: usize,
     batch: usize,
+}
+
+/// Where the tokens are.
+#[derive(Debug, Clone)]
+enum Ids {
+    /// In memory, row-major `[rows, batch]`, so that a window of rows is one slice.
+    Memory(Vec<i32>),
+    /// In a file, in the order of the text: column `b` starts at token `b·rows`.
+    Disk(TokenFile),
 }
 
 /// Some consecutive rows and the words that follow each of their tokens.
@@ -35,18 +44,22 @@ impl Batches {
     /// # Errors
     /// [`Error::InvalidSetting`] if `batch` is 0, [`Error::CorpusTooShort`] if the stream is too short.
     pub fn new(what: &'static str, ids: &[u32], batch: usize, min_rows: usize) -> Result<Self> {
-        if batch == 0 {
-            return Err(Error::invalid("batch", batch, "at least 1"));
-        }
-        let rows = ids.len() / batch;
-        if rows < min_rows {
-            return Err(Error::CorpusTooShort { what, tokens: ids.len(), batch, needed: min_rows * batch });
-        }
+        let rows = rows_of(what, ids.len(), batch, min_rows)?;
         let mut transposed = Vec::with_capacity(rows * batch);
         for row in 0..rows {
             transposed.extend((0..batch).map(|column| ids[column * rows + row] as i32));
         }
-        Ok(Self { ids: transposed, rows, batch })
+        Ok(Self { ids: Ids::Memory(transposed), rows, batch })
+    }
+
+    /// As [`new`](Self::new), with the tokens left in their file: each window is read when it is asked for, and nothing
+    /// else is in memory.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_file(what: &'static str, file: &TokenFile, batch: usize, min_rows: usize) -> Result<Self> {
+        let rows = rows_of(what, file.len(), batch, min_rows)?;
+        Ok(Self { ids: Ids::Disk(file.clone()), rows, batch })
     }
 
     /// Length of a column in tokens.
@@ -69,15 +82,32 @@ impl Batches {
     /// A window that would run over the end is shortened to what has targets.
     ///
     /// # Panics
-    /// If no row from `start` on has a target, or `length` is 0.
+    /// If no row from `start` on has a target, or `length` is 0; if a file of tokens cannot be read any more.
     pub fn window<B: Backend>(&self, start: usize, length: usize, device: &B::Device) -> Window<B> {
         let length = length.min((self.rows - 1).saturating_sub(start));
         assert!(length > 0, "rows {start}.. of {} have no targets", self.rows);
-        let rows = |first: usize| {
-            let ids = self.ids[first * self.batch..(first + length) * self.batch].to_vec();
-            Tensor::from_data(TensorData::new(ids, [length, self.batch]), device)
+        let read;
+        let ids = match &self.ids {
+            Ids::Memory(ids) => &ids[start * self.batch..(start + length + 1) * self.batch],
+            Ids::Disk(file) => {
+                read = self.read(file, start, length + 1);
+                &read
+            }
         };
-        Window { tokens: rows(start), targets: rows(start + 1) }
+        let rows =
+            |ids: &[i32]| Tensor::from_data(TensorData::new(ids.to_vec(), [length, self.batch]), device);
+        Window { tokens: rows(&ids[..length * self.batch]), targets: rows(&ids[self.batch..]) }
+    }
+
+    /// The rows `start .. start + length` of a file, row-major.
+    fn read(&self, file: &TokenFile, start: usize, length: usize) -> Vec<i32> {
+        let mut rows = vec![0; length * self.batch];
+        let mut column = vec![0; length];
+        for b in 0..self.batch {
+            file.read(b * self.rows + start, &mut column);
+            rows.iter_mut().skip(b).step_by(self.batch).zip(&column).for_each(|(row, &id)| *row = id as i32);
+        }
+        rows
     }
 
     /// The windows of `length` rows that cover every prediction once, in order, as for evaluation; the last
@@ -93,10 +123,25 @@ impl Batches {
     }
 }
 
+/// Length of the columns of a stream of `tokens` tokens.
+fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> Result<usize> {
+    if batch == 0 {
+        return Err(Error::invalid("batch", batch, "at least 1"));
+    }
+    let rows = tokens / batch;
+    if rows < min_rows {
+        return Err(Error::CorpusTooShort { what, tokens, batch, needed: min_rows * batch });
+    }
+    Ok(rows)
+}
+
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use crate::data::tokens::on_disk;
     use burn::backend::Flex;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
 
     fn values(tensor: Tensor<Flex, 2, Int>) -> Vec<i32> {
         tensor.into_data().to_vec().unwrap()
@@ -143,5 +188,27 @@ mod tests {
         assert_eq!(error, expected);
         assert!(Batches::new("text", &[1, 2], 0, 2).is_err());
         assert!(Batches::new("text", &[1, 2, 3, 4], 2, 2).is_ok());
+    }
+
+    #[test]
+    fn a_file_has_the_windows_of_memory() {
+        let device = Default::default();
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        for _ in 0..200 {
+            let (batch, rows) = (rng.random_range(1..9), rng.random_range(2..40));
+            let length = batch * rows + rng.random_range(0..batch);
+            let ids: Vec<u32> = (0..length).map(|_| rng.random_range(0..1000)).collect();
+            let memory = Batches::new("text", &ids, batch, 2).unwrap();
+            let disk = on_disk(&ids).batches("text", batch, 2).unwrap();
+            assert!(matches!(disk.ids, Ids::Disk(_)));
+            assert_eq!((memory.rows(), memory.predictions()), (disk.rows(), disk.predictions()));
+            let (start, length) = (rng.random_range(0..rows - 1), rng.random_range(1..50));
+            let one = memory.window::<Flex>(start, length, &device);
+            let other = disk.window::<Flex>(start, length, &device);
+            assert_eq!(one.tokens.dims(), other.tokens.dims());
+            assert_eq!(values(one.tokens), values(other.tokens));
+            assert_eq!(values(one.targets), values(other.targets));
+        }
+        assert!(on_disk(&[1, 2, 3]).batches("text", 2, 2).is_err());
     }
 }

@@ -1,54 +1,95 @@
 //! A corpus of three token streams with one vocabulary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::vocabulary::{EOS, Vocabulary};
+use super::text::TextConfig;
+use super::tokens::{TokenWriter, Tokens};
+use super::vocabulary::{EOS, UNKNOWN, Vocabulary};
 use crate::error::{Error, Result};
 
-/// Training, validation and test text as word ids.
+/// Training, validation and test text as token ids.
 ///
 /// Every id is below `vocabulary.len()`: this is checked once, when the corpus is made, so that training
 /// and evaluation need not check it again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Corpus {
     vocabulary: Vocabulary,
-    train: Vec<u32>,
+    train: Tokens,
     valid: Vec<u32>,
     test: Vec<u32>,
 }
 
-/// What to do with a word that the vocabulary lacks.
-enum Words<'a> {
-    Collect(&'a mut Vocabulary),
-    Require(&'a Vocabulary),
+/// What to do with a token that the vocabulary lacks.
+enum Words {
+    /// Give it the next id.
+    Collect,
+    /// Refuse it.
+    Require,
+    /// Read it as the token with this id.
+    Replace(u32),
 }
 
+/// A text of characters in one file: nine tenths for training, a twentieth each for validation and test.
+const SINGLE: &str = "text8";
+
 impl Corpus {
-    /// Reads `train.txt`, `valid.txt` and `test.txt` of `folder`, in the format of the Penn Treebank files.
+    /// Reads the texts `train`, `valid` and `test` of `folder`.
     ///
-    /// Each line is split on blanks and ended by [`EOS`]; the vocabulary is numbered by first appearance over
-    /// the three files in that order.
+    /// Each is a file (`train.txt`) in the format of the Penn Treebank files, or a folder of such files (`train/`), read
+    /// in the order of their names. A training text in a folder stays on the disk, as a
+    /// [`TokenFile`](super::TokenFile): it may be larger than memory. With [`characters`](TextConfig::characters), a
+    /// single file `text8` will do, whose last tenth is the validation and test text.
+    ///
+    /// The vocabulary is numbered by first appearance over the three texts in that order; with a largest
+    /// [size](TextConfig::vocab_size), after [`UNKNOWN`] and [`EOS`], by frequency in the training text.
     ///
     /// # Errors
     /// [`Error::MissingFolder`], [`Error::MissingFile`], [`Error::EmptyFile`], [`Error::NotUtf8`] (with the
-    /// line) or [`Error::Io`].
-    pub fn load(folder: &Path) -> Result<Self> {
-        let mut vocabulary = Vocabulary::new();
-        let train = read_split(folder, "train.txt", &mut Words::Collect(&mut vocabulary))?;
-        let valid = read_split(folder, "valid.txt", &mut Words::Collect(&mut vocabulary))?;
-        let test = read_split(folder, "test.txt", &mut Words::Collect(&mut vocabulary))?;
-        Ok(Self { vocabulary, train, valid, test })
+    /// line), [`Error::InvalidSetting`] or [`Error::Io`].
+    pub fn load(folder: &Path, text: &TextConfig) -> Result<Self> {
+        text.validate()?;
+        let single = single(folder, text)?;
+        let train = match &single {
+            Some(file) => Source { files: vec![file.clone()], sharded: false },
+            None => Source::find(folder, "train")?,
+        };
+        let mut reader = match text.vocab_size {
+            Some(size) => {
+                let vocabulary = most_frequent(&train.files, text, size)?;
+                let unknown = vocabulary.id(UNKNOWN).expect("a vocabulary with a largest size has it");
+                Reader { text, vocabulary, words: Words::Replace(unknown) }
+            }
+            None => Reader { text, vocabulary: Vocabulary::new(), words: Words::Collect },
+        };
+        if single.is_some() {
+            return Ok(Self::split(reader.ids(&train.files)?, reader.vocabulary));
+        }
+        let train = match train.sharded {
+            true => reader.on_disk(&train.files)?,
+            false => Tokens::Memory(reader.ids(&train.files)?),
+        };
+        let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
+        let test = reader.ids(&Source::find(folder, "test")?.files)?;
+        Ok(Self { vocabulary: reader.vocabulary, train, valid, test })
     }
 
-    /// Reads `valid.txt` and `test.txt` of `folder` in the words of a trained model; the training text stays
-    /// empty.
+    /// Reads `valid` and `test` of `folder` in the tokens of a trained model; the training text stays empty.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and [`Error::UnknownWord`] for a word that `vocabulary` lacks.
-    pub fn load_held_out(folder: &Path, vocabulary: Vocabulary) -> Result<Self> {
-        let valid = read_split(folder, "valid.txt", &mut Words::Require(&vocabulary))?;
-        let test = read_split(folder, "test.txt", &mut Words::Require(&vocabulary))?;
-        Ok(Self { vocabulary, train: Vec::new(), valid, test })
+    /// As [`load`](Self::load), and [`Error::UnknownWord`] for a token that a vocabulary without largest size lacks.
+    pub fn load_held_out(folder: &Path, vocabulary: Vocabulary, text: &TextConfig) -> Result<Self> {
+        let words = match vocabulary.id(UNKNOWN) {
+            Some(unknown) if text.vocab_size.is_some() => Words::Replace(unknown),
+            _ => Words::Require,
+        };
+        let mut reader = Reader { text, vocabulary, words };
+        if let Some(file) = single(folder, text)? {
+            let corpus = Self::split(reader.ids(&[file])?, reader.vocabulary);
+            return Ok(Self { train: Tokens::Memory(Vec::new()), ..corpus });
+        }
+        let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
+        let test = reader.ids(&Source::find(folder, "test")?.files)?;
+        Ok(Self { vocabulary: reader.vocabulary, train: Tokens::Memory(Vec::new()), valid, test })
     }
 
     /// A corpus of ready-made token streams.
@@ -67,7 +108,15 @@ impl Corpus {
                 return Err(Error::TokenOutOfVocabulary { what, index, id: ids[index], vocab });
             }
         }
-        Ok(Self { vocabulary, train, valid, test })
+        Ok(Self { vocabulary, train: Tokens::Memory(train), valid, test })
+    }
+
+    /// The corpus of a single stream: its last two twentieths are the validation and the test text.
+    fn split(mut ids: Vec<u32>, vocabulary: Vocabulary) -> Self {
+        let twentieth = ids.len() / 20;
+        let test = ids.split_off(ids.len() - twentieth);
+        let valid = ids.split_off(ids.len() - twentieth);
+        Self { vocabulary, train: Tokens::Memory(ids), valid, test }
     }
 
     /// The words.
@@ -76,7 +125,7 @@ impl Corpus {
     }
 
     /// The training text.
-    pub fn train(&self) -> &[u32] {
+    pub fn train(&self) -> &Tokens {
         &self.train
     }
 
@@ -91,121 +140,118 @@ impl Corpus {
     }
 }
 
-/// Reads one file of `folder` as word ids.
-fn read_split(folder: &Path, name: &str, words: &mut Words<'_>) -> Result<Vec<u32>> {
+/// The files of one text.
+struct Source {
+    files: Vec<PathBuf>,
+    /// Whether they are the files of a folder.
+    sharded: bool,
+}
+
+impl Source {
+    /// The text called `name` in `folder`: the file `name.txt` or the files in the folder `name`.
+    fn find(folder: &Path, name: &str) -> Result<Self> {
+        if !folder.is_dir() {
+            return Err(Error::MissingFolder { path: folder.to_path_buf() });
+        }
+        let (file, shards) = (folder.join(format!("{name}.txt")), folder.join(name));
+        if file.exists() || !shards.is_dir() {
+            return match file.is_file() {
+                true => Ok(Self { files: vec![file], sharded: false }),
+                false => Err(Error::MissingFile { path: file }),
+            };
+        }
+        let entries = std::fs::read_dir(&shards).map_err(Error::io("read", &shards))?;
+        let mut files = entries
+            .map(|entry| entry.map(|entry| entry.path()).map_err(Error::io("read", &shards)))
+            .collect::<Result<Vec<_>>>()?;
+        let hidden =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        files.retain(|path| path.is_file() && !hidden(path));
+        files.sort();
+        if files.is_empty() {
+            return Err(Error::EmptyFile { path: shards });
+        }
+        Ok(Self { files, sharded: true })
+    }
+}
+
+/// The single file of a text of characters, if that is what `folder` holds.
+fn single(folder: &Path, text: &TextConfig) -> Result<Option<PathBuf>> {
     if !folder.is_dir() {
         return Err(Error::MissingFolder { path: folder.to_path_buf() });
     }
-    let path = folder.join(name);
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::MissingFile { path });
-        }
-        Err(error) => return Err(Error::io("read", &path)(error)),
-    };
-    let text = std::str::from_utf8(&bytes).map_err(|error| {
-        // Count line ends in front of the bad byte; the bytes themselves need not be text for that.
-        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
-        Error::NotUtf8 { path: path.clone(), line }
-    })?;
-    // A byte-order mark is no part of the first word.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-
-    let mut ids = Vec::new();
-    let mut empty = true;
-    for (index, line) in text.lines().enumerate() {
-        for word in line.split_whitespace() {
-            ids.push(id_of(words, word, &path, index + 1)?);
-            empty = false;
-        }
-        ids.push(id_of(words, EOS, &path, index + 1)?);
-    }
-    if empty { Err(Error::EmptyFile { path }) } else { Ok(ids) }
+    let (file, split) = (folder.join(SINGLE), folder.join("valid.txt"));
+    Ok((text.characters && file.is_file() && !split.exists()).then_some(file))
 }
 
-fn id_of(words: &mut Words<'_>, word: &str, path: &Path, line: usize) -> Result<u32> {
-    match words {
-        Words::Collect(vocabulary) => Ok(vocabulary.insert(word)),
-        Words::Require(vocabulary) => vocabulary.id(word).ok_or_else(|| Error::UnknownWord {
-            path: path.to_path_buf(),
-            line,
-            word: word.to_string(),
-            vocab: vocabulary.len(),
-        }),
+/// Reads files as ids.
+struct Reader<'a> {
+    text: &'a TextConfig,
+    vocabulary: Vocabulary,
+    words: Words,
+}
+
+impl Reader<'_> {
+    fn ids(&mut self, files: &[PathBuf]) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.for_each(files, |id| {
+            ids.push(id);
+            Ok(())
+        })?;
+        Ok(ids)
     }
+
+    fn on_disk(&mut self, files: &[PathBuf]) -> Result<Tokens> {
+        let mut writer = TokenWriter::new()?;
+        self.for_each(files, |id| writer.push(id))?;
+        Ok(Tokens::Disk(writer.finish()?))
+    }
+
+    fn for_each(&mut self, files: &[PathBuf], mut each: impl FnMut(u32) -> Result<()>) -> Result<()> {
+        let Self { text, vocabulary, words } = self;
+        for path in files {
+            text.for_each(path, |token, line| {
+                each(match (vocabulary.id(token), &words) {
+                    (Some(id), _) => id,
+                    (None, Words::Collect) => vocabulary.insert(token),
+                    (None, Words::Replace(id)) => *id,
+                    (None, Words::Require) => {
+                        let (path, word) = (path.to_path_buf(), token.to_string());
+                        return Err(Error::UnknownWord { path, line, word, vocab: vocabulary.len() });
+                    }
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// [`UNKNOWN`], [`EOS`] if the text has it, and the most frequent tokens, `size` in all; of equally frequent ones the first to appear.
+fn most_frequent(files: &[PathBuf], text: &TextConfig, size: usize) -> Result<Vocabulary> {
+    let mut counter = Reader { text, vocabulary: Vocabulary::new(), words: Words::Collect };
+    let mut counts: Vec<u64> = Vec::new();
+    counter.for_each(files, |id| {
+        let id = id as usize;
+        counts.resize(counts.len().max(id + 1), 0);
+        counts[id] += 1;
+        Ok(())
+    })?;
+    let all = counter.vocabulary;
+    let mut order: Vec<u32> = (0..all.len() as u32).collect();
+    order.sort_by_key(|&id| std::cmp::Reverse(counts[id as usize]));
+    let mut vocabulary = Vocabulary::new();
+    vocabulary.insert(UNKNOWN);
+    if all.id(EOS).is_some() {
+        vocabulary.insert(EOS);
+    }
+    for word in order.iter().filter_map(|&id| all.word(id)) {
+        if vocabulary.len() == size {
+            break;
+        }
+        vocabulary.insert(word);
+    }
+    Ok(vocabulary)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn folder(train: &[u8], valid: &[u8], test: &[u8]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("train.txt"), train).unwrap();
-        fs::write(folder.path().join("valid.txt"), valid).unwrap();
-        fs::write(folder.path().join("test.txt"), test).unwrap();
-        folder
-    }
-
-    #[test]
-    fn splits_on_blanks_and_ends_every_line() {
-        let folder = folder(b" the cat  sat \n\nthe\tdog\n", b"a cat", b"sat\r\nhere\n");
-        let corpus = Corpus::load(folder.path()).unwrap();
-        // Order of first appearance: the cat sat <eos> dog | a | here.
-        assert_eq!(corpus.vocabulary().words(), ["the", "cat", "sat", EOS, "dog", "a", "here"]);
-        assert_eq!(corpus.train(), [0, 1, 2, 3, 3, 0, 4, 3]);
-        assert_eq!(corpus.valid(), [5, 1, 3]);
-        assert_eq!(corpus.test(), [2, 3, 6, 3]);
-    }
-
-    #[test]
-    fn names_what_is_wrong_with_a_file() {
-        let good = b"a b\n".as_slice();
-        let cases: [(&[u8], &str); 3] = [
-            (b"a\nb \xff c\n", "test.txt`, line 2: not UTF-8"),
-            (b"", "test.txt` is empty"),
-            (b" \n\n", "test.txt` is empty"),
-        ];
-        for (bytes, expected) in cases {
-            let message = Corpus::load(folder(good, good, bytes).path()).unwrap_err().to_string();
-            assert!(message.contains(expected), "{message}");
-            assert!(!message.contains('\n'));
-        }
-    }
-
-    #[test]
-    fn tells_a_missing_file_from_a_missing_folder() {
-        let folder = folder(b"a\n", b"a\n", b"a\n");
-        fs::remove_file(folder.path().join("valid.txt")).unwrap();
-        assert!(
-            matches!(Corpus::load(folder.path()), Err(Error::MissingFile { path }) if path.ends_with("valid.txt"))
-        );
-        let nowhere = folder.path().join("nowhere");
-        assert!(matches!(Corpus::load(&nowhere), Err(Error::MissingFolder { path }) if path == nowhere));
-    }
-
-    #[test]
-    fn held_out_text_must_keep_to_the_vocabulary() {
-        let folder = folder(b"", b"a b\nb a\n", b"a a\nb zebra\n");
-        let vocabulary = Vocabulary::from(vec!["b".to_string(), "a".into(), EOS.into()]);
-        let message = Corpus::load_held_out(folder.path(), vocabulary.clone()).unwrap_err().to_string();
-        assert!(message.contains("test.txt`, line 2: word `zebra`"), "{message}");
-        fs::write(folder.path().join("test.txt"), "a\n").unwrap();
-        let corpus = Corpus::load_held_out(folder.path(), vocabulary).unwrap();
-        assert_eq!(corpus.valid(), [1, 0, 2, 0, 1, 2]);
-        assert_eq!(corpus.test(), [1, 2]);
-    }
-
-    #[test]
-    fn ready_made_ids_are_checked() {
-        let vocabulary = Vocabulary::from(vec!["a".to_string(), "b".into()]);
-        let error = Corpus::from_ids(vocabulary.clone(), vec![0, 1], vec![1], vec![0, 1, 2]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "test text: token 2 has the id 2, but the vocabulary has 2 words, 0 to 1"
-        );
-        assert!(Corpus::from_ids(vocabulary, vec![0, 1], vec![1], vec![0]).is_ok());
-    }
-}
+mod tests;

@@ -1,11 +1,15 @@
-//! Text as a stream of word ids: reading it, cutting it into columns, and walking through the columns.
+//! Text as a stream of token ids: reading it, cutting it into columns, and walking through the columns.
 
 mod batches;
 mod corpus;
 mod schedule;
+mod text;
+mod tokens;
 mod vocabulary;
 
 pub use batches::{Batches, Window};
 pub use corpus::Corpus;
 pub use schedule::{Schedule, TrainStep, mix_seed};
-pub use vocabulary::{EOS, Vocabulary};
+pub use text::TextConfig;
+pub use tokens::{TokenFile, Tokens};
+pub use vocabulary::{EOS, UNKNOWN, Vocabulary};

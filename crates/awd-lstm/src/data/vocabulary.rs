@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 /// The word that ends every line.
 pub const EOS: &str = "<eos>";
 
+/// The word that stands for all that a vocabulary lacks.
+pub const UNKNOWN: &str = "<unk>";
+
 /// Words and their ids, numbered from 0 in order of first appearance.
 ///
 /// Serialises as the plain list of words.
@@ -81,7 +84,9 @@ impl Vocabulary {
         let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
         let mut vocabulary = Self::new();
         for (index, word) in text.lines().enumerate() {
-            if word.is_empty() || word.contains(char::is_whitespace) {
+            // A blank is a token of a text of characters.
+            let blank = word.chars().count() == 1;
+            if word.is_empty() || (word.contains(char::is_whitespace) && !blank) {
                 return Err(damaged(format!("line {} is not one word", index + 1)));
             }
             if vocabulary.insert(word) as usize != index {
@@ -135,15 +140,21 @@ mod tests {
         let path = folder.path().join("vocab.txt");
         vocabulary.save(&path).unwrap();
         assert_eq!(Vocabulary::load(&path).unwrap(), vocabulary);
+        let characters = Vocabulary::from(vec!["a".to_string(), " ".into(), "b".into()]);
+        characters.save(&path).unwrap();
+        assert_eq!(Vocabulary::load(&path).unwrap(), characters);
     }
 
     #[test]
     fn refuses_a_damaged_list() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vocab.txt");
-        for (text, reason) in
-            [("a\nb\na\n", "line 3 repeats"), ("a\n\n", "line 2 is not one"), ("", "no word")]
-        {
+        for (text, reason) in [
+            ("a\nb\na\n", "line 3 repeats"),
+            ("a\n\n", "line 2 is not one"),
+            ("a b\n", "line 1 is not one"),
+            ("", "no word"),
+        ] {
             std::fs::write(&path, text).unwrap();
             let message = Vocabulary::load(&path).unwrap_err().to_string();
             assert!(message.contains(reason), "{message}");

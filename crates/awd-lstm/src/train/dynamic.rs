@@ -262,6 +262,10 @@ mod tests {
         Batches::new("the text", ids, batch, 2).unwrap()
     }
 
+    fn train_text(corpus: &Corpus) -> Batches {
+        corpus.train().batches("the training text", 20, 2).unwrap()
+    }
+
     const CONFIG: DynamicConfig =
         DynamicConfig { form: DynamicForm::Program, lr: 0.01, eps: 0.001, lambda: 0.05 };
 
@@ -269,10 +273,9 @@ mod tests {
     fn learning_from_what_was_scored_lowers_the_loss_of_what_follows() {
         let (model, corpus, device) = (model(), corpus(), Default::default());
         let mut shares = vec![];
-        let statistics = gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |share| {
-            shares.push(share)
-        })
-        .unwrap();
+        let statistics =
+            gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |share| shares.push(share))
+                .unwrap();
         assert_eq!((statistics.batches(), shares.len()), (20, 20));
         assert_eq!(shares.last(), Some(&1.0));
         let valid = text(corpus.valid(), 1);
@@ -293,8 +296,7 @@ mod tests {
     #[test]
     fn a_chunk_is_scored_before_it_is_learnt_from() {
         let (model, corpus, device) = (model(), corpus(), Default::default());
-        let statistics =
-            gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |_| {}).unwrap();
+        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |_| {}).unwrap();
         // A single chunk: whatever is learnt from it comes too late.
         let short = text(&corpus.valid()[..6], 1);
         let wild = DynamicConfig { lr: 10.0, ..CONFIG };
@@ -307,8 +309,7 @@ mod tests {
     #[test]
     fn statistics_come_back_bit_for_bit_and_only_where_they_belong() {
         let (model, corpus, device) = (model(), corpus(), Default::default());
-        let statistics =
-            gradient_statistics(&model, &text(corpus.train(), 20), 5, &device, &mut |_| {}).unwrap();
+        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |_| {}).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (weights, path) = (folder.path().join("weights"), folder.path().join("statistics"));
         save_weights(&model.valid(), &weights).unwrap();

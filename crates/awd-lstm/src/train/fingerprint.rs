@@ -36,9 +36,11 @@ impl Fingerprint {
         let words = corpus.vocabulary().words();
         let bytes = words.iter().flat_map(|word| [word.as_bytes(), b"\n"]);
         let ids = |ids: &[u32]| Part::of(ids.len(), ids.iter().map(|id| id.to_le_bytes()));
+        let mut train = Sha256::new();
+        corpus.train().for_each_block(|ids| ids.iter().for_each(|id| train.update(id.to_le_bytes())));
         Self {
             vocabulary: Part::of(words.len(), bytes),
-            train: ids(corpus.train()),
+            train: Part::hashed(corpus.train().len(), train),
             valid: ids(corpus.valid()),
             test: ids(corpus.test()),
         }
@@ -69,6 +71,10 @@ impl Part {
     fn of(length: usize, bytes: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
         let mut hash = Sha256::new();
         bytes.for_each(|bytes| hash.update(bytes));
+        Self::hashed(length, hash)
+    }
+
+    fn hashed(length: usize, hash: Sha256) -> Self {
         Self { length, sha256: hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect() }
     }
 

@@ -5,14 +5,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::checkpoint::save_weights;
 use super::files;
 use super::fingerprint::Fingerprint;
 use crate::config::{ModelConfig, TrainConfig};
-use crate::data::Vocabulary;
+use crate::data::{TextConfig, Vocabulary};
 use crate::error::{Error, Result};
+use crate::model::LanguageModel;
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct RunConfig {
     /// The run whose best model training starts from, if it is a finetuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetunes: Option<PathBuf>,
+    /// How the data is read.
+    #[serde(default)]
+    pub text: TextConfig,
     /// The model.
     pub model: ModelConfig,
     /// The training procedure, with the seed.
@@ -69,9 +75,10 @@ impl RunConfig {
     /// Whether a run with this configuration can go on with the configuration `now`.
     ///
     /// # Errors
-    /// [`Error::ConfigChanged`] names the first setting of the device, the model or the procedure that differs.
+    /// [`Error::ConfigChanged`] names the first setting of the device, the text, the model or the procedure that differs.
     pub fn check(&self, now: &Self) -> Result<()> {
         unchanged("device", &self.device, &now.device)?;
+        unchanged("text", &self.text, &now.text)?;
         unchanged("model", &self.model, &now.model)?;
         unchanged("train", &self.train, &now.train)
     }
@@ -211,6 +218,7 @@ impl RunFolder {
         }
         let config: RunConfig = serde_json::from_value(value)
             .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
+        config.text.validate()?;
         config.model.validate()?;
         config.train.validate()?;
         Ok(config)
@@ -255,6 +263,15 @@ impl RunFolder {
                 missing: "best/model.safetensors: no epoch was finished",
             })
         }
+    }
+
+    /// Replaces the best model.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written; the old one is then still there.
+    pub fn save_best<B: Backend>(&self, model: &LanguageModel<B>) -> Result<()> {
+        fs::create_dir_all(self.best()).map_err(Error::io("create", &self.best()))?;
+        save_weights(model, &self.best().join(MODEL))
     }
 
     /// The lines of `metrics.jsonl` so far, one JSON object each; none before the first epoch.

@@ -116,7 +116,7 @@ where
             return Err(Error::invalid("vocab", model.vocab, "the number of words of the corpus"));
         }
         // A single last row is no training step, hence three rows for one step.
-        let train = Batches::new("the training text", corpus.train(), config.batch, 3)?;
+        let train = corpus.train().batches("the training text", config.batch, 3)?;
         let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
         let test = Batches::new("the test text", corpus.test(), config.test_batch, 2)?;
 

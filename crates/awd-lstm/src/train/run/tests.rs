@@ -8,6 +8,7 @@ fn config(vocab: usize) -> RunConfig {
         preset: "small".into(),
         device: "flex".into(),
         data: PathBuf::from("data"),
+        text: Default::default(),
         corpus: Fingerprint::of(&corpus()),
         finetunes: None,
         model: Preset::Small.model(HeadKind::Mos, vocab),

@@ -61,8 +61,7 @@ where
     /// Saves the best model. After the checkpoint: until then a crash must leave the best model of the old one.
     pub(super) fn save_best(&self, run: &RunFolder) -> Result<()> {
         let Some(weights) = &self.best else { return Ok(()) };
-        fs::create_dir_all(run.best()).map_err(Error::io("create", &run.best()))?;
-        save_weights(weights, &run.best().join(MODEL))
+        run.save_best(weights)
     }
 
     /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl` and best model back to it.

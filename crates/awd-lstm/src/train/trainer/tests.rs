@@ -61,6 +61,7 @@ fn folder() -> (tempfile::TempDir, RunFolder) {
     use crate::train::{RunConfig, Versions};
     let root = tempfile::tempdir().unwrap();
     let config = RunConfig {
+        text: Default::default(),
         versions: Versions::current(),
         preset: "small".into(),
         device: "flex".into(),

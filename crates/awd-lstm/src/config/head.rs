@@ -1,0 +1,76 @@
+//! The output layers by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The output layer of a language model.
+///
+/// Written and parsed as `softmax`, `moc`, `mos`, `sigsoftmax`, `gss`, `plif` and `mos-plif`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadKind {
+    /// Plain softmax over the logits: rank at most d + 1.
+    Softmax,
+    /// Mixture of Contexts: mixes before the softmax, rank at most d + 1 (arXiv 1711.03953, section 2.4).
+    Moc,
+    /// Mixture of Softmaxes: mixes probabilities, any rank (arXiv 1711.03953, section 2.3).
+    Mos,
+    /// Softmax of `z + log sigmoid(z)` (Kanai et al., 2018).
+    Sigsoftmax,
+    /// Generalised sigsoftmax: sigsoftmax with a learnt slope and a learnt centre (Parthiban et al., 2021).
+    Gss,
+    /// Softmax after a learnt piecewise linear increasing function (arXiv 1902.08077, section 4).
+    Plif,
+    /// Mixture of Softmaxes whose logits pass through one shared PLIF (arXiv 1902.08077, section 5).
+    MosPlif,
+}
+
+impl HeadKind {
+    /// Every head, in the order in which they are listed to users.
+    pub const ALL: &[Self] =
+        &[Self::Softmax, Self::Moc, Self::Mos, Self::Sigsoftmax, Self::Gss, Self::Plif, Self::MosPlif];
+
+    /// The name on command lines and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Softmax => "softmax",
+            Self::Moc => "moc",
+            Self::Mos => "mos",
+            Self::Sigsoftmax => "sigsoftmax",
+            Self::Gss => "gss",
+            Self::Plif => "plif",
+            Self::MosPlif => "mos-plif",
+        }
+    }
+
+    /// Whether the head has K components with a prior and latent contexts.
+    pub fn is_mixture(self) -> bool {
+        matches!(self, Self::Moc | Self::Mos | Self::MosPlif)
+    }
+
+    /// Whether the head has a PLIF, hence knots and a bound.
+    pub fn has_plif(self) -> bool {
+        matches!(self, Self::Plif | Self::MosPlif)
+    }
+}
+
+impl fmt::Display for HeadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for HeadKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            Error::unknown_name("head", text, &known)
+        })
+    }
+}

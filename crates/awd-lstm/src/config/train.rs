@@ -1,0 +1,75 @@
+//! The training procedure.
+
+use serde::{Deserialize, Serialize};
+
+use super::check;
+use crate::Error;
+
+/// How a model is trained. The procedure is that of AWD-LSTM (arXiv 1708.02182, sections 3 and 5).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// B, the number of parallel text streams in training.
+    pub batch: usize,
+    /// Columns of a slice of the batch, if gradients are to be accumulated over slices; the result is that of the whole
+    /// batch, with dropout masks drawn for each slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub small_batch: Option<usize>,
+    /// Mean number of time steps of a training step.
+    pub bptt: usize,
+    /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`.
+    pub lr: f64,
+    /// Largest global gradient norm, over all parameters together.
+    pub clip: f64,
+    /// Weight decay, added to the clipped gradient of every weight.
+    pub weight_decay: f64,
+    /// Weight of activation regularisation, on the dropped output.
+    pub alpha: f64,
+    /// Weight of temporal activation regularisation, on the raw output.
+    pub beta: f64,
+    /// Averaging begins when the validation loss is worse than the best of all but the last `nonmono`.
+    pub nonmono: usize,
+    /// A step has at most `bptt + max_seq_len_delta` time steps.
+    pub max_seq_len_delta: usize,
+    /// Number of parallel streams of the validation text.
+    pub eval_batch: usize,
+    /// Number of parallel streams of the test text.
+    pub test_batch: usize,
+    /// Number of passes over the training text.
+    pub epochs: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Whether this is a finetuning: weights are averaged from the first step on, and the criterion that would begin
+    /// averaging ends training instead.
+    pub average_from_start: bool,
+}
+
+impl TrainConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidSetting`] names the first setting that is out of range and the range.
+    pub fn validate(&self) -> Result<(), Error> {
+        for (name, size) in [
+            ("batch", self.batch),
+            ("bptt", self.bptt),
+            ("eval_batch", self.eval_batch),
+            ("test_batch", self.test_batch),
+            ("epochs", self.epochs),
+        ] {
+            check(size > 0, name, size, "at least 1")?;
+        }
+        if let Some(small_batch) = self.small_batch {
+            check((1..=self.batch).contains(&small_batch), "small_batch", small_batch, "from 1 to batch")?;
+        }
+        for (name, value) in [("lr", self.lr), ("clip", self.clip)] {
+            check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
+        }
+        for (name, value) in [("weight_decay", self.weight_decay), ("alpha", self.alpha), ("beta", self.beta)]
+        {
+            check(value.is_finite() && value >= 0.0, name, value, "finite and at least 0")?;
+        }
+        Ok(())
+    }
+}

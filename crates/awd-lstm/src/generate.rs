@@ -1,0 +1,124 @@
+//! Text from a model: one token after the other, each drawn from what the model says of the next.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use highrank::Sampling;
+use rand::Rng;
+
+use crate::error::{Error, Result};
+use crate::model::{LanguageModel, LmBackend};
+
+impl<B: LmBackend> LanguageModel<B> {
+    /// Draws the `tokens` tokens that follow `prompt`, whose tokens are read first and not returned.
+    ///
+    /// The same `rng` gives the same tokens on the same device. There is no dropout on a backend without gradients.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary;
+    /// [`Error::Head`] if a sampling option is out of range.
+    pub fn generate(
+        &self,
+        prompt: &[u32],
+        tokens: usize,
+        sampling: &Sampling,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<u32>> {
+        sampling.validate()?;
+        if prompt.is_empty() {
+            return Err(Error::invalid("prompt", "empty", "at least one token"));
+        }
+        if let Some(id) = prompt.iter().find(|&&id| id as usize >= self.vocab()) {
+            return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
+        }
+        let device = self.embedding.val().device();
+        let head = self.head();
+        let mut state = self.zero_state(1);
+        let mut input = prompt.to_vec();
+        let mut drawn = Vec::with_capacity(tokens);
+        for _ in 0..tokens {
+            let length = input.len();
+            let ids: Vec<i32> = input.iter().map(|&id| id as i32).collect();
+            let ids = Tensor::<B, 2, Int>::from_data(TensorData::new(ids, [length, 1]), &device);
+            let (hidden, next) = self.hidden(ids, state);
+            state = next;
+            let word = head.sample::<3, 2>(hidden.narrow(0, length - 1, 1), sampling, rng);
+            let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
+            drawn.push(word);
+            input = vec![word];
+        }
+        Ok(drawn)
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::config::{Dropouts, HeadKind, ModelConfig};
+    use burn::backend::Flex;
+    use burn::tensor::backend::Backend;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64Mcg;
+
+    fn model() -> LanguageModel<Flex> {
+        let config = ModelConfig {
+            vocab: 13,
+            d_embedding: 6,
+            lstm_sizes: vec![8, 7],
+            head: HeadKind::Mos,
+            components: 3,
+            knots: 1,
+            plif_bound: 1.0,
+            dropouts: Dropouts::NONE,
+            tied: true,
+        };
+        Flex::seed(&Default::default(), 5);
+        let mut model = config.try_init::<Flex>(&Default::default()).unwrap();
+        // Weights of the usual start make all words equally likely.
+        model.embedding = model.embedding.map(|weight| weight * 40.0);
+        model
+    }
+
+    fn rng(seed: u64) -> Pcg64Mcg {
+        Pcg64Mcg::seed_from_u64(seed)
+    }
+
+    #[test]
+    fn the_seed_fixes_the_text() {
+        let model = model();
+        let sampling = Sampling::new();
+        let text = |seed| model.generate(&[1, 2], 30, &sampling, &mut rng(seed)).unwrap();
+        assert_eq!(text(3).len(), 30);
+        assert_eq!(text(3), text(3));
+        assert_ne!(text(3), text(4));
+        assert!(text(3).iter().all(|&word| word < 13));
+        assert!(model.generate(&[1], 0, &sampling, &mut rng(3)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_word_is_the_best_one_given_all_before_if_only_one_is_kept() {
+        let model = model();
+        let sampling = Sampling::new().with_top_k(Some(1));
+        let prompt = [4, 9, 2];
+        let drawn = model.generate(&prompt, 12, &sampling, &mut rng(1)).unwrap();
+        let text = [prompt.as_slice(), &drawn].concat();
+        // The state carried from word to word is that of the text read at once.
+        let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
+        let ids =
+            Tensor::<Flex, 2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &Default::default());
+        let (log_probs, _) = model.log_probs(ids, model.zero_state(1));
+        let best: Vec<i64> = log_probs.argmax(2).into_data().iter::<i64>().collect();
+        let expected: Vec<u32> = best[2..14].iter().map(|&word| word as u32).collect();
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn bad_options_and_prompts_are_refused() {
+        let model = model();
+        let refused = |prompt: &[u32], sampling: Sampling| {
+            model.generate(prompt, 3, &sampling, &mut rng(1)).unwrap_err().to_string()
+        };
+        assert!(refused(&[], Sampling::new()).contains("prompt is empty"));
+        assert!(refused(&[1, 13], Sampling::new()).contains("prompt is token 13"));
+        assert!(refused(&[1], Sampling::new().with_top_k(Some(0))).contains("top_k"));
+        assert!(refused(&[1], Sampling::new().with_top_p(Some(1.5))).contains("top_p"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Weights in and out: this crate's models and the state dicts of the authors' PyTorch programs.
+//!
+//! A [`StateDict`] is a set of named tensors, read from a safetensors file or from what `torch.save` wrote of a
+//! `state_dict()`; nothing in such a file is ever run. The names are those of the programs for AWD-LSTM
+//! (arXiv 1708.02182) and Mixture of Softmaxes (arXiv 1711.03953); V is the vocabulary, d the embedding, H_l the size of
+//! LSTM l (its input I_l), K the number of components, P the number of pieces:
+//!
+//! | tensor | shape | |
+//! |---|---|---|
+//! | `encoder.weight` | V, d | the embedding |
+//! | `rnns.l.weight_ih_l0` | 4·H_l, I_l | gates in the order input, forget, cell, output |
+//! | `rnns.l.weight_hh_l0` | 4·H_l, H_l | under weight dropout `rnns.l.module.weight_hh_l0_raw` |
+//! | `rnns.l.bias_ih_l0`, `rnns.l.bias_hh_l0` | 4·H_l | |
+//! | `prior.weight` | K, H_last | mixtures |
+//! | `latent.0.weight`, `latent.0.bias` | K·d, H_last and K·d | mixtures |
+//! | `decoder.weight` | V, d | the same as `encoder.weight` in a tied model, where it may be left out |
+//! | `decoder.bias` | V | |
+//! | `plif.raw_slopes`, `plif.offset` | P and 1 | PLIF, as in [`Plif`](highrank::logit_map::Plif) |
+//! | `gss.center`, `gss.slope` | 1 | generalised sigsoftmax, as in [`Gss`](highrank::logit_map::Gss) |
+//!
+//! The level `module.` that weight dropout adds to the names of an LSTM is read with and without.
+//!
+//! ```no_run
+//! use awd_lstm::weights::{Missing, StateDict};
+//! use burn::backend::Flex;
+//!
+//! # fn main() -> Result<(), awd_lstm::Error> {
+//! let state = StateDict::read("model.pt".as_ref())?;
+//! let config = state.model_config(&Missing::default())?;
+//! let model = state.model::<Flex>(&config, &Default::default())?;
+//! # Ok(()) }
+//! ```
+
+mod infer;
+mod model;
+mod names;
+mod pickle;
+mod pytorch;
+mod state_dict;
+
+pub use infer::Missing;
+pub use state_dict::StateDict;

@@ -1,0 +1,239 @@
+use super::*;
+use std::fs;
+
+use burn::backend::Flex;
+use burn::tensor::{Distribution, Tensor};
+
+use crate::config::{Dropouts, HeadKind};
+use crate::weights::Missing;
+
+fn config(head: HeadKind) -> ModelConfig {
+    ModelConfig {
+        vocab: 11,
+        d_embedding: 4,
+        lstm_sizes: vec![6, if head.is_mixture() { 5 } else { 4 }],
+        head,
+        components: if head.is_mixture() { 3 } else { 1 },
+        knots: if head.has_plif() { 8 } else { 1 },
+        plif_bound: 7.0,
+        dropouts: Dropouts { weight: 0.5, ..Dropouts::NONE },
+        tied: true,
+    }
+}
+
+fn model(config: &ModelConfig) -> LanguageModel<Flex> {
+    config.try_init(&Default::default()).unwrap()
+}
+
+/// Every parameter's path and bytes.
+fn bits(model: &LanguageModel<Flex>) -> Vec<(String, Vec<u8>)> {
+    let parameters = model.collect(None, None, false);
+    parameters.iter().map(|p| (p.full_path(), p.to_data().unwrap().as_bytes().to_vec())).collect()
+}
+
+fn missing(config: &ModelConfig) -> Missing {
+    Missing { head: Some(config.head), plif_bound: config.plif_bound, dropouts: config.dropouts }
+}
+
+#[test]
+fn every_model_goes_out_and_comes_back_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    for head in HeadKind::ALL {
+        for (tied, weight_dropout) in [(true, true), (false, false)] {
+            let config = ModelConfig { tied, ..config(*head) };
+            let model = model(&config);
+            StateDict::of_model(&model).write(&path, weight_dropout).unwrap();
+            let state = StateDict::read(&path).unwrap();
+            assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
+            let back = state.model::<Flex>(&config, &Default::default()).unwrap();
+            assert_eq!(bits(&back), bits(&model), "{head}, tied {tied}");
+            // The same weights make the same file.
+            let bytes = fs::read(&path).unwrap();
+            StateDict::of_model(&back).write(&path, weight_dropout).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+}
+
+#[test]
+fn the_tensors_suggest_the_head() {
+    for (head, suggested) in [
+        (HeadKind::Softmax, HeadKind::Softmax),
+        (HeadKind::Sigsoftmax, HeadKind::Softmax),
+        (HeadKind::Gss, HeadKind::Gss),
+        (HeadKind::Plif, HeadKind::Plif),
+        (HeadKind::Moc, HeadKind::Mos),
+        (HeadKind::Mos, HeadKind::Mos),
+        (HeadKind::MosPlif, HeadKind::MosPlif),
+    ] {
+        let state = StateDict::of_model(&model(&config(head)));
+        assert_eq!(state.model_config(&Missing::default()).unwrap().head, suggested);
+    }
+}
+
+#[test]
+fn names_and_orientation_are_pytorchs() {
+    let config = config(HeadKind::Mos);
+    let model = model(&config);
+    let state = StateDict::of_model(&model);
+    let shapes: Vec<(&str, &[usize])> = state.shapes().collect();
+    assert_eq!(
+        shapes,
+        [
+            ("decoder.bias", [11].as_slice()),
+            ("decoder.weight", &[11, 4]),
+            ("encoder.weight", &[11, 4]),
+            ("latent.0.bias", &[12]),
+            ("latent.0.weight", &[12, 5]),
+            ("prior.weight", &[3, 5]),
+            ("rnns.0.bias_hh_l0", &[24]),
+            ("rnns.0.bias_ih_l0", &[24]),
+            ("rnns.0.weight_hh_l0", &[24, 6]),
+            ("rnns.0.weight_ih_l0", &[24, 4]),
+            ("rnns.1.bias_hh_l0", &[20]),
+            ("rnns.1.bias_ih_l0", &[20]),
+            ("rnns.1.weight_hh_l0", &[20, 5]),
+            ("rnns.1.weight_ih_l0", &[20, 6]),
+        ]
+    );
+    // A PyTorch linear layer multiplies by its matrix's transpose, Burn's by the matrix.
+    let matrix: Tensor<Flex, 2> = Tensor::random([11, 7], Distribution::Default, &Default::default());
+    assert_eq!(transpose(&matrix.to_data()), matrix.transpose().to_data());
+}
+
+/// A state dict of a small model, changed.
+fn changed(change: impl Fn(&mut BTreeMap<String, TensorData>)) -> StateDict {
+    let mut state = StateDict::of_model(&model(&config(HeadKind::Mos)));
+    change(&mut state.tensors);
+    state
+}
+
+fn refused(state: &StateDict) -> String {
+    let config = state.model_config(&Missing::default());
+    let result = config.and_then(|config| state.model::<Flex>(&config, &Default::default()));
+    let message = result.map(|_| ()).unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[test]
+fn everything_that_does_not_fit_is_listed_at_once() {
+    let zeros = |shape: &[usize]| TensorData::zeros::<f32, _>(shape.to_vec());
+    let message = refused(&changed(|tensors| {
+        tensors.remove("rnns.1.bias_hh_l0");
+        tensors.insert("latent.0.bias".into(), zeros(&[13]));
+        tensors.insert("rnns.0.weight_ih_l0".into(), zeros(&[24, 5]));
+        tensors.insert("decoder.extra".into(), zeros(&[2, 2]));
+        tensors.insert("decoder.bias".into(), TensorData::zeros::<i64, _>([11]));
+    }));
+    for part in [
+        "rnns.1.bias_hh_l0 is missing (it should be [20])",
+        "latent.0.bias is [13], but should be [12]",
+        "rnns.0.weight_ih_l0 is [24, 5], but should be [24, 4]",
+        "decoder.extra ([2, 2]) is no tensor of a mos model",
+        "decoder.bias holds I64 instead of real numbers",
+    ] {
+        assert!(message.contains(part), "`{part}` is not in {message}");
+    }
+    // Sizes that nothing tells.
+    let message = refused(&changed(|tensors| {
+        tensors.retain(|name, _| !name.starts_with("encoder") && !name.starts_with("decoder.weight"));
+        tensors.retain(|name, _| !name.starts_with("rnns.0"));
+    }));
+    for part in ["encoder.weight or decoder.weight is missing", "rnns.0.weight_hh_l0 or"] {
+        assert!(message.contains(part), "`{part}` is not in {message}");
+    }
+    let nothing = changed(BTreeMap::clear);
+    assert!(refused(&nothing).contains("encoder.weight or decoder.weight or decoder.bias is missing"));
+}
+
+#[test]
+fn sizes_come_from_whatever_tensor_is_left() {
+    let state = changed(|tensors| {
+        tensors.remove("encoder.weight");
+        tensors.remove("prior.weight");
+        tensors.remove("rnns.1.weight_hh_l0");
+    });
+    let message = refused(&state);
+    assert!(message.contains("encoder.weight is missing (it should be [11, 4])"), "{message}");
+    assert!(message.contains("prior.weight is missing (it should be [3, 5])"), "{message}");
+    assert!(message.contains("rnns.1.weight_hh_l0 is missing (it should be [20, 5])"), "{message}");
+    // An odd name does not ask for a billion layers.
+    let message = refused(&changed(|tensors| {
+        tensors.insert("rnns.999999999.bias_ih_l0".into(), TensorData::zeros::<f32, _>([4]));
+    }));
+    assert!(message.contains("rnns.2.weight_hh_l0 or"), "{message}");
+}
+
+/// Writes the tensors under other names and reads them back.
+fn reread(state: &StateDict, rename: impl Fn(&str) -> Vec<String>) -> Result<StateDict> {
+    let mut renamed = BTreeMap::new();
+    for (name, tensor) in &state.tensors {
+        renamed.extend(rename(name).into_iter().map(|name| (name, tensor.clone())));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    StateDict { source: PathBuf::new(), tensors: renamed }.write(&path, false)?;
+    StateDict::read(&path)
+}
+
+#[test]
+fn names_are_read_with_and_without_the_levels_around_them() {
+    let state = StateDict::of_model(&model(&config(HeadKind::Mos)));
+    type Rename = fn(&str) -> Vec<String>;
+    let renames: [Rename; 4] = [
+        |name| vec![name.into()],
+        |name| vec![names::under_weight_dropout(name)],
+        // A data-parallel model, and a program that saved the dropped matrix beside the raw one.
+        |name| vec![format!("module.{}", names::under_weight_dropout(name))],
+        |name| match name.ends_with("weight_hh_l0") {
+            true => vec![names::under_weight_dropout(name), name.replace("weight", "module.weight")],
+            false => vec![name.to_string()],
+        },
+    ];
+    for rename in renames {
+        assert_eq!(reread(&state, rename).unwrap().tensors, state.tensors);
+    }
+    let twice = reread(&state, |name| vec![name.into(), name.replace("rnns.0.b", "rnns.0.module.b")]);
+    let message = twice.unwrap_err().to_string();
+    let expected = "the tensors rnns.0.bias_hh_l0 and rnns.0.module.bias_hh_l0 are the same parameter";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn tied_and_untied_models_are_told_apart() {
+    let tied = |change: fn(&mut BTreeMap<String, TensorData>)| {
+        changed(change).model_config(&Missing::default()).unwrap().tied
+    };
+    assert!(tied(|_| ()));
+    assert!(tied(|tensors| drop(tensors.remove("decoder.weight"))));
+    assert!(!tied(|tensors| drop(
+        tensors.insert("decoder.weight".into(), TensorData::zeros::<f32, _>([11, 4]))
+    )));
+}
+
+#[test]
+fn files_that_are_no_weights_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.bin");
+    let message = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        StateDict::read(&path).unwrap_err().to_string()
+    };
+    assert!(message(b"hello there").contains("neither a safetensors file"));
+    assert!(message(b"PK\x03\x04nothing").contains("not a whole zip archive"));
+    assert!(message(b"\x80\x02N.").contains("not from `torch.save`"));
+    let whole = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models/whole.pt");
+    let text = StateDict::read(&whole).unwrap_err().to_string();
+    assert!(text.contains("a whole pickled object (torch.nn") && text.contains(".state_dict()"), "{text}");
+
+    let mut state = StateDict::of_model(&model(&config(HeadKind::Softmax)));
+    state.tensors.insert("decoder.bias".into(), TensorData::from([0.0, f32::NAN]));
+    state.write(&path, false).unwrap();
+    let text = StateDict::read(&path).unwrap_err().to_string();
+    assert!(text.contains("tensor decoder.bias holds a value that is not finite"), "{text}");
+    assert!(matches!(StateDict::read(&folder.path().join("nowhere")), Err(Error::Io { action: "read", .. })));
+    let nowhere = folder.path().join("no/folder.safetensors");
+    assert!(matches!(state.write(&nowhere, false), Err(Error::Io { action: "write", .. })));
+}

@@ -1,0 +1,91 @@
+//! The names of tensors: paths in [`LanguageModel`](crate::LanguageModel) and names in a state dict. Only here are both known.
+
+/// A tensor of a state dict that a parameter of the model stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    /// Its name without the levels that weight dropout adds.
+    pub(super) name: String,
+    /// Whether the model keeps it transposed: Burn's linear layers are `[in, out]`, PyTorch's `[out, in]`.
+    pub(super) transposed: bool,
+}
+
+/// The tensor for the parameter at `path` in the model; none if the path is unknown.
+pub(super) fn of_parameter(path: &str) -> Option<Name> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let (name, transposed) = match parts.as_slice() {
+        ["embedding"] => ("encoder.weight".into(), false),
+        ["decoder"] => ("decoder.weight".into(), false),
+        ["head", "decoder", "bias"] => ("decoder.bias".into(), false),
+        ["lstms", layer, parameter] => (lstm(layer, lstm_parameter(parameter)?), false),
+        ["head", "context", _, "prior", "weight"] => ("prior.weight".into(), true),
+        ["head", "context", _, "latent", "weight"] => ("latent.0.weight".into(), true),
+        ["head", "context", _, "latent", "bias"] => ("latent.0.bias".into(), false),
+        ["head", "logit_map", map, parameter] => (format!("{}.{parameter}", map.to_lowercase()), false),
+        _ => return None,
+    };
+    Some(Name { name, transposed })
+}
+
+/// The name of an LSTM's tensor.
+pub(super) fn lstm(layer: impl std::fmt::Display, parameter: &str) -> String {
+    format!("rnns.{layer}.{parameter}")
+}
+
+fn lstm_parameter(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "w_ih" => "weight_ih_l0",
+        "w_hh" => "weight_hh_l0",
+        "b_ih" => "bias_ih_l0",
+        "b_hh" => "bias_hh_l0",
+        _ => return None,
+    })
+}
+
+/// A tensor's name in a model with weight dropout, which wraps every LSTM and keeps its raw recurrent matrix.
+pub(super) fn under_weight_dropout(name: &str) -> String {
+    match split_lstm(name) {
+        Some((layer, "weight_hh_l0")) => lstm(layer, "module.weight_hh_l0_raw"),
+        Some((layer, parameter)) => lstm(layer, &format!("module.{parameter}")),
+        None => name.to_string(),
+    }
+}
+
+/// A tensor's name without the levels of weight dropout, and whether it is the raw matrix under it.
+pub(super) fn plain(name: &str) -> (String, bool) {
+    let Some((layer, parameter)) = split_lstm(name) else { return (name.to_string(), false) };
+    let parameter = parameter.strip_prefix("module.").unwrap_or(parameter);
+    match parameter.strip_suffix("_raw") {
+        Some(parameter) => (lstm(layer, parameter), true),
+        None => (lstm(layer, parameter), false),
+    }
+}
+
+/// The layer's number and the rest of an LSTM tensor's name.
+pub(super) fn split_lstm(name: &str) -> Option<(usize, &str)> {
+    let (layer, parameter) = name.strip_prefix("rnns.")?.split_once('.')?;
+    Some((layer.parse().ok()?, parameter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lstm_names_lose_and_gain_the_levels_of_weight_dropout() {
+        let cases = [
+            ("rnns.2.module.weight_hh_l0_raw", "rnns.2.weight_hh_l0", true),
+            ("rnns.2.weight_hh_l0_raw", "rnns.2.weight_hh_l0", true),
+            ("rnns.2.weight_hh_l0", "rnns.2.weight_hh_l0", false),
+            ("rnns.10.module.bias_ih_l0", "rnns.10.bias_ih_l0", false),
+            ("encoder.weight", "encoder.weight", false),
+        ];
+        for (name, expected, raw) in cases {
+            assert_eq!(plain(name), (expected.to_string(), raw));
+        }
+        for name in ["rnns.0.weight_hh_l0", "rnns.0.weight_ih_l0", "decoder.bias"] {
+            assert_eq!(plain(&under_weight_dropout(name)).0, name);
+        }
+        assert_eq!(under_weight_dropout("rnns.0.weight_hh_l0"), "rnns.0.module.weight_hh_l0_raw");
+        assert_eq!(under_weight_dropout("rnns.0.bias_hh_l0"), "rnns.0.module.bias_hh_l0");
+    }
+}

@@ -1,0 +1,437 @@
+//! Reading the pickles of PyTorch files without running anything in them.
+//!
+//! A pickle is a program for a small stack machine, and Python's own reader lets it call any function. This one
+//! knows the few opcodes that PyTorch writes and calls nothing: the three functions that rebuild a tensor and the
+//! ordered dictionary are understood as data, and any other object is remembered by its name alone.
+
+use std::collections::HashMap;
+
+/// Index of a value in [`Pickle::values`].
+pub(super) type Id = usize;
+
+/// A value of a pickle. Containers hold indices, so that sharing, cycles and any depth of nesting are harmless.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    None,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    Text(String),
+    Tuple(Vec<Id>),
+    List(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    /// A class or function by its full name.
+    Global(String),
+    /// A storage, the tuple that PyTorch names it by.
+    Storage(Vec<Id>),
+    /// Arguments of a tensor's rebuilding: storage, offset, sizes, strides, …
+    Tensor(Vec<Id>),
+    /// An object of the named class, whose contents were passed over.
+    Object(String),
+}
+
+/// A pickle's values.
+#[derive(Debug)]
+pub(super) struct Pickle {
+    values: Vec<Value>,
+    root: Id,
+    /// Bytes that the pickle took.
+    pub(super) length: usize,
+}
+
+impl Pickle {
+    /// Reads the pickle at the start of `bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let mut machine =
+            Machine { bytes, at: 0, values: vec![], stack: vec![], marks: vec![], memo: HashMap::new() };
+        let root = machine.run()?;
+        Ok(Self { values: machine.values, root, length: machine.at })
+    }
+
+    /// What the pickle is of.
+    pub(super) fn root(&self) -> &Value {
+        &self.values[self.root]
+    }
+
+    /// All values, in no particular order.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Value> {
+        self.values.iter()
+    }
+
+    /// A value by its index.
+    pub(super) fn value(&self, id: Id) -> &Value {
+        &self.values[id]
+    }
+}
+
+struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    values: Vec<Value>,
+    stack: Vec<Id>,
+    /// Heights of the stack at which marks were set.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+}
+
+impl<'a> Machine<'a> {
+    fn run(&mut self) -> Result<Id, String> {
+        loop {
+            let at = self.at;
+            let [opcode] = self.array()?;
+            match opcode {
+                // Protocol and frame: nothing to do but to step over their arguments.
+                0x80 => {
+                    let [protocol] = self.array()?;
+                    if protocol > 5 {
+                        return Err(format!("it is a pickle of protocol {protocol}; known are 0 to 5"));
+                    }
+                }
+                0x95 => {
+                    self.take(8)?;
+                }
+                b'.' => return self.pop(),
+                b'(' => self.marks.push(self.stack.len()),
+                b'0' => {
+                    self.pop()?;
+                }
+                b'1' => {
+                    self.pop_marked()?;
+                }
+                // Plain values.
+                b'N' => self.push(Value::None),
+                0x88 => self.push(Value::Bool(true)),
+                0x89 => self.push(Value::Bool(false)),
+                b'K' => {
+                    let [byte] = self.array()?;
+                    self.push(Value::Int(byte.into()));
+                }
+                b'M' => {
+                    let bytes = self.array()?;
+                    self.push(Value::Int(u16::from_le_bytes(bytes).into()));
+                }
+                b'J' => {
+                    let bytes = self.array()?;
+                    self.push(Value::Int(i32::from_le_bytes(bytes).into()));
+                }
+                0x8a => {
+                    let [length] = self.array()?;
+                    let value = long(self.take(length.into())?)?;
+                    self.push(Value::Int(value));
+                }
+                b'G' => {
+                    let bytes = self.array()?;
+                    self.push(Value::Float(f64::from_be_bytes(bytes)));
+                }
+                b'U' | 0x8c | b'C' => {
+                    let [length] = self.array()?;
+                    self.push_text(length.into())?;
+                }
+                b'X' | b'T' | b'B' => {
+                    let bytes = self.array()?;
+                    self.push_text(u32::from_le_bytes(bytes) as usize)?;
+                }
+                // Containers.
+                b')' => self.push(Value::Tuple(vec![])),
+                b']' => self.push(Value::List(vec![])),
+                b'}' => self.push(Value::Dict(vec![])),
+                b't' => {
+                    let items = self.pop_marked()?;
+                    self.push(Value::Tuple(items));
+                }
+                0x85..=0x87 => {
+                    let items = self.pop_many(usize::from(opcode - 0x84))?;
+                    self.push(Value::Tuple(items));
+                }
+                b'l' => {
+                    let items = self.pop_marked()?;
+                    self.push(Value::List(items));
+                }
+                b'd' => {
+                    let items = self.pop_marked()?;
+                    self.push(Value::Dict(pairs(&items)?));
+                }
+                b'a' => {
+                    let item = self.pop()?;
+                    self.extend(&[item])?;
+                }
+                b'e' => {
+                    let items = self.pop_marked()?;
+                    self.extend(&items)?;
+                }
+                b's' => {
+                    let items = self.pop_many(2)?;
+                    self.insert(&items)?;
+                }
+                b'u' => {
+                    let items = self.pop_marked()?;
+                    self.insert(&items)?;
+                }
+                // Memo.
+                b'q' => {
+                    let [key] = self.array()?;
+                    self.remember(key.into())?;
+                }
+                b'r' => {
+                    let bytes = self.array()?;
+                    self.remember(u32::from_le_bytes(bytes))?;
+                }
+                0x94 => self.remember(self.memo.len() as u32)?,
+                b'h' => {
+                    let [key] = self.array()?;
+                    self.recall(key.into())?;
+                }
+                b'j' => {
+                    let bytes = self.array()?;
+                    self.recall(u32::from_le_bytes(bytes))?;
+                }
+                // Objects, as data.
+                b'c' => {
+                    let (module, name) = (self.line()?, self.line()?);
+                    self.push(Value::Global(format!("{module}.{name}")));
+                }
+                0x93 => {
+                    let items = self.pop_many(2)?;
+                    let (Value::Text(module), Value::Text(name)) =
+                        (&self.values[items[0]], &self.values[items[1]])
+                    else {
+                        return Err("a class is named by something that is not text".into());
+                    };
+                    let name = format!("{module}.{name}");
+                    self.push(Value::Global(name));
+                }
+                b'R' | 0x81 => {
+                    let items = self.pop_many(2)?;
+                    self.call(items[0], items[1])?;
+                }
+                // The state of an object (a state dict's version numbers, say): the object stays as it is.
+                b'b' => {
+                    self.pop()?;
+                    self.top()?;
+                }
+                b'Q' => {
+                    let id = self.pop()?;
+                    self.persistent(id)?;
+                }
+                other => {
+                    return Err(format!(
+                        "byte {at} holds the pickle opcode {other:#04x}, which no state dict has"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// A call of `callable`, understood but not made.
+    fn call(&mut self, callable: Id, args: Id) -> Result<(), String> {
+        let (Value::Global(name), Value::Tuple(args)) = (&self.values[callable], &self.values[args]) else {
+            return Err("something is called that is no function".into());
+        };
+        let value = match name.as_str() {
+            "collections.OrderedDict" => {
+                let items = match args.first().map(|&id| &self.values[id]) {
+                    Some(Value::List(items)) => items.as_slice(),
+                    _ => &[],
+                };
+                let pair = |&id: &Id| match &self.values[id] {
+                    Value::Tuple(pair) | Value::List(pair) if pair.len() == 2 => Ok((pair[0], pair[1])),
+                    _ => Err("a dictionary is made of something that is not pairs".to_string()),
+                };
+                Value::Dict(items.iter().map(pair).collect::<Result<_, _>>()?)
+            }
+            "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor" => Value::Tensor(args.clone()),
+            "torch._utils._rebuild_parameter" if !args.is_empty() => {
+                self.stack.push(args[0]);
+                return Ok(());
+            }
+            _ => Value::Object(name.clone()),
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    /// What PyTorch keeps outside of the pickle: storages, and in old files classes with their source text.
+    fn persistent(&mut self, id: Id) -> Result<(), String> {
+        let Value::Tuple(items) = &self.values[id] else {
+            return Err("a storage is named by something that is no tuple".into());
+        };
+        let kind = items.first().map(|&id| &self.values[id]);
+        let value = match (kind, items.get(1)) {
+            (Some(Value::Text(kind)), _) if kind == "storage" => Value::Storage(items.clone()),
+            (Some(Value::Text(kind)), Some(&class)) if kind == "module" => self.values[class].clone(),
+            _ => return Err("a storage is named in an unknown way".into()),
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    fn extend(&mut self, items: &[Id]) -> Result<(), String> {
+        let target = self.top()?;
+        if let Value::List(list) = &mut self.values[target] {
+            list.extend(items);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, items: &[Id]) -> Result<(), String> {
+        let new = pairs(items)?;
+        let target = self.top()?;
+        if let Value::Dict(dict) = &mut self.values[target] {
+            dict.extend(new);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, value: Value) {
+        self.stack.push(self.values.len());
+        self.values.push(value);
+    }
+
+    fn push_text(&mut self, length: usize) -> Result<(), String> {
+        let text = String::from_utf8_lossy(self.take(length)?).into_owned();
+        self.push(Value::Text(text));
+        Ok(())
+    }
+
+    fn top(&self) -> Result<Id, String> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        self.stack.get(floor..).and_then(<[Id]>::last).copied().ok_or_else(stack_empty)
+    }
+
+    fn pop(&mut self) -> Result<Id, String> {
+        self.top()?;
+        self.stack.pop().ok_or_else(stack_empty)
+    }
+
+    fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, String> {
+        let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<_>, _>>()?;
+        items.reverse();
+        Ok(items)
+    }
+
+    fn pop_marked(&mut self) -> Result<Vec<Id>, String> {
+        let mark = self.marks.pop().ok_or("a pickle's mark is missing")?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn remember(&mut self, key: u32) -> Result<(), String> {
+        let id = self.top()?;
+        self.memo.insert(key, id);
+        Ok(())
+    }
+
+    fn recall(&mut self, key: u32) -> Result<(), String> {
+        let id = *self.memo.get(&key).ok_or_else(|| format!("the pickle remembers nothing under {key}"))?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
+        let rest = &self.bytes[self.at..];
+        let taken = rest.get(..length).ok_or("the pickle ends too early")?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        Ok(self.take(N)?.try_into().expect("as many bytes as asked for"))
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let rest = &self.bytes[self.at..];
+        let length = rest.iter().position(|&byte| byte == b'\n').ok_or("the pickle ends too early")?;
+        self.at += length + 1;
+        Ok(String::from_utf8_lossy(&rest[..length]).trim_end_matches('\r').to_string())
+    }
+}
+
+fn stack_empty() -> String {
+    "the pickle's stack is empty".into()
+}
+
+fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>, String> {
+    match items.as_chunks() {
+        (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
+        _ => Err("a dictionary's key has no value".into()),
+    }
+}
+
+/// A little-endian integer in two's complement.
+fn long(bytes: &[u8]) -> Result<i128, String> {
+    if bytes.len() > 16 {
+        return Err(format!("an integer of {} bytes", bytes.len()));
+    }
+    let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    let mut wide = [if negative { 0xff } else { 0 }; 16];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    Ok(i128::from_le_bytes(wide))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_values_are_read() {
+        // (1, [True, None], {"a": -2}), as Python's protocol 2 writes it.
+        let bytes = b"\x80\x02K\x01]q\x00(\x88Ne}q\x01X\x01\x00\x00\x00aJ\xfe\xff\xff\xffs\x87.rest";
+        let pickle = Pickle::read(bytes).unwrap();
+        assert_eq!(pickle.length, bytes.len() - 4);
+        let Value::Tuple(items) = pickle.root() else { panic!("{:?}", pickle.root()) };
+        assert_eq!(pickle.value(items[0]), &Value::Int(1));
+        let Value::List(list) = pickle.value(items[1]) else { panic!() };
+        assert_eq!((pickle.value(list[0]), pickle.value(list[1])), (&Value::Bool(true), &Value::None));
+        let Value::Dict(dict) = pickle.value(items[2]) else { panic!() };
+        assert_eq!(pickle.value(dict[0].0), &Value::Text("a".into()));
+        assert_eq!(pickle.value(dict[0].1), &Value::Int(-2));
+    }
+
+    #[test]
+    fn a_call_is_remembered_by_name_and_not_made() {
+        let pickle = Pickle::read(b"cos\nsystem\n(X\x08\x00\x00\x00rm -rf /tR.").unwrap();
+        assert_eq!(pickle.root(), &Value::Object("os.system".into()));
+    }
+
+    #[test]
+    fn long_integers_have_a_sign() {
+        assert_eq!(long(&[]), Ok(0));
+        assert_eq!(long(&[0xff]), Ok(-1));
+        assert_eq!(long(&[0x80, 0x00]), Ok(128));
+        assert!(long(&[0; 17]).is_err());
+    }
+
+    #[test]
+    fn cut_off_and_ill_formed_pickles_are_errors() {
+        let whole = b"\x80\x02(K\x01K\x02}q\x00X\x01\x00\x00\x00aK\x05scollections\nOrderedDict\n)Rt.";
+        assert!(Pickle::read(whole).is_ok());
+        for length in 0..whole.len() {
+            assert!(Pickle::read(&whole[..length]).is_err(), "{length}");
+        }
+        for bad in [
+            b".".as_slice(),
+            b"t.",
+            b"h\x07.",
+            b"K\x01s.",
+            b"(K\x01a.",
+            b"\x80\x09N.",
+            b"\xf0.",
+            b"K\x01K\x02R.",
+        ] {
+            assert!(Pickle::read(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_and_cycles_do_no_harm() {
+        let mut deep = vec![b')'];
+        deep.extend(std::iter::repeat_n(0x85, 1_000_000));
+        deep.push(b'.');
+        drop(Pickle::read(&deep).unwrap());
+        // A list that holds itself.
+        let pickle = Pickle::read(b"]q\x00h\x00a.").unwrap();
+        assert_eq!(pickle.root(), &Value::List(vec![0]));
+    }
+}

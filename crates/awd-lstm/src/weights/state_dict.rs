@@ -1,0 +1,150 @@
+//! Named tensors in files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, TensorData};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::names;
+use super::pytorch::{self, Fault};
+use crate::error::{Error, Result};
+
+/// The tensors of a model by the names of a PyTorch state dict (see [`weights`](super)), without the levels that
+/// weight dropout adds.
+#[derive(Debug, Clone)]
+pub struct StateDict {
+    /// The file it is from, for messages.
+    pub(super) source: PathBuf,
+    pub(super) tensors: BTreeMap<String, TensorData>,
+}
+
+impl StateDict {
+    /// Reads a safetensors file or a state dict that `torch.save` wrote, whichever `path` holds.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if it is neither or incomplete; [`Error::NotAStateDict`] if it holds a
+    /// whole pickled model; [`Error::NonFiniteTensor`] for NaN or infinite values.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path).map_err(Error::io("read", path))?;
+        let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
+        let tensors = if pytorch::is_pytorch(&bytes) {
+            pytorch::read(&bytes).map_err(|fault| match fault {
+                Fault::Damaged(reason) => damaged(reason),
+                Fault::Object(found) => Error::NotAStateDict { path: path.to_path_buf(), found },
+            })?
+        } else {
+            from_safetensors(&bytes).map_err(damaged)?
+        };
+        for (name, tensor) in &tensors {
+            if is_float(tensor.dtype) && tensor.iter::<f64>().any(|value| !value.is_finite()) {
+                return Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.clone() });
+            }
+        }
+        Ok(Self { source: path.to_path_buf(), tensors: plain_names(tensors).map_err(damaged)? })
+    }
+
+    /// Writes a safetensors file that PyTorch reads with `safetensors.torch.load_file`, in one go.
+    ///
+    /// With `weight_dropout` the LSTMs' tensors have the names of a model that was made with weight dropout
+    /// (`rnns.0.module.weight_hh_l0_raw`), otherwise those of plain layers. The same weights make the same bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be written; a file that was there before is then unchanged.
+    pub fn write(&self, path: &Path, weight_dropout: bool) -> Result<()> {
+        let failed = |reason: String| Error::io("write", path)(std::io::Error::other(reason));
+        let name = |name: &str| match weight_dropout {
+            true => names::under_weight_dropout(name),
+            false => name.to_string(),
+        };
+        let views = self
+            .tensors
+            .iter()
+            .map(|(plain, tensor)| {
+                let dtype =
+                    dtype_name(tensor.dtype).ok_or_else(|| failed(format!("{plain}: {:?}", tensor.dtype)))?;
+                let view = TensorView::new(dtype, tensor.shape.to_vec(), tensor.as_bytes());
+                Ok((name(plain), view.map_err(|error| failed(error.to_string()))?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        // What other programs look for. One entry: several would be written in an order that changes.
+        let metadata = [("format".to_string(), "pt".to_string())].into();
+        let bytes =
+            safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io("write", path))?;
+        std::io::Write::write_all(&mut file, &bytes).map_err(Error::io("write", path))?;
+        file.as_file().sync_all().map_err(Error::io("write", path))?;
+        file.persist(path).map_err(|error| Error::io("write", path)(error.error))?;
+        Ok(())
+    }
+
+    /// Names and shapes of the tensors, in the order of the names.
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
+    }
+}
+
+fn from_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, TensorData>, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| {
+        format!("neither a safetensors file ({error}, {} bytes) nor one of `torch.save`", bytes.len())
+    })?;
+    file.iter()
+        .map(|(name, view)| {
+            let dtype = dtype_of(view.dtype())
+                .ok_or_else(|| format!("tensor {name} has the element type {}", view.dtype()))?;
+            let data = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype);
+            Ok((name.to_string(), data))
+        })
+        .collect()
+}
+
+/// The tensors without the levels that weight dropout and data-parallel training add to their names.
+fn plain_names(tensors: BTreeMap<String, TensorData>) -> Result<BTreeMap<String, TensorData>, String> {
+    let parallel = !tensors.is_empty() && tensors.keys().all(|name| name.starts_with("module."));
+    let mut plain: BTreeMap<String, (bool, String, TensorData)> = BTreeMap::new();
+    for (full, tensor) in tensors {
+        let name = if parallel { full.strip_prefix("module.").unwrap_or(&full) } else { &full };
+        let (name, raw) = names::plain(name);
+        match plain.get(&name) {
+            // Beside the raw matrix newer programs also save the one that the last forward pass dropped from it.
+            Some((true, ..)) if !raw => {}
+            Some((was_raw, other, _)) if *was_raw == raw => {
+                return Err(format!("the tensors {other} and {full} are the same parameter"));
+            }
+            _ => {
+                plain.insert(name, (raw, full, tensor));
+            }
+        }
+    }
+    Ok(plain.into_iter().map(|(name, (_, _, tensor))| (name, tensor)).collect())
+}
+
+/// Element types that both formats have and a model may be of.
+const FLOATS: [(Dtype, DType); 4] = [
+    (Dtype::F64, DType::F64),
+    (Dtype::F32, DType::F32),
+    (Dtype::F16, DType::F16),
+    (Dtype::BF16, DType::BF16),
+];
+
+pub(super) fn is_float(dtype: DType) -> bool {
+    FLOATS.iter().any(|&(_, float)| float == dtype)
+}
+
+fn dtype_name(dtype: DType) -> Option<Dtype> {
+    FLOATS.iter().find(|(_, burn)| *burn == dtype).map(|&(name, _)| name)
+}
+
+fn dtype_of(name: Dtype) -> Option<DType> {
+    let integers = [
+        (Dtype::I64, DType::I64),
+        (Dtype::I32, DType::I32),
+        (Dtype::I16, DType::I16),
+        (Dtype::I8, DType::I8),
+        (Dtype::U8, DType::U8),
+    ];
+    FLOATS.iter().chain(&integers).find(|(known, _)| *known == name).map(|&(_, burn)| burn)
+}

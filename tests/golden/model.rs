@@ -1,0 +1,153 @@
+//! Whole language models in evaluation: a folder of `NAME.safetensors` (a PyTorch state dict) and `NAME.json`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use awd_lstm::weights::{Missing, StateDict};
+use awd_lstm::{LanguageModel, LmBackend, ModelConfig};
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use serde::Deserialize;
+
+use crate::case::{Array, Entry};
+use crate::compare::{Report, Tolerance, values};
+
+/// A folder of whole models, the project's own unless `HIGHRANK_GOLDEN_MODEL_DIR` names another.
+pub fn folder() -> PathBuf {
+    match std::env::var_os("HIGHRANK_GOLDEN_MODEL_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models"),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reference {
+    config: Sizes,
+    tokens: Vec<i64>,
+    batch: usize,
+    bptt: usize,
+    nll: Vec<f64>,
+    perplexity: f64,
+    final_hidden: Vec<State>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sizes {
+    vocab: usize,
+    emsize: usize,
+    nhid: usize,
+    nhidlast: usize,
+    layers: usize,
+    components: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    h: Vec<Vec<f64>>,
+    c: Vec<Vec<f64>>,
+}
+
+/// A model with what a reference program says of it.
+pub struct Model {
+    name: String,
+    state: StateDict,
+    config: ModelConfig,
+    reference: Reference,
+}
+
+/// All models of a folder, by name.
+pub fn read(folder: &Path) -> Vec<Model> {
+    let files = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    files.iter().map(|path| Model::read(path)).collect()
+}
+
+impl Model {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let reference =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let state = StateDict::read(&path.with_extension("safetensors")).unwrap();
+        let config = state.model_config(&Missing::default()).unwrap();
+        Self { name: path.file_stem().unwrap().to_string_lossy().into_owned(), state, config, reference }
+    }
+
+    /// Checks the model on one backend, in chunks of the reference's length and of one that does not divide it.
+    pub fn check<B: LmBackend>(&self, dtype: DType, backend: &str) -> Report {
+        let mut report = Report::new(format!("model {} on {backend}", self.name));
+        self.check_sizes(&mut report);
+        let model = self.state.model_of_dtype::<B>(&self.config, &Default::default(), dtype);
+        let model = model.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        for length in [self.reference.bptt, 7, self.reference.tokens.len()] {
+            self.check_outputs(&model, length, dtype, &mut report);
+        }
+        report
+    }
+
+    fn check_sizes(&self, report: &mut Report) {
+        let Sizes { vocab, emsize, nhid, nhidlast, layers, components } = self.reference.config;
+        let mut lstm_sizes = vec![nhid; layers - 1];
+        lstm_sizes.push(nhidlast);
+        let ModelConfig { vocab: v, d_embedding, components: k, .. } = self.config;
+        if (v, d_embedding, k) != (vocab, emsize, components) || self.config.lstm_sizes != lstm_sizes {
+            report.fail(format!("its shapes suggest {:?}", self.config));
+        }
+    }
+
+    fn check_outputs<B: LmBackend>(
+        &self,
+        model: &LanguageModel<B>,
+        length: usize,
+        dtype: DType,
+        report: &mut Report,
+    ) {
+        let Reference { tokens, batch, nll, perplexity, final_hidden, .. } = &self.reference;
+        let rows = tokens.len() / batch;
+        let window = |start: usize, length: usize| -> Tensor<B, 2, Int> {
+            let ids: Vec<i64> = (start..start + length)
+                .flat_map(|row| (0..*batch).map(move |column| tokens[column * rows + row]))
+                .collect();
+            Tensor::from_data(TensorData::new(ids, [length, *batch]), &Default::default())
+        };
+        let (mut fused, mut composed) = (vec![vec![]; *batch], vec![vec![]; *batch]);
+        let mut state = model.zero_state(*batch);
+        for start in (0..rows - 1).step_by(length) {
+            let length = length.min(rows - 1 - start);
+            let (inputs, targets) = (window(start, length), window(start + 1, length));
+            let (log_probs, _) = model.log_probs(inputs.clone(), state.clone());
+            let picked = log_probs.gather(2, targets.clone().reshape([length, *batch, 1])).neg();
+            let (nll, next) = model.nll(inputs, targets, state);
+            state = next;
+            for (columns, all) in [(&mut fused, values(nll)), (&mut composed, values(picked))] {
+                all.chunks(*batch).for_each(|row| columns.iter_mut().zip(row).for_each(|(c, x)| c.push(*x)));
+            }
+        }
+
+        // No deviations are known of these models: the rounding unit stands for them.
+        let entry = Entry::without_deviations(&self.name);
+        let tolerance = Tolerance::new(&entry, dtype);
+        let array = |values: &[f64]| Array { shape: vec![values.len()], values: values.to_vec() };
+        for (path, columns) in [("fused", fused), ("composed", composed)] {
+            let got = columns.concat();
+            report.compare(&format!("{path} nll"), &got, &array(nll), tolerance.value("nll"));
+            let got = (got.iter().sum::<f64>() / got.len() as f64).exp();
+            let (got, want) = ([got], array(&[*perplexity]));
+            report.compare(&format!("{path} perplexity"), &got, &want, tolerance.value("nll"));
+        }
+        for (layer, (got, want)) in state.layers.into_iter().zip(final_hidden).enumerate() {
+            for (name, got, want) in [("h", got.hidden, &want.h), ("c", got.cell, &want.c)] {
+                let name = format!("final {name} of layer {layer}");
+                report.compare(&name, &values(got), &array(&want.concat()), tolerance.value("hidden"));
+            }
+        }
+    }
+
+    /// Moves one expected value a little, for a test of the test.
+    pub fn damage(&mut self) {
+        self.reference.nll[3] += 1e-4;
+    }
+}

@@ -1,0 +1,74 @@
+//! The memory that a corpus in shards takes, measured by an allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use awd_lstm::data::{Corpus, TextConfig};
+use burn::backend::Flex;
+
+/// Counts the bytes in use and their largest number.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(in_use, Relaxed);
+        // SAFETY: the caller's promises about `layout` are handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises about `pointer` and `layout` are handed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The largest number of bytes in use during `work` beyond those before it.
+fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = IN_USE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let result = work();
+    (result, PEAK.load(Relaxed) - before)
+}
+
+#[test]
+fn a_corpus_on_the_disk_takes_memory_for_its_vocabulary_and_a_window_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = folder.path().join("train");
+    fs::create_dir(&shards).unwrap();
+    let mut tokens = 0;
+    for shard in 0..8 {
+        let mut file = BufWriter::new(File::create(shards.join(format!("{shard:05}"))).unwrap());
+        for line in 0..12_500 {
+            // A coprime stride visits all of 1,000 words.
+            let words = (0..20).map(|n| format!("word{}", (line * 20 + n) * 617 % 1000));
+            writeln!(file, "{}", words.collect::<Vec<_>>().join(" ")).unwrap();
+            tokens += 21;
+        }
+    }
+    fs::write(folder.path().join("valid.txt"), "word1\n").unwrap();
+    fs::write(folder.path().join("test.txt"), "word1\n").unwrap();
+
+    let text = TextConfig { vocab_size: Some(500), ..TextConfig::default() };
+    let (corpus, loading) = peak(|| Corpus::load(folder.path(), &text).unwrap());
+    assert_eq!(corpus.train().len(), tokens);
+    let batches = corpus.train().batches("the training text", 60, 3).unwrap();
+    let device = Default::default();
+    let (_, reading) = peak(|| {
+        let windows = batches.windows::<Flex>(35, &device);
+        assert_eq!(windows.map(|window| window.targets.dims()[0]).sum::<usize>(), batches.rows() - 1);
+    });
+    // In memory the ids alone would be 8.4 MB, and 8.4 MB again in columns; the text is 17 MB.
+    assert!(loading < 1_000_000 && reading < 200_000, "{loading} bytes to load, {reading} to read");
+    println!("{tokens} tokens: {loading} bytes to load, {reading} to read");
+}
