@@ -24,7 +24,9 @@ fn step(criterion: &mut Criterion) {
         group.bench_function(head.name(), |bencher| {
             let training = prepared.get_or_insert_with(|| {
                 let device = Default::default();
-                Training::<Autodiff<Flex>>::new(Preset::Paper, *head, VOCAB, &device).expect("a sound model")
+                let model = Preset::Paper.model(*head, VOCAB);
+                Training::<Autodiff<Flex>>::new(&model, Preset::Paper.train(), &device)
+                    .expect("a sound model")
             });
             bencher.iter(|| training.step());
         });

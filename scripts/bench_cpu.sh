@@ -4,7 +4,7 @@
 #   scripts/bench_cpu.sh PYTHON ROUNDS > benches/results/NAME.jsonl
 #   cargo run --release --example bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg
 #
-# PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine: about a minute and a half a round.
+# PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine: about two minutes a round.
 set -euo pipefail
 if [ $# -ne 2 ]; then
     echo "error: expected PYTHON ROUNDS, as in: scripts/bench_cpu.sh python3 7" >&2
@@ -37,10 +37,16 @@ for round in $(seq "$rounds"); do
             peer "$head" PyTorch "$round"
         done
     done
+    for _ in 1 2; do
+        record plif highrank "$round" "$bin/head_throughput" --head plif "${sizes[@]}" --repeats 15 --json
+        record plif "our softmax" "$round" "$bin/head_throughput" --head softmax "${sizes[@]}" --repeats 15 --json
+    done
     record "three LSTM layers" highrank "$round" "$bin/step_throughput" --part lstm --repeats 5 --json
     record "three LSTM layers" PyTorch "$round" "$python" benches/peers/torch_lstm.py --repeats 5 --json
     record "paper step, mos" highrank "$round" "$bin/step_throughput" --head mos --repeats 3 --json
     record "paper step, mos" PyTorch "$round" "$python" benches/peers/torch_awd_lstm.py --preset paper --head mos --steps 3 --json
     record "paper step, softmax" highrank "$round" "$bin/step_throughput" --head softmax --repeats 5 --json
     record "paper step, softmax" PyTorch "$round" "$python" benches/peers/torch_awd_lstm.py --preset paper --head softmax --steps 5 --json
+    record "paper step, mos" highrank "$round" "$bin/step_throughput" --head mos --repeats 3 --json
+    record "paper step, mos" "our softmax, as many parameters" "$round" "$bin/step_throughput" --head softmax --equal-size --repeats 5 --json
 done

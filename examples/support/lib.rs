@@ -17,6 +17,7 @@ pub mod import;
 pub mod interrupt;
 pub mod picture;
 pub mod progress;
+pub mod sizes;
 pub mod step_throughput;
 pub mod study;
 pub mod synthetic;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::device::{DeviceName, Task, on_device};
 use crate::exit::Failure;
+use crate::sizes::matching;
 use crate::throughput::{median_seconds, peak_bytes};
 use crate::workload::{LstmStack, Training};
 
@@ -26,6 +27,9 @@ pub struct Args {
     /// V, size of the vocabulary.
     #[arg(long, default_value_t = 10_000)]
     pub vocab: usize,
+    /// Widen or narrow the embedding until the model has as many parameters as with a Mixture of Softmaxes.
+    #[arg(long)]
+    pub equal_size: bool,
     /// Timed steps; the median counts.
     #[arg(long, default_value_t = 7)]
     pub repeats: usize,
@@ -51,6 +55,7 @@ pub enum Part {
 struct Measurement {
     preset: String,
     head: String,
+    parameters: usize,
     device: String,
     tokens: usize,
     median_ms: f64,
@@ -89,15 +94,18 @@ impl Task for Measure<'_> {
         B: AutodiffBackend + LmBackend,
         B::InnerBackend: LmBackend,
     {
-        let Args { part, preset, head, vocab, repeats, .. } = *self.args;
+        let Args { part, preset, head, vocab, repeats, equal_size, .. } = *self.args;
+        let (mut model, train) = (preset.model(head, vocab), preset.train());
+        if equal_size {
+            model = matching(&model, preset.model(HeadKind::Mos, vocab).num_params())?;
+        }
         let (tokens, seconds) = match part {
             Part::Step => {
-                let mut training = Training::<B>::new(preset, head, vocab, &device)?;
+                let mut training = Training::<B>::new(&model, train, &device)?;
                 training.step();
                 (training.tokens(), median_seconds(repeats, || Ok(training.step()))?)
             }
             Part::Lstm => {
-                let (model, train) = (preset.model(head, vocab), preset.train());
                 let sizes = [&[model.d_embedding], model.lstm_sizes.as_slice()].concat();
                 let stack = LstmStack::<B>::new(&sizes, train.bptt, train.batch, &device);
                 stack.step(0.0);
@@ -107,6 +115,7 @@ impl Task for Measure<'_> {
         Ok(Measurement {
             preset: preset.to_string(),
             head: head.to_string(),
+            parameters: model.num_params(),
             device: self.args.device.to_string(),
             tokens,
             median_ms: seconds * 1e3,

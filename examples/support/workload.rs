@@ -3,7 +3,7 @@
 use awd_lstm::data::Window;
 use awd_lstm::lstm::{Lstm, LstmBackend, LstmConfig};
 use awd_lstm::optim::{NtAsgd, NtAsgdConfig};
-use awd_lstm::{HeadKind, LanguageModel, LmBackend, LmState, Preset, TrainConfig, train};
+use awd_lstm::{LanguageModel, LmBackend, LmState, ModelConfig, TrainConfig, train};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor};
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 
 use crate::exit::Failure;
 
-/// Training of a preset's model on one batch of random tokens, over and over.
+/// Training of a model on one batch of random tokens, over and over.
 pub struct Training<B>
 where
     B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
@@ -32,10 +32,10 @@ where
     ///
     /// # Errors
     /// If that loss is anything else.
-    pub fn new(preset: Preset, head: HeadKind, vocab: usize, device: &B::Device) -> Result<Self, Failure> {
+    pub fn new(model: &ModelConfig, config: TrainConfig, device: &B::Device) -> Result<Self, Failure> {
         B::seed(device, 0);
-        let config = preset.train();
-        let model = preset.model(head, vocab).try_init::<B>(device)?;
+        let (head, vocab) = (model.head, model.vocab);
+        let model = model.try_init::<B>(device)?;
         let mut rng = Pcg64::seed_from_u64(0);
         let mut draw = || {
             let count = config.bptt * config.batch;

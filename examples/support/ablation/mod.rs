@@ -1,7 +1,6 @@
 //! `ptb_mos ablation`: heads of equal size on the same text and seeds.
 
 mod report;
-mod sizes;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,6 +18,7 @@ use crate::device::{DeviceName, on_device};
 use crate::exit::Failure;
 use crate::interrupt::Interrupted;
 use crate::progress::print_json;
+use crate::sizes;
 use crate::text::TextArgs;
 use crate::train::{Folder, Output, TrainTask};
 
