@@ -80,7 +80,7 @@ pub(super) fn table_vjp<B: Backend>(
     let above = exclusive_cumsum(d_values.flip([0])).flip([0]).mul_scalar(delta);
     let d_slopes = d_table.slice(0..pieces) + above;
     let first = d_slopes.clone().slice(0..1) - total.clone().mul_scalar(bound);
-    let d_slopes = d_slopes.slice_assign([0..1], first);
+    let d_slopes = d_slopes.slice_assign(0..1, first);
     let d_raw = d_slopes * sigmoid(params.clone().slice(0..pieces));
     Tensor::cat(vec![d_raw, total], 0)
 }

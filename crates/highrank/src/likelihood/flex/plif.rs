@@ -39,7 +39,7 @@ impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y = *y * sigmoid(*x));
+        self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y *= sigmoid(*x));
     }
 }
 
