@@ -4,6 +4,9 @@ use super::plif::{self, Plif};
 use crate::cpu::{Real, sigmoid, softplus};
 use crate::logit_map::MapFunction;
 
+/// Logits that a map works on at a time where it keeps something of each between two loops.
+pub(super) const BLOCK: usize = 64;
+
 /// A logit map with its parameters in place, or the tables made of them.
 pub(super) enum Map<'a, T> {
     Identity,
@@ -54,14 +57,16 @@ impl<'a, T: Real> Map<'a, T> {
             &Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
             Self::Plif(map) => map.apply(row, kept),
             &Self::MonotonicNet { params, units } => {
-                row.iter_mut().for_each(|z| {
-                    let mut sum = params[3 * units];
+                for block in row.chunks_mut(BLOCK) {
+                    let mut sums = [params[3 * units]; BLOCK];
                     for i in 0..units {
-                        let inner = params[units + i] * *z + params[2 * units + i];
-                        sum += params[i] * sigmoid(inner);
+                        let [height, steepness, bias] = [params[i], params[units + i], params[2 * units + i]];
+                        for (sum, z) in sums.iter_mut().zip(&*block) {
+                            *sum += height * sigmoid(steepness * *z + bias);
+                        }
                     }
-                    *z = sum;
-                });
+                    block.copy_from_slice(&sums[..block.len()]);
+                }
             }
         }
     }
@@ -81,35 +86,50 @@ impl<'a, T: Real> Map<'a, T> {
                 g.iter_mut().zip(pairs()).for_each(|(g, z)| *g *= T::ONE + sigmoid(-z));
             }
             &Self::Gss { center, excess } => {
-                let (mut center_sum, mut slope_sum) = (0.0, 0.0);
-                for (g, z) in g.iter_mut().zip(pairs()) {
-                    let bend = excess * sigmoid(center - z);
-                    center_sum -= (*g * bend).wide();
-                    slope_sum -= (*g * softplus(center - z)).wide();
-                    *g *= T::ONE + bend;
+                let mut lanes = [[T::ZERO; BLOCK]; 2];
+                for (g, z) in g.chunks_mut(BLOCK).zip(kept.chunks(BLOCK)) {
+                    let [d_center, d_slope] = &mut lanes;
+                    for (lane, (g, z)) in g.iter_mut().zip(z).enumerate() {
+                        let bend = excess * sigmoid(center - *z);
+                        d_center[lane] += *g * bend;
+                        d_slope[lane] += *g * softplus(center - *z);
+                        *g *= T::ONE + bend;
+                    }
                 }
-                sums[0] += T::of(center_sum);
-                sums[1] += T::of(slope_sum);
+                for (sum, lanes) in sums.iter_mut().zip(&lanes) {
+                    *sum += -T::of(lanes.iter().map(|lane| lane.wide()).sum());
+                }
             }
             &Self::SoftCap { cap } => g.iter_mut().zip(pairs()).for_each(|(g, z)| {
                 let t = (z / cap).tanh();
                 *g *= T::ONE - t * t;
             }),
             &Self::MonotonicNet { params, units } => {
-                for (g, z) in g.iter_mut().zip(pairs()) {
-                    let mut slope = T::ZERO;
-                    for i in 0..units {
-                        let (height, steepness) = (params[i], params[units + i]);
-                        let t = sigmoid(steepness * z + params[2 * units + i]);
-                        let bend = height * t * (T::ONE - t);
-                        sums[i] += *g * t;
-                        sums[units + i] += *g * bend * z;
-                        sums[2 * units + i] += *g * bend;
-                        slope += bend * steepness;
+                // The sums of a unit are kept in lanes over the row, which vectorise.
+                let mut lanes = vec![[[T::ZERO; BLOCK]; 3]; units];
+                let mut total = T::ZERO;
+                for (g, z) in g.chunks_mut(BLOCK).zip(kept.chunks(BLOCK)) {
+                    let mut slopes = [T::ZERO; BLOCK];
+                    for (i, [d_height, d_steepness, d_bias]) in lanes.iter_mut().enumerate() {
+                        let [height, steepness, bias] = [params[i], params[units + i], params[2 * units + i]];
+                        for (lane, (g, z)) in g.iter().zip(z).enumerate() {
+                            let t = sigmoid(steepness * *z + bias);
+                            let bend = height * t * (T::ONE - t);
+                            d_height[lane] += *g * t;
+                            d_steepness[lane] += *g * bend * *z;
+                            d_bias[lane] += *g * bend;
+                            slopes[lane] += bend * steepness;
+                        }
                     }
-                    sums[3 * units] += *g;
-                    *g *= slope;
+                    total += g.iter().fold(T::ZERO, |sum, g| sum + *g);
+                    g.iter_mut().zip(&slopes).for_each(|(g, slope)| *g *= *slope);
                 }
+                for (i, unit) in lanes.iter().enumerate() {
+                    for (which, lanes) in unit.iter().enumerate() {
+                        sums[which * units + i] += T::of(lanes.iter().map(|lane| lane.wide()).sum());
+                    }
+                }
+                sums[3 * units] += total;
             }
         }
     }

@@ -155,14 +155,14 @@ fn run<T: Real>(
             map: map::Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
         },
         words: &words,
+        upstream: upstream.as_ref().map(slice),
         components,
         d,
         chunk_tokens: input.chunk_tokens(),
         block_tokens: input.block_tokens(),
     };
-    let upstream = upstream.as_ref().map(slice);
-    let mut output = sweep::Output::<T>::new(&kernel, upstream.is_some(), wanted);
-    in_pool(|| sweep::run(&kernel, upstream, &mut d_contexts, &mut output));
+    let mut output = sweep::Output::<T>::new(&kernel, wanted);
+    in_pool(|| sweep::run(&kernel, &mut d_contexts, &mut output));
 
     let layer = match d_contexts {
         sweep::ContextGradient::Unwanted => LatentGradients { hidden: None, weight: None, bias: None },

@@ -1,7 +1,10 @@
 //! PLIF on slices: see [`crate::logit_map::Plif`] for the formula.
+//!
+//! In each block of logits pieces are found and lines evaluated in vectors, only the look-ups between them go one by one.
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::map::BLOCK;
 use crate::cpu::{Buffer, Real, sigmoid, softplus};
 
 /// A PLIF with its table.
@@ -42,10 +45,6 @@ impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
         self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y *= sigmoid(*x));
     }
 }
-
-/// Logits that a PLIF works on at a time: pieces are found and lines evaluated in vectors, only the look-ups between
-/// them go one by one.
-const BLOCK: usize = 64;
 
 /// Values a logit that [`Plif::apply`] keeps: its piece's number, its distance from the piece's left end and the slope.
 pub(super) const KEPT: usize = 3;

@@ -23,6 +23,8 @@ pub(super) struct Input<'a, T> {
     pub(super) shared: Shared<'a, T>,
     /// `[N]`, all below V.
     pub(super) words: &'a [usize],
+    /// Gradient of the cross-entropies, `[N]`, if gradients are to be made.
+    pub(super) upstream: Option<&'a [T]>,
     pub(super) components: usize,
     pub(super) d: usize,
     pub(super) chunk_tokens: usize,
@@ -59,12 +61,13 @@ pub(super) struct Output<T> {
 }
 
 impl<T: Real> Output<T> {
-    /// Room for the cross-entropies, and if `graded` for the wanted gradients.
+    /// Room for the cross-entropies, and with an upstream gradient for the wanted gradients.
     ///
     /// To be made by the calling thread: memory that pool threads allocate in turns is held by each of them.
-    pub(super) fn new(input: &Input<'_, T>, graded: bool, wanted: Wanted) -> Self {
+    pub(super) fn new(input: &Input<'_, T>, wanted: Wanted) -> Self {
         let (tokens, components, vocab, d) =
             (input.words.len(), input.components, input.shared.vocab, input.d);
+        let graded = input.upstream.is_some();
         let room = |wanted: bool, count: usize| (wanted && graded && count > 0).then(|| Buffer::zeros(count));
         Self {
             nll: vec![T::ZERO; tokens],
@@ -79,6 +82,8 @@ impl<T: Real> Output<T> {
 
 /// What the chunks of a call work with, one after the other.
 struct Work<T> {
+    /// Tokens of a chunk.
+    chunk: usize,
     logits: Buffer<T>,
     /// What each row of logits must be multiplied with to be its gradient.
     scales: Vec<T>,
@@ -94,17 +99,16 @@ struct Worker<T> {
     stats: Vec<[T; 2]>,
 }
 
-/// Cross-entropies, and with `upstream` the gradients that there is room for.
+/// Cross-entropies, and with an upstream gradient the gradients that there is room for.
 pub(super) fn run<T: Real>(
     input: &Input<'_, T>,
-    upstream: Option<&[T]>,
     d_contexts: &mut ContextGradient<T>,
     output: &mut Output<T>,
 ) {
     let (tokens, components, vocab, d) = (input.words.len(), input.components, input.shared.vocab, input.d);
     let block = even(tokens, input.block_tokens);
     let chunk = even(block, input.chunk_tokens);
-    let kept = if upstream.is_some() { input.shared.map.kept() * components * vocab } else { 0 };
+    let kept = if input.upstream.is_some() { input.shared.map.kept() * components * vocab } else { 0 };
     let table = if output.params.is_some() { input.shared.map.num_sums() } else { 0 };
     let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
     // Tokens are dealt to a fixed number of workers in runs of fixed length, whichever thread runs which: the sums, and
@@ -115,6 +119,7 @@ pub(super) fn run<T: Real>(
         stats: vec![[T::ZERO; 2]; components],
     };
     let mut work = Work {
+        chunk,
         logits: Buffer::new(chunk * components * vocab),
         scales: vec![T::ZERO; chunk * components],
         scaled: Buffer::new(if output.weight.is_some() { chunk * components * d } else { 0 }),
@@ -128,42 +133,26 @@ pub(super) fn run<T: Real>(
                 ContextGradient::Given(gradient) => Some(&mut gradient[..]),
                 _ => None,
             };
-            run_block(input, upstream, 0..tokens, chunk, contexts, gradient, output, &mut work);
+            run_block(input, 0..tokens, contexts, gradient, output, &mut work);
         }
         Source::Latent(layer) => {
             let mut contexts = Buffer::new(size(block));
-            let mut gradient = match d_contexts {
-                ContextGradient::Layer(_) => Buffer::new(size(block)),
-                _ => Buffer::new(0),
-            };
+            let mut gradient =
+                matches!(d_contexts, ContextGradient::Layer(_)).then(|| Buffer::new(size(block)));
             for (start, end) in runs(tokens, block) {
                 let size = size(end - start);
                 let contexts = &mut contexts[..size];
+                let mut gradient = gradient.as_mut().map(|gradient| &mut gradient[..size]);
                 layer.forward(start..end, contexts);
-                match d_contexts {
-                    ContextGradient::Layer(into) => {
-                        let grad = &mut gradient[..size];
-                        run_block(
-                            input,
-                            upstream,
-                            start..end,
-                            chunk,
-                            contexts,
-                            Some(grad),
-                            output,
-                            &mut work,
-                        );
-                        layer.backward(start..end, contexts, &mut gradient[..size], into);
-                    }
-                    _ => run_block(input, upstream, start..end, chunk, contexts, None, output, &mut work),
+                run_block(input, start..end, contexts, gradient.as_deref_mut(), output, &mut work);
+                if let (ContextGradient::Layer(into), Some(gradient)) = (&mut *d_contexts, gradient) {
+                    layer.backward(start..end, contexts, gradient, into);
                 }
             }
         }
     }
-    for worker in &work.workers {
-        if let Some(bias) = &mut output.bias {
-            add(bias, &worker.sums.bias);
-        }
+    if let Some(bias) = &mut output.bias {
+        work.workers.iter().for_each(|worker| add(bias, &worker.sums.bias));
     }
     if let Some(params) = &mut output.params {
         let (first, rest) = work.workers.split_first_mut().expect("at least one thread");
@@ -179,12 +168,9 @@ fn even(tokens: usize, most: usize) -> usize {
 }
 
 /// A block of tokens, chunk by chunk; `contexts` and their gradient are those of the block.
-#[allow(clippy::too_many_arguments)]
 fn run_block<T: Real>(
     input: &Input<'_, T>,
-    upstream: Option<&[T]>,
     block: Range<usize>,
-    chunk: usize,
     contexts: &[T],
     mut d_contexts: Option<&mut [T]>,
     output: &mut Output<T>,
@@ -192,7 +178,7 @@ fn run_block<T: Real>(
 ) {
     let (components, vocab, d) = (input.components, input.shared.vocab, input.d);
     let weight = Matrix::new(input.weight, vocab, d);
-    for (first, last) in runs(block.len(), chunk) {
+    for (first, last) in runs(block.len(), work.chunk) {
         let start = block.start + first;
         let rows = (last - first) * components;
         let span = first * components * d..last * components * d;
@@ -200,7 +186,7 @@ fn run_block<T: Real>(
         let logits = &mut work.logits[..rows * vocab];
         multiply(logits, Matrix::new(contexts, rows, d), weight.t(), false);
 
-        sweep_rows(input, upstream, start, logits, &mut work.scales, output, &mut work.workers);
+        sweep_rows(input, start, logits, &mut work.scales, output, &mut work.workers);
 
         let gradient = Matrix::new(logits, rows, vocab);
         if let Some(d_contexts) = &mut d_contexts {
@@ -225,7 +211,6 @@ fn run_block<T: Real>(
 /// Scores a chunk's tokens, the workers side by side; with an upstream gradient the logits become their gradient.
 fn sweep_rows<T: Real>(
     input: &Input<'_, T>,
-    upstream: Option<&[T]>,
     start: usize,
     logits: &mut [T],
     scales: &mut [T],
@@ -262,7 +247,7 @@ fn sweep_rows<T: Real>(
                 log_prior: input.log_prior.map(|prior| &prior[token * components..(token + 1) * components]),
                 word: input.words[token],
                 stats: &mut worker.stats,
-                upstream: upstream.map(|upstream| Upstream {
+                upstream: input.upstream.map(|upstream| Upstream {
                     nll: upstream[token],
                     d_log_prior: d_log_prior(),
                     kept: &mut worker.kept,
