@@ -1,9 +1,11 @@
-//! Every case of a folder of float64 reference data, on every CPU backend in f32 and f64.
+//! Every case of a folder of float64 reference data, on every backend that the tests are built with: those of the CPU in
+//! f32 and f64, those of a GPU in f32, with and without fusion.
 //!
 //! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format, and
 //! `HIGHRANK_GOLDEN_MODEL_DIR=DIR` any folder of whole models.
 
 mod analysis;
+mod backends;
 mod case;
 mod compare;
 mod dynamic;
@@ -40,20 +42,15 @@ fn every_case_agrees_with_the_reference() {
 
 /// One report for each backend and precision.
 fn check_everywhere(case: &Case) -> Vec<Report> {
-    let mut reports = vec![];
-    #[cfg(feature = "flex")]
-    {
-        type Flex = Autodiff<burn::backend::Flex>;
-        reports.push(check::<Flex>(case, DType::F32, "flex f32"));
-        reports.push(check::<Flex>(case, DType::F64, "flex f64"));
+    struct CheckCase<'a>(&'a Case, Vec<Report>);
+    impl backends::Visitor for CheckCase<'_> {
+        fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str) {
+            self.1.push(check::<Autodiff<B>>(self.0, dtype, backend));
+        }
     }
-    #[cfg(feature = "ndarray")]
-    {
-        use burn::backend::NdArray;
-        reports.push(check::<Autodiff<NdArray<f32>>>(case, DType::F32, "ndarray f32"));
-        reports.push(check::<Autodiff<NdArray<f64>>>(case, DType::F64, "ndarray f64"));
-    }
-    reports
+    let mut visitor = CheckCase(case, vec![]);
+    backends::visit_all(&mut visitor);
+    visitor.1
 }
 
 fn check<B>(case: &Case, dtype: DType, backend: &str) -> Report
@@ -91,19 +88,15 @@ fn every_whole_model_agrees_with_the_reference() {
 
 /// One report for each backend and precision.
 fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
-    let mut reports = vec![];
-    #[cfg(feature = "flex")]
-    {
-        reports.push(model.check::<burn::backend::Flex>(DType::F32, "flex f32"));
-        reports.push(model.check::<burn::backend::Flex>(DType::F64, "flex f64"));
+    struct CheckModel<'a>(&'a model::Model, Vec<Report>);
+    impl backends::Visitor for CheckModel<'_> {
+        fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str) {
+            self.1.push(self.0.check::<B>(dtype, backend));
+        }
     }
-    #[cfg(feature = "ndarray")]
-    {
-        use burn::backend::NdArray;
-        reports.push(model.check::<NdArray<f32>>(DType::F32, "ndarray f32"));
-        reports.push(model.check::<NdArray<f64>>(DType::F64, "ndarray f64"));
-    }
-    reports
+    let mut visitor = CheckModel(model, vec![]);
+    backends::visit_all(&mut visitor);
+    visitor.1
 }
 
 #[test]
@@ -124,8 +117,9 @@ fn a_wrong_value_of_a_whole_model_is_reported() {
 fn a_wrong_value_and_an_unknown_kind_are_reported() {
     let mut case = case::read(&case::folder()).remove(0);
     case.entry.kind = "surprise".into();
-    let report = check::<Autodiff<burn::backend::Flex>>(&case, DType::F32, "flex");
-    assert!(report.failures[0].contains("unknown kind of case `surprise`"), "{:?}", report.failures);
+    for report in check_everywhere(&case) {
+        assert!(report.failures[0].contains("unknown kind of case `surprise`"), "{:?}", report.failures);
+    }
 
     let mut report = Report::new("self-test");
     let want = case::Array { shape: vec![2], values: vec![1.0, 2.0] };

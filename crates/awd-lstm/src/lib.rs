@@ -25,6 +25,7 @@
 //!
 //! `flex` (default), `ndarray`, `wgpu` and `cuda` switch on the Burn backend of that name.
 
+mod backends;
 pub mod config;
 pub mod data;
 pub mod dropout;

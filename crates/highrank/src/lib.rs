@@ -77,6 +77,8 @@ pub mod context;
 pub mod cpu;
 pub mod decoder;
 mod error;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod head;
 pub mod likelihood;
 pub mod logit_map;

@@ -19,7 +19,8 @@
 //! The equations and the mask on the recurrent weight are those of AWD-LSTM (arXiv 1708.02182, section 2).
 
 mod autodiff;
-mod backends;
+#[cfg(feature = "gpu")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 mod layer;

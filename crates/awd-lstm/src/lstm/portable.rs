@@ -27,24 +27,38 @@ struct Steps<B: Backend> {
     cells: Vec<Tensor<B, 3>>,
 }
 
-/// The packed result and the recurrent weights that were used.
-fn run<B: Backend>(args: LstmArgs<B>, mut keep: Option<&mut Steps<B>>) -> (FloatTensor<B>, FloatTensor<B>) {
-    let x: Tensor<B, 3> = from_primitive(args.x);
-    let w_ih: Tensor<B, 2> = from_primitive(args.w_ih);
-    let w_hh: Tensor<B, 2> = from_primitive(args.w_hh);
-    let b_ih: Tensor<B, 1> = from_primitive(args.b_ih);
-    let b_hh: Tensor<B, 1> = from_primitive(args.b_hh);
-    let mut hidden: Tensor<B, 2> = from_primitive(args.h0);
-    let mut cell: Tensor<B, 2> = from_primitive(args.c0);
-    let [steps, batch, d_input] = x.dims();
-    let [rows, h] = w_hh.dims();
+/// The products that do not wait for a step.
+pub(super) struct Products<B: Backend> {
+    /// `w_hh ∘ hh_mask`, `[4H, H]`.
+    pub(super) recurrent: Tensor<B, 2>,
+    /// `x w_ihᵀ + b_ih + b_hh` of all steps, `[T·B, 4H]`.
+    pub(super) inputs: Tensor<B, 2>,
+}
 
-    let recurrent = match args.hh_mask {
-        Some(mask) => w_hh * from_primitive(mask),
+pub(super) fn products<B: Backend>(args: &LstmArgs<B>) -> Products<B> {
+    let x: Tensor<B, 3> = from_primitive(args.x.clone());
+    let w_ih: Tensor<B, 2> = from_primitive(args.w_ih.clone());
+    let w_hh: Tensor<B, 2> = from_primitive(args.w_hh.clone());
+    let b_ih: Tensor<B, 1> = from_primitive(args.b_ih.clone());
+    let b_hh: Tensor<B, 1> = from_primitive(args.b_hh.clone());
+    let [steps, batch, d_input] = x.dims();
+    let recurrent = match &args.hh_mask {
+        Some(mask) => w_hh * from_primitive(mask.clone()),
         None => w_hh,
     };
-    let recurrent_t = recurrent.clone().transpose();
     let inputs = x.reshape([steps * batch, d_input]).matmul(w_ih.transpose()) + (b_ih + b_hh).unsqueeze();
+    Products { recurrent, inputs }
+}
+
+/// The packed result and the recurrent weights that were used.
+fn run<B: Backend>(args: LstmArgs<B>, mut keep: Option<&mut Steps<B>>) -> (FloatTensor<B>, FloatTensor<B>) {
+    let Products { recurrent, inputs } = products(&args);
+    let mut hidden: Tensor<B, 2> = from_primitive(args.h0);
+    let mut cell: Tensor<B, 2> = from_primitive(args.c0);
+    let [batch, h] = hidden.dims();
+    let [rows, _] = recurrent.dims();
+    let steps = inputs.dims()[0] / batch;
+    let recurrent_t = recurrent.clone().transpose();
 
     let mut packed = Vec::with_capacity(steps + 1);
     for t in 0..steps {
@@ -86,17 +100,13 @@ pub fn backward<B: Backend>(
     grad: FloatTensor<B>,
     wanted: LstmWanted,
 ) -> LstmGrads<B> {
-    let x: Tensor<B, 3> = from_primitive(args.x);
-    let h0: Tensor<B, 2> = from_primitive(args.h0);
-    let c0: Tensor<B, 2> = from_primitive(args.c0);
-    let packed: Tensor<B, 3> = from_primitive(packed);
+    let c0: Tensor<B, 2> = from_primitive(args.c0.clone());
     let gates: Tensor<B, 3> = from_primitive(saved.gates);
     let cells: Tensor<B, 3> = from_primitive(saved.cells);
     let recurrent: Tensor<B, 2> = from_primitive(saved.recurrent);
     let grad: Tensor<B, 3> = from_primitive(grad);
     let [steps, batch, rows] = gates.dims();
     let h = rows / 4;
-    let d_input = x.dims()[2];
 
     // All that does not depend on the recurrence, for all steps at once: dz = (dc, dc, dc, dh) ∘ local.
     let input = gates.clone().narrow(2, 0, h);
@@ -137,8 +147,34 @@ pub fn backward<B: Backend>(
         d_cell = d_cell * at(&forget, t, h);
     }
     d_gates.reverse();
-    let d_gates = Tensor::cat(d_gates, 0);
+    let made = Recurrence { d_gates: Tensor::cat(d_gates, 0), d_hidden: from_next, d_cell };
+    gradients(args, packed, made, wanted)
+}
 
+/// What the backward pass through the steps comes to.
+pub(super) struct Recurrence<B: Backend> {
+    /// `dz` of all steps, `[T·B, 4H]`.
+    pub(super) d_gates: Tensor<B, 2>,
+    /// Gradient of the first hidden state, if wanted.
+    pub(super) d_hidden: Option<Tensor<B, 2>>,
+    /// Gradient of the first cell state.
+    pub(super) d_cell: Tensor<B, 2>,
+}
+
+/// The gradients of inputs and weights: one product each over all steps.
+pub(super) fn gradients<B: Backend>(
+    args: LstmArgs<B>,
+    packed: FloatTensor<B>,
+    made: Recurrence<B>,
+    wanted: LstmWanted,
+) -> LstmGrads<B> {
+    let Recurrence { d_gates, d_hidden, d_cell } = made;
+    let x: Tensor<B, 3> = from_primitive(args.x);
+    let h0: Tensor<B, 2> = from_primitive(args.h0);
+    let packed: Tensor<B, 3> = from_primitive(packed);
+    let [steps, batch, d_input] = x.dims();
+    let [_, rows] = d_gates.dims();
+    let h = rows / 4;
     let d_bias = wanted.bias.then(|| primitive(d_gates.clone().sum_dim(0).reshape([rows])));
     let d_x = wanted.x.then(|| {
         let dx = d_gates.clone().matmul(from_primitive(args.w_ih));
@@ -157,7 +193,7 @@ pub fn backward<B: Backend>(
     });
     LstmGrads {
         x: d_x,
-        h0: from_next.map(primitive),
+        h0: d_hidden.filter(|_| wanted.h0).map(primitive),
         c0: wanted.c0.then(|| primitive(d_cell)),
         w_ih: d_w_ih,
         w_hh: d_w_hh,

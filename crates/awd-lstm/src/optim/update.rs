@@ -53,42 +53,6 @@ pub trait UpdateBackend: Backend {
 
 impl<B: Backend, C: CheckpointStrategy> UpdateBackend for Autodiff<B, C> {}
 
-#[cfg(feature = "ndarray")]
-mod ndarray {
-    use super::UpdateBackend;
-    use burn::backend::NdArray;
-    use burn::backend::ndarray::{
-        FloatNdArrayElement, IntNdArrayElement, NdArrayTensor, QuantElement, SharedArray,
-    };
-
-    impl<E, I, Q> UpdateBackend for NdArray<E, I, Q>
-    where
-        E: FloatNdArrayElement,
-        I: IntNdArrayElement,
-        Q: QuantElement,
-        NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
-    {
-    }
-}
-
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-mod cube {
-    use super::UpdateBackend;
-    use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-    use burn_fusion::{Fusion, FusionBackend};
-
-    impl<R, F, I, BT> UpdateBackend for CubeBackend<R, F, I, BT>
-    where
-        R: CubeRuntime,
-        F: FloatElement,
-        I: IntElement,
-        BT: BoolElement,
-    {
-    }
-
-    impl<B: FusionBackend> UpdateBackend for Fusion<B> {}
-}
-
 #[cfg(feature = "flex")]
 mod flex {
     use super::*;

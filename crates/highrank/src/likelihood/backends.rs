@@ -23,21 +23,3 @@ mod ndarray {
         }
     }
 }
-
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-mod cube {
-    use super::LikelihoodBackend;
-    use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-    use burn_fusion::{Fusion, FusionBackend};
-
-    impl<R, F, I, BT> LikelihoodBackend for CubeBackend<R, F, I, BT>
-    where
-        R: CubeRuntime,
-        F: FloatElement,
-        I: IntElement,
-        BT: BoolElement,
-    {
-    }
-
-    impl<B: FusionBackend> LikelihoodBackend for Fusion<B> {}
-}

@@ -37,6 +37,8 @@
 
 mod autodiff;
 mod backends;
+#[cfg(feature = "gpu")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub mod portable;

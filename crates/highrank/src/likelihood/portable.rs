@@ -70,19 +70,19 @@ pub fn nll_and_gradients<B: Backend>(
 }
 
 /// A run of tokens whose contexts exist at a time.
-struct Block<'a, B: Backend> {
+pub(super) struct Block<'a, B: Backend> {
     input: &'a Likelihood<B>,
     /// Of the logit map.
     table: Option<Tensor<B, 1>>,
-    start: usize,
-    end: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
     /// `h_k`, `[tokens·K, d]`
     contexts: Tensor<B, 2>,
     /// The layer that they came from, if any.
     latent: Option<LatentArgs<B>>,
 }
 
-fn blocks<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = Block<'_, B>> {
+pub(super) fn blocks<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = Block<'_, B>> {
     let d = input.weight.dims()[1];
     let table = input.map_params.clone().map(|params| input.map.table(params));
     runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
@@ -99,6 +99,12 @@ impl<'a, B: Backend> Block<'a, B> {
     fn chunks(&self) -> impl Iterator<Item = Chunk<'a, B>> {
         let step = self.input.chunk_tokens();
         runs(self.end - self.start, step).map(|(start, end)| Chunk::new(self, start, end))
+    }
+
+    /// Contexts of the block's tokens `start .. end`, `[tokens·K, d]`.
+    pub(super) fn contexts(&self, start: usize, end: usize) -> Tensor<B, 2> {
+        let components = self.input.components();
+        self.contexts.clone().slice(start * components..end * components)
     }
 }
 
@@ -123,7 +129,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
     fn new(block: &Block<'a, B>, start: usize, end: usize) -> Self {
         let input = block.input;
         let components = input.components();
-        let contexts = block.contexts.clone().slice(start * components..end * components);
+        let contexts = block.contexts(start, end);
         let (start, end) = (block.start + start, block.start + end);
         let product = contexts.clone().matmul(input.weight.clone().transpose());
         Self {
@@ -242,7 +248,7 @@ fn distributions<B: Backend>(chunk: &Chunk<'_, B>, q: Tensor<B, 2>, upstream: Te
 }
 
 /// Gradients summed or joined over the chunks and blocks so far.
-struct Sums<B: Backend> {
+pub(super) struct Sums<B: Backend> {
     /// Gradients of the contexts of the block's chunks.
     block: Vec<Tensor<B, 2>>,
     contexts: Vec<Tensor<B, 2>>,
@@ -252,7 +258,7 @@ struct Sums<B: Backend> {
     weight: Option<Tensor<B, 2>>,
     bias: Option<Tensor<B, 1>>,
     /// Of the logit map's table.
-    map_table: Option<Tensor<B, 1>>,
+    pub(super) map_table: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Default for Sums<B> {
@@ -272,13 +278,28 @@ impl<B: Backend> Default for Sums<B> {
 
 impl<B: Backend> Sums<B> {
     fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
-        let Chunk { input, table, contexts, logits, log_prior, .. } = chunk;
+        let Chunk { input, table, contexts, logits, .. } = chunk;
         let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), scored.d_mapped);
+        self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
+        if let (true, Some(d_table)) = (wanted.map_params, d_table) {
+            accumulate(&mut self.map_table, d_table);
+        }
+    }
+
+    /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the logit map's.
+    pub(super) fn add(
+        &mut self,
+        input: &Likelihood<B>,
+        contexts: Tensor<B, 2>,
+        d_logits: Tensor<B, 2>,
+        d_log_prior: Tensor<B, 2>,
+        wanted: Wanted,
+    ) {
         if wanted.context_gradient(&input.contexts) {
             self.block.push(d_logits.clone().matmul(input.weight.clone()));
         }
-        if wanted.log_prior && log_prior.is_some() {
-            self.log_prior.push(scored.d_log_prior);
+        if wanted.log_prior && input.log_prior.is_some() {
+            self.log_prior.push(d_log_prior);
         }
         if wanted.bias && input.bias.is_some() {
             accumulate(&mut self.bias, d_logits.clone().sum_dim(0).squeeze_dim(0));
@@ -286,13 +307,10 @@ impl<B: Backend> Sums<B> {
         if wanted.weight {
             accumulate(&mut self.weight, d_logits.transpose().matmul(contexts));
         }
-        if let (true, Some(d_table)) = (wanted.map_params, d_table) {
-            accumulate(&mut self.map_table, d_table);
-        }
     }
 
     /// Ends a block: its contexts' gradient is joined, or taken back through the layer that made them.
-    fn add_block(&mut self, block: Block<'_, B>, wanted: Wanted) {
+    pub(super) fn add_block(&mut self, block: Block<'_, B>, wanted: Wanted) {
         if self.block.is_empty() {
             return;
         }
@@ -312,7 +330,7 @@ impl<B: Backend> Sums<B> {
         }
     }
 
-    fn finish(self, input: &Likelihood<B>) -> Gradients<B> {
+    pub(super) fn finish(self, input: &Likelihood<B>) -> Gradients<B> {
         let joined = |parts: Vec<Tensor<B, 2>>| (!parts.is_empty()).then(|| Tensor::cat(parts, 0));
         Gradients {
             contexts: joined(self.contexts),

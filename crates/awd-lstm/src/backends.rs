@@ -1,4 +1,4 @@
-//! The backends that run the portable bodies of the LSTM operation, one `impl` each.
+//! The backends that run the portable bodies of an operation, one `impl` each.
 
 #[cfg(feature = "ndarray")]
 mod ndarray {
@@ -8,6 +8,7 @@ mod ndarray {
     };
 
     use crate::lstm::LstmBackend;
+    use crate::optim::UpdateBackend;
 
     impl<E, I, Q> LstmBackend for NdArray<E, I, Q>
     where
@@ -17,16 +18,26 @@ mod ndarray {
         NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
     {
     }
+
+    impl<E, I, Q> UpdateBackend for NdArray<E, I, Q>
+    where
+        E: FloatNdArrayElement,
+        I: IntNdArrayElement,
+        Q: QuantElement,
+        NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
+    {
+    }
 }
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+/// Fusion makes one kernel of each update as it is.
+#[cfg(feature = "gpu")]
 mod cube {
     use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
     use burn_fusion::{Fusion, FusionBackend};
 
-    use crate::lstm::LstmBackend;
+    use crate::optim::UpdateBackend;
 
-    impl<R, F, I, BT> LstmBackend for CubeBackend<R, F, I, BT>
+    impl<R, F, I, BT> UpdateBackend for CubeBackend<R, F, I, BT>
     where
         R: CubeRuntime,
         F: FloatElement,
@@ -35,5 +46,5 @@ mod cube {
     {
     }
 
-    impl<B: FusionBackend + LstmBackend> LstmBackend for Fusion<B> {}
+    impl<B: FusionBackend> UpdateBackend for Fusion<B> {}
 }
