@@ -107,6 +107,26 @@ pub fn on_device<T: Task>(name: DeviceName, task: T) -> Result<T::Output, Failur
     }
 }
 
+/// Bytes of memory that the work so far has needed on a device: of a GPU, what is in use and what the runtime has taken; of
+/// the CPU, twice the process's largest resident memory. None where it is not known.
+pub fn memory_bytes(name: DeviceName) -> Option<(u64, u64)> {
+    match name {
+        #[cfg(feature = "wgpu")]
+        DeviceName::Wgpu => highrank::gpu::memory_bytes::<highrank::gpu::WgpuRuntime>(&Default::default()),
+        #[cfg(feature = "cuda")]
+        DeviceName::Cuda => highrank::gpu::memory_bytes::<highrank::gpu::CudaRuntime>(&Default::default()),
+        _ => resident_peak().map(|bytes| (bytes, bytes)),
+    }
+}
+
+/// The process's largest resident memory so far in bytes, where the system tells (Linux).
+fn resident_peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
 /// Whether there is a WebGPU adapter. The runtime panics without one, on this thread.
 #[cfg(feature = "wgpu")]
 fn probe_wgpu() -> Result<(), Failure> {

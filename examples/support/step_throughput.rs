@@ -5,10 +5,10 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::device::{DeviceName, Task, on_device};
+use crate::device::{DeviceName, Task, memory_bytes, on_device};
 use crate::exit::Failure;
 use crate::sizes::matching;
-use crate::throughput::{median_seconds, peak_bytes};
+use crate::throughput::median_seconds;
 use crate::workload::{LstmStack, Training};
 
 /// Times a training step (forward, backward, clipping, update) on random tokens, or the LSTM layers alone.
@@ -60,7 +60,7 @@ struct Measurement {
     tokens: usize,
     median_ms: f64,
     tokens_per_s: f64,
-    /// The process's largest resident memory; `null` where it is not known.
+    /// The process's largest resident memory, or what the runtime has taken on a GPU; `null` where it is not known.
     peak_bytes: Option<u64>,
 }
 
@@ -120,7 +120,7 @@ impl Task for Measure<'_> {
             tokens,
             median_ms: seconds * 1e3,
             tokens_per_s: tokens as f64 / seconds,
-            peak_bytes: peak_bytes(),
+            peak_bytes: memory_bytes(self.args.device).map(|(_, taken)| taken),
         })
     }
 }

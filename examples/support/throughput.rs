@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
-use crate::device::{DeviceName, Task, on_device};
+use crate::device::{DeviceName, Task, memory_bytes, on_device};
 use crate::exit::Failure;
 
 /// Times one training step (forward and backward of the mean loss) of an output head.
@@ -69,7 +69,8 @@ pub struct Measurement {
     /// Rate of a square f32 product, measured in turn with the steps: the kernels' own where there are native ones, else
     /// the backend's.
     ceiling_gflops: f64,
-    /// Growth of the process's peak memory over two steps, gradients included; `null` where it is not known.
+    /// Growth of the process's peak memory over two steps, gradients included; on a GPU what the runtime has taken after
+    /// them less what was in use before. `null` where it is not known.
     added_peak_bytes: Option<u64>,
     /// Mean nll in nats.
     loss: f64,
@@ -174,10 +175,12 @@ impl Task for Measure<'_> {
         // Burn makes parameters when they are first asked for; they are no part of what a step adds.
         drop(head.clone().into_record());
         B::sync(&device)?;
-        let before = peak_bytes();
+        let before = memory_bytes(args.device);
         let loss = step()?;
         step()?;
-        let added_peak_bytes = before.zip(peak_bytes()).map(|(before, after)| after - before);
+        let after = memory_bytes(args.device);
+        let added_peak_bytes =
+            before.zip(after).map(|((in_use, _), (_, reserved))| reserved.saturating_sub(in_use));
         let mut product = square_product::<B::InnerBackend>(args.device, &device)?;
         product()?;
         // In turn: where other work shares the machine, both meet the same of it.
@@ -261,12 +264,4 @@ fn seconds_of<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<f64, Fai
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// The process's largest resident memory so far in bytes, where the system tells (Linux).
-pub(crate) fn peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
 }

@@ -14,6 +14,9 @@ mod lstm;
 mod model;
 mod optimiser;
 mod pointwise;
+// Its reference is computed in f64.
+#[cfg(feature = "ndarray")]
+mod training;
 
 use awd_lstm::LmBackend;
 use burn::backend::Autodiff;

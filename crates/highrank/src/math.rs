@@ -2,23 +2,43 @@
 //!
 //! Burn's own `softplus` overflows above 88 in f32 and loses every digit below −17; these do not.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 
-/// `softplus(x) = log(1 + e^x)`, exact over the whole range, with a correct gradient at 0.
-///
+/// `softplus(x) = log(1 + e^x)`, exact over the whole range, with a correct gradient at 0. For parameters: large tensors
+/// have [`log_sigmoid`].
+pub(crate) fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    softplus_by(x, |e| match e.dtype() {
+        DType::F64 => e.log1p(),
+        _ => log1p_series(e),
+    })
+}
+
+/// `log sigmoid(x) = −softplus(−x)`, to the rounding unit of 1 at least.
+pub(crate) fn log_sigmoid<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    softplus_by(x.neg(), Tensor::log1p).neg()
+}
+
 /// Written as `m x + log1p(e^{−s x})` with the constants `m = [x ≥ 0]` and `s = 2m − 1`. Spelt with a clamp and an
 /// absolute value, the automatic derivative would be wrong at 0 and lose all digits far below it.
-pub(crate) fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+fn softplus_by<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    log1p: impl Fn(Tensor<B, D>) -> Tensor<B, D>,
+) -> Tensor<B, D> {
     let positive = x.clone().detach().greater_equal_elem(0.0);
     let m = x.zeros_like().mask_fill(positive, 1.0);
     let minus_s = m.clone().mul_scalar(-2.0).add_scalar(1.0);
-    m * x.clone() + (minus_s * x).exp().log1p()
+    m * x.clone() + log1p((minus_s * x).exp())
 }
 
-/// `log sigmoid(x) = −softplus(−x)`.
-pub(crate) fn log_sigmoid<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    softplus(x.neg()).neg()
+/// `log(1 + e)` for `0 ≤ e ≤ 1` as `2 artanh(e / (2 + e))`, its series to the rounding unit of f32.
+///
+/// WebGPU has no `log1p`: backends compute `log(1 + e)` there, and a small `e` loses all its digits.
+fn log1p_series<B: Backend, const D: usize>(e: Tensor<B, D>) -> Tensor<B, D> {
+    let s = e.clone() / e.add_scalar(2.0);
+    let square = s.clone() * s.clone();
+    let series = (0..8).rev().fold(s.zeros_like(), |sum, k| sum * square.clone() + 2.0 / (2 * k + 1) as f64);
+    s * series
 }
 
 /// `sigmoid(x) = e^{log sigmoid(x)}`, in the tensor's own precision.

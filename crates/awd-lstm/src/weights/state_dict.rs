@@ -83,7 +83,12 @@ impl StateDict {
 
     /// Names and shapes of the tensors, in the order of the names.
     pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
-        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
+        self.tensors().map(|(name, tensor)| (name, tensor.shape.as_slice()))
+    }
+
+    /// Names and values of the tensors, in the order of the names.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &TensorData)> {
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 }
 

@@ -5,6 +5,11 @@
 
 pub mod fused;
 
+#[cfg(feature = "cuda")]
+pub use cubecl::cuda::CudaRuntime;
+#[cfg(feature = "wgpu")]
+pub use cubecl::wgpu::WgpuRuntime;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::CubeRuntime;
@@ -42,4 +47,12 @@ pub fn one_cube_each(count: usize) -> CubeCount {
 /// Cubes of `units` units for one unit for each of `count` pieces of work, or as many as a launch may have.
 pub fn one_unit_each(count: usize, units: u32) -> (CubeCount, CubeDim) {
     (one_cube_each(count.div_ceil(units as usize)), CubeDim::new_1d(units))
+}
+
+/// Bytes of device memory that are in use, and that the runtime has taken for itself, padding and spare room included.
+///
+/// Waits for the device. None if it does not tell.
+pub fn memory_bytes<R: CubeRuntime>(device: &R::CubeDevice) -> Option<(u64, u64)> {
+    let usage = R::client(device).memory_usage().ok()?;
+    Some((usage.bytes_in_use, usage.bytes_reserved))
 }
