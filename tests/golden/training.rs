@@ -76,8 +76,8 @@ fn training_goes_the_same_way_on_every_backend() {
             {
                 assert_eq!(got.len(), want.len());
                 let pairs = got.iter().zip(want).map(|(got, want)| (got - want).abs());
-                let worst = pairs.fold(0.0, |worst: f64, error| if error > worst { error } else { worst });
-                if !(worst <= tolerance) || got.iter().any(|x| x.is_nan()) {
+                let worst = pairs.fold(0.0, f64::max);
+                if worst > tolerance || got.iter().any(|x| x.is_nan()) {
                     failures.push(format!("{} on {backend}: a {what} is off by {worst:e}", config.head));
                 }
             }

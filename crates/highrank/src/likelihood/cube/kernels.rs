@@ -182,7 +182,8 @@ fn joint(rows: &Array<f32>, log_prior: &Array<f32>, row: usize, #[comptime] has_
 /// gradients are summed by piece: in `sums` the moments `g (z − left)` and the gradients `g` of its inner pieces, in
 /// units of the largest upstream gradient (and of a piece's width), in `outer` those of the first and last.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments)]
+// The negated comparison is what sees a NaN.
+#[allow(clippy::too_many_arguments, clippy::neg_cmp_op_on_partial_ord)]
 pub(super) fn gradient<I: Numeric>(
     products: &mut Array<f32>,
     bias: &Array<f32>,
