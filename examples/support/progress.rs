@@ -106,7 +106,8 @@ impl TrainObserver for Progress {
         self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
     }
 
-    fn on_epoch(&mut self, metrics: &EpochMetrics) {
+    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
+        self.share = share;
         if !self.epochs {
             return;
         }

@@ -203,8 +203,8 @@ impl TrainObserver for Watch<'_> {
         self.progress.on_interval(interval);
     }
 
-    fn on_epoch(&mut self, metrics: &EpochMetrics) {
-        self.progress.on_epoch(metrics);
+    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
+        self.progress.on_epoch(metrics, share);
         // A picture is no reason to stop training.
         if let Err(error) = curves::save(self.run) {
             self.progress.on_message(&format!("the curves were not drawn: {error}"));

@@ -64,7 +64,9 @@ pub trait TrainObserver {
     /// Some more steps are done.
     fn on_interval(&mut self, _interval: &Interval) {}
     /// An epoch is done, and saved if the run has a folder.
-    fn on_epoch(&mut self, _metrics: &EpochMetrics) {}
+    ///
+    /// `share` is the share of the run's work that is done, from 0 to 1.
+    fn on_epoch(&mut self, _metrics: &EpochMetrics, _share: f64) {}
     /// Whether training should stop and save itself. Asked before every step and every chunk of an evaluation.
     fn stop(&mut self) -> bool {
         false

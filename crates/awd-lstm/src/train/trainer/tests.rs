@@ -109,7 +109,7 @@ impl TrainObserver for Notes {
         self.intervals.push(*interval);
     }
 
-    fn on_epoch(&mut self, metrics: &EpochMetrics) {
+    fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
         self.epochs.push(metrics.clone());
     }
 
