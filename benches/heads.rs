@@ -124,6 +124,7 @@ impl Case {
             map: self.untracked.logit_map.function(),
             map_params: self.untracked.logit_map.packed_params(),
             chunk_bytes: 1 << 24,
+            precision: highrank::Precision::Full,
         };
         let want: f32 = portable::nll(&input, &Targets::Words(targets.clone())).mean().into_scalar();
         let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();

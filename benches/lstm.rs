@@ -40,6 +40,7 @@ fn verify(stack: &LstmStack<B>) {
         b_ih: primitive(layer.b_ih.val()),
         b_hh: primitive(layer.b_hh.val()),
         hh_mask: None,
+        precision: highrank::Precision::Full,
     });
     let want = Tensor::<Flex, 3>::from_primitive(TensorPrimitive::Float(packed)).narrow(0, 0, 3);
     let worst: f32 = (got.inner() - want).abs().max().into_scalar();
@@ -49,7 +50,7 @@ fn verify(stack: &LstmStack<B>) {
 fn lstm(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lstm");
     group.sample_size(10).throughput(Throughput::Elements((STEPS * BATCH) as u64));
-    let stack = LstmStack::<B>::new(&SIZES, STEPS, BATCH, &Default::default());
+    let stack = LstmStack::<B>::new(&SIZES, STEPS, BATCH, highrank::Precision::Full, &Default::default());
     verify(&stack);
     for (name, dropout) in [("no-dropout", 0.0), ("drop-connect", WEIGHT_DROPOUT)] {
         group.bench_function(BenchmarkId::new("forward+backward", name), |bencher| {

@@ -41,6 +41,11 @@ unpack() {
     done
 }
 
+# One line, and status 2, where there is no GPU.
+probe() {
+    "$dir/head_throughput" --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
+}
+
 # record WHAT WHO ROUND COMMAND...
 record() {
     local what=$1 who=$2 round=$3
@@ -49,45 +54,60 @@ record() {
     printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$what" "$who" "$round" "$("$@")"
 }
 sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
+peer() { "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
+ours() { "$dir/$1" --device cuda --json "${@:2}"; }
 
-# One of our runs and a peer's, one right after the other: beside_torch HEAD PEER ROUND PEER'S OPTIONS...
-beside_torch() {
-    local head=$1 who=$2 round=$3
-    record "$head" highrank "$round" "$dir/head_throughput" --device cuda --head "$head" "${sizes[@]}" --repeats 50 --json
-    record "$head" "$who" "$round" \
-        "$python" benches/peers/torch_heads.py --device cuda --head "$head" "${sizes[@]}" --repeats 50 --json "${@:4}"
+# Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
+heads() {
+    local head=$1 precision=$2 who=$3 round=$4
+    local what="$head, $precision"
+    record "$what" highrank "$round" \
+        ours head_throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
+    record "$what" "$who" "$round" peer heads --head "$head" "${sizes[@]}" --repeats 50 "${@:5}"
 }
 step() {
-    local head=$1 who=$2 round=$3
-    local what="paper step, $head"
-    record "$what" highrank "$round" "$dir/step_throughput" --device cuda --head "$head" --repeats 20 --json
-    record "$what" "$who" "$round" \
-        "$python" benches/peers/torch_awd_lstm.py --device cuda --preset paper --head "$head" --steps 20 --json "${@:4}"
+    local head=$1 precision=$2 who=$3 round=$4
+    local what="paper step, $head, $precision"
+    record "$what" highrank "$round" ours step_throughput --head "$head" --precision "$precision" --repeats 20
+    record "$what" "$who" "$round" peer awd_lstm --preset paper --head "$head" --steps 20 "${@:5}"
 }
 # Our own program with other options, beside itself.
 ourselves() {
     local what=$1 who=$2 round=$3 program=$4
-    record "$what" highrank "$round" "$dir/$program" --device cuda --repeats 20 --json --head mos
-    record "$what" "$who" "$round" "$dir/$program" --device cuda --repeats 20 --json "${@:5}"
+    record "$what" highrank "$round" ours "$program" --repeats 20 --head mos
+    record "$what" "$who" "$round" ours "$program" --repeats 20 "${@:5}"
 }
 
 run() {
+    # What a peer must be told to compute at the same precision.
+    declare -A same=([full]="" [tf32]=--tf32 [bf16]=--bf16)
     for round in $(seq "$rounds"); do
         for name in mos softmax moc sigsoftmax plif; do
-            head "$name" "PyTorch" "$round"
-            head "$name" "PyTorch, compiled" "$round" --compile
-            head "$name" "PyTorch, bf16" "$round" --bf16
+            for precision in full tf32 bf16; do
+                # shellcheck disable=SC2086 # no option at all in full precision
+                heads "$name" "$precision" "PyTorch" "$round" ${same[$precision]}
+                # shellcheck disable=SC2086
+                heads "$name" "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
+            done
         done
-        beside_torch mos "PyTorch, log space" "$round" --variant lse
-        beside_torch mos "PyTorch, log space, compiled" "$round" --variant lse --compile
-        for mib in 8 32 64 128 256; do
+        heads mos full "PyTorch, log space" "$round" --variant lse
+        heads mos full "PyTorch, log space, compiled" "$round" --variant lse --compile
+        for mib in 8 16 32 64 128 256; do
             ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
         done
-        record "three LSTM layers" highrank "$round" "$dir/step_throughput" --device cuda --part lstm --repeats 20 --json
-        record "three LSTM layers" PyTorch "$round" "$python" benches/peers/torch_lstm.py --device cuda --repeats 20 --json
+        for precision in full tf32; do
+            record "three LSTM layers, $precision" highrank "$round" \
+                ours step_throughput --part lstm --precision "$precision" --repeats 20
+            # shellcheck disable=SC2086
+            record "three LSTM layers, $precision" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
+        done
         for name in mos softmax; do
-            step "$name" PyTorch "$round"
-            step "$name" "PyTorch, compiled" "$round" --compile
+            for precision in full tf32 bf16; do
+                # shellcheck disable=SC2086
+                step "$name" "$precision" PyTorch "$round" ${same[$precision]}
+                # shellcheck disable=SC2086
+                step "$name" "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
+            done
         done
         ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
     done
@@ -98,9 +118,10 @@ case $action in
     check)
         [ $# -eq 2 ] || usage
         unpack
+        probe
         HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=tests/golden/models \
             "$dir/golden" --nocapture --test-threads 1 every_
         ;;
-    run) [ $# -eq 4 ] || usage; python=$3 rounds=$4; unpack; run ;;
+    run) [ $# -eq 4 ] || usage; python=$3 rounds=$4; unpack; probe; run ;;
     *) usage ;;
 esac

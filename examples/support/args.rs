@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::{Args, Parser, Subcommand};
+use highrank::Precision;
 
 use crate::ablation::AblationArgs;
 use crate::analysis::compare::CompareArgs;
@@ -172,6 +173,9 @@ pub struct Overrides {
     /// T of a PLIF, which bends on [-T, T].
     #[arg(long, value_name = "T")]
     pub plif_bound: Option<f64>,
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    #[arg(long)]
+    pub precision: Option<Precision>,
     /// Dropout on the last LSTM's output.
     #[arg(long, value_name = "P")]
     pub dropout_output: Option<f64>,
@@ -259,6 +263,7 @@ impl Overrides {
         set(&mut model.components, self.components);
         set(&mut model.knots, self.knots);
         set(&mut model.plif_bound, self.plif_bound);
+        set(&mut model.precision, self.precision);
         set(&mut model.dropouts.output, self.dropout_output);
         set(&mut model.dropouts.hidden, self.dropout_hidden);
         set(&mut model.dropouts.input, self.dropout_input);
@@ -298,12 +303,12 @@ mod tests {
 
     #[test]
     fn overrides_replace_the_presets_settings() {
-        let line =
-            "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3";
+        let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
         let Some(Command::Train(args)) = Cli::parse_from(line.split(' ')).command else { panic!("train") };
         let model = args.model(50).unwrap();
         assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));
         assert_eq!((model.dropouts.weight, model.dropouts.output), (0.25, 0.2));
+        assert_eq!(model.precision, Precision::Tf32);
         let config = args.config().unwrap();
         assert_eq!((config.seed, config.lr, config.bptt), (5, 3.0, 35));
     }

@@ -3,6 +3,7 @@
 use awd_lstm::{HeadKind, LmBackend, Preset};
 use burn::tensor::backend::AutodiffBackend;
 use clap::{Parser, ValueEnum};
+use highrank::Precision;
 use serde::Serialize;
 
 use crate::device::{DeviceName, Task, memory_bytes, on_device};
@@ -33,6 +34,9 @@ pub struct Args {
     /// Timed steps; the median counts.
     #[arg(long, default_value_t = 7)]
     pub repeats: usize,
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    #[arg(long, default_value_t)]
+    pub precision: Precision,
     /// Where to compute: flex, ndarray, wgpu or cuda.
     #[arg(long, default_value = "flex")]
     pub device: DeviceName,
@@ -57,6 +61,7 @@ struct Measurement {
     head: String,
     parameters: usize,
     device: String,
+    precision: Precision,
     tokens: usize,
     median_ms: f64,
     tokens_per_s: f64,
@@ -94,8 +99,9 @@ impl Task for Measure<'_> {
         B: AutodiffBackend + LmBackend,
         B::InnerBackend: LmBackend,
     {
-        let Args { part, preset, head, vocab, repeats, equal_size, .. } = *self.args;
+        let Args { part, preset, head, vocab, repeats, equal_size, precision, .. } = *self.args;
         let (mut model, train) = (preset.model(head, vocab), preset.train());
+        model.precision = precision;
         if equal_size {
             model = matching(&model, preset.model(HeadKind::Mos, vocab).num_params())?;
         }
@@ -107,7 +113,7 @@ impl Task for Measure<'_> {
             }
             Part::Lstm => {
                 let sizes = [&[model.d_embedding], model.lstm_sizes.as_slice()].concat();
-                let stack = LstmStack::<B>::new(&sizes, train.bptt, train.batch, &device);
+                let stack = LstmStack::<B>::new(&sizes, train.bptt, train.batch, precision, &device);
                 stack.step(0.0);
                 (stack.tokens(), median_seconds(repeats, || Ok(stack.step(0.0)))?)
             }
@@ -117,6 +123,7 @@ impl Task for Measure<'_> {
             head: head.to_string(),
             parameters: model.num_params(),
             device: self.args.device.to_string(),
+            precision,
             tokens,
             median_ms: seconds * 1e3,
             tokens_per_s: tokens as f64 / seconds,

@@ -8,6 +8,7 @@ use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::{Fitted, Trainer};
 use awd_lstm::{Dropouts, Error, HeadKind, LanguageModel, LmBackend, ModelConfig, TrainConfig};
 use burn::tensor::backend::AutodiffBackend;
+use highrank::Precision;
 use highrank::analysis::{Spectrum, kl_divergence};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -72,6 +73,7 @@ fn models(vocab: usize) -> [ModelConfig; 2] {
         plif_bound: 20.0,
         dropouts: Dropouts::NONE,
         tied: true,
+        precision: Precision::Full,
     };
     [model(HeadKind::Softmax, 31, 31), model(HeadKind::Mos, 24, 40)]
 }

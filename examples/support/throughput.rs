@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use awd_lstm::{HeadKind, LmBackend};
 use burn::module::Module;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Int, Tensor};
 use clap::Parser;
-use highrank::HeadConfig;
+use highrank::{HeadConfig, Precision};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
@@ -46,6 +46,9 @@ pub struct Args {
     /// Bytes of the largest logit matrix that may exist at a time [default: the crate's].
     #[arg(long, value_name = "BYTES")]
     pub memory_budget: Option<usize>,
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    #[arg(long, default_value_t)]
+    pub precision: Precision,
     /// Where to compute: flex, ndarray, wgpu or cuda.
     #[arg(long, default_value = "flex")]
     pub device: DeviceName,
@@ -59,6 +62,7 @@ pub struct Args {
 pub struct Measurement {
     head: String,
     device: String,
+    precision: Precision,
     tokens: usize,
     params: usize,
     median_ms: f64,
@@ -66,8 +70,8 @@ pub struct Measurement {
     /// Of the matrix products alone: logits, gradient of the contexts, gradient of the decoder, and the latent layer.
     gflops: f64,
     of_ceiling: f64,
-    /// Rate of a square f32 product, measured in turn with the steps: the kernels' own where there are native ones, else
-    /// the backend's.
+    /// Rate of a square product of the same precision, measured in turn with the steps: the kernels' own where there are
+    /// native ones, else the backend's.
     ceiling_gflops: f64,
     /// Growth of the process's peak memory over two steps, gradients included; on a GPU what the runtime has taken after
     /// them less what was in use before. `null` where it is not known.
@@ -122,6 +126,7 @@ impl Args {
             HeadKind::Plif => HeadConfig::plif(d, v, self.knots),
             HeadKind::MosPlif => HeadConfig::mos_plif(h, d, v, k, self.knots),
         };
+        let config = config.with_precision(self.precision);
         match self.memory_budget {
             Some(bytes) => config.with_memory_budget(Some(bytes)),
             None => config,
@@ -181,7 +186,7 @@ impl Task for Measure<'_> {
         let after = memory_bytes(args.device);
         let added_peak_bytes =
             before.zip(after).map(|((in_use, _), (_, reserved))| reserved.saturating_sub(in_use));
-        let mut product = square_product::<B::InnerBackend>(args.device, &device)?;
+        let mut product = square_product::<B::InnerBackend>(args.device, args.precision, &device)?;
         product()?;
         // In turn: where other work shares the machine, both meet the same of it.
         let (mut steps, mut products) = (vec![], vec![]);
@@ -195,6 +200,7 @@ impl Task for Measure<'_> {
         Ok(Measurement {
             head: args.head.to_string(),
             device: args.device.to_string(),
+            precision: args.precision,
             tokens: args.tokens,
             params: head.num_params(),
             median_ms: seconds * 1e3,
@@ -213,15 +219,16 @@ const SQUARE: usize = 2048;
 
 /// A product of two square f32 matrices: by the routine that the kernels use where there are native ones, and otherwise
 /// by the backend's own.
-fn square_product<B: Backend>(
+fn square_product<B: LmBackend>(
     name: DeviceName,
+    precision: Precision,
     device: &B::Device,
 ) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
     let matrix = || Tensor::<B, 2>::random([SQUARE, SQUARE], Distribution::Normal(0.0, 1.0), device);
     let (a, b) = (matrix(), matrix());
     match name {
         #[cfg(feature = "flex")]
-        DeviceName::Flex => {
+        DeviceName::Flex if precision == Precision::Full => {
             use highrank::cpu::{Matrix, in_pool, multiply};
             let values = |matrix: Tensor<B, 2>| matrix.into_data().to_vec::<f32>();
             let (Ok(a), Ok(b)) = (values(a), values(b)) else {
@@ -237,7 +244,7 @@ fn square_product<B: Backend>(
         _ => {
             let device = device.clone();
             Ok(Box::new(move || {
-                let product = a.clone().matmul(b.clone());
+                let product = B::product(a.clone(), b.clone(), precision);
                 B::sync(&device)?;
                 drop(product);
                 Ok(())

@@ -6,6 +6,7 @@ use awd_lstm::optim::{NtAsgd, NtAsgdConfig};
 use awd_lstm::{LanguageModel, LmBackend, LmState, ModelConfig, TrainConfig, train};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor};
+use highrank::Precision;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -79,9 +80,16 @@ pub struct LstmStack<B: Backend> {
 
 impl<B: AutodiffBackend + LstmBackend> LstmStack<B> {
     /// Layers from `sizes[0]` inputs to `sizes[1]` units and so on.
-    pub fn new(sizes: &[usize], steps: usize, batch: usize, device: &B::Device) -> Self {
+    pub fn new(
+        sizes: &[usize],
+        steps: usize,
+        batch: usize,
+        precision: Precision,
+        device: &B::Device,
+    ) -> Self {
         B::seed(device, 0);
-        let layers = sizes.windows(2).map(|pair| LstmConfig::new(pair[0], pair[1]).init(device)).collect();
+        let layer = |pair: &[usize]| LstmConfig::new(pair[0], pair[1]).with_precision(precision).init(device);
+        let layers = sizes.windows(2).map(layer).collect();
         let x = Tensor::random([steps, batch, sizes[0]], Distribution::Normal(0.0, 1.0), device);
         Self { layers, x: x.require_grad() }
     }

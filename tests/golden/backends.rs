@@ -23,13 +23,14 @@ pub fn visit_all(visitor: &mut impl Visitor) {
     }
     #[cfg(feature = "wgpu")]
     {
-        use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
+        use highrank::gpu::{CubeBackend, WgpuRuntime};
         visitor.visit::<burn::backend::Wgpu>(DType::F32, "wgpu f32");
         visitor.visit::<CubeBackend<WgpuRuntime, f32, i32, u32>>(DType::F32, "wgpu f32 without fusion");
     }
     #[cfg(feature = "cuda")]
     {
+        use highrank::gpu::{CubeBackend, CudaRuntime};
         visitor.visit::<burn::backend::Cuda>(DType::F32, "cuda f32");
-        visitor.visit::<burn::backend::Cuda>(DType::F64, "cuda f64");
+        visitor.visit::<CubeBackend<CudaRuntime, f32, i32, u8>>(DType::F32, "cuda f32 without fusion");
     }
 }

@@ -25,7 +25,8 @@ pub fn check<B: AutodiffBackend + LikelihoodBackend>(case: &Case, dtype: DType, 
     let weights = || case.find("token_weights").map(|weights| weights.tensor::<B, 1>(dtype));
 
     let log_probs = head.log_probs(hidden());
-    report.compare("log_probs", &values(log_probs), case.array("log_probs"), tolerance.value("log_probs"));
+    let composed_tolerance = tolerance.composed::<B>("log_probs");
+    report.compare("log_probs", &values(log_probs), case.array("log_probs"), composed_tolerance);
 
     let composed = |hidden| {
         let [tokens, _] = Tensor::dims(&hidden);

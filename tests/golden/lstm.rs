@@ -21,6 +21,7 @@ pub fn check<B: AutodiffBackend + LstmBackend>(case: &Case, dtype: DType, report
         b_ih: tracked(case, "param.b_ih", dtype),
         b_hh: tracked(case, "param.b_hh", dtype),
         hh_mask: Some(case.tensor("hh_mask", dtype)),
+        precision: highrank::Precision::Full,
     };
     let state = LstmState { hidden: h0.clone(), cell: c0.clone() };
     let (out, end) = lstm_sequence(x.clone(), state, weights.clone());

@@ -131,12 +131,14 @@ impl Model {
         let entry = Entry::without_deviations(&self.name);
         let tolerance = Tolerance::new(&entry, dtype);
         let array = |values: &[f64]| Array { shape: vec![values.len()], values: values.to_vec() };
-        for (path, columns) in [("fused", fused), ("composed", composed)] {
+        for (path, columns, tolerance) in
+            [("fused", fused, tolerance.value("nll")), ("composed", composed, tolerance.composed::<B>("nll"))]
+        {
             let got = columns.concat();
-            report.compare(&format!("{path} nll"), &got, &array(nll), tolerance.value("nll"));
+            report.compare(&format!("{path} nll"), &got, &array(nll), tolerance);
             let got = (got.iter().sum::<f64>() / got.len() as f64).exp();
             let (got, want) = ([got], array(&[*perplexity]));
-            report.compare(&format!("{path} perplexity"), &got, &want, tolerance.value("nll"));
+            report.compare(&format!("{path} perplexity"), &got, &want, tolerance);
         }
         for (layer, (got, want)) in state.layers.into_iter().zip(final_hidden).enumerate() {
             for (name, got, want) in [("h", got.hidden, &want.h), ("c", got.cell, &want.c)] {

@@ -2,11 +2,11 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use highrank::HeadConfig;
 use highrank::context::ContextSource;
 use highrank::context::latent::{LatentArgs, LatentMask};
 use highrank::likelihood::{Likelihood, LikelihoodBackend, Targets};
 use highrank::logit_map::MapFunction;
+use highrank::{HeadConfig, Precision};
 
 use crate::support::*;
 
@@ -85,8 +85,10 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
             bias: Some(latent_bias.clone()),
             mask: Some(LatentMask {
                 values: leaf([3, components * d], 9, false).greater_elem(0.0).float().cast(DType::F64) * 2.0,
+                first: 0,
                 keep: 0.5,
             }),
+            precision: Precision::Full,
         }),
     };
     let input = Likelihood {
@@ -98,6 +100,7 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
         map_params: Some(params.clone()),
         // Two tokens a chunk and a block.
         chunk_bytes: 350,
+        precision: Precision::Full,
     };
     let words = || Targets::Words(targets(tokens, vocab));
     // The mean and the per-token path must treat the same subset alike.

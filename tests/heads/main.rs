@@ -5,5 +5,6 @@ mod fused;
 mod gradients;
 mod identities;
 mod interface;
+mod precision;
 mod rank;
 mod support;

@@ -69,6 +69,7 @@ mod tests {
             plif_bound: 1.0,
             dropouts: Dropouts::NONE,
             tied: true,
+            precision: highrank::Precision::Full,
         };
         Flex::seed(&Default::default(), 5);
         let mut model = config.try_init::<Flex>(&Default::default()).unwrap();

@@ -73,7 +73,9 @@ impl ModelConfig {
             embedding: matrix(),
             lstms: inputs
                 .zip(&self.lstm_sizes)
-                .map(|(&input, &hidden)| LstmConfig::new(input, hidden).init(device))
+                .map(|(&input, &hidden)| {
+                    LstmConfig::new(input, hidden).with_precision(self.precision).init(device)
+                })
                 .collect(),
             head: self.head_config().try_init(device)?,
             decoder: (!self.tied).then(matrix),

@@ -18,6 +18,7 @@ fn config(head: HeadKind, tied: bool) -> ModelConfig {
         plif_bound: 2.0,
         dropouts: Dropouts::NONE,
         tied,
+        precision: highrank::Precision::Full,
     }
 }
 

@@ -47,6 +47,12 @@ pub enum HeadError {
         /// The probability given.
         value: f64,
     },
+    /// A [`Precision`](crate::Precision) that does not exist.
+    #[error("unknown precision `{given}`: expected full, tf32 or bf16")]
+    UnknownPrecision {
+        /// The name given.
+        given: String,
+    },
     /// Two tensors whose shapes do not fit together.
     #[error("{what} has shape {got:?}, expected {expected}")]
     Shape {

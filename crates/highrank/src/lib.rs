@@ -83,9 +83,12 @@ mod head;
 pub mod likelihood;
 pub mod logit_map;
 mod math;
+mod operations;
+pub mod precision;
 
 pub use context::ContextConfig;
 pub use error::HeadError;
-pub use head::{BoundHead, DEFAULT_MEMORY_BUDGET, HeadConfig, OutputHead, Sampling, TopK, validate_targets};
-pub use likelihood::LikelihoodBackend;
+pub use head::{BoundHead, HeadConfig, OutputHead, Sampling, TopK, validate_targets};
+pub use likelihood::{DEFAULT_MEMORY_BUDGET, LikelihoodBackend};
 pub use logit_map::LogitMapConfig;
+pub use precision::Precision;

@@ -1,6 +1,6 @@
 //! The shape of a model.
 
-use highrank::HeadConfig;
+use highrank::{HeadConfig, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::{Dropouts, HeadKind, Preset, check};
@@ -28,6 +28,9 @@ pub struct ModelConfig {
     pub dropouts: Dropouts,
     /// Whether the decoder matrix of the output layer is the embedding matrix.
     pub tied: bool,
+    /// What the inputs of matrix products are rounded to; a run from before there was a choice rounds nothing.
+    #[serde(default)]
+    pub precision: Precision,
 }
 
 impl ModelConfig {
@@ -84,7 +87,7 @@ impl ModelConfig {
         };
         let head = if self.head.has_plif() { head.with_plif_bound(self.plif_bound) } else { head };
         let head = if self.head.is_mixture() { head.with_latent_dropout(self.dropouts.latent) } else { head };
-        head.with_tied(true)
+        head.with_tied(true).with_precision(self.precision)
     }
 
     /// Number of learnt scalars, in closed form. A tied matrix counts once.

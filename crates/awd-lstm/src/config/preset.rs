@@ -1,5 +1,6 @@
 //! The settings of the papers by name.
 
+use highrank::Precision;
 use std::fmt;
 use std::str::FromStr;
 
@@ -76,6 +77,7 @@ impl Preset {
             plif_bound: 20.0,
             dropouts: self.dropouts(),
             tied: true,
+            precision: Precision::Full,
         }
     }
 

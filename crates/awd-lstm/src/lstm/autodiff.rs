@@ -57,7 +57,7 @@ impl<B: LstmBackend> Backward<B, 7> for LstmOp {
 
 impl<B: LstmBackend, C: CheckpointStrategy> LstmBackend for Autodiff<B, C> {
     fn lstm(args: LstmArgs<Self>) -> FloatTensor<Self> {
-        let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask } = args;
+        let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask, precision } = args;
         let nodes = [
             x.node.clone(),
             h0.node.clone(),
@@ -76,6 +76,7 @@ impl<B: LstmBackend, C: CheckpointStrategy> LstmBackend for Autodiff<B, C> {
             b_ih: b_ih.primitive,
             b_hh: b_hh.primitive,
             hh_mask: hh_mask.map(|mask| mask.primitive),
+            precision,
         };
         match LstmOp.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {

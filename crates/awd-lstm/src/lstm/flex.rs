@@ -12,6 +12,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
+use highrank::Precision;
 use highrank::cpu::{Buffer, Matrix, Panels, Real, in_pool, multiply, sigmoid, slice, tanh};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -28,9 +29,9 @@ impl LstmBackend for Flex {
     }
 
     fn lstm_with_saved(args: LstmArgs<Self>) -> (FloatTensor<Self>, LstmSaved<Self>) {
-        match args.x.dtype() {
-            DType::F32 => in_pool(|| forward::<f32>(&contiguous(args))),
-            DType::F64 => in_pool(|| forward::<f64>(&contiguous(args))),
+        match (args.x.dtype(), args.precision) {
+            (DType::F32, Precision::Full) => in_pool(|| forward::<f32>(&contiguous(args))),
+            (DType::F64, Precision::Full) => in_pool(|| forward::<f64>(&contiguous(args))),
             _ => portable::forward_with_saved(args),
         }
     }
@@ -42,9 +43,9 @@ impl LstmBackend for Flex {
         grad: FloatTensor<Self>,
         wanted: LstmWanted,
     ) -> LstmGrads<Self> {
-        let backward = match args.x.dtype() {
-            DType::F32 => backward::<f32>,
-            DType::F64 => backward::<f64>,
+        let backward = match (args.x.dtype(), args.precision) {
+            (DType::F32, Precision::Full) => backward::<f32>,
+            (DType::F64, Precision::Full) => backward::<f64>,
             _ => return portable::backward(args, packed, saved, grad, wanted),
         };
         let (args, grad) = (contiguous(args), grad.to_contiguous());
@@ -76,6 +77,7 @@ fn contiguous(args: LstmArgs<Flex>) -> LstmArgs<Flex> {
         b_ih: args.b_ih.to_contiguous(),
         b_hh: args.b_hh.to_contiguous(),
         hh_mask: args.hh_mask.map(|mask| mask.to_contiguous()),
+        precision: args.precision,
     }
 }
 

@@ -5,6 +5,8 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use highrank::Precision;
+
 use super::{LstmBackend, LstmWeights, lstm_sequence};
 use crate::dropout::weight_mask;
 
@@ -15,6 +17,9 @@ pub struct LstmConfig {
     pub d_input: usize,
     /// H, the number of units.
     pub d_hidden: usize,
+    /// What the inputs of matrix products are rounded to.
+    #[config(default = "Precision::Full")]
+    pub precision: Precision,
 }
 
 /// An LSTM layer whose recurrent weights can be dropped (DropConnect; arXiv 1708.02182, section 2).
@@ -31,6 +36,9 @@ pub struct Lstm<B: Backend> {
     pub b_ih: Param<Tensor<B, 1>>,
     /// Recurrent bias `[4H]`. Uniform(±1/√H).
     pub b_hh: Param<Tensor<B, 1>>,
+    /// What the inputs of matrix products are rounded to.
+    #[module(skip)]
+    pub precision: Precision,
 }
 
 /// State of one LSTM layer between two chunks of a sequence.
@@ -59,6 +67,7 @@ impl LstmConfig {
             w_hh: uniform.init([rows, self.d_hidden], device),
             b_ih: uniform.init([rows], device),
             b_hh: uniform.init([rows], device),
+            precision: self.precision,
         }
     }
 }
@@ -140,6 +149,7 @@ impl<B: LstmBackend> Lstm<B> {
             b_ih: self.b_ih.val(),
             b_hh: self.b_hh.val(),
             hh_mask,
+            precision: self.precision,
         };
         lstm_sequence(x, state, weights)
     }

@@ -33,6 +33,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
+use highrank::Precision;
+
 pub use layer::{Lstm, LstmConfig, LstmState};
 
 /// What the operation reads. All tensors share one float type and one device.
@@ -54,6 +56,8 @@ pub struct LstmArgs<B: Backend> {
     pub b_hh: FloatTensor<B>,
     /// DropConnect mask `[4H, H]` of zeros and `1/(1-p)`. A constant: no gradient flows to it.
     pub hh_mask: Option<FloatTensor<B>>,
+    /// Of the products.
+    pub precision: Precision,
 }
 
 /// What the forward pass keeps for the backward pass.
@@ -157,6 +161,8 @@ pub struct LstmWeights<B: Backend> {
     pub b_hh: Tensor<B, 1>,
     /// DropConnect mask `[4H, H]`, a constant.
     pub hh_mask: Option<Tensor<B, 2>>,
+    /// Of the products with the weights.
+    pub precision: Precision,
 }
 
 /// Runs an LSTM layer over a sequence; the equations are at the top of this [module](self).
@@ -200,6 +206,7 @@ pub fn lstm_sequence<B: LstmBackend>(
         b_ih: primitive(weights.b_ih),
         b_hh: primitive(weights.b_hh),
         hh_mask: weights.hh_mask.map(primitive),
+        precision: weights.precision,
     }));
     let cell = packed.clone().narrow(0, steps, 1).reshape([batch, d_hidden]);
     let hidden = packed.clone().narrow(0, steps - 1, 1).reshape([batch, d_hidden]);

@@ -5,6 +5,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
+use highrank::precision::{Precision, product};
+
 use super::{LstmArgs, LstmGrads, LstmSaved, LstmWanted, from_primitive, primitive};
 
 /// The packed result `[T + 1, B, H]`, with nothing kept for a backward pass.
@@ -27,6 +29,9 @@ struct Steps<B: Backend> {
     cells: Vec<Tensor<B, 3>>,
 }
 
+/// A product of two matrices.
+pub(super) type Multiply<B> = fn(Tensor<B, 2>, Tensor<B, 2>, Precision) -> Tensor<B, 2>;
+
 /// The products that do not wait for a step.
 pub(super) struct Products<B: Backend> {
     /// `w_hh ∘ hh_mask`, `[4H, H]`.
@@ -35,7 +40,7 @@ pub(super) struct Products<B: Backend> {
     pub(super) inputs: Tensor<B, 2>,
 }
 
-pub(super) fn products<B: Backend>(args: &LstmArgs<B>) -> Products<B> {
+pub(super) fn products<B: Backend>(args: &LstmArgs<B>, multiply: Multiply<B>) -> Products<B> {
     let x: Tensor<B, 3> = from_primitive(args.x.clone());
     let w_ih: Tensor<B, 2> = from_primitive(args.w_ih.clone());
     let w_hh: Tensor<B, 2> = from_primitive(args.w_hh.clone());
@@ -46,24 +51,27 @@ pub(super) fn products<B: Backend>(args: &LstmArgs<B>) -> Products<B> {
         Some(mask) => w_hh * from_primitive(mask.clone()),
         None => w_hh,
     };
-    let inputs = x.reshape([steps * batch, d_input]).matmul(w_ih.transpose()) + (b_ih + b_hh).unsqueeze();
+    let product = multiply(x.reshape([steps * batch, d_input]), w_ih.transpose(), args.precision);
+    let inputs = product + (b_ih + b_hh).unsqueeze();
     Products { recurrent, inputs }
 }
 
 /// The packed result and the recurrent weights that were used.
 fn run<B: Backend>(args: LstmArgs<B>, mut keep: Option<&mut Steps<B>>) -> (FloatTensor<B>, FloatTensor<B>) {
-    let Products { recurrent, inputs } = products(&args);
+    let precision = args.precision;
+    let Products { recurrent, inputs } = products(&args, product);
     let mut hidden: Tensor<B, 2> = from_primitive(args.h0);
     let mut cell: Tensor<B, 2> = from_primitive(args.c0);
     let [batch, h] = hidden.dims();
     let [rows, _] = recurrent.dims();
     let steps = inputs.dims()[0] / batch;
-    let recurrent_t = recurrent.clone().transpose();
+    let recurrent_t = precision.round(recurrent.clone().transpose());
 
     let mut packed = Vec::with_capacity(steps + 1);
     for t in 0..steps {
         // The product first: it owns its memory, so a CPU backend can add into it.
-        let z = hidden.matmul(recurrent_t.clone()) + inputs.clone().narrow(0, t * batch, batch);
+        let z =
+            precision.round(hidden).matmul(recurrent_t.clone()) + inputs.clone().narrow(0, t * batch, batch);
         let input_forget = sigmoid(z.clone().narrow(1, 0, 2 * h));
         let candidate = z.clone().narrow(1, 2 * h, h).tanh();
         let output = sigmoid(z.narrow(1, 3 * h, h));
@@ -103,7 +111,8 @@ pub fn backward<B: Backend>(
     let c0: Tensor<B, 2> = from_primitive(args.c0.clone());
     let gates: Tensor<B, 3> = from_primitive(saved.gates);
     let cells: Tensor<B, 3> = from_primitive(saved.cells);
-    let recurrent: Tensor<B, 2> = from_primitive(saved.recurrent);
+    let precision = args.precision;
+    let recurrent: Tensor<B, 2> = precision.round(from_primitive(saved.recurrent));
     let grad: Tensor<B, 3> = from_primitive(grad);
     let [steps, batch, rows] = gates.dims();
     let h = rows / 4;
@@ -141,14 +150,14 @@ pub fn backward<B: Backend>(
         let upstream = Tensor::cat(vec![d_cell.clone(), d_cell.clone(), d_cell.clone(), d_hidden], 1);
         let dz = upstream * at(&local, t, rows);
         if t > 0 || wanted.h0 {
-            from_next = Some(dz.clone().matmul(recurrent.clone()));
+            from_next = Some(precision.round(dz.clone()).matmul(recurrent.clone()));
         }
         d_gates.push(dz);
         d_cell = d_cell * at(&forget, t, h);
     }
     d_gates.reverse();
     let made = Recurrence { d_gates: Tensor::cat(d_gates, 0), d_hidden: from_next, d_cell };
-    gradients(args, packed, made, wanted)
+    gradients(args, packed, made, wanted, product)
 }
 
 /// What the backward pass through the steps comes to.
@@ -167,8 +176,10 @@ pub(super) fn gradients<B: Backend>(
     packed: FloatTensor<B>,
     made: Recurrence<B>,
     wanted: LstmWanted,
+    multiply: Multiply<B>,
 ) -> LstmGrads<B> {
     let Recurrence { d_gates, d_hidden, d_cell } = made;
+    let precision = args.precision;
     let x: Tensor<B, 3> = from_primitive(args.x);
     let h0: Tensor<B, 2> = from_primitive(args.h0);
     let packed: Tensor<B, 3> = from_primitive(packed);
@@ -177,15 +188,16 @@ pub(super) fn gradients<B: Backend>(
     let h = rows / 4;
     let d_bias = wanted.bias.then(|| primitive(d_gates.clone().sum_dim(0).reshape([rows])));
     let d_x = wanted.x.then(|| {
-        let dx = d_gates.clone().matmul(from_primitive(args.w_ih));
+        let dx = multiply(d_gates.clone(), from_primitive(args.w_ih), precision);
         primitive(dx.reshape([steps, batch, d_input]))
     });
     let d_gates_t = d_gates.transpose();
-    let d_w_ih =
-        wanted.w_ih.then(|| primitive(d_gates_t.clone().matmul(x.reshape([steps * batch, d_input]))));
+    let d_w_ih = wanted
+        .w_ih
+        .then(|| primitive(multiply(d_gates_t.clone(), x.reshape([steps * batch, d_input]), precision)));
     let d_w_hh = wanted.w_hh.then(|| {
         let hidden_before = shifted(h0, packed, steps).reshape([steps * batch, h]);
-        let product = d_gates_t.matmul(hidden_before);
+        let product = multiply(d_gates_t, hidden_before, precision);
         primitive(match args.hh_mask {
             Some(mask) => product * from_primitive(mask),
             None => product,

@@ -252,6 +252,7 @@ mod tests {
             plif_bound: 20.0,
             dropouts: Dropouts::NONE,
             tied: true,
+            precision: highrank::Precision::Full,
         };
         let device = Default::default();
         B::seed(&device, 1);

@@ -21,6 +21,7 @@ fn model(dropouts: Dropouts) -> LanguageModel<B> {
         plif_bound: 20.0,
         dropouts,
         tied: true,
+        precision: highrank::Precision::Full,
     };
     let device = Default::default();
     B::seed(&device, 5);

@@ -4,6 +4,7 @@ use super::StateDict;
 use super::names;
 use crate::config::{Dropouts, HeadKind, ModelConfig};
 use crate::error::{Error, Result};
+use highrank::Precision;
 
 /// What of a [`ModelConfig`] no tensor tells.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,6 +95,7 @@ impl StateDict {
             plif_bound: missing.plif_bound,
             dropouts: missing.dropouts,
             tied: self.is_tied(),
+            precision: Precision::Full,
         };
         config.validate()?;
         Ok(config)

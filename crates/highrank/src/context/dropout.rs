@@ -24,7 +24,7 @@ pub(super) fn locked<B: Backend>(
     let keep = 1.0 - prob;
     let shape = [rows, weight.dims()[1]];
     let kept = Tensor::random(shape, Distribution::Bernoulli(keep), (&device, weight.dtype()));
-    Some(LatentMask { values: kept.div_scalar(keep), keep })
+    Some(LatentMask { values: kept.div_scalar(keep), first: 0, keep })
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -9,6 +9,8 @@ use burn::tensor::backend::Backend;
 use super::latent::LatentArgs;
 use super::{ContextSource, Contexts, dropout};
 use crate::math::log_softmax;
+use crate::operations::Operations;
+use crate::precision::Precision;
 
 /// Configuration of a [`Mixture`].
 #[derive(Config, Debug)]
@@ -22,6 +24,9 @@ pub struct MixtureConfig {
     /// Probability of dropping a latent feature while training, in `[0, 1)`.
     #[config(default = 0.0)]
     pub dropout: f64,
+    /// Of the products.
+    #[config(default = "Precision::Full")]
+    pub precision: Precision,
 }
 
 /// `K` latent contexts with their priors (Yang et al., ICLR 2018, arXiv 1711.03953, section 2.3):
@@ -42,6 +47,9 @@ pub struct Mixture<B: Backend> {
     pub components: usize,
     /// Probability of dropping a latent feature while training.
     pub dropout: f64,
+    /// Of the products.
+    #[module(skip)]
+    pub precision: Precision,
 }
 
 impl MixtureConfig {
@@ -52,24 +60,26 @@ impl MixtureConfig {
             latent: LinearConfig::new(self.d_hidden, self.components * self.d_embedding).init(device),
             components: self.components,
             dropout: self.dropout,
+            precision: self.precision,
         }
     }
 }
 
-/// How the [latent layer](super::latent) is computed.
-type LatentForm<B> = fn(LatentArgs<B>) -> Tensor<B, 2>;
-
 impl<B: Backend> Mixture<B> {
     /// All components with their priors, for a Mixture of Softmaxes.
-    pub(super) fn components_of<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden);
+    pub(super) fn components_of<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+        operations: Operations<B>,
+    ) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden, operations);
         Contexts { contexts: ContextSource::Latent(latent), log_prior: Some(log_prior) }
     }
 
     /// The one mixed context of a Mixture of Contexts.
-    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>, form: LatentForm<B>) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden);
-        let latent = form(latent);
+    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>, operations: Operations<B>) -> Contexts<B> {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden, operations);
+        let latent = (operations.latent)(latent);
         let [tokens, features] = latent.dims();
         let width = features / self.components;
         let latent = latent.reshape([tokens, self.components, width]);
@@ -79,14 +89,19 @@ impl<B: Backend> Mixture<B> {
     }
 
     /// What the latent layer reads, and `log π`, `[N, K]`.
-    fn latent_and_log_prior<const D: usize>(&self, hidden: Tensor<B, D>) -> (LatentArgs<B>, Tensor<B, 2>) {
+    fn latent_and_log_prior<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+        operations: Operations<B>,
+    ) -> (LatentArgs<B>, Tensor<B, 2>) {
         let dims = hidden.dims();
         let (leading, width) = (&dims[..D - 1], dims[D - 1]);
         let hidden = hidden.reshape([leading.iter().product(), width]);
-        let log_prior = log_softmax(self.prior.forward(hidden.clone()));
+        let log_prior =
+            log_softmax((operations.product)(hidden.clone(), self.prior.weight.val(), self.precision));
         let weight = self.latent.weight.val();
         let mask = dropout::locked(&weight, leading, self.dropout);
         let bias = self.latent.bias.as_ref().map(|bias| bias.val());
-        (LatentArgs { hidden, weight, bias, mask }, log_prior)
+        (LatentArgs { hidden, weight, bias, mask, precision: self.precision }, log_prior)
     }
 }

@@ -15,6 +15,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::likelihood::LikelihoodBackend;
+use crate::operations::Operations;
 use latent::LatentArgs;
 
 /// Which context a head uses.
@@ -73,10 +74,15 @@ pub enum ContextSource<B: Backend> {
 impl<B: Backend> ContextSource<B> {
     /// The contexts as a tensor `[N·K, d]`.
     pub fn tensor(self, d: usize) -> Tensor<B, 2> {
+        self.tensor_by(d, latent::portable::latent)
+    }
+
+    /// As [`tensor`](Self::tensor), with the given form of the latent layer.
+    pub(crate) fn tensor_by(self, d: usize, latent: fn(LatentArgs<B>) -> Tensor<B, 2>) -> Tensor<B, 2> {
         match self {
             Self::Given(contexts) => contexts,
             Self::Latent(args) => {
-                let latent = latent::portable::latent(args);
+                let latent = latent(args);
                 let elements = latent.shape().num_elements();
                 latent.reshape([elements / d, d])
             }
@@ -101,24 +107,25 @@ impl<B: Backend> Context<B> {
     /// - hidden: `[.., H]`, with dropout `[T, .., H]` for more than two dimensions
     /// - output: `h_k` and `[N, K]`, `N` the product of the leading dimensions
     pub fn forward<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
+        self.forward_by(hidden, Operations::COMPOSED)
+    }
+
+    fn forward_by<const D: usize>(&self, hidden: Tensor<B, D>, operations: Operations<B>) -> Contexts<B> {
         match self {
             Self::Direct(_) => {
                 let width = hidden.dims()[D - 1];
                 let tokens = hidden.shape().num_elements() / width;
                 Contexts { contexts: ContextSource::Given(hidden.reshape([tokens, width])), log_prior: None }
             }
-            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, latent::portable::latent),
-            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden),
+            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, operations),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, operations),
         }
     }
 }
 
 impl<B: LikelihoodBackend> Context<B> {
-    /// As [`forward`](Self::forward), with the backend's own [latent layer](latent) where contexts are mixed.
+    /// As [`forward`](Self::forward), with the backend's own products and [latent layer](latent).
     pub fn forward_fused<const D: usize>(&self, hidden: Tensor<B, D>) -> Contexts<B> {
-        match self {
-            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, B::latent),
-            Self::Direct(_) | Self::MixtureOfSoftmaxes(_) => self.forward(hidden),
-        }
+        self.forward_by(hidden, Operations::NATIVE)
     }
 }

@@ -1,10 +1,17 @@
-//! What native GPU kernels on Burn's CubeCL backends are made of: memory for their results, sizes of launches, and the
-//! way through Burn's fusion.
+//! What native GPU kernels on Burn's CubeCL backends are made of: products, memory for their results, sizes of launches,
+//! and the way through Burn's fusion.
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
 pub mod fused;
+mod memory;
+mod product;
 
+pub(crate) use memory::memory_budget;
+pub use memory::memory_bytes;
+pub use product::{product, rounded};
+
+pub use burn_cubecl::CubeBackend;
 #[cfg(feature = "cuda")]
 pub use cubecl::cuda::CudaRuntime;
 #[cfg(feature = "wgpu")]
@@ -27,7 +34,16 @@ where
     R: CubeRuntime,
     B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
 {
-    into_contiguous(tensor.into_primitive().tensor())
+    into_contiguous(primitive(tensor))
+}
+
+/// A tensor's primitive.
+fn primitive<R, B, const D: usize>(tensor: Tensor<B, D>) -> CubeTensor<R>
+where
+    R: CubeRuntime,
+    B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
+{
+    tensor.into_primitive().tensor()
 }
 
 /// Memory without values, of the shape, on the device of `like`.
@@ -47,12 +63,4 @@ pub fn one_cube_each(count: usize) -> CubeCount {
 /// Cubes of `units` units for one unit for each of `count` pieces of work, or as many as a launch may have.
 pub fn one_unit_each(count: usize, units: u32) -> (CubeCount, CubeDim) {
     (one_cube_each(count.div_ceil(units as usize)), CubeDim::new_1d(units))
-}
-
-/// Bytes of device memory that are in use, and that the runtime has taken for itself, padding and spare room included.
-///
-/// Waits for the device. None if it does not tell.
-pub fn memory_bytes<R: CubeRuntime>(device: &R::CubeDevice) -> Option<(u64, u64)> {
-    let usage = R::client(device).memory_usage().ok()?;
-    Some((usage.bytes_in_use, usage.bytes_reserved))
 }

@@ -7,7 +7,7 @@ use rand::Rng;
 use super::{OutputHead, Sampling};
 use crate::context::{Context, ContextSource, Contexts};
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, portable, runs};
+use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, default_memory_budget, portable, runs};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -45,7 +45,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     #[track_caller]
     pub fn log_probs<const D: usize>(&self, hidden: Tensor<B, D>) -> Tensor<B, D> {
         let shape = with_last(hidden.dims(), self.head.decoder.vocab);
-        portable::log_probs(&self.likelihood(hidden, Context::forward).or_panic("log_probs")).reshape(shape)
+        portable::log_probs(&self.composed(hidden).or_panic("log_probs")).reshape(shape)
     }
 
     /// The rows of [`log_probs`](Self::log_probs) in blocks of the head's memory budget, in order.
@@ -64,7 +64,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         &self,
         hidden: Tensor<B, D>,
     ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
-        let input = self.likelihood(hidden, Context::forward).or_panic("log_prob_blocks");
+        let input = self.composed(hidden).or_panic("log_prob_blocks");
         input.into_chunks().map(|chunk| portable::log_probs(&chunk))
     }
 
@@ -81,7 +81,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         &self,
         hidden: Tensor<B, D>,
     ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
-        let input = self.likelihood(hidden, Context::forward).or_panic("logit_blocks");
+        let input = self.composed(hidden).or_panic("logit_blocks");
         input.into_chunks().map(|chunk| portable::logits(&chunk))
     }
 
@@ -101,7 +101,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         let vocab = self.head.decoder.vocab;
         assert!((1..=vocab).contains(&k), "top_k: k is {k}, expected 1 to the vocabulary's {vocab}");
         let shape = with_last(hidden.dims(), k);
-        let input = self.likelihood(hidden, Context::forward).or_panic("top_k");
+        let input = self.composed(hidden).or_panic("top_k");
         let (log_probs, words): (Vec<_>, Vec<_>) =
             input.into_chunks().map(|chunk| portable::log_probs(&chunk).topk_with_indices(k, 1)).unzip();
         TopK {
@@ -133,7 +133,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         sampling.validate().or_panic("sample");
         let shape = leading::<D, T>(&hidden.dims()).or_panic("sample");
         let device = hidden.device();
-        let mut input = self.likelihood(hidden, Context::forward).or_panic("sample");
+        let mut input = self.composed(hidden).or_panic("sample");
         if sampling.is_neutral() {
             input = draw_components(input, rng);
         }
@@ -145,11 +145,17 @@ impl<'a, B: Backend> BoundHead<'a, B> {
         Tensor::<B, 1, Int>::from_data(words.as_slice(), &device).reshape(shape)
     }
 
+    /// The likelihood's inputs, contexts composed of Burn's operations.
+    fn composed<const D: usize>(&self, hidden: Tensor<B, D>) -> Result<Likelihood<B>, HeadError> {
+        self.likelihood(hidden, Context::forward, |bytes, _| default_memory_budget(bytes))
+    }
+
     /// The likelihood's inputs for hidden states of any number of leading dimensions, by either form of the context.
     fn likelihood<const D: usize>(
         &self,
         hidden: Tensor<B, D>,
         contexts: fn(&Context<B>, Tensor<B, D>) -> Contexts<B>,
+        memory_budget: fn(usize, &B::Device) -> usize,
     ) -> Result<Likelihood<B>, HeadError> {
         let dims = hidden.dims();
         let expected = self.d_hidden();
@@ -161,6 +167,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
             });
         }
         let contexts = contexts(&self.head.context, hidden);
+        let decoder_bytes = self.weight.shape().num_elements() * self.weight.dtype().size();
         Ok(Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
@@ -168,7 +175,11 @@ impl<'a, B: Backend> BoundHead<'a, B> {
             bias: self.head.decoder.bias.as_ref().map(|bias| bias.val()),
             map: self.head.logit_map.function(),
             map_params: self.head.logit_map.packed_params(),
-            chunk_bytes: self.head.memory_budget,
+            chunk_bytes: self
+                .head
+                .memory_budget
+                .unwrap_or_else(|| memory_budget(decoder_bytes, &self.weight.device())),
+            precision: self.head.precision,
         })
     }
 
@@ -205,7 +216,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     ) -> Tensor<B, T> {
         let shape = leading::<D, T>(&hidden.dims()).or_panic("nll");
         let targets = self.words(targets, shape).or_panic("nll");
-        let input = self.likelihood(hidden, Context::forward_fused).or_panic("nll");
+        let input = self.fused(hidden).or_panic("nll");
         B::nll(input, targets).reshape(shape)
     }
 
@@ -234,7 +245,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
             same_shape("weights", weights.dims(), shape).or_panic("loss");
             weights.reshape([shape.iter().product::<usize>()])
         });
-        B::mean_nll(self.likelihood(hidden, Context::forward_fused).or_panic("loss"), targets, weights)
+        B::mean_nll(self.fused(hidden).or_panic("loss"), targets, weights)
     }
 
     /// Weighted mean of the cross-entropies against full distributions, `−Σ_v q_v log P(v)`, in nats.
@@ -259,12 +270,17 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
         let vocab = self.head.decoder.vocab;
         same_shape("distributions", distributions.dims(), with_last(hidden.dims(), vocab))
             .or_panic("soft_loss");
-        let input = self.likelihood(hidden, Context::forward_fused).or_panic("soft_loss");
+        let input = self.fused(hidden).or_panic("soft_loss");
         if let Some(weights) = &weights {
             same_shape("weights", weights.dims(), [input.tokens()]).or_panic("soft_loss");
         }
         let rows = distributions.reshape([input.tokens(), vocab]);
         B::mean_nll(input, Targets::Distributions(rows), weights)
+    }
+
+    /// The likelihood's inputs, by the backend's own operations.
+    fn fused<const D: usize>(&self, hidden: Tensor<B, D>) -> Result<Likelihood<B>, HeadError> {
+        self.likelihood(hidden, Context::forward_fused, B::memory_budget)
     }
 
     /// Targets of the given shape as a vector, checked where that costs nothing.

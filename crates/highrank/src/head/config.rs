@@ -8,12 +8,7 @@ use crate::context::{Context, ContextConfig, Direct, MixtureConfig};
 use crate::decoder::DecoderShape;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
-
-/// The least that a head without [`HeadConfig::memory_budget`] takes for a chunk of logits: 16 MiB.
-///
-/// Large enough that a chunk's matrix products run at full speed (over 400 rows of a 10,000-word vocabulary in f32),
-/// small enough to stay in a last-level cache and that the added memory is mostly the gradients themselves.
-pub const DEFAULT_MEMORY_BUDGET: usize = 16 << 20;
+use crate::precision::Precision;
 
 /// Configuration to create an [`OutputHead`].
 ///
@@ -49,11 +44,14 @@ pub struct HeadConfig {
     /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`].
     #[config(default = false)]
     pub tied: bool,
-    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: [`DEFAULT_MEMORY_BUDGET`], or a
-    /// quarter of the decoder's matrix in f32 if that is more. Every chunk reads the matrix twice and its gradient once,
-    /// and for less than that many logits the reading would cost more than the arithmetic.
+    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: what the backend finds best on the
+    /// device ([`LikelihoodBackend::memory_budget`](crate::LikelihoodBackend::memory_budget)), by default
+    /// [`default_memory_budget`](crate::likelihood::default_memory_budget).
     #[config(default = "None")]
     pub memory_budget: Option<usize>,
+    /// What the inputs of matrix products are rounded to.
+    #[config(default = "Precision::Full")]
+    pub precision: Precision,
 }
 
 /// Default of PLIF's bound `T`.
@@ -130,7 +128,7 @@ impl HeadConfig {
             ("d_embedding", self.d_embedding),
             ("vocab", self.vocab),
             ("components", self.context.components()),
-            ("memory_budget", self.chunk_budget()),
+            ("memory_budget", self.memory_budget.unwrap_or(1)),
         ];
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(HeadError::ZeroSize { name });
@@ -162,6 +160,7 @@ impl HeadConfig {
         let mixture = |components| {
             MixtureConfig::new(self.d_hidden, self.d_embedding, components)
                 .with_dropout(self.latent_dropout)
+                .with_precision(self.precision)
                 .init(device)
         };
         let context = match self.context {
@@ -183,12 +182,8 @@ impl HeadConfig {
             context,
             logit_map: self.logit_map.init(device),
             decoder: decoder.init(device),
-            memory_budget: self.chunk_budget(),
+            memory_budget: self.memory_budget,
+            precision: self.precision,
         })
-    }
-
-    /// The budget in bytes, the default if none is given.
-    fn chunk_budget(&self) -> usize {
-        self.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET.max(self.vocab.saturating_mul(self.d_embedding)))
     }
 }

@@ -5,7 +5,7 @@ mod config;
 mod sampling;
 
 pub use bound::{BoundHead, TopK, validate_targets};
-pub use config::{DEFAULT_MEMORY_BUDGET, HeadConfig};
+pub use config::HeadConfig;
 pub use sampling::Sampling;
 
 use burn::module::Module;
@@ -18,6 +18,7 @@ use crate::decoder::Decoder;
 use crate::error::OrPanic;
 use crate::likelihood::LikelihoodBackend;
 use crate::logit_map::LogitMap;
+use crate::precision::Precision;
 
 /// An output layer: from a hidden state to a distribution over `V` words.
 ///
@@ -54,8 +55,11 @@ pub struct OutputHead<B: Backend> {
     pub logit_map: LogitMap<B>,
     /// `W` and `b`.
     pub decoder: Decoder<B>,
-    /// Size in bytes of the largest logit matrix that may exist at a time.
-    pub memory_budget: usize,
+    /// Size in bytes of the largest logit matrix that may exist at a time; `None` leaves it to the backend.
+    pub memory_budget: Option<usize>,
+    /// What the inputs of matrix products are rounded to.
+    #[module(skip)]
+    pub precision: Precision,
 }
 
 impl<B: Backend> OutputHead<B> {

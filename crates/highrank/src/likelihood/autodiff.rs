@@ -17,6 +17,7 @@ use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, shares};
 use crate::autodiff::{unwrap, wrap};
 use crate::context::ContextSource;
 use crate::context::latent::{self, LatentArgs};
+use crate::precision::{self, Precision};
 
 /// Number of tensors that may be differentiated: the seven of [`Gradients`] and the token weights.
 const INPUTS: usize = 8;
@@ -87,6 +88,14 @@ impl<B: LikelihoodBackend, C: CheckpointStrategy> LikelihoodBackend for Autodiff
             }
             OpsKind::UnTracked(prep) => wrap(prep.finish(unwrap(B::mean_nll(inner, targets, weights)))),
         }
+    }
+
+    fn product(lhs: Tensor<Self, 2>, rhs: Tensor<Self, 2>, precision: Precision) -> Tensor<Self, 2> {
+        precision::on_autodiff(lhs, rhs, precision)
+    }
+
+    fn memory_budget(decoder_bytes: usize, device: &Self::Device) -> usize {
+        B::memory_budget(decoder_bytes, device)
     }
 
     fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
@@ -262,6 +271,7 @@ fn inner_input<A: AutodiffBackend>(input: Likelihood<A>) -> Likelihood<A::InnerB
         map: input.map,
         map_params: input.map_params.map(|params| params.inner()),
         chunk_bytes: input.chunk_bytes,
+        precision: input.precision,
     }
 }
 

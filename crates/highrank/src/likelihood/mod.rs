@@ -49,6 +49,7 @@ use burn::tensor::{Int, Tensor};
 use crate::context::ContextSource;
 use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
 use crate::logit_map::MapFunction;
+use crate::precision::{self, Precision};
 
 /// Everything the likelihood of a run of tokens depends on, but the targets.
 #[derive(Debug, Clone)]
@@ -67,6 +68,8 @@ pub struct Likelihood<B: Backend> {
     pub map_params: Option<Tensor<B, 1>>,
     /// Size in bytes of the largest logit matrix that may exist at a time.
     pub chunk_bytes: usize,
+    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own.
+    pub precision: Precision,
 }
 
 impl<B: Backend> Likelihood<B> {
@@ -81,6 +84,16 @@ impl<B: Backend> Likelihood<B> {
             ContextSource::Given(contexts) => contexts.dims()[0] / self.components(),
             ContextSource::Latent(args) => args.hidden.dims()[0],
         }
+    }
+
+    /// Whether no product rounds what it reads.
+    #[cfg(feature = "flex")]
+    fn is_exact(&self) -> bool {
+        let latent = match &self.contexts {
+            ContextSource::Given(_) => Precision::Full,
+            ContextSource::Latent(args) => args.precision,
+        };
+        self.precision == Precision::Full && latent == Precision::Full
     }
 
     /// `V`.
@@ -126,6 +139,19 @@ impl<B: Backend> Likelihood<B> {
 /// Runs of `step` tokens out of `tokens`, start and end.
 pub(crate) fn runs(tokens: usize, step: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
+}
+
+/// The least that a head without [`HeadConfig::memory_budget`](crate::HeadConfig::memory_budget) takes for a chunk of
+/// logits: 16 MiB.
+///
+/// Large enough that a chunk's matrix products run at full speed (over 400 rows of a 10,000-word vocabulary in f32),
+/// small enough to stay in a last-level cache and that the added memory is mostly the gradients themselves.
+pub const DEFAULT_MEMORY_BUDGET: usize = 16 << 20;
+
+/// [`DEFAULT_MEMORY_BUDGET`], or a quarter of the decoder's matrix if that is more: every chunk reads the matrix twice and
+/// its gradient once, and for less than that many logits the reading would cost more than the arithmetic.
+pub fn default_memory_budget(decoder_bytes: usize) -> usize {
+    DEFAULT_MEMORY_BUDGET.max(decoder_bytes / 4)
 }
 
 /// What the log-probabilities are scored against.
@@ -215,7 +241,7 @@ pub struct Gradients<B: Backend> {
 ///
 /// All methods have portable bodies; a backend with native kernels overrides
 /// [`nll`](Self::nll) and [`nll_and_gradients`](Self::nll_and_gradients), [`latent`](Self::latent) and
-/// [`latent_backward`](Self::latent_backward).
+/// [`latent_backward`](Self::latent_backward), [`product`](Self::product) and [`memory_budget`](Self::memory_budget).
 pub trait LikelihoodBackend: Backend {
     /// Cross-entropy of every token in nats, shape `[N]`.
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -244,6 +270,17 @@ pub trait LikelihoodBackend: Backend {
     ) -> Tensor<Self, 1> {
         let shares = shares(&input, weights);
         (Self::nll(input, targets) * shares).sum()
+    }
+
+    /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
+    fn product(lhs: Tensor<Self, 2>, rhs: Tensor<Self, 2>, precision: Precision) -> Tensor<Self, 2> {
+        precision::product(lhs, rhs, precision)
+    }
+
+    /// The largest logit matrix in bytes that a head without a budget of its own makes on the device, for a decoder of
+    /// so many bytes: by default [`default_memory_budget`].
+    fn memory_budget(decoder_bytes: usize, _device: &Self::Device) -> usize {
+        default_memory_budget(decoder_bytes)
     }
 
     /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`: see [`latent`].

@@ -4,15 +4,18 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
-use super::{Gradients, Likelihood, Targets, Wanted, runs};
+use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, runs};
 use crate::context::ContextSource;
-use crate::context::latent::{self, LatentArgs};
+use crate::context::latent::LatentArgs;
 use crate::math::{log_softmax, log_sum_exp, log_sum_exp_dim};
+use crate::operations::Operations;
 
 /// Cross-entropy of every token in nats, shape `[N]`; one product.
-pub fn nll<B: Backend>(input: &Likelihood<B>, targets: &Targets<B>) -> Tensor<B, 1> {
+///
+/// Products and latent layer are the backend's.
+pub fn nll<B: LikelihoodBackend>(input: &Likelihood<B>, targets: &Targets<B>) -> Tensor<B, 1> {
     let mut parts = vec![];
-    for block in blocks(input) {
+    for block in blocks(input, Operations::NATIVE) {
         for chunk in block.chunks() {
             parts.push(match targets.slice(chunk.start, chunk.start + chunk.tokens) {
                 Targets::Words(words) => Words::score(&chunk, words).nll,
@@ -29,7 +32,7 @@ pub fn nll<B: Backend>(input: &Likelihood<B>, targets: &Targets<B>) -> Tensor<B,
 /// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program.
 pub fn log_probs<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
     let mut parts = vec![];
-    for block in blocks(input) {
+    for block in blocks(input, Operations::COMPOSED) {
         parts.extend(block.chunks().map(|chunk| log_probs_of(&chunk)));
     }
     Tensor::cat(parts, 0)
@@ -38,22 +41,24 @@ pub fn log_probs<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
 /// Logits `z` of all components, `[N·K, V]`, before the logit map.
 pub(crate) fn logits<B: Backend>(input: &Likelihood<B>) -> Tensor<B, 2> {
     let mut parts = vec![];
-    for block in blocks(input) {
+    for block in blocks(input, Operations::COMPOSED) {
         parts.extend(block.chunks().map(|chunk| chunk.logits));
     }
     Tensor::cat(parts, 0)
 }
 
 /// Cross-entropy of every token and the gradients of `Σ_n upstream_n · nll_n`; three products.
-pub fn nll_and_gradients<B: Backend>(
+///
+/// Products and latent layer are the backend's.
+pub fn nll_and_gradients<B: LikelihoodBackend>(
     input: &Likelihood<B>,
     targets: &Targets<B>,
     upstream: Tensor<B, 1>,
     wanted: Wanted,
 ) -> (Tensor<B, 1>, Gradients<B>) {
     let mut nll = vec![];
-    let mut sums = Sums::default();
-    for block in blocks(input) {
+    let mut sums = Sums::new(Operations::NATIVE);
+    for block in blocks(input, Operations::NATIVE) {
         for chunk in block.chunks() {
             let (start, end) = (chunk.start, chunk.start + chunk.tokens);
             let upstream = upstream.clone().slice(start..end);
@@ -72,6 +77,7 @@ pub fn nll_and_gradients<B: Backend>(
 /// A run of tokens whose contexts exist at a time.
 pub(super) struct Block<'a, B: Backend> {
     input: &'a Likelihood<B>,
+    operations: Operations<B>,
     /// Of the logit map.
     table: Option<Tensor<B, 1>>,
     pub(super) start: usize,
@@ -82,7 +88,10 @@ pub(super) struct Block<'a, B: Backend> {
     latent: Option<LatentArgs<B>>,
 }
 
-pub(super) fn blocks<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = Block<'_, B>> {
+pub(super) fn blocks<B: Backend>(
+    input: &Likelihood<B>,
+    operations: Operations<B>,
+) -> impl Iterator<Item = Block<'_, B>> {
     let d = input.weight.dims()[1];
     let table = input.map_params.clone().map(|params| input.map.table(params));
     runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
@@ -91,7 +100,8 @@ pub(super) fn blocks<B: Backend>(input: &Likelihood<B>) -> impl Iterator<Item = 
             ContextSource::Given(_) => None,
             ContextSource::Latent(args) => Some(args.clone()),
         };
-        Block { input, table: table.clone(), start, end, contexts: source.tensor(d), latent }
+        let contexts = source.tensor_by(d, operations.latent);
+        Block { input, operations, table: table.clone(), start, end, contexts, latent }
     })
 }
 
@@ -131,7 +141,8 @@ impl<'a, B: Backend> Chunk<'a, B> {
         let components = input.components();
         let contexts = block.contexts(start, end);
         let (start, end) = (block.start + start, block.start + end);
-        let product = contexts.clone().matmul(input.weight.clone().transpose());
+        let multiply = block.operations.product;
+        let product = multiply(contexts.clone(), input.weight.clone().transpose(), input.precision);
         Self {
             input,
             table: block.table.clone(),
@@ -249,6 +260,7 @@ fn distributions<B: Backend>(chunk: &Chunk<'_, B>, q: Tensor<B, 2>, upstream: Te
 
 /// Gradients summed or joined over the chunks and blocks so far.
 pub(super) struct Sums<B: Backend> {
+    operations: Operations<B>,
     /// Gradients of the contexts of the block's chunks.
     block: Vec<Tensor<B, 2>>,
     contexts: Vec<Tensor<B, 2>>,
@@ -261,9 +273,10 @@ pub(super) struct Sums<B: Backend> {
     pub(super) map_table: Option<Tensor<B, 1>>,
 }
 
-impl<B: Backend> Default for Sums<B> {
-    fn default() -> Self {
+impl<B: Backend> Sums<B> {
+    pub(super) fn new(operations: Operations<B>) -> Self {
         Self {
+            operations,
             block: vec![],
             contexts: vec![],
             latent_weight: None,
@@ -274,9 +287,7 @@ impl<B: Backend> Default for Sums<B> {
             map_table: None,
         }
     }
-}
 
-impl<B: Backend> Sums<B> {
     fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
         let Chunk { input, table, contexts, logits, .. } = chunk;
         let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), scored.d_mapped);
@@ -295,8 +306,9 @@ impl<B: Backend> Sums<B> {
         d_log_prior: Tensor<B, 2>,
         wanted: Wanted,
     ) {
+        let multiply = self.operations.product;
         if wanted.context_gradient(&input.contexts) {
-            self.block.push(d_logits.clone().matmul(input.weight.clone()));
+            self.block.push(multiply(d_logits.clone(), input.weight.clone(), input.precision));
         }
         if wanted.log_prior && input.log_prior.is_some() {
             self.log_prior.push(d_log_prior);
@@ -305,7 +317,7 @@ impl<B: Backend> Sums<B> {
             accumulate(&mut self.bias, d_logits.clone().sum_dim(0).squeeze_dim(0));
         }
         if wanted.weight {
-            accumulate(&mut self.weight, d_logits.transpose().matmul(contexts));
+            accumulate(&mut self.weight, multiply(d_logits.transpose(), contexts, input.precision));
         }
     }
 
@@ -320,7 +332,7 @@ impl<B: Backend> Sums<B> {
         };
         let shape = [block.end - block.start, args.weight.dims()[1]];
         let (output, gradient) = (block.contexts.reshape(shape), gradient.reshape(shape));
-        let made = latent::portable::latent_backward(args, output, gradient, wanted.latent());
+        let made = (self.operations.latent_backward)(args, output, gradient, wanted.latent());
         self.contexts.extend(made.hidden);
         if let Some(weight) = made.weight {
             accumulate(&mut self.latent_weight, weight);

@@ -4,6 +4,7 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_fusion::{Fusion, FusionBackend};
+use highrank::Precision;
 use highrank::gpu::fused::{Inputs, Taken, operation};
 
 use crate::lstm::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted};
@@ -11,16 +12,17 @@ use crate::lstm::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted};
 impl<B: FusionBackend + LstmBackend> LstmBackend for Fusion<B> {
     fn lstm(args: LstmArgs<Self>) -> FloatTensor<Self> {
         let [packed, ..] = shapes(&args);
-        let masked = args.hh_mask.is_some();
-        let run = move |taken: &mut Taken<'_, B>| vec![B::lstm(rebuild(masked, taken))];
+        let (masked, precision) = (args.hh_mask.is_some(), args.precision);
+        let run = move |taken: &mut Taken<'_, B>| vec![B::lstm(rebuild(masked, precision, taken))];
         operation("awd_lstm_forward", gather(args), &[packed], run).remove(0)
     }
 
     fn lstm_with_saved(args: LstmArgs<Self>) -> (FloatTensor<Self>, LstmSaved<Self>) {
         let shapes = shapes(&args);
-        let masked = args.hh_mask.is_some();
+        let (masked, precision) = (args.hh_mask.is_some(), args.precision);
         let run = move |taken: &mut Taken<'_, B>| {
-            let (packed, LstmSaved { gates, cells, recurrent }) = B::lstm_with_saved(rebuild(masked, taken));
+            let (packed, LstmSaved { gates, cells, recurrent }) =
+                B::lstm_with_saved(rebuild(masked, precision, taken));
             vec![packed, gates, cells, recurrent]
         };
         let made = operation("awd_lstm_forward_with_saved", gather(args), &shapes, run);
@@ -45,13 +47,13 @@ impl<B: FusionBackend + LstmBackend> LstmBackend for Fusion<B> {
             of(&args.b_ih, wanted.bias),
         ];
         let outputs: Vec<(Shape, DType)> = shapes.iter().flatten().cloned().collect();
-        let masked = args.hh_mask.is_some();
+        let (masked, precision) = (args.hh_mask.is_some(), args.precision);
         let mut inputs = gather(args);
         [packed, saved.gates, saved.cells, saved.recurrent, grad]
             .into_iter()
             .for_each(|tensor| inputs.primitive(tensor));
         let run = move |taken: &mut Taken<'_, B>| {
-            let args = rebuild(masked, taken);
+            let args = rebuild(masked, precision, taken);
             let packed = taken.primitive();
             let saved = LstmSaved {
                 gates: taken.primitive(),
@@ -83,7 +85,7 @@ fn shapes<B: FusionBackend>(args: &LstmArgs<Fusion<B>>) -> [(Shape, DType); 4] {
 
 /// The arguments in the order in which [`rebuild`] takes them.
 fn gather<B: FusionBackend>(args: LstmArgs<Fusion<B>>) -> Inputs<B> {
-    let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask } = args;
+    let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask, precision: _ } = args;
     let mut inputs = Inputs::new();
     [x, h0, c0, w_ih, w_hh, b_ih, b_hh]
         .into_iter()
@@ -92,7 +94,7 @@ fn gather<B: FusionBackend>(args: LstmArgs<Fusion<B>>) -> Inputs<B> {
     inputs
 }
 
-fn rebuild<B: FusionBackend>(masked: bool, taken: &mut Taken<'_, B>) -> LstmArgs<B> {
+fn rebuild<B: FusionBackend>(masked: bool, precision: Precision, taken: &mut Taken<'_, B>) -> LstmArgs<B> {
     LstmArgs {
         x: taken.primitive(),
         h0: taken.primitive(),
@@ -102,5 +104,6 @@ fn rebuild<B: FusionBackend>(masked: bool, taken: &mut Taken<'_, B>) -> LstmArgs
         b_ih: taken.primitive(),
         b_hh: taken.primitive(),
         hh_mask: masked.then(|| taken.primitive()),
+        precision,
     }
 }

@@ -12,7 +12,7 @@ use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-use highrank::gpu::{empty, one_unit_each};
+use highrank::gpu::{empty, one_unit_each, product, rounded};
 
 use super::{LstmArgs, LstmBackend, LstmGrads, LstmSaved, LstmWanted, from_primitive, portable, primitive};
 
@@ -55,8 +55,8 @@ where
 {
     let [steps, batch, _] = args.x.shape().dims();
     let [rows, units] = args.w_hh.shape().dims();
-    let portable::Products { recurrent, inputs } = portable::products(&args);
-    let recurrent_t = recurrent.clone().transpose();
+    let portable::Products { recurrent, inputs } = portable::products(&args, product);
+    let recurrent_t = rounded(recurrent.clone().transpose(), args.precision);
 
     let gates = into_contiguous(primitive(inputs));
     let c0 = into_contiguous(args.c0);
@@ -66,7 +66,7 @@ where
     let mut hidden = args.h0;
     let (cubes, cube_size) = one_unit_each(batch * units, kernels::UNITS);
     for step in 0..steps {
-        let product = from_primitive::<B, 2>(hidden).matmul(recurrent_t.clone());
+        let product = product(from_primitive::<B, 2>(hidden), recurrent_t.clone(), args.precision);
         // SAFETY: every array has the shape that its name has at the top of the LSTM module, `[steps, batch, …]`. The
         // state that the product has read is written over after it, in the order of the launches.
         unsafe {
@@ -108,7 +108,7 @@ where
     let grad = into_contiguous(grad);
     let gates = into_contiguous(saved.gates);
     let cells = into_contiguous(saved.cells);
-    let recurrent = from_primitive::<B, 2>(saved.recurrent);
+    let recurrent = rounded(from_primitive::<B, 2>(saved.recurrent), args.precision);
     let c0 = into_contiguous(args.c0.clone());
     // A copy, because the kernel writes over it.
     let last = from_primitive::<B, 3>(grad.clone()).narrow(0, steps, 1).reshape([batch, units]);
@@ -142,7 +142,8 @@ where
             );
         }
         if step > 0 || wanted.h0 {
-            from_next = Some(from_primitive::<B, 2>(dz.clone()).matmul(recurrent.clone()));
+            let dz = from_primitive::<B, 2>(dz.clone());
+            from_next = Some(product(dz, recurrent.clone(), args.precision));
         }
     }
     let made = portable::Recurrence {
@@ -150,5 +151,5 @@ where
         d_hidden: from_next,
         d_cell: from_primitive(d_cell),
     };
-    portable::gradients(args, packed, made, wanted)
+    portable::gradients(args, packed, made, wanted, product)
 }

@@ -4,6 +4,7 @@ use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
 use burn::tensor::TensorData;
 
 use super::*;
+use highrank::Precision;
 
 type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Fused = burn::backend::Wgpu;
@@ -29,6 +30,7 @@ fn args<B: Backend>(steps: usize, units: usize, masked: bool) -> LstmArgs<B> {
         b_ih: tensor::<B, 1>([4 * units], 6),
         b_hh: tensor::<B, 1>([4 * units], 7),
         hh_mask: masked.then(|| tensor::<B, 2>([4 * units, units], 8)),
+        precision: Precision::Full,
     }
 }
 

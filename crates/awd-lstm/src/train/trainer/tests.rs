@@ -30,6 +30,7 @@ fn model(head: HeadKind) -> ModelConfig {
         plif_bound: 20.0,
         dropouts: Dropouts::NONE,
         tied: true,
+        precision: highrank::Precision::Full,
     }
 }
 

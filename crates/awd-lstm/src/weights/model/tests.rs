@@ -18,6 +18,7 @@ fn config(head: HeadKind) -> ModelConfig {
         plif_bound: 7.0,
         dropouts: Dropouts { weight: 0.5, ..Dropouts::NONE },
         tied: true,
+        precision: highrank::Precision::Full,
     }
 }
 

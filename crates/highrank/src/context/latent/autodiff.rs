@@ -75,6 +75,11 @@ pub(crate) fn inner<A: AutodiffBackend>(args: LatentArgs<A>) -> LatentArgs<A::In
         hidden: args.hidden.inner(),
         weight: args.weight.inner(),
         bias: args.bias.map(|bias| bias.inner()),
-        mask: args.mask.map(|mask| LatentMask { values: mask.values.inner(), keep: mask.keep }),
+        mask: args.mask.map(|LatentMask { values, first, keep }| LatentMask {
+            values: values.inner(),
+            first,
+            keep,
+        }),
+        precision: args.precision,
     }
 }

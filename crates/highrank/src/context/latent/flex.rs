@@ -10,12 +10,13 @@ use rayon::prelude::*;
 
 use super::{LatentArgs, LatentGradients, LatentWanted, portable};
 use crate::cpu::{Buffer, Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh, wrap};
+use crate::precision::Precision;
 
 /// [`crate::LikelihoodBackend::latent`] on Flex.
 pub(crate) fn latent(args: LatentArgs<Flex>) -> Tensor<Flex, 2> {
-    match args.hidden.dtype() {
-        DType::F32 => wrap(forward::<f32>(&Inputs::new(&args))),
-        DType::F64 => wrap(forward::<f64>(&Inputs::new(&args))),
+    match (args.hidden.dtype(), args.precision) {
+        (DType::F32, Precision::Full) => wrap(forward::<f32>(&Inputs::new(&args))),
+        (DType::F64, Precision::Full) => wrap(forward::<f64>(&Inputs::new(&args))),
         _ => portable::latent(args),
     }
 }
@@ -27,9 +28,9 @@ pub(crate) fn latent_backward(
     grad: Tensor<Flex, 2>,
     wanted: LatentWanted,
 ) -> LatentGradients<Flex> {
-    let backward = match args.hidden.dtype() {
-        DType::F32 => backward::<f32>,
-        DType::F64 => backward::<f64>,
+    let backward = match (args.hidden.dtype(), args.precision) {
+        (DType::F32, Precision::Full) => backward::<f32>,
+        (DType::F64, Precision::Full) => backward::<f64>,
         _ => return portable::latent_backward(args, output, grad, wanted),
     };
     backward(&Inputs::new(&args), &contiguous(&output), into_contiguous(grad), wanted)
@@ -41,6 +42,7 @@ pub(crate) struct Inputs {
     weight: FlexTensor,
     bias: Option<FlexTensor>,
     mask: Option<FlexTensor>,
+    first: usize,
     keep: f64,
     tokens: usize,
     d_hidden: usize,
@@ -55,6 +57,7 @@ impl Inputs {
             weight: contiguous(&args.weight),
             bias: args.bias.as_ref().map(contiguous),
             mask: args.mask.as_ref().map(|mask| contiguous(&mask.values)),
+            first: args.mask.as_ref().map_or(0, |mask| mask.first),
             keep: args.mask.as_ref().map_or(1.0, |mask| mask.keep),
             tokens,
             d_hidden,
@@ -69,6 +72,7 @@ impl Inputs {
             weight: Matrix::new(slice(&self.weight), self.d_hidden, self.features),
             bias: self.bias.as_ref().map(slice),
             mask: self.mask.as_ref().map(slice),
+            first: self.first,
             keep: T::of(self.keep),
             d_hidden: self.d_hidden,
             features: self.features,
@@ -104,6 +108,7 @@ pub(crate) struct Layer<'a, T> {
     bias: Option<&'a [T]>,
     /// `[M, F]`
     mask: Option<&'a [T]>,
+    first: usize,
     keep: T,
     d_hidden: usize,
     features: usize,
@@ -120,7 +125,7 @@ impl<T: Real> Layer<'_, T> {
     /// The mask's row for a token.
     fn mask_row(&self, token: usize) -> Option<&[T]> {
         let mask = self.mask?;
-        let row = token % (mask.len() / self.features);
+        let row = (self.first + token) % (mask.len() / self.features);
         Some(&mask[row * self.features..(row + 1) * self.features])
     }
 

@@ -12,14 +12,18 @@
 //! methods to override, and the backward pass for `Autodiff` is written once.
 
 mod autodiff;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
 #[cfg(feature = "flex")]
 pub(crate) mod flex;
 pub mod portable;
 
 pub(crate) use autodiff::{inner, latent as on_autodiff};
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
+
+use crate::precision::Precision;
 
 /// What the latent layer reads.
 #[derive(Debug, Clone)]
@@ -32,31 +36,25 @@ pub struct LatentArgs<B: Backend> {
     pub bias: Option<Tensor<B, 1>>,
     /// Dropout; `None` means that all features are kept.
     pub mask: Option<LatentMask<B>>,
+    /// Of the products.
+    pub precision: Precision,
 }
 
 impl<B: Backend> LatentArgs<B> {
     /// The layer for tokens `start .. end`.
     pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
-        let mask = self.mask.as_ref().map(|LatentMask { values, keep }| {
-            let period = values.dims()[0];
-            let rows: Vec<i64> = (start..end).map(|token| (token % period) as i64).collect();
-            let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &values.device());
-            LatentMask { values: values.clone().select(0, rows), keep: *keep }
-        });
-        Self {
-            hidden: self.hidden.clone().slice(start..end),
-            weight: self.weight.clone(),
-            bias: self.bias.clone(),
-            mask,
-        }
+        let mask = self.mask.clone().map(|mask| LatentMask { first: mask.first + start, ..mask });
+        Self { hidden: self.hidden.clone().slice(start..end), mask, ..self.clone() }
     }
 }
 
 /// A locked dropout mask. A constant: no gradient flows to it.
 #[derive(Debug, Clone)]
 pub struct LatentMask<B: Backend> {
-    /// 0 or `1/keep`, shape `[M, F]`, where M divides N: token n has row `n mod M`.
+    /// 0 or `1/keep`, shape `[M, F]`: token n has row `(first + n) mod M`.
     pub values: Tensor<B, 2>,
+    /// Where the first token stands.
+    pub first: usize,
     /// Probability of keeping a feature.
     pub keep: f64,
 }

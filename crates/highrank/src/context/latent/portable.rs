@@ -1,21 +1,22 @@
 //! The latent layer made of Burn's own tensor operations: runs on every backend, and is what native kernels are checked
 //! against.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
 
 use super::{LatentArgs, LatentGradients, LatentMask, LatentWanted};
+use crate::precision::product;
 
 /// `tanh(g·W + b) ∘ mask`, shape `[N, F]`; differentiable by composition.
 pub fn latent<B: Backend>(args: LatentArgs<B>) -> Tensor<B, 2> {
-    let product = args.hidden.matmul(args.weight);
+    let product = product(args.hidden, args.weight, args.precision);
     let sum = match args.bias {
         Some(bias) => product + bias.unsqueeze(),
         None => product,
     };
     let latent = sum.tanh();
     match args.mask {
-        Some(mask) => times(latent, mask.values),
+        Some(mask) => times(latent, mask),
         None => latent,
     }
 }
@@ -33,20 +34,40 @@ pub fn latent_backward<B: Backend>(
     let tanh = output.mul_scalar(keep);
     let slope = (tanh.clone() * tanh).neg().add_scalar(1.0);
     let slope = match args.mask {
-        Some(LatentMask { values, .. }) => times(slope, values),
+        Some(mask) => times(slope, mask),
         None => slope,
     };
-    let grad = grad * slope;
+    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
+    gradients(hidden, weight, args.bias.is_some(), grad * slope, wanted, |lhs, rhs| {
+        product(lhs, rhs, precision)
+    })
+}
+
+/// The gradients of the inputs for that of the pre-activations.
+pub(super) fn gradients<B: Backend>(
+    hidden: Tensor<B, 2>,
+    weight: Tensor<B, 2>,
+    bias: bool,
+    grad: Tensor<B, 2>,
+    wanted: LatentWanted,
+    product: impl Fn(Tensor<B, 2>, Tensor<B, 2>) -> Tensor<B, 2>,
+) -> LatentGradients<B> {
     LatentGradients {
-        hidden: wanted.hidden.then(|| grad.clone().matmul(args.weight.transpose())),
-        weight: wanted.weight.then(|| args.hidden.transpose().matmul(grad.clone())),
-        bias: (wanted.bias && args.bias.is_some()).then(|| grad.sum_dim(0).squeeze_dim(0)),
+        hidden: wanted.hidden.then(|| product(grad.clone(), weight.transpose())),
+        weight: wanted.weight.then(|| product(hidden.transpose(), grad.clone())),
+        bias: (wanted.bias && bias).then(|| grad.sum_dim(0).squeeze_dim(0)),
     }
 }
 
-/// Row n of `[N, F]` times row `n mod M` of the mask.
-fn times<B: Backend>(x: Tensor<B, 2>, mask: Tensor<B, 2>) -> Tensor<B, 2> {
-    let ([rows, features], [period, _]) = (x.dims(), mask.dims());
-    let periods = x.reshape([rows / period, period, features]);
-    (periods * mask.unsqueeze()).reshape([rows, features])
+/// Row n of `[N, F]` times row `(first + n) mod M` of the mask.
+fn times<B: Backend>(x: Tensor<B, 2>, mask: LatentMask<B>) -> Tensor<B, 2> {
+    let LatentMask { values, first, .. } = mask;
+    let ([rows, features], [period, _]) = (x.dims(), values.dims());
+    if first % period == 0 && rows % period == 0 {
+        let periods = x.reshape([rows / period, period, features]);
+        return (periods * values.unsqueeze()).reshape([rows, features]);
+    }
+    let first = (first % period) as i64;
+    let row = Tensor::<B, 1, Int>::arange(first..first + rows as i64, &x.device());
+    x * values.select(0, row.remainder_scalar(period as i64))
 }

@@ -28,9 +28,16 @@ fn run(form: fn(LatentArgs<Ad>) -> Tensor<Ad, 2>, bias: bool, mask: bool, dtype:
             .float()
             .cast(dtype)
             .div_scalar(0.8),
+        first: 0,
         keep: 0.8,
     });
-    let args = LatentArgs { hidden: hidden.clone(), weight: weight.clone(), bias: bias.clone(), mask };
+    let args = LatentArgs {
+        hidden: hidden.clone(),
+        weight: weight.clone(),
+        bias: bias.clone(),
+        mask,
+        precision: Precision::Full,
+    };
     let output = form(args);
     let mut all = values(output.clone());
     let store = (output * spread([tokens, features], 5, dtype)).sum().backward();
@@ -64,8 +71,10 @@ fn the_portable_backward_pass_agrees_with_the_native_one() {
         bias: Some(spread([9], 3, dtype)),
         mask: Some(LatentMask {
             values: spread::<Flex, 2>([3, 9], 4, dtype).greater_elem(0.0).float().cast(dtype).div_scalar(0.5),
+            first: 0,
             keep: 0.5,
         }),
+        precision: Precision::Full,
     };
     let output = Flex::latent(args.clone());
     let grad = spread([6, 9], 5, dtype);

@@ -6,10 +6,11 @@ use burn_fusion::{Fusion, FusionBackend};
 
 use crate::autodiff::{unwrap, wrap};
 use crate::context::ContextSource;
-use crate::context::latent::{LatentArgs, LatentMask};
+use crate::context::latent::{LatentArgs, LatentGradients, LatentMask, LatentWanted};
 use crate::gpu::fused::{Inputs, Taken, operation};
 use crate::likelihood::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted};
 use crate::logit_map::MapFunction;
+use crate::precision::Precision;
 
 impl<B: FusionBackend + LikelihoodBackend> LikelihoodBackend for Fusion<B> {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
@@ -66,6 +67,59 @@ impl<B: FusionBackend + LikelihoodBackend> LikelihoodBackend for Fusion<B> {
         };
         (nll, gradients)
     }
+
+    fn product(lhs: Tensor<Self, 2>, rhs: Tensor<Self, 2>, precision: Precision) -> Tensor<Self, 2> {
+        let outputs = [(Shape::new([lhs.dims()[0], rhs.dims()[1]]), lhs.dtype())];
+        let mut inputs = Inputs::new();
+        inputs.float(lhs);
+        inputs.float(rhs);
+        let run = move |taken: &mut Taken<'_, B>| {
+            let lhs = taken.float();
+            vec![unwrap(B::product(lhs, taken.float(), precision))]
+        };
+        wrap(operation("highrank_product", inputs, &outputs, run).remove(0))
+    }
+
+    fn memory_budget(decoder_bytes: usize, device: &Self::Device) -> usize {
+        B::memory_budget(decoder_bytes, device)
+    }
+
+    fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
+        let outputs = [(Shape::new([args.hidden.dims()[0], args.weight.dims()[1]]), args.hidden.dtype())];
+        let mut inputs = Inputs::new();
+        let form = LatentForm::gather(args, &mut inputs);
+        let run = move |taken: &mut Taken<'_, B>| vec![unwrap(B::latent(form.rebuild(taken)))];
+        wrap(operation("highrank_latent", inputs, &outputs, run).remove(0))
+    }
+
+    fn latent_backward(
+        args: LatentArgs<Self>,
+        output: Tensor<Self, 2>,
+        grad: Tensor<Self, 2>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Self> {
+        let dtype = output.dtype();
+        let shapes = [
+            wanted.hidden.then(|| args.hidden.shape()),
+            wanted.weight.then(|| args.weight.shape()),
+            args.bias.as_ref().filter(|_| wanted.bias).map(|bias| bias.shape()),
+        ];
+        let outputs: Vec<_> = shapes.iter().flatten().map(|shape| (shape.clone(), dtype)).collect();
+        let mut inputs = Inputs::new();
+        let form = LatentForm::gather(args, &mut inputs);
+        inputs.float(output);
+        inputs.float(grad);
+        let run = move |taken: &mut Taken<'_, B>| {
+            let args = form.rebuild(taken);
+            let output = taken.float();
+            let LatentGradients { hidden, weight, bias } =
+                B::latent_backward(args, output, taken.float(), wanted);
+            [hidden.map(unwrap), weight.map(unwrap), bias.map(unwrap)].into_iter().flatten().collect()
+        };
+        let mut made = operation("highrank_latent_backward", inputs, &outputs, run).into_iter();
+        let [hidden, weight, bias] = shapes.map(|shape| shape.and_then(|_| made.next()));
+        LatentGradients { hidden: hidden.map(wrap), weight: weight.map(wrap), bias: bias.map(wrap) }
+    }
 }
 
 /// Shapes of the gradients that a call will make, in the order of [`Gradients`].
@@ -96,13 +150,40 @@ struct Form {
     map: MapFunction,
     map_params: bool,
     chunk_bytes: usize,
+    precision: Precision,
     words: bool,
 }
 
 #[derive(Clone, Copy)]
 struct LatentForm {
     bias: bool,
-    keep: Option<f64>,
+    /// Where the mask's first token stands, and its probability of keeping.
+    mask: Option<(usize, f64)>,
+    precision: Precision,
+}
+
+impl LatentForm {
+    /// The form; the tensors go in the order in which [`rebuild`](Self::rebuild) takes them.
+    fn gather<B: FusionBackend>(args: LatentArgs<Fusion<B>>, inputs: &mut Inputs<B>) -> Self {
+        let LatentArgs { hidden, weight, bias, mask, precision } = args;
+        let form =
+            Self { bias: bias.is_some(), mask: mask.as_ref().map(|mask| (mask.first, mask.keep)), precision };
+        inputs.float(hidden);
+        inputs.float(weight);
+        bias.into_iter().for_each(|bias| inputs.float(bias));
+        mask.into_iter().for_each(|mask| inputs.float(mask.values));
+        form
+    }
+
+    fn rebuild<B: FusionBackend>(self, taken: &mut Taken<'_, B>) -> LatentArgs<B> {
+        LatentArgs {
+            hidden: taken.float(),
+            weight: taken.float(),
+            bias: self.bias.then(|| taken.float()),
+            mask: self.mask.map(|(first, keep)| LatentMask { values: taken.float(), first, keep }),
+            precision: self.precision,
+        }
+    }
 }
 
 impl Form {
@@ -112,30 +193,23 @@ impl Form {
         targets: Targets<Fusion<B>>,
     ) -> (Self, Inputs<B>) {
         let mut inputs = Inputs::new();
+        let latent = match input.contexts {
+            ContextSource::Given(contexts) => {
+                inputs.float(contexts);
+                None
+            }
+            ContextSource::Latent(args) => Some(LatentForm::gather(args, &mut inputs)),
+        };
         let form = Self {
-            latent: match &input.contexts {
-                ContextSource::Given(_) => None,
-                ContextSource::Latent(args) => Some(LatentForm {
-                    bias: args.bias.is_some(),
-                    keep: args.mask.as_ref().map(|mask| mask.keep),
-                }),
-            },
+            latent,
             log_prior: input.log_prior.is_some(),
             bias: input.bias.is_some(),
             map: input.map,
             map_params: input.map_params.is_some(),
             chunk_bytes: input.chunk_bytes,
+            precision: input.precision,
             words: matches!(targets, Targets::Words(_)),
         };
-        match input.contexts {
-            ContextSource::Given(contexts) => inputs.float(contexts),
-            ContextSource::Latent(args) => {
-                inputs.float(args.hidden);
-                inputs.float(args.weight);
-                args.bias.into_iter().for_each(|bias| inputs.float(bias));
-                args.mask.into_iter().for_each(|mask| inputs.float(mask.values));
-            }
-        }
         input.log_prior.into_iter().for_each(|prior| inputs.float(prior));
         inputs.float(input.weight);
         input.bias.into_iter().for_each(|bias| inputs.float(bias));
@@ -150,12 +224,7 @@ impl Form {
     fn rebuild<B: FusionBackend>(&self, taken: &mut Taken<'_, B>) -> (Likelihood<B>, Targets<B>) {
         let contexts = match self.latent {
             None => ContextSource::Given(taken.float()),
-            Some(LatentForm { bias, keep }) => ContextSource::Latent(LatentArgs {
-                hidden: taken.float(),
-                weight: taken.float(),
-                bias: bias.then(|| taken.float()),
-                mask: keep.map(|keep| LatentMask { values: taken.float(), keep }),
-            }),
+            Some(form) => ContextSource::Latent(form.rebuild(taken)),
         };
         let input = Likelihood {
             contexts,
@@ -165,6 +234,7 @@ impl Form {
             map: self.map,
             map_params: self.map_params.then(|| taken.float()),
             chunk_bytes: self.chunk_bytes,
+            precision: self.precision,
         };
         let targets = match self.words {
             true => Targets::Words(taken.int()),

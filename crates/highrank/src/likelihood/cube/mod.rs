@@ -1,6 +1,6 @@
 //! Native GPU kernels of the likelihood on Burn's CubeCL backends (WebGPU, CUDA), in f32.
 //!
-//! A chunk of tokens: one product by Burn's tuned kernels, one visit of the rows for their log-sum-exp and the targets'
+//! A chunk of tokens: one product by tuned kernels ([`gpu::product`]), one visit of the rows for their log-sum-exp and the targets'
 //! log-probabilities, a small one for cross-entropies and responsibilities, one that puts the gradient in the product's
 //! place, then two products out of it. Bias and logit map are applied on the way, so nothing of a chunk's size exists
 //! but the product itself.
@@ -32,7 +32,10 @@ use cubecl::prelude::CubeDim;
 use super::portable::{self, Sums};
 use super::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, runs};
 use crate::autodiff::wrap;
-use crate::gpu::{contiguous, empty, one_cube_each, one_unit_each};
+use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
+use crate::gpu::{self, contiguous, empty, one_cube_each, one_unit_each};
+use crate::operations::Operations;
+use crate::precision::Precision;
 use kernels::{Form, OUTER_VALUES, ROW_UNITS, ROW_VALUES};
 use map::{Map, NumbersLaunch};
 
@@ -61,11 +64,34 @@ where
             None => portable::nll_and_gradients(&input, &targets, upstream, wanted),
         }
     }
+
+    fn product(lhs: Tensor<Self, 2>, rhs: Tensor<Self, 2>, precision: Precision) -> Tensor<Self, 2> {
+        gpu::product(lhs, rhs, precision)
+    }
+
+    fn memory_budget(decoder_bytes: usize, device: &Self::Device) -> usize {
+        gpu::memory_budget::<R>(decoder_bytes, device)
+    }
+
+    fn latent(args: LatentArgs<Self>) -> Tensor<Self, 2> {
+        latent::cube::latent(args)
+    }
+
+    fn latent_backward(
+        args: LatentArgs<Self>,
+        output: Tensor<Self, 2>,
+        grad: Tensor<Self, 2>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Self> {
+        latent::cube::latent_backward(args, output, grad, wanted)
+    }
 }
 
 /// What all chunks share.
 struct Sweep<'a, R: CubeRuntime, B: Backend> {
     input: &'a Likelihood<B>,
+    /// The same with the decoder in the form in which products read it: it is rounded once a call.
+    rounded: Likelihood<B>,
     words: Tensor<B, 1, Int>,
     form: Form,
     /// The map's numbers that no kernel is compiled for.
@@ -88,7 +114,7 @@ struct Scored<R: CubeRuntime, B: Backend> {
 impl<'a, R, B> Sweep<'a, R, B>
 where
     R: CubeRuntime,
-    B: Backend<FloatTensorPrimitive = CubeTensor<R>, IntTensorPrimitive = CubeTensor<R>>,
+    B: LikelihoodBackend<FloatTensorPrimitive = CubeTensor<R>, IntTensorPrimitive = CubeTensor<R>>,
 {
     /// None if there are no kernels for the input.
     fn new(input: &'a Likelihood<B>, targets: &Targets<B>) -> Option<Self> {
@@ -99,8 +125,10 @@ where
         }
         let absent = || contiguous(Tensor::<B, 1>::zeros([1], (&input.weight.device(), DType::F32)));
         let table = input.map_params.clone().map(|params| input.map.table(params));
+        let weight = gpu::rounded(input.weight.clone(), input.precision);
         Some(Self {
             input,
+            rounded: Likelihood { weight, ..input.clone() },
             words: words.clone(),
             form: Form { map, bias: input.bias.is_some() },
             bound_delta,
@@ -117,7 +145,7 @@ where
 
     fn nll(&self) -> Tensor<B, 1> {
         let mut parts = vec![];
-        for block in portable::blocks(self.input) {
+        for block in portable::blocks(self.input, Operations::NATIVE) {
             for (start, end) in runs(block.end - block.start, self.input.chunk_tokens()) {
                 let contexts = block.contexts(start, end);
                 parts.push(self.score(contexts, block.start + start, block.start + end, None).nll);
@@ -129,9 +157,9 @@ where
     fn nll_and_gradients(&self, upstream: Tensor<B, 1>, wanted: Wanted) -> (Tensor<B, 1>, Gradients<B>) {
         let components = self.input.components();
         let mut nll = vec![];
-        let mut sums = Sums::default();
+        let mut sums = Sums::new(Operations::NATIVE);
         let mut pieces = PieceSums::new(self, &upstream);
-        for block in portable::blocks(self.input) {
+        for block in portable::blocks(self.input, Operations::NATIVE) {
             for (start, end) in runs(block.end - block.start, self.input.chunk_tokens()) {
                 let contexts = block.contexts(start, end);
                 let (start, end) = (block.start + start, block.start + end);
@@ -141,7 +169,7 @@ where
                 let weights = wrap::<B, 2>(scored.rows.clone()).slice([0..(end - start) * components, 1..2]);
                 let d_log_prior = weights.reshape([end - start, components]).neg();
                 let d_logits = self.gradient(scored, &mut pieces);
-                sums.add(self.input, contexts, d_logits, d_log_prior, wanted);
+                sums.add(&self.rounded, contexts, d_logits, d_log_prior, wanted);
             }
             sums.add_block(block, wanted);
         }
@@ -161,7 +189,8 @@ where
     ) -> Scored<R, B> {
         let (tokens, components, vocab) = (end - start, self.input.components(), self.input.vocab());
         let count = tokens * components;
-        let products: CubeTensor<R> = contiguous(contexts.matmul(self.input.weight.clone().transpose()));
+        let weight = self.rounded.weight.clone().transpose();
+        let products: CubeTensor<R> = contiguous(gpu::product(contexts, weight, self.input.precision));
         let words = into_contiguous(self.words.clone().slice(start..end).into_primitive());
         let rows = empty(&products, [count, ROW_VALUES], DType::F32);
         let nll = empty(&products, [tokens], DType::F32);
@@ -261,7 +290,7 @@ struct PieceSums<R: CubeRuntime, B: Backend> {
 impl<R, B> PieceSums<R, B>
 where
     R: CubeRuntime,
-    B: Backend<FloatTensorPrimitive = CubeTensor<R>, IntTensorPrimitive = CubeTensor<R>>,
+    B: LikelihoodBackend<FloatTensorPrimitive = CubeTensor<R>, IntTensorPrimitive = CubeTensor<R>>,
 {
     fn new(sweep: &Sweep<'_, R, B>, upstream: &Tensor<B, 1>) -> Self {
         let device = upstream.device();

@@ -7,6 +7,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use crate::context::ContextSource;
 use crate::likelihood::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, portable};
 use crate::logit_map::MapFunction;
+use crate::precision::Precision;
 
 type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Fused = burn::backend::Wgpu;
@@ -43,6 +44,7 @@ fn input<B: Backend>(map: MapFunction, components: usize, bias: bool) -> Likelih
         map,
         map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5)),
         chunk_bytes: 3 * components * VOCAB * size_of::<f32>(),
+        precision: Precision::Full,
     }
 }
 

@@ -29,8 +29,8 @@ use crate::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
 impl LikelihoodBackend for Flex {
     fn nll(input: Likelihood<Self>, targets: Targets<Self>) -> Tensor<Self, 1> {
         match targets {
-            Targets::Words(words) => score(input, &words, None, Wanted::ALL).0,
-            Targets::Distributions(_) => portable::nll(&input, &targets),
+            Targets::Words(words) if input.is_exact() => score(input, &words, None, Wanted::ALL).0,
+            targets => portable::nll(&input, &targets),
         }
     }
 
@@ -41,8 +41,8 @@ impl LikelihoodBackend for Flex {
         wanted: Wanted,
     ) -> (Tensor<Self, 1>, Gradients<Self>) {
         match targets {
-            Targets::Words(words) => score(input, &words, Some(upstream), wanted),
-            Targets::Distributions(_) => portable::nll_and_gradients(&input, &targets, upstream, wanted),
+            Targets::Words(words) if input.is_exact() => score(input, &words, Some(upstream), wanted),
+            targets => portable::nll_and_gradients(&input, &targets, upstream, wanted),
         }
     }
 
@@ -101,7 +101,8 @@ fn cast(input: Likelihood<Flex>, dtype: DType) -> Likelihood<Flex> {
                 hidden: args.hidden.cast(dtype),
                 weight: args.weight.cast(dtype),
                 bias: args.bias.map(|bias| bias.cast(dtype)),
-                mask: args.mask.map(|mask| LatentMask { values: mask.values.cast(dtype), keep: mask.keep }),
+                mask: args.mask.map(|mask| LatentMask { values: mask.values.cast(dtype), ..mask }),
+                precision: args.precision,
             }),
         },
         log_prior: input.log_prior.map(|prior| prior.cast(dtype)),

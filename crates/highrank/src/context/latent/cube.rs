@@ -1,0 +1,251 @@
+//! Native GPU kernels of the latent layer on Burn's CubeCL backends (WebGPU, CUDA), in f32: beside its products, one visit
+//! in either direction.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{LatentArgs, LatentGradients, LatentMask, LatentWanted, portable};
+use crate::autodiff::wrap;
+use crate::gpu::{contiguous, empty, one_unit_each, product};
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+/// [`crate::LikelihoodBackend::latent`] on a GPU.
+pub(crate) fn latent<R, B>(args: LatentArgs<B>) -> Tensor<B, 2>
+where
+    R: CubeRuntime,
+    B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
+{
+    if args.hidden.dtype() != DType::F32 {
+        return portable::latent(args);
+    }
+    let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
+    let latent: CubeTensor<R> = contiguous(product(args.hidden, args.weight, args.precision));
+    let has_bias = args.bias.is_some();
+    let bias = args.bias.map_or_else(|| empty(&latent, [1], DType::F32), contiguous);
+    let mask = Mask::new(&latent, args.mask);
+    let (cubes, units) = one_unit_each(tokens * features, UNITS);
+    // SAFETY: the product has no other owner; its sizes, and those of the bias and the mask, are the ones said.
+    unsafe {
+        forward::launch_unchecked::<R>(
+            &latent.client,
+            cubes,
+            units,
+            latent.clone().into_array_arg(),
+            bias.into_array_arg(),
+            mask.values.into_array_arg(),
+            (tokens * features) as u32,
+            features as u32,
+            mask.period,
+            mask.first,
+            has_bias,
+            mask.is_there,
+        );
+    }
+    wrap(latent)
+}
+
+/// [`crate::LikelihoodBackend::latent_backward`] on a GPU.
+pub(crate) fn latent_backward<R, B>(
+    args: LatentArgs<B>,
+    output: Tensor<B, 2>,
+    grad: Tensor<B, 2>,
+    wanted: LatentWanted,
+) -> LatentGradients<B>
+where
+    R: CubeRuntime,
+    B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
+{
+    if args.hidden.dtype() != DType::F32 {
+        return portable::latent_backward(args, output, grad, wanted);
+    }
+    let [tokens, features] = output.dims();
+    let output: CubeTensor<R> = contiguous(output);
+    let d_sum = empty(&output, [tokens, features], DType::F32);
+    let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
+    let mask = Mask::new(&output, args.mask);
+    let (cubes, units) = one_unit_each(tokens * features, UNITS);
+    // SAFETY: as above.
+    unsafe {
+        backward::launch_unchecked::<R>(
+            &output.client,
+            cubes,
+            units,
+            output.clone().into_array_arg(),
+            contiguous(grad).into_array_arg(),
+            mask.values.into_array_arg(),
+            d_sum.clone().into_array_arg(),
+            (tokens * features) as u32,
+            features as u32,
+            mask.period,
+            mask.first,
+            keep as f32,
+            mask.is_there,
+        );
+    }
+    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
+    portable::gradients(hidden, weight, args.bias.is_some(), wrap(d_sum), wanted, |lhs, rhs| {
+        product(lhs, rhs, precision)
+    })
+}
+
+/// A mask as the kernels take it.
+struct Mask<R: CubeRuntime> {
+    values: CubeTensor<R>,
+    period: u32,
+    first: u32,
+    is_there: bool,
+}
+
+impl<R: CubeRuntime> Mask<R> {
+    fn new<B>(like: &CubeTensor<R>, mask: Option<LatentMask<B>>) -> Self
+    where
+        B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
+    {
+        match mask {
+            None => Self { values: empty(like, [1], DType::F32), period: 1, first: 0, is_there: false },
+            Some(LatentMask { values, first, .. }) => {
+                let period = values.dims()[0];
+                let first = (first % period) as u32;
+                Self { values: contiguous(values), period: period as u32, first, is_there: true }
+            }
+        }
+    }
+}
+
+/// `tanh(x + b) ∘ mask` in the place of the product `x`.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn forward(
+    latent: &mut Array<f32>,
+    bias: &Array<f32>,
+    mask: &Array<f32>,
+    count: u32,
+    features: u32,
+    period: u32,
+    first: u32,
+    #[comptime] has_bias: bool,
+    #[comptime] has_mask: bool,
+) {
+    let mut at = ABSOLUTE_POS as u32;
+    while at < count {
+        let feature = at % features;
+        let mut x = latent[at as usize];
+        if comptime!(has_bias) {
+            x += bias[feature as usize];
+        }
+        let mut y = x.tanh();
+        if comptime!(has_mask) {
+            let row = (at / features + first) % period;
+            y *= mask[(row * features + feature) as usize];
+        }
+        latent[at as usize] = y;
+        at += CUBE_COUNT_X * CUBE_DIM_X;
+    }
+}
+
+/// The gradient of `x + b`, `grad ∘ mask ∘ (1 − t²)` with `t = output·keep`.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn backward(
+    output: &Array<f32>,
+    grad: &Array<f32>,
+    mask: &Array<f32>,
+    d_sum: &mut Array<f32>,
+    count: u32,
+    features: u32,
+    period: u32,
+    first: u32,
+    keep: f32,
+    #[comptime] has_mask: bool,
+) {
+    let mut at = ABSOLUTE_POS as u32;
+    while at < count {
+        let t = output[at as usize] * keep;
+        let mut slope = 1.0 - t * t;
+        if comptime!(has_mask) {
+            let row = (at / features + first) % period;
+            slope *= mask[(row * features + at % features) as usize];
+        }
+        d_sum[at as usize] = grad[at as usize] * slope;
+        at += CUBE_COUNT_X * CUBE_DIM_X;
+    }
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use super::*;
+    use crate::likelihood::LikelihoodBackend;
+    use crate::precision::Precision;
+    use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
+    use burn::tensor::TensorData;
+
+    type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
+    type Fused = burn::backend::Wgpu;
+
+    const TOKENS: usize = 6;
+    const FEATURES: usize = 50;
+
+    fn matrix<B: Backend>(shape: [usize; 2], seed: usize) -> Tensor<B, 2> {
+        let values: Vec<f32> =
+            (0..shape[0] * shape[1]).map(|i| ((i + 31 * seed) * 7919 % 1009) as f32 / 560.0 - 0.9).collect();
+        Tensor::from_data(TensorData::new(values, shape), &Default::default())
+    }
+
+    /// The mask starts in its middle, where there is one.
+    fn args<B: Backend>(bias: bool, period: usize, precision: Precision) -> LatentArgs<B> {
+        let mask = |period| matrix::<B>([period, FEATURES], 4).greater_elem(0.0).float().mul_scalar(2.0);
+        LatentArgs {
+            hidden: matrix([TOKENS, 7], 1),
+            weight: matrix([7, FEATURES], 2),
+            bias: bias.then(|| matrix([1, FEATURES], 3).squeeze_dim(0)),
+            mask: (period > 0).then(|| LatentMask { values: mask(period), first: 4, keep: 0.5 }),
+            precision,
+        }
+    }
+
+    const WANTED: LatentWanted = LatentWanted { hidden: true, weight: true, bias: true };
+
+    fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+        tensor.into_data().to_vec().unwrap()
+    }
+
+    fn listed<B: Backend>(output: Tensor<B, 2>, gradients: LatentGradients<B>) -> Vec<Vec<f32>> {
+        let LatentGradients { hidden, weight, bias } = gradients;
+        let matrices = [Some(output), hidden, weight].into_iter().flatten().map(values);
+        matrices.chain(bias.map(values)).collect()
+    }
+
+    fn native<B: LikelihoodBackend>(args: LatentArgs<B>) -> Vec<Vec<f32>> {
+        let output = B::latent(args.clone());
+        let grad = matrix([TOKENS, FEATURES], 5);
+        listed(output.clone(), B::latent_backward(args, output, grad, WANTED))
+    }
+
+    #[test]
+    fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
+        for (bias, period) in [(false, 0), (true, 0), (false, 5), (true, 3), (true, 1)] {
+            for precision in [Precision::Full, Precision::Bf16] {
+                let args = || args::<Plain>(bias, period, precision);
+                let output = portable::latent(args());
+                let grad = matrix([TOKENS, FEATURES], 5);
+                let made = portable::latent_backward(args(), output.clone(), grad, WANTED);
+                let want = listed(output, made);
+                let fused = native(self::args::<Fused>(bias, period, precision));
+                for (what, got) in [("plain", native(args())), ("fused", fused)] {
+                    assert_eq!(got.len(), want.len());
+                    for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+                        // A number that rounding cuts may lie on either side of a half.
+                        let tolerance = if precision == Precision::Full { 1e-5 } else { 1e-2 };
+                        let what = format!("{what}, bias {bias}, period {period}, {precision}");
+                        assert!((got - want).abs() <= tolerance, "{what}: {got}, expected {want}");
+                    }
+                }
+            }
+        }
+    }
+}
