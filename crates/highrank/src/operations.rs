@@ -15,6 +15,8 @@ pub(crate) struct Operations<B: Backend> {
     pub(crate) latent: fn(LatentArgs<B>) -> Tensor<B, 2>,
     /// See [`LikelihoodBackend::latent_backward`].
     pub(crate) latent_backward: LatentBackward<B>,
+    /// `Σ_k π_k h_k`, `[N, d]`, from `[N, K]` and `[N, K, d]`.
+    pub(crate) mix: fn(Tensor<B, 2>, Tensor<B, 3>) -> Tensor<B, 2>,
 }
 
 type LatentBackward<B> = fn(LatentArgs<B>, Tensor<B, 2>, Tensor<B, 2>, LatentWanted) -> LatentGradients<B>;
@@ -32,10 +34,28 @@ impl<B: Backend> Operations<B> {
         product: precision::product,
         latent: latent::portable::latent,
         latent_backward: latent::portable::latent_backward,
+        mix: as_products,
     };
 }
 
 impl<B: LikelihoodBackend> Operations<B> {
-    pub(crate) const NATIVE: Self =
-        Self { product: B::product, latent: B::latent, latent_backward: B::latent_backward };
+    pub(crate) const NATIVE: Self = Self {
+        product: B::product,
+        latent: B::latent,
+        latent_backward: B::latent_backward,
+        mix: |prior, latent| match B::reads_are_free() {
+            true => as_products(prior, latent),
+            false => as_sum(prior, latent),
+        },
+    };
+}
+
+/// A batch of products of one row: on a CPU the faster form.
+fn as_products<B: Backend>(prior: Tensor<B, 2>, latent: Tensor<B, 3>) -> Tensor<B, 2> {
+    prior.unsqueeze_dim::<3>(1).matmul(latent).squeeze_dim(1)
+}
+
+/// What fusion makes one kernel of, and no product rounds.
+fn as_sum<B: Backend>(prior: Tensor<B, 2>, latent: Tensor<B, 3>) -> Tensor<B, 2> {
+    (latent * prior.unsqueeze_dim::<3>(2)).sum_dim(1).squeeze_dim(1)
 }

@@ -83,8 +83,7 @@ impl<B: Backend> Mixture<B> {
         let [tokens, features] = latent.dims();
         let width = features / self.components;
         let latent = latent.reshape([tokens, self.components, width]);
-        let prior = log_prior.exp().reshape([tokens, 1, self.components]);
-        let mixed = prior.matmul(latent).reshape([tokens, width]);
+        let mixed = (operations.mix)(log_prior.exp(), latent);
         Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
     }
 
