@@ -6,6 +6,8 @@
 pub mod fused;
 mod memory;
 mod product;
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) mod testing;
 
 pub(crate) use memory::memory_budget;
 pub use memory::memory_bytes;
@@ -25,6 +27,8 @@ use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::{CubeCount, CubeDim};
 
+use crate::autodiff::unwrap;
+
 /// Most cubes of a launch along one axis that every API takes.
 const MAX_CUBES: usize = 65_535;
 
@@ -34,16 +38,7 @@ where
     R: CubeRuntime,
     B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
 {
-    into_contiguous(primitive(tensor))
-}
-
-/// A tensor's primitive.
-fn primitive<R, B, const D: usize>(tensor: Tensor<B, D>) -> CubeTensor<R>
-where
-    R: CubeRuntime,
-    B: Backend<FloatTensorPrimitive = CubeTensor<R>>,
-{
-    tensor.into_primitive().tensor()
+    into_contiguous(unwrap(tensor))
 }
 
 /// Memory without values, of the shape, on the device of `like`.

@@ -10,16 +10,15 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeRuntime, CubeTuneId};
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::tune::{LocalTuner, Tunable, TunableSet, TuneGroup, local_tuner};
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulKind};
 use cubek::matmul::launch::{MatmulAutotuneKey, Strategy, launch_ref};
 use cubek::matmul::routines::double_unit::DoubleUnitSelectionArgs;
 use cubek::matmul::routines::simple_unit::SimpleUnitSelectionArgs;
 use cubek::matmul::routines::{BlueprintStrategy, TileSizeSelection};
 use cubek::std::InputBinding;
 
-use super::primitive;
 use crate::Precision;
-use crate::autodiff::wrap;
+use crate::autodiff::{unwrap, wrap};
 
 /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says. Either may have been
 /// [rounded](rounded) before.
@@ -36,11 +35,11 @@ where
     let (lhs, rhs) = (rounded::<R, B, 2>(lhs, precision), rounded::<R, B, 2>(rhs, precision));
     match (lhs.dtype(), precision) {
         (DType::BF16, Precision::Bf16) => {
-            let product = matmul(primitive(lhs), primitive(rhs), None, MatmulStrategy::default(), DType::F32);
+            let product = matmul(unwrap(lhs), unwrap(rhs), None, MatmulStrategy::default(), DType::F32);
             wrap(product.expect("a product of matrices whose sizes fit"))
         }
-        (DType::F32, Precision::Full) if reads_tf32(&primitive(lhs.clone())) => {
-            wrap(exact(primitive(lhs), primitive(rhs)))
+        (DType::F32, Precision::Full) if reads_tf32(&unwrap(lhs.clone())) => {
+            wrap(exact(unwrap(lhs), unwrap(rhs)))
         }
         _ => lhs.matmul(rhs),
     }
@@ -58,7 +57,7 @@ where
     if tensor.dtype() != DType::F32 || precision == Precision::Full {
         return tensor;
     }
-    let has_units = reads_tf32::<R>(&primitive(tensor.clone()));
+    let has_units = reads_tf32::<R>(&unwrap(tensor.clone()));
     match precision {
         Precision::Tf32 if has_units => tensor,
         Precision::Bf16 if has_units => tensor.cast(DType::BF16),
@@ -76,6 +75,11 @@ pub(super) fn exact<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> C
     static TUNER: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("exact");
     let out = init_matmul_output(&lhs, &rhs, DType::F32);
     let kernels = TUNER.init(|| {
+        // Groups are tried from the highest number down until a kernel of one takes the sizes; a negative one never is.
+        let vectors = TuneGroup::new("vectors", |key: &MatmulAutotuneKey| match key.analysis.kind {
+            MatmulKind::MatVec | MatmulKind::VecMat => 2,
+            _ => -1,
+        });
         let tiled = TuneGroup::new("tiled", |_: &MatmulAutotuneKey| 1);
         let always = TuneGroup::new("always", |_: &MatmulAutotuneKey| 0);
         let kernel = |strategy: Strategy, group| {
@@ -84,6 +88,14 @@ pub(super) fn exact<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> C
         };
         // The first is the one that takes any sizes.
         let mut set = TunableSet::new(key::<R>, inputs::<R>).with(kernel(Strategy::Naive, &always));
+        for strategy in [
+            Strategy::SimpleVecMat(BlueprintStrategy::Inferred(().into())),
+            Strategy::DoubleVecMat(BlueprintStrategy::Inferred(().into())),
+            Strategy::GemvPlaneParallel(BlueprintStrategy::Inferred(Default::default())),
+            Strategy::GemvUnitPerpendicular(BlueprintStrategy::Inferred(Default::default())),
+        ] {
+            set = set.with(kernel(strategy, &vectors));
+        }
         for tile_size in [TileSizeSelection::MaxTileSize, TileSizeSelection::MinTileSize] {
             let simple = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
             let double = BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size });
@@ -144,20 +156,7 @@ fn launch<R: CubeRuntime>(
 #[cfg(all(test, feature = "wgpu"))]
 mod tests {
     use super::*;
-    use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
-    use burn::tensor::TensorData;
-
-    type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
-
-    fn matrix(rows: usize, columns: usize, seed: usize) -> Tensor<Plain, 2> {
-        let values: Vec<f32> =
-            (0..rows * columns).map(|i| ((i + 31 * seed) * 7919 % 1009) as f32 / 560.0 - 0.9).collect();
-        Tensor::from_data(TensorData::new(values, [rows, columns]), &Default::default())
-    }
-
-    fn values(tensor: Tensor<Plain, 2>) -> Vec<f32> {
-        tensor.into_data().to_vec().unwrap()
-    }
+    use crate::gpu::testing::{Plain, spread, values};
 
     /// In f64 on the host.
     fn expected(lhs: &Tensor<Plain, 2>, rhs: &Tensor<Plain, 2>) -> Vec<f64> {
@@ -179,18 +178,18 @@ mod tests {
     #[test]
     fn the_exact_kernels_multiply_in_any_layout() {
         for (m, k, n) in [(1, 3, 5), (70, 33, 65)] {
-            let (lhs, rhs) = (matrix(m, k, 1), matrix(k, n, 2));
+            let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
             let want = expected(&lhs, &rhs);
-            assert_close(wrap(exact(primitive(lhs.clone()), primitive(rhs.clone()))), &want, 2e-5);
-            let (lhs, rhs) = (matrix(k, m, 3).transpose(), matrix(n, k, 4).transpose());
+            assert_close(wrap(exact(unwrap(lhs.clone()), unwrap(rhs.clone()))), &want, 2e-5);
+            let (lhs, rhs) = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
             let want = expected(&lhs, &rhs);
-            assert_close(wrap(exact(primitive(lhs), primitive(rhs))), &want, 2e-5);
+            assert_close(wrap(exact(unwrap(lhs), unwrap(rhs))), &want, 2e-5);
         }
     }
 
     #[test]
     fn a_product_reads_what_the_precision_leaves() {
-        let (lhs, rhs) = (matrix(9, 33, 1), matrix(33, 7, 2));
+        let (lhs, rhs) = (spread([9, 33], 1), spread([33, 7], 2));
         for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
             let want = expected(&precision.round(lhs.clone()), &precision.round(rhs.clone()));
             assert_close(product(lhs.clone(), rhs.clone(), precision), &want, 2e-5);

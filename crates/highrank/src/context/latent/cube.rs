@@ -179,40 +179,26 @@ fn backward(
 #[cfg(all(test, feature = "wgpu"))]
 mod tests {
     use super::*;
+    use crate::gpu::testing::{Fused, Plain, spread, values};
     use crate::likelihood::LikelihoodBackend;
     use crate::precision::Precision;
-    use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
-    use burn::tensor::TensorData;
-
-    type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
-    type Fused = burn::backend::Wgpu;
 
     const TOKENS: usize = 6;
     const FEATURES: usize = 50;
 
-    fn matrix<B: Backend>(shape: [usize; 2], seed: usize) -> Tensor<B, 2> {
-        let values: Vec<f32> =
-            (0..shape[0] * shape[1]).map(|i| ((i + 31 * seed) * 7919 % 1009) as f32 / 560.0 - 0.9).collect();
-        Tensor::from_data(TensorData::new(values, shape), &Default::default())
-    }
-
     /// The mask starts in its middle, where there is one.
     fn args<B: Backend>(bias: bool, period: usize, precision: Precision) -> LatentArgs<B> {
-        let mask = |period| matrix::<B>([period, FEATURES], 4).greater_elem(0.0).float().mul_scalar(2.0);
+        let mask = |period| spread::<B, 2>([period, FEATURES], 4).greater_elem(0.0).float().mul_scalar(2.0);
         LatentArgs {
-            hidden: matrix([TOKENS, 7], 1),
-            weight: matrix([7, FEATURES], 2),
-            bias: bias.then(|| matrix([1, FEATURES], 3).squeeze_dim(0)),
+            hidden: spread([TOKENS, 7], 1),
+            weight: spread([7, FEATURES], 2),
+            bias: bias.then(|| spread([FEATURES], 3)),
             mask: (period > 0).then(|| LatentMask { values: mask(period), first: 4, keep: 0.5 }),
             precision,
         }
     }
 
     const WANTED: LatentWanted = LatentWanted { hidden: true, weight: true, bias: true };
-
-    fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-        tensor.into_data().to_vec().unwrap()
-    }
 
     fn listed<B: Backend>(output: Tensor<B, 2>, gradients: LatentGradients<B>) -> Vec<Vec<f32>> {
         let LatentGradients { hidden, weight, bias } = gradients;
@@ -222,7 +208,7 @@ mod tests {
 
     fn native<B: LikelihoodBackend>(args: LatentArgs<B>) -> Vec<Vec<f32>> {
         let output = B::latent(args.clone());
-        let grad = matrix([TOKENS, FEATURES], 5);
+        let grad = spread([TOKENS, FEATURES], 5);
         listed(output.clone(), B::latent_backward(args, output, grad, WANTED))
     }
 
@@ -232,7 +218,7 @@ mod tests {
             for precision in [Precision::Full, Precision::Bf16] {
                 let args = || args::<Plain>(bias, period, precision);
                 let output = portable::latent(args());
-                let grad = matrix([TOKENS, FEATURES], 5);
+                let grad = spread([TOKENS, FEATURES], 5);
                 let made = portable::latent_backward(args(), output.clone(), grad, WANTED);
                 let want = listed(output, made);
                 let fused = native(self::args::<Fused>(bias, period, precision));

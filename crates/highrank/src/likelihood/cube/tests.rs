@@ -1,24 +1,13 @@
 //! The kernels against the portable path on the same backend, on any adapter there is.
 
-use burn::backend::wgpu::{CubeBackend, WgpuRuntime};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 
 use crate::context::ContextSource;
+use crate::gpu::testing::{Fused, Plain, spread as tensor, values};
 use crate::likelihood::{Gradients, Likelihood, LikelihoodBackend, Targets, Wanted, portable};
 use crate::logit_map::MapFunction;
 use crate::precision::Precision;
-
-type Plain = CubeBackend<WgpuRuntime, f32, i32, u32>;
-type Fused = burn::backend::Wgpu;
-
-/// Values in about ±1 from the index alone.
-fn tensor<B: Backend, const D: usize>(shape: [usize; D], seed: usize) -> Tensor<B, D> {
-    let values = (0..shape.iter().product::<usize>())
-        .map(|i| ((i + 31 * seed) * 7919 % 1009) as f32 / 504.0 - 1.0)
-        .collect::<Vec<_>>();
-    Tensor::from_data(TensorData::new(values, shape), &Default::default())
-}
 
 const MAPS: [MapFunction; 6] = [
     MapFunction::Identity,
@@ -51,10 +40,6 @@ fn input<B: Backend>(map: MapFunction, components: usize, bias: bool) -> Likelih
 fn words<B: Backend>() -> Tensor<B, 1, Int> {
     let words: Vec<i32> = (0..TOKENS).map(|i| (i * 7919 % VOCAB) as i32).collect();
     Tensor::from_data(words.as_slice(), &Default::default())
-}
-
-fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-    tensor.into_data().to_vec().unwrap()
 }
 
 /// Cross-entropies and all gradients, each with its name.
