@@ -3,13 +3,14 @@
 #
 #   scripts/gpu_bench.sh build DIR                   # here: stripped, compressed programs for DIR
 #   scripts/gpu_bench.sh check DIR                   # there: the reference data on the GPU
-#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS       # there: one JSON object a run, for `bench_report`
+#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS       # there: one JSON object a run, for `bench_report`; a quarter of an hour a round
+#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: heads, steps, lstm or chunks
 #
 # DIR travels with `benches/peers`, `tests/golden` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
 # should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
 set -euo pipefail
 usage() {
-    echo "error: expected build DIR, check DIR or run DIR PYTHON ROUNDS, as in: scripts/gpu_bench.sh run gpu python3 5" >&2
+    echo "error: expected build DIR, check DIR or run DIR PYTHON ROUNDS [heads] [steps] [lstm] [chunks], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
     exit 2
 }
 [ $# -ge 2 ] || usage
@@ -78,38 +79,54 @@ ourselves() {
     record "$what" "$who" "$round" ours "$program" --repeats 20 "${@:5}"
 }
 
+# What a peer must be told to compute at the same precision.
+declare -A same=([full]="" [tf32]=--tf32 [bf16]=--bf16)
+
+# shellcheck disable=SC2086 # no option at all in full precision
+run_heads() {
+    local round=$1 precision name
+    for precision in full tf32 bf16; do
+        heads mos "$precision" PyTorch "$round" ${same[$precision]}
+        heads mos "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
+    done
+    heads mos full "PyTorch, log space" "$round" --variant lse
+    heads mos full "PyTorch, log space, compiled" "$round" --variant lse --compile
+    for name in softmax moc sigsoftmax plif; do
+        for precision in full bf16; do
+            heads "$name" "$precision" PyTorch "$round" ${same[$precision]}
+        done
+    done
+}
+run_chunks() {
+    local round=$1 mib
+    for mib in 8 16 32 64 128 256; do
+        ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
+    done
+}
+# shellcheck disable=SC2086
+run_lstm() {
+    local round=$1 precision
+    for precision in full tf32; do
+        record "three LSTM layers, $precision" highrank "$round" \
+            ours step_throughput --part lstm --precision "$precision" --repeats 20
+        record "three LSTM layers, $precision" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
+    done
+}
+# shellcheck disable=SC2086
+run_steps() {
+    local round=$1 precision
+    for precision in full tf32 bf16; do
+        step mos "$precision" PyTorch "$round" ${same[$precision]}
+        step mos "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
+        step softmax "$precision" PyTorch "$round" ${same[$precision]}
+    done
+    ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
+}
+
 run() {
-    # What a peer must be told to compute at the same precision.
-    declare -A same=([full]="" [tf32]=--tf32 [bf16]=--bf16)
-    for round in $(seq "$rounds"); do
-        for name in mos softmax moc sigsoftmax plif; do
-            for precision in full tf32 bf16; do
-                # shellcheck disable=SC2086 # no option at all in full precision
-                heads "$name" "$precision" "PyTorch" "$round" ${same[$precision]}
-                # shellcheck disable=SC2086
-                heads "$name" "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
-            done
-        done
-        heads mos full "PyTorch, log space" "$round" --variant lse
-        heads mos full "PyTorch, log space, compiled" "$round" --variant lse --compile
-        for mib in 8 16 32 64 128 256; do
-            ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
-        done
-        for precision in full tf32; do
-            record "three LSTM layers, $precision" highrank "$round" \
-                ours step_throughput --part lstm --precision "$precision" --repeats 20
-            # shellcheck disable=SC2086
-            record "three LSTM layers, $precision" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
-        done
-        for name in mos softmax; do
-            for precision in full tf32 bf16; do
-                # shellcheck disable=SC2086
-                step "$name" "$precision" PyTorch "$round" ${same[$precision]}
-                # shellcheck disable=SC2086
-                step "$name" "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
-            done
-        done
-        ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
+    local part round
+    for part in "${parts[@]}"; do
+        for round in $(seq "$rounds"); do "run_$part" "$round"; done
     done
 }
 
@@ -120,8 +137,17 @@ case $action in
         unpack
         probe
         HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=tests/golden/models \
-            "$dir/golden" --nocapture --test-threads 1 every_
+            "$dir/golden" --nocapture --test-threads 1 every_ training
         ;;
-    run) [ $# -eq 4 ] || usage; python=$3 rounds=$4; unpack; probe; run ;;
+    run)
+        [ $# -ge 4 ] || usage
+        python=$3 rounds=$4 parts=("${@:5}")
+        [ ${#parts[@]} -gt 0 ] || parts=(heads steps lstm chunks)
+        for part in "${parts[@]}"; do [[ $part =~ ^(heads|steps|lstm|chunks)$ ]] || usage; done
+        [[ $rounds =~ ^[1-9][0-9]*$ ]] || usage
+        unpack
+        probe
+        run
+        ;;
     *) usage ;;
 esac

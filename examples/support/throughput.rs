@@ -195,7 +195,7 @@ impl Task for Measure<'_> {
             products.push(seconds_of(&mut product)?);
         }
         let seconds = median(steps);
-        let ceiling = 2.0 * (SQUARE as f64).powi(3) / median(products) / 1e9;
+        let ceiling = 2.0 * (square_side(args.device) as f64).powi(3) / median(products) / 1e9;
         let gflops = args.flops(&config) / seconds / 1e9;
         Ok(Measurement {
             head: args.head.to_string(),
@@ -214,8 +214,10 @@ impl Task for Measure<'_> {
     }
 }
 
-/// Side of the matrices of the square product.
-const SQUARE: usize = 2048;
+/// Side of the matrices of the square product: large enough to keep the device busy for a millisecond.
+fn square_side(name: DeviceName) -> usize {
+    if name == DeviceName::Cuda { 4096 } else { 2048 }
+}
 
 /// A product of two square f32 matrices: by the routine that the kernels use where there are native ones, and otherwise
 /// by the backend's own.
@@ -224,7 +226,8 @@ fn square_product<B: LmBackend>(
     precision: Precision,
     device: &B::Device,
 ) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
-    let matrix = || Tensor::<B, 2>::random([SQUARE, SQUARE], Distribution::Normal(0.0, 1.0), device);
+    let side = square_side(name);
+    let matrix = || Tensor::<B, 2>::random([side, side], Distribution::Normal(0.0, 1.0), device);
     let (a, b) = (matrix(), matrix());
     match name {
         #[cfg(feature = "flex")]
@@ -234,9 +237,9 @@ fn square_product<B: LmBackend>(
             let (Ok(a), Ok(b)) = (values(a), values(b)) else {
                 return Err("the backend's default float type is not f32".into());
             };
-            let mut out = vec![0f32; SQUARE * SQUARE];
+            let mut out = vec![0f32; side * side];
             Ok(Box::new(move || {
-                let (a, b) = (Matrix::new(&a, SQUARE, SQUARE), Matrix::new(&b, SQUARE, SQUARE));
+                let (a, b) = (Matrix::new(&a, side, side), Matrix::new(&b, side, side));
                 in_pool(|| multiply(&mut out, a, b, false));
                 Ok(())
             }))

@@ -49,8 +49,8 @@ impl Memory {
         Self { cache: None, free: None, largest }
     }
 
-    /// The chunk is written once and read four times. From half of the cache all but the first are likely to be short of
-    /// the memory behind it, and the launches are as large as they can be so. It should leave room for all else.
+    /// Every visit of a chunk but the first may find it in the cache if it takes no more than half of that, and launches are
+    /// then as large as they can be. An eighth of the free memory leaves room for all else.
     fn budget(&self, decoder_bytes: usize) -> usize {
         let wanted = (default_memory_budget(decoder_bytes) as u64).max(self.cache.unwrap_or(0) / 2);
         let room = self.free.map_or(self.largest, |free| self.largest.min(power_of_two_below(free / 8)));

@@ -8,7 +8,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeRuntime, CubeTuneId};
-use cubecl::ir::{ElemType, FloatKind};
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::tune::{LocalTuner, Tunable, TunableSet, TuneGroup, local_tuner};
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulKind};
 use cubek::matmul::launch::{MatmulAutotuneKey, Strategy, launch_ref};
@@ -38,7 +38,8 @@ where
             let product = matmul(unwrap(lhs), unwrap(rhs), None, MatmulStrategy::default(), DType::F32);
             wrap(product.expect("a product of matrices whose sizes fit"))
         }
-        (DType::F32, Precision::Full) if reads_tf32(&unwrap(lhs.clone())) => {
+        // Kernels for TF32 would read f32 as that.
+        (DType::F32, Precision::Full) if has_units(&unwrap(lhs.clone()), FloatKind::TF32) => {
             wrap(exact(unwrap(lhs), unwrap(rhs)))
         }
         _ => lhs.matmul(rhs),
@@ -57,17 +58,20 @@ where
     if tensor.dtype() != DType::F32 || precision == Precision::Full {
         return tensor;
     }
-    let has_units = reads_tf32::<R>(&unwrap(tensor.clone()));
+    let has_units = |kind| has_units::<R>(&unwrap(tensor.clone()), kind);
     match precision {
-        Precision::Tf32 if has_units => tensor,
-        Precision::Bf16 if has_units => tensor.cast(DType::BF16),
+        Precision::Tf32 if has_units(FloatKind::TF32) => tensor,
+        Precision::Bf16 if has_units(FloatKind::BF16) => tensor.cast(DType::BF16),
         _ => precision.round(tensor),
     }
 }
 
-/// Whether the device's fast kernels read f32 as TF32: NVIDIA's from Ampere on, which have units for bfloat16 too.
-fn reads_tf32<R: CubeRuntime>(tensor: &CubeTensor<R>) -> bool {
-    tensor.client.properties().supports_type(ElemType::Float(FloatKind::TF32))
+/// Whether the device of a tensor has units that multiply matrices of such numbers: NVIDIA's tensor cores from Ampere on
+/// for both types here.
+fn has_units<R: CubeRuntime>(tensor: &CubeTensor<R>, kind: FloatKind) -> bool {
+    let number = StorageType::from(ElemType::Float(kind));
+    let units = &tensor.client.properties().features.matmul;
+    units.cmma.iter().chain(&units.mma).any(|unit| unit.a_type == number)
 }
 
 /// A product in f32 throughout, by the fastest of the kernels that are so.

@@ -1,6 +1,6 @@
 //! How exact the inputs of matrix products are.
 //!
-//! A graphics processor multiplies short numbers several times faster than f32. Sums, log-sum-exps, responsibilities and
+//! A GPU multiplies short numbers several times as fast as f32. Sums, log-sum-exps, responsibilities and
 //! parameters keep their float type: only what a product reads is rounded, forward and backward.
 
 mod autodiff;
@@ -21,6 +21,14 @@ use crate::error::HeadError;
 /// The rounding is part of the result, so it is the same on every device, up to the order of sums. It brings speed only
 /// where the hardware multiplies short numbers, on NVIDIA's tensor cores; elsewhere it is made by hand, to see what it
 /// costs, and makes products a little slower.
+///
+/// ```
+/// use highrank::{HeadConfig, Precision};
+///
+/// let config = HeadConfig::mos(64, 32, 1000, 5).with_precision(Precision::Bf16);
+/// assert_eq!(config.precision.to_string(), "bf16");
+/// assert_eq!("full".parse(), Ok(Precision::default()));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -59,6 +67,16 @@ impl Precision {
     /// The nearest numbers of this precision, in the tensor's own float type.
     ///
     /// f32 and f64 only: a shorter type is left as it is. A number above 2¹¹⁰ in f32 overflows on the way.
+    ///
+    /// ```
+    /// use burn::backend::Flex;
+    /// use burn::tensor::Tensor;
+    /// use highrank::Precision;
+    ///
+    /// let x = Tensor::<Flex, 1>::from_floats([1.0 + 1.0 / 512.0, 3.0], &Default::default());
+    /// let rounded: Vec<f32> = Precision::Bf16.round(x).into_data().to_vec().unwrap();
+    /// assert_eq!(rounded, [1.0, 3.0]);
+    /// ```
     pub fn round<B: Backend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
         let significant = match x.dtype() {
             DType::F32 | DType::Flex32 => 24,
@@ -81,6 +99,7 @@ impl fmt::Display for Precision {
 impl FromStr for Precision {
     type Err = HeadError;
 
+    /// Parses a precision's name.
     fn from_str(text: &str) -> Result<Self, HeadError> {
         Self::ALL
             .into_iter()
