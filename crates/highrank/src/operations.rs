@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::context::latent::{self, LatentArgs, LatentGradients, LatentWanted};
+use crate::context::latent::{self, LatentArgs};
 use crate::likelihood::LikelihoodBackend;
 use crate::precision::{self, Precision};
 
@@ -13,13 +13,9 @@ pub(crate) struct Operations<B: Backend> {
     pub(crate) product: fn(Tensor<B, 2>, Tensor<B, 2>, Precision) -> Tensor<B, 2>,
     /// See [`LikelihoodBackend::latent`].
     pub(crate) latent: fn(LatentArgs<B>) -> Tensor<B, 2>,
-    /// See [`LikelihoodBackend::latent_backward`].
-    pub(crate) latent_backward: LatentBackward<B>,
     /// `Σ_k π_k h_k`, `[N, d]`, from `[N, K]` and `[N, K, d]`.
     pub(crate) mix: fn(Tensor<B, 2>, Tensor<B, 3>) -> Tensor<B, 2>,
 }
-
-type LatentBackward<B> = fn(LatentArgs<B>, Tensor<B, 2>, Tensor<B, 2>, LatentWanted) -> LatentGradients<B>;
 
 impl<B: Backend> Clone for Operations<B> {
     fn clone(&self) -> Self {
@@ -30,19 +26,14 @@ impl<B: Backend> Clone for Operations<B> {
 impl<B: Backend> Copy for Operations<B> {}
 
 impl<B: Backend> Operations<B> {
-    pub(crate) const COMPOSED: Self = Self {
-        product: precision::product,
-        latent: latent::portable::latent,
-        latent_backward: latent::portable::latent_backward,
-        mix: as_products,
-    };
+    pub(crate) const COMPOSED: Self =
+        Self { product: precision::product, latent: latent::portable::latent, mix: as_products };
 }
 
 impl<B: LikelihoodBackend> Operations<B> {
     pub(crate) const NATIVE: Self = Self {
         product: B::product,
         latent: B::latent,
-        latent_backward: B::latent_backward,
         mix: |prior, latent| match B::reads_are_free() {
             true => as_products(prior, latent),
             false => as_sum(prior, latent),

@@ -1,9 +1,9 @@
 //! The settings of the papers by name.
 
-use highrank::Precision;
 use std::fmt;
 use std::str::FromStr;
 
+use highrank::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::{Dropouts, HeadKind, ModelConfig, TrainConfig};

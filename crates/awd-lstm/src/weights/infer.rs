@@ -1,10 +1,11 @@
 //! A model's configuration from the shapes of its tensors.
 
+use highrank::Precision;
+
 use super::StateDict;
 use super::names;
 use crate::config::{Dropouts, HeadKind, ModelConfig};
 use crate::error::{Error, Result};
-use highrank::Precision;
 
 /// What of a [`ModelConfig`] no tensor tells.
 #[derive(Debug, Clone, PartialEq)]

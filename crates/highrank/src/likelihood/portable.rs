@@ -57,7 +57,7 @@ pub fn nll_and_gradients<B: LikelihoodBackend>(
     wanted: Wanted,
 ) -> (Tensor<B, 1>, Gradients<B>) {
     let mut nll = vec![];
-    let mut sums = Sums::new(Operations::NATIVE);
+    let mut sums = Sums::default();
     for block in blocks(input, Operations::NATIVE) {
         for chunk in block.chunks() {
             let (start, end) = (chunk.start, chunk.start + chunk.tokens);
@@ -260,7 +260,6 @@ fn distributions<B: Backend>(chunk: &Chunk<'_, B>, q: Tensor<B, 2>, upstream: Te
 
 /// Gradients summed or joined over the chunks and blocks so far.
 pub(super) struct Sums<B: Backend> {
-    operations: Operations<B>,
     /// Gradients of the contexts of the block's chunks.
     block: Vec<Tensor<B, 2>>,
     contexts: Vec<Tensor<B, 2>>,
@@ -273,10 +272,9 @@ pub(super) struct Sums<B: Backend> {
     pub(super) map_table: Option<Tensor<B, 1>>,
 }
 
-impl<B: Backend> Sums<B> {
-    pub(super) fn new(operations: Operations<B>) -> Self {
+impl<B: Backend> Default for Sums<B> {
+    fn default() -> Self {
         Self {
-            operations,
             block: vec![],
             contexts: vec![],
             latent_weight: None,
@@ -287,7 +285,9 @@ impl<B: Backend> Sums<B> {
             map_table: None,
         }
     }
+}
 
+impl<B: LikelihoodBackend> Sums<B> {
     fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
         let Chunk { input, table, contexts, logits, .. } = chunk;
         let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), scored.d_mapped);
@@ -306,9 +306,8 @@ impl<B: Backend> Sums<B> {
         d_log_prior: Tensor<B, 2>,
         wanted: Wanted,
     ) {
-        let multiply = self.operations.product;
         if wanted.context_gradient(&input.contexts) {
-            self.block.push(multiply(d_logits.clone(), input.weight.clone(), input.precision));
+            self.block.push(B::product(d_logits.clone(), input.weight.clone(), input.precision));
         }
         if wanted.log_prior && input.log_prior.is_some() {
             self.log_prior.push(d_log_prior);
@@ -317,7 +316,7 @@ impl<B: Backend> Sums<B> {
             accumulate(&mut self.bias, d_logits.clone().sum_dim(0).squeeze_dim(0));
         }
         if wanted.weight {
-            accumulate(&mut self.weight, multiply(d_logits.transpose(), contexts, input.precision));
+            accumulate(&mut self.weight, B::product(d_logits.transpose(), contexts, input.precision));
         }
     }
 
@@ -332,7 +331,7 @@ impl<B: Backend> Sums<B> {
         };
         let shape = [block.end - block.start, args.weight.dims()[1]];
         let (output, gradient) = (block.contexts.reshape(shape), gradient.reshape(shape));
-        let made = (self.operations.latent_backward)(args, output, gradient, wanted.latent());
+        let made = B::latent_backward(args, output, gradient, wanted.latent());
         self.contexts.extend(made.hidden);
         if let Some(weight) = made.weight {
             accumulate(&mut self.latent_weight, weight);

@@ -157,7 +157,7 @@ where
     fn nll_and_gradients(&self, upstream: Tensor<B, 1>, wanted: Wanted) -> (Tensor<B, 1>, Gradients<B>) {
         let components = self.input.components();
         let mut nll = vec![];
-        let mut sums = Sums::new(Operations::NATIVE);
+        let mut sums = Sums::default();
         let mut pieces = PieceSums::new(self, &upstream);
         for block in portable::blocks(self.input, Operations::NATIVE) {
             for (start, end) in runs(block.end - block.start, self.input.chunk_tokens()) {
