@@ -7,15 +7,14 @@
 //!
 //! Before it is timed, every head's loss is compared with the portable likelihood's, so that a wrong kernel cannot win.
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::module::Module;
+use burn::tensor::{Device, Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use highrank::likelihood::{Likelihood, Targets, portable};
+use highrank::likelihood::portable;
+use highrank::ops::{Likelihood, Targets};
 use highrank::{HeadConfig, OutputHead};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-
-type B = Autodiff<Flex>;
 
 /// Sizes of a data set's published model.
 struct Workload {
@@ -78,17 +77,16 @@ fn heads(criterion: &mut Criterion) {
 
 /// A head with its inputs.
 struct Case {
-    head: OutputHead<B>,
-    untracked: OutputHead<Flex>,
-    hidden: Tensor<B, 2>,
-    targets: Tensor<B, 1, Int>,
+    head: OutputHead,
+    untracked: OutputHead,
+    hidden: Tensor<2>,
+    targets: Tensor<1, Int>,
 }
 
 impl Case {
     fn new(config: &HeadConfig, tokens: usize) -> Self {
-        use burn::module::AutodiffModule;
-        let device = Default::default();
-        let head = config.init::<B>(&device);
+        let device = Device::flex().autodiff();
+        let head = config.init(&device);
         let hidden = Tensor::random([tokens, config.d_hidden], Distribution::Normal(0.0, 1.0), &device);
         let mut rng = Pcg64::seed_from_u64(0);
         let words: Vec<i64> = (0..tokens).map(|_| rng.random_range(0..config.vocab as i64)).collect();
@@ -119,14 +117,15 @@ impl Case {
         let input = Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            weight: decoder.weight.as_ref().expect("an owned decoder").val(),
-            bias: decoder.bias.as_ref().map(|bias| bias.val()),
+            weight: decoder.weight.as_ref().expect("an owned decoder").val().into(),
+            bias: decoder.bias.as_ref().map(|bias| bias.val().into()),
             map: self.untracked.logit_map.function(),
-            map_params: self.untracked.logit_map.packed_params(),
+            map_params: self.untracked.logit_map.packed_params().map(Into::into),
             chunk_bytes: 1 << 24,
             precision: highrank::Precision::Full,
         };
-        let want: f32 = portable::nll(&input, &Targets::Words(targets.clone())).mean().into_scalar();
+        let want = portable::nll(&input, &Targets::Words(targets.clone().into()));
+        let want: f32 = want.tensor::<1>().mean().into_scalar();
         let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
         assert!((got - want).abs() < 1e-4 * want.abs(), "loss {got}, the portable likelihood says {want}");
     }

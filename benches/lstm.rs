@@ -7,13 +7,10 @@
 //! Before it is timed, the native kernel's first steps are compared with the portable operation's.
 
 use awd_lstm::lstm::{LstmArgs, portable};
-use burn::backend::flex::FlexTensor;
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::{Device, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use highrank_workspace::workload::LstmStack;
-
-type B = Autodiff<Flex>;
+use highrank_cli::workload::LstmStack;
+use highrank_kernels::Floats;
 
 /// Width of the input, then units of each layer.
 const SIZES: [usize; 4] = [280, 960, 960, 620];
@@ -23,26 +20,26 @@ const BATCH: usize = 12;
 const WEIGHT_DROPOUT: f64 = 0.5;
 
 /// The native kernel's first steps against the portable operation's.
-fn verify(stack: &LstmStack<B>) {
-    fn primitive<const D: usize>(tensor: Tensor<B, D>) -> FlexTensor {
-        tensor.inner().into_primitive().tensor()
+fn verify(stack: &LstmStack) {
+    fn plain<const D: usize>(tensor: Tensor<D>) -> Floats {
+        tensor.inner().into()
     }
     let layer = stack.layer();
     let x = stack.x().narrow(0, 0, 3);
     let (got, _) = layer.forward(x.clone(), layer.zero_state(BATCH), 0.0);
     let state = layer.zero_state(BATCH);
-    let packed = portable::forward::<Flex>(LstmArgs {
-        x: primitive(x),
-        h0: primitive(state.hidden),
-        c0: primitive(state.cell),
-        w_ih: primitive(layer.w_ih.val()),
-        w_hh: primitive(layer.w_hh.val()),
-        b_ih: primitive(layer.b_ih.val()),
-        b_hh: primitive(layer.b_hh.val()),
+    let packed = portable::forward(LstmArgs {
+        x: plain(x),
+        h0: plain(state.hidden),
+        c0: plain(state.cell),
+        w_ih: plain(layer.w_ih.val()),
+        w_hh: plain(layer.w_hh.val()),
+        b_ih: plain(layer.b_ih.val()),
+        b_hh: plain(layer.b_hh.val()),
         hh_mask: None,
         precision: highrank::Precision::Full,
     });
-    let want = Tensor::<Flex, 3>::from_primitive(TensorPrimitive::Float(packed)).narrow(0, 0, 3);
+    let want = packed.tensor::<3>().narrow(0, 0, 3);
     let worst: f32 = (got.inner() - want).abs().max().into_scalar();
     assert!(worst < 1e-5, "the kernel and the portable operation differ by {worst}");
 }
@@ -50,7 +47,7 @@ fn verify(stack: &LstmStack<B>) {
 fn lstm(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lstm");
     group.sample_size(10).throughput(Throughput::Elements((STEPS * BATCH) as u64));
-    let stack = LstmStack::<B>::new(&SIZES, STEPS, BATCH, highrank::Precision::Full, &Default::default());
+    let stack = LstmStack::new(&SIZES, STEPS, BATCH, highrank::Precision::Full, &Device::flex());
     verify(&stack);
     for (name, dropout) in [("no-dropout", 0.0), ("drop-connect", WEIGHT_DROPOUT)] {
         group.bench_function(BenchmarkId::new("forward+backward", name), |bencher| {

@@ -8,9 +8,9 @@
 //! The first loss of each model is checked before it is timed.
 
 use awd_lstm::{HeadKind, Preset};
-use burn::backend::{Autodiff, Flex};
+use burn::tensor::Device;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use highrank_workspace::workload::Training;
+use highrank_cli::workload::Training;
 
 const VOCAB: usize = 10_000;
 
@@ -23,10 +23,8 @@ fn step(criterion: &mut Criterion) {
         let mut prepared = None;
         group.bench_function(head.name(), |bencher| {
             let training = prepared.get_or_insert_with(|| {
-                let device = Default::default();
                 let model = Preset::Paper.model(*head, VOCAB);
-                Training::<Autodiff<Flex>>::new(&model, Preset::Paper.train(), &device)
-                    .expect("a sound model")
+                Training::new(&model, Preset::Paper.train(), &Device::flex()).expect("a sound model")
             });
             bencher.iter(|| training.step());
         });

@@ -6,12 +6,6 @@
 
 use std::process::ExitCode;
 
-use highrank_workspace::bench_report::{self, Args};
-use highrank_workspace::exit;
-
 fn main() -> ExitCode {
-    match exit::parse::<Args>() {
-        Ok(args) => exit::exit(bench_report::run(&args)),
-        Err(status) => status,
-    }
+    highrank_cli::programs::bench_report()
 }

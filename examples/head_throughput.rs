@@ -7,12 +7,6 @@
 
 use std::process::ExitCode;
 
-use highrank_workspace::exit;
-use highrank_workspace::throughput::{self, Args};
-
 fn main() -> ExitCode {
-    match exit::parse::<Args>() {
-        Ok(args) => exit::exit(throughput::run(&args)),
-        Err(status) => status,
-    }
+    highrank_cli::programs::head_throughput()
 }

@@ -7,12 +7,6 @@
 
 use std::process::ExitCode;
 
-use highrank_workspace::exit;
-use highrank_workspace::step_throughput::{self, Args};
-
 fn main() -> ExitCode {
-    match exit::parse::<Args>() {
-        Ok(args) => exit::exit(step_throughput::run(&args)),
-        Err(status) => status,
-    }
+    highrank_cli::programs::step_throughput()
 }

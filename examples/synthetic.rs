@@ -8,12 +8,6 @@
 
 use std::process::ExitCode;
 
-use highrank_workspace::exit;
-use highrank_workspace::synthetic::{self, Args};
-
 fn main() -> ExitCode {
-    match exit::parse::<Args>() {
-        Ok(args) => exit::exit(synthetic::run(&args)),
-        Err(status) => status,
-    }
+    highrank_cli::programs::synthetic()
 }

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use awd_lstm::data::{Corpus, TextConfig};
-use burn::backend::Flex;
+use burn::tensor::Device;
 
 /// Counts the bytes in use and their largest number.
 struct Counting;
@@ -14,7 +14,7 @@ struct Counting;
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is handed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -63,9 +63,9 @@ fn a_corpus_on_the_disk_takes_memory_for_its_vocabulary_and_a_window_alone() {
     let (corpus, loading) = peak(|| Corpus::load(folder.path(), &text).unwrap());
     assert_eq!(corpus.train().len(), tokens);
     let batches = corpus.train().batches("the training text", 60, 3).unwrap();
-    let device = Default::default();
+    let device = Device::flex();
     let (_, reading) = peak(|| {
-        let windows = batches.windows::<Flex>(35, &device);
+        let windows = batches.windows(35, &device);
         assert_eq!(windows.map(|window| window.targets.dims()[0]).sum::<usize>(), batches.rows() - 1);
     });
     // In memory the ids alone would be 8.4 MB, and 8.4 MB again in columns; the text is 17 MB.

@@ -1,12 +1,11 @@
 //! Rank, pairwise divergence and mode match.
 
-use awd_lstm::LmBackend;
 use burn::tensor::DType;
-use burn::tensor::backend::AutodiffBackend;
 use highrank::analysis::{
     AgainstTruth, PairwiseKl, RowAnalysis, Spectrum, SpectrumBuilder, kl_divergence, mode,
 };
 
+use crate::backends::Setting;
 use crate::case::{Array, Case};
 use crate::compare::Report;
 use crate::head;
@@ -16,10 +15,7 @@ const ROUNDING: f64 = 1e-13;
 
 /// The spectrum and ranks of the stored matrix, decomposed as a whole and in blocks, and those of the log-probabilities
 /// that the backend computes from the stored head.
-pub fn check_rank<B>(case: &Case, dtype: DType, report: &mut Report)
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+pub fn check_rank(case: &Case, on: &Setting, report: &mut Report) {
     let matrix = case.array("matrix");
     let columns = matrix.shape[1];
     let whole = Spectrum::of(&matrix.values, columns).expect("a spectrum");
@@ -35,15 +31,15 @@ where
     let mut of_head = case.clone();
     of_head.entry.head = spec["head"].as_str().map(Into::into);
     of_head.entry.hyperparameters = spec.clone();
-    let Some(head) = head::load::<B>(&of_head, dtype) else {
+    let Some(head) = head::load(&of_head, on) else {
         return report.fail(format!("unknown head `{}`", spec["head"]));
     };
     let mut builder = SpectrumBuilder::new(columns);
-    for block in head.log_prob_blocks(case.tensor::<B, 2>("hidden", dtype)) {
+    for block in head.log_prob_blocks(case.tensor::<2>("hidden", on)) {
         builder.add(block).expect("finite rows");
     }
     let spectrum = builder.finish().expect("a spectrum");
-    match dtype {
+    match on.dtype {
         DType::F64 => compare_spectrum("from the head", case, &spectrum, report),
         _ => {
             let rank = [spectrum.rank_with(f32::EPSILON as f64) as f64];

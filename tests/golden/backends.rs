@@ -1,36 +1,65 @@
-//! The backends that the tests are built with.
+//! The backends that the tests are built with, in the float types that each is tested in.
 
-use awd_lstm::LmBackend;
-use burn::tensor::DType;
+use burn::tensor::{DType, Device};
 
-/// Something to do on each of them.
-pub trait Visitor {
-    fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str);
+/// A device and a float type to compute with.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// As in messages.
+    pub name: &'static str,
+    pub device: Device,
+    pub dtype: DType,
+    /// Whether the backend's own products may read TF32.
+    pub rounds_products: bool,
+    /// Whether each of Burn's operations is compiled for each shape.
+    pub compiles: bool,
 }
 
-/// Visits every backend in every precision that it is tested in.
-pub fn visit_all(visitor: &mut impl Visitor) {
-    #[cfg(feature = "flex")]
-    {
-        visitor.visit::<burn::backend::Flex>(DType::F32, "flex f32");
-        visitor.visit::<burn::backend::Flex>(DType::F64, "flex f64");
+impl Setting {
+    /// The same with autodiff.
+    pub fn autodiff(&self) -> Self {
+        Self { device: self.device.clone().autodiff(), ..self.clone() }
     }
-    #[cfg(feature = "ndarray")]
-    {
-        use burn::backend::NdArray;
-        visitor.visit::<NdArray<f32>>(DType::F32, "ndarray f32");
-        visitor.visit::<NdArray<f64>>(DType::F64, "ndarray f64");
+
+    /// The same without autodiff.
+    pub fn inner(&self) -> Self {
+        Self { device: self.device.clone().inner(), ..self.clone() }
     }
-    #[cfg(feature = "wgpu")]
-    {
-        use highrank::gpu::{CubeBackend, WgpuRuntime};
-        visitor.visit::<burn::backend::Wgpu>(DType::F32, "wgpu f32");
-        visitor.visit::<CubeBackend<WgpuRuntime, f32, i32, u32>>(DType::F32, "wgpu f32 without fusion");
+
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    fn cpu(name: &'static str, device: Device, dtype: DType) -> Self {
+        Self { name, device, dtype, rounds_products: false, compiles: false }
     }
-    #[cfg(feature = "cuda")]
-    {
-        use highrank::gpu::{CubeBackend, CudaRuntime};
-        visitor.visit::<burn::backend::Cuda>(DType::F32, "cuda f32");
-        visitor.visit::<CubeBackend<CudaRuntime, f32, i32, u8>>(DType::F32, "cuda f32 without fusion");
+
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    fn gpu(name: &'static str, device: Device, rounds_products: bool) -> Self {
+        Self { name, device, dtype: DType::F32, rounds_products, compiles: true }
     }
+}
+
+/// All of them, without autodiff.
+pub fn settings() -> impl Iterator<Item = Setting> {
+    [
+        #[cfg(feature = "flex")]
+        Setting::cpu("flex f32", Device::flex(), DType::F32),
+        #[cfg(feature = "flex")]
+        Setting::cpu("flex f64", Device::flex(), DType::F64),
+        #[cfg(feature = "ndarray")]
+        Setting::cpu("ndarray f32", ndarray(), DType::F32),
+        #[cfg(feature = "ndarray")]
+        Setting::cpu("ndarray f64", ndarray(), DType::F64),
+        #[cfg(feature = "wgpu")]
+        Setting::gpu("wgpu f32", Device::wgpu(Default::default()), false),
+        #[cfg(feature = "cuda")]
+        Setting::gpu("cuda f32", Device::cuda(0), true),
+    ]
+    .into_iter()
+}
+
+/// Burn's older CPU backend.
+#[cfg(feature = "ndarray")]
+// Deprecated, but its users are still served.
+#[allow(deprecated)]
+pub fn ndarray() -> Device {
+    Device::ndarray()
 }

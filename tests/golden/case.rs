@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
+
+use crate::backends::Setting;
 
 /// A folder in the golden format, the project's own unless `HIGHRANK_GOLDEN_DIR` names another.
 pub fn folder() -> PathBuf {
@@ -113,15 +114,15 @@ impl Case {
     }
 
     #[track_caller]
-    pub fn tensor<B: Backend, const D: usize>(&self, name: &str, dtype: DType) -> Tensor<B, D> {
-        self.array(name).tensor(dtype)
+    pub fn tensor<const D: usize>(&self, name: &str, on: &Setting) -> Tensor<D> {
+        self.array(name).tensor(on)
     }
 
     #[track_caller]
-    pub fn ints<B: Backend, const D: usize>(&self, name: &str) -> Tensor<B, D, Int> {
+    pub fn ints<const D: usize>(&self, name: &str, device: &Device) -> Tensor<D, Int> {
         let array = self.array(name);
         let values: Vec<i64> = array.values.iter().map(|&value| value as i64).collect();
-        Tensor::from_data(TensorData::new(values, array.shape.clone()), &Default::default())
+        Tensor::from_data(TensorData::new(values, array.shape.clone()), device)
     }
 
     /// A number in the manifest's hyperparameters, by a path such as `plif.t`.
@@ -134,9 +135,9 @@ impl Case {
 
 impl Array {
     #[track_caller]
-    pub fn tensor<B: Backend, const D: usize>(&self, dtype: DType) -> Tensor<B, D> {
-        let data = TensorData::new(self.values.clone(), self.shape.clone()).convert_dtype(dtype);
-        Tensor::from_data(data, (&Default::default(), dtype))
+    pub fn tensor<const D: usize>(&self, on: &Setting) -> Tensor<D> {
+        let data = TensorData::new(self.values.clone(), self.shape.clone()).convert_dtype(on.dtype);
+        Tensor::from_data(data, (&on.device, on.dtype))
     }
 
     /// Row `i` of the first dimension.

@@ -1,8 +1,8 @@
 //! Comparison with reference values and its tolerances.
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 
+use crate::backends::Setting;
 use crate::case::{Array, Entry};
 
 /// What an implementation in the given precision may be off by.
@@ -13,17 +13,17 @@ use crate::case::{Array, Entry};
 #[derive(Clone, Copy)]
 pub struct Tolerance<'a> {
     entry: &'a Entry,
-    dtype: DType,
+    on: &'a Setting,
 }
 
 impl<'a> Tolerance<'a> {
-    pub fn new(entry: &'a Entry, dtype: DType) -> Self {
-        Self { entry, dtype }
+    pub fn new(entry: &'a Entry, on: &'a Setting) -> Self {
+        Self { entry, on }
     }
 
     /// For values that grow with the logits, such as log-probabilities.
     pub fn value(&self, quantity: &str) -> f64 {
-        match self.dtype {
+        match self.on.dtype {
             DType::F64 => 2e-13 + 4.0 * f64::EPSILON * self.entry.max_abs_logit.sqrt(),
             _ => 8.0 * (self.deviation(quantity) + f32::EPSILON as f64),
         }
@@ -31,8 +31,8 @@ impl<'a> Tolerance<'a> {
 
     /// As [`value`](Self::value), where the backend's own products are among the operations: on CUDA they read TF32 where
     /// that is faster.
-    pub fn composed<B: Backend>(&self, quantity: &str) -> f64 {
-        match B::name(&Default::default()).contains("cuda") {
+    pub fn composed(&self, quantity: &str) -> f64 {
+        match self.on.rounds_products {
             true => 2f64.powi(-9) * self.entry.max_abs_logit.max(1.0),
             false => self.value(quantity),
         }
@@ -41,7 +41,7 @@ impl<'a> Tolerance<'a> {
     /// For gradients, which stay of order 1 while the logits' rounding errors grow.
     pub fn gradient(&self) -> f64 {
         let logit = self.entry.max_abs_logit.max(1.0);
-        match self.dtype {
+        match self.on.dtype {
             DType::F64 => 1e-12 + 16.0 * f64::EPSILON * logit,
             _ => {
                 let rounding = f32::EPSILON as f64 * logit;
@@ -112,6 +112,6 @@ fn nan_first(error: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }
 
-pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }

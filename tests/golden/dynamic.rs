@@ -1,31 +1,27 @@
 //! Dynamic evaluation: gradient statistics, and a trajectory of updates in the paper's form.
 
-use awd_lstm::optim::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics, UpdateBackend};
+use awd_lstm::optim::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
-use burn::tensor::DType;
-use burn::tensor::backend::AutodiffBackend;
 
+use crate::backends::Setting;
 use crate::case::{Array, Case};
 use crate::compare::{Report, Tolerance, values};
 use crate::optimiser::{Regression, row};
 
-pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
-    case: &Case,
-    dtype: DType,
-    report: &mut Report,
-) {
-    let tolerance = |quantity: &str| Tolerance::new(&case.entry, dtype).value(quantity);
-    let mut model = Regression::<B>::start(case, dtype);
+pub fn check(case: &Case, on: &Setting, report: &mut Report) {
+    let tolerance = |quantity: &str| Tolerance::new(&case.entry, on).value(quantity);
+    let mut model = Regression::start(case, on);
     let parameters = [("weight", model.weight.id), ("bias", model.bias.id)];
 
-    let mut statistics = GradientStatistics::<B::InnerBackend>::new();
+    let plain = on.inner();
+    let mut statistics = GradientStatistics::new();
     for batch in 0..case.number("train_batches") as usize {
         let mut grads = GradientsParams::new();
         let of = |name: &str| case.array(&format!("train_grad.{name}")).row(batch);
-        grads.register(model.weight.id, of("weight").tensor::<B::InnerBackend, 2>(dtype));
-        grads.register(model.bias.id, of("bias").tensor::<B::InnerBackend, 1>(dtype));
-        statistics.add::<B, _>(&model, &grads);
+        grads.register(model.weight.id, of("weight").tensor::<2>(&plain));
+        grads.register(model.bias.id, of("bias").tensor::<1>(&plain));
+        statistics.add(&model, &grads);
     }
     let scale = statistics.scale(DynamicForm::Paper);
     report.compare("mean_rms", &[scale], case.array("mean_rms"), 4.0 * tolerance("mean_rms"));
@@ -35,7 +31,7 @@ pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
         eps: case.number("eps"),
         lambda: case.number("lambda"),
     };
-    let update = DynamicUpdate::new::<B, _>(&model, &statistics, &config).unwrap();
+    let update = DynamicUpdate::new(&model, &statistics, &config).unwrap();
     for (name, id) in parameters {
         let mut compare = |quantity: &str, got: Vec<f64>| {
             let name = format!("{quantity}.{name}");
@@ -55,16 +51,16 @@ pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
     // Errors of a step carry over to all later ones.
     let tolerance = 20.0 * tolerance("theta.bias");
     for step in 0..case.number("steps") as usize {
-        let loss = model.loss(case, step, dtype);
+        let loss = model.loss(case, step, on);
         let mut compare = |name: &str, got: &[f64]| {
             let want: Array = row(case, name, step);
             report.compare(&format!("step {}: {name}", step + 1), got, &want, tolerance);
         };
         compare("loss", &values(loss.clone()));
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        compare("grad.weight", &values(grads.get::<B::InnerBackend, 2>(model.weight.id).unwrap()));
-        compare("grad.bias", &values(grads.get::<B::InnerBackend, 1>(model.bias.id).unwrap()));
-        model = update.step::<B, _>(model, grads);
+        compare("grad.weight", &values(grads.get::<2>(model.weight.id).unwrap()));
+        compare("grad.bias", &values(grads.get::<1>(model.bias.id).unwrap()));
+        model = update.step(model, grads);
         compare("theta.weight", &values(model.weight.val()));
         compare("theta.bias", &values(model.bias.val()));
     }

@@ -3,36 +3,36 @@
 use std::collections::BTreeMap;
 
 use burn::module::Param;
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{Gradients, Tensor};
 use highrank::context::Context;
 use highrank::logit_map::LogitMap;
-use highrank::{HeadConfig, LikelihoodBackend, OutputHead};
+use highrank::{HeadConfig, OutputHead};
 
+use crate::backends::Setting;
 use crate::case::Case;
 use crate::compare::{Report, Tolerance, values};
 
-/// Checks a case on one backend; returns the mismatches.
-pub fn check<B: AutodiffBackend + LikelihoodBackend>(case: &Case, dtype: DType, report: &mut Report) {
-    let Some(head) = load::<B>(case, dtype) else {
+/// Checks a case on a device with autodiff.
+pub fn check(case: &Case, on: &Setting, report: &mut Report) {
+    let Some(head) = load(case, on) else {
         let name = case.entry.head.as_deref().unwrap_or("none");
         report.fail(format!("unknown head `{name}`"));
         return;
     };
-    let tolerance = Tolerance::new(&case.entry, dtype);
-    let hidden = || case.tensor::<B, 2>("hidden", dtype).require_grad();
-    let targets = || case.ints::<B, 1>("targets");
-    let weights = || case.find("token_weights").map(|weights| weights.tensor::<B, 1>(dtype));
+    let tolerance = Tolerance::new(&case.entry, on);
+    let hidden = || case.tensor::<2>("hidden", on).require_grad();
+    let targets = || case.ints::<1>("targets", &on.device);
+    let weights = || case.find("token_weights").map(|weights| weights.tensor::<1>(on));
 
     let log_probs = head.log_probs(hidden());
-    let composed_tolerance = tolerance.composed::<B>("log_probs");
+    let composed_tolerance = tolerance.composed("log_probs");
     report.compare("log_probs", &values(log_probs), case.array("log_probs"), composed_tolerance);
 
     let composed = |hidden| {
         let [tokens, _] = Tensor::dims(&hidden);
         head.log_probs(hidden).gather(1, targets().reshape([tokens, 1])).neg().squeeze_dim::<1>(1)
     };
-    let mean = |nll: Tensor<B, 1>| match weights() {
+    let mean = |nll: Tensor<1>| match weights() {
         Some(weights) => (nll * weights.clone()).sum() / weights.sum(),
         None => nll.mean(),
     };
@@ -46,8 +46,8 @@ pub fn check<B: AutodiffBackend + LikelihoodBackend>(case: &Case, dtype: DType, 
     let loss = head.loss(state.clone(), targets(), weights());
     gradients("fused loss", case, &head, state, loss, tolerance, report);
 
-    // Burn's own derivative. On a GPU each of its operations is compiled for each shape, and the project has no part in it.
-    if B::reads_are_free() {
+    // Burn's own derivative, in which the project has no part.
+    if !on.compiles {
         let state = hidden();
         let loss = mean(composed(state.clone()));
         gradients("composed loss", case, &head, state, loss, tolerance, report);
@@ -55,12 +55,12 @@ pub fn check<B: AutodiffBackend + LikelihoodBackend>(case: &Case, dtype: DType, 
 }
 
 /// Compares a loss and all its gradients, taken together, with the reference.
-fn gradients<B: AutodiffBackend>(
+fn gradients(
     path: &str,
     case: &Case,
-    head: &OutputHead<B>,
-    hidden: Tensor<B, 2>,
-    loss: Tensor<B, 1>,
+    head: &OutputHead,
+    hidden: Tensor<2>,
+    loss: Tensor<1>,
     tolerance: Tolerance<'_>,
     report: &mut Report,
 ) {
@@ -87,7 +87,7 @@ fn gradients<B: AutodiffBackend>(
 }
 
 /// A head with the case's parameters; `None` if its kind is not known.
-pub fn load<B: AutodiffBackend>(case: &Case, dtype: DType) -> Option<OutputHead<B>> {
+pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
     let shape = &case.array("param.decoder_weight").shape;
     let (vocab, d) = (shape[0], shape[1]);
     let hidden = case.array("hidden").shape[1];
@@ -106,23 +106,23 @@ pub fn load<B: AutodiffBackend>(case: &Case, dtype: DType) -> Option<OutputHead<
         }
         _ => return None,
     };
-    let mut head = config.init::<B>(&Default::default());
-    let vector = |name: &str| Param::from_tensor(case.tensor::<B, 1>(name, dtype));
-    let transposed = |name: &str| Param::from_tensor(case.tensor::<B, 2>(name, dtype).transpose());
-    head.decoder.weight = Some(Param::from_tensor(case.tensor("param.decoder_weight", dtype)));
+    let mut head = config.init(&on.device);
+    let vector = |name: &str| Param::from_tensor(case.tensor::<1>(name, on));
+    let transposed = |name: &str| Param::from_tensor(case.tensor::<2>(name, on).transpose());
+    head.decoder.weight = Some(Param::from_tensor(case.tensor("param.decoder_weight", on)));
     head.decoder.bias = Some(vector("param.decoder_bias"));
     if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context {
         mixture.prior.weight = transposed("param.prior_weight");
         mixture.latent.weight = transposed("param.latent_weight");
         mixture.latent.bias = Some(vector("param.latent_bias"));
     }
-    load_map(case, dtype, &mut head.logit_map);
+    load_map(case, on, &mut head.logit_map);
     Some(head)
 }
 
 /// Gives a logit map the case's parameters.
-pub fn load_map<B: AutodiffBackend>(case: &Case, dtype: DType, map: &mut LogitMap<B>) {
-    let vector = |name: &str| Param::from_tensor(case.tensor::<B, 1>(name, dtype));
+pub fn load_map(case: &Case, on: &Setting, map: &mut LogitMap) {
+    let vector = |name: &str| Param::from_tensor(case.tensor::<1>(name, on));
     match map {
         LogitMap::Gss(map) => {
             map.center = vector("param.gss_c");
@@ -144,9 +144,9 @@ pub fn load_map<B: AutodiffBackend>(case: &Case, dtype: DType, map: &mut LogitMa
 
 type Named = BTreeMap<&'static str, Option<Vec<f64>>>;
 
-fn parameter_gradients<B: AutodiffBackend>(head: &OutputHead<B>, store: &B::Gradients) -> Named {
+fn parameter_gradients(head: &OutputHead, store: &Gradients) -> Named {
     let mut named = map_gradients(&head.logit_map, store);
-    let matrix = |param: &Param<Tensor<B, 2>>, transpose: bool| {
+    let matrix = |param: &Param<Tensor<2>>, transpose: bool| {
         let grad = param.val().grad(store)?;
         Some(values(if transpose { grad.transpose() } else { grad }))
     };
@@ -161,8 +161,8 @@ fn parameter_gradients<B: AutodiffBackend>(head: &OutputHead<B>, store: &B::Grad
     named
 }
 
-pub fn map_gradients<B: AutodiffBackend>(map: &LogitMap<B>, store: &B::Gradients) -> Named {
-    let list: Vec<(&'static str, &Param<Tensor<B, 1>>)> = match map {
+pub fn map_gradients(map: &LogitMap, store: &Gradients) -> Named {
+    let list: Vec<(&'static str, &Param<Tensor<1>>)> = match map {
         LogitMap::Gss(map) => vec![("gss_c", &map.center), ("gss_k", &map.slope)],
         LogitMap::Plif(map) => vec![("plif_v", &map.raw_slopes), ("plif_b0", &map.offset)],
         LogitMap::MonotonicNet(map) => vec![
@@ -176,9 +176,6 @@ pub fn map_gradients<B: AutodiffBackend>(map: &LogitMap<B>, store: &B::Gradients
     list.into_iter().map(|(name, param)| (name, vector_gradient(param, store))).collect()
 }
 
-fn vector_gradient<B: AutodiffBackend>(
-    param: &Param<Tensor<B, 1>>,
-    store: &B::Gradients,
-) -> Option<Vec<f64>> {
+fn vector_gradient(param: &Param<Tensor<1>>, store: &Gradients) -> Option<Vec<f64>> {
     param.val().grad(store).map(values)
 }

@@ -1,5 +1,5 @@
 //! Every case of a folder of float64 reference data, on every backend that the tests are built with: those of the CPU in
-//! f32 and f64, those of a GPU in f32, with and without fusion.
+//! f32 and f64, those of a GPU in f32.
 //!
 //! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format, and
 //! `HIGHRANK_GOLDEN_MODEL_DIR=DIR` any folder of whole models.
@@ -18,11 +18,7 @@ mod pointwise;
 #[cfg(feature = "ndarray")]
 mod training;
 
-use awd_lstm::LmBackend;
-use burn::backend::Autodiff;
-use burn::tensor::DType;
-use burn::tensor::backend::AutodiffBackend;
-
+use backends::{Setting, settings};
 use case::Case;
 use compare::Report;
 
@@ -45,31 +41,20 @@ fn every_case_agrees_with_the_reference() {
 
 /// One report for each backend and precision.
 fn check_everywhere(case: &Case) -> Vec<Report> {
-    struct CheckCase<'a>(&'a Case, Vec<Report>);
-    impl backends::Visitor for CheckCase<'_> {
-        fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str) {
-            self.1.push(check::<Autodiff<B>>(self.0, dtype, backend));
-        }
-    }
-    let mut visitor = CheckCase(case, vec![]);
-    backends::visit_all(&mut visitor);
-    visitor.1
+    settings().map(|on| check(case, &on.autodiff())).collect()
 }
 
-fn check<B>(case: &Case, dtype: DType, backend: &str) -> Report
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
-    let mut report = Report::new(format!("{} on {backend}", case.entry.name));
+fn check(case: &Case, on: &Setting) -> Report {
+    let mut report = Report::new(format!("{} on {}", case.entry.name, on.name));
     match case.entry.kind.as_str() {
-        "head" => head::check::<B>(case, dtype, &mut report),
-        "pointwise" => pointwise::check::<B>(case, dtype, &mut report),
-        "lstm" => lstm::check::<B>(case, dtype, &mut report),
-        "ar_tar" => lstm::check_regularisation::<B>(case, dtype, &mut report),
-        "ntasgd" => optimiser::check::<B>(case, dtype, &mut report),
-        "dyneval" => dynamic::check::<B>(case, dtype, &mut report),
+        "head" => head::check(case, on, &mut report),
+        "pointwise" => pointwise::check(case, on, &mut report),
+        "lstm" => lstm::check(case, on, &mut report),
+        "ar_tar" => lstm::check_regularisation(case, on, &mut report),
+        "ntasgd" => optimiser::check(case, on, &mut report),
+        "dyneval" => dynamic::check(case, on, &mut report),
         "nt_triggers" => optimiser::check_triggers(case, &mut report),
-        "rank" => analysis::check_rank::<B>(case, dtype, &mut report),
+        "rank" => analysis::check_rank(case, on, &mut report),
         "pairwise_kl" => analysis::check_pairwise(case, &mut report),
         "mode_match" => analysis::check_modes(case, &mut report),
         other => report.fail(format!("unknown kind of case `{other}`")),
@@ -91,15 +76,7 @@ fn every_whole_model_agrees_with_the_reference() {
 
 /// One report for each backend and precision.
 fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
-    struct CheckModel<'a>(&'a model::Model, Vec<Report>);
-    impl backends::Visitor for CheckModel<'_> {
-        fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str) {
-            self.1.push(self.0.check::<B>(dtype, backend));
-        }
-    }
-    let mut visitor = CheckModel(model, vec![]);
-    backends::visit_all(&mut visitor);
-    visitor.1
+    settings().map(|on| model.check(&on)).collect()
 }
 
 #[test]

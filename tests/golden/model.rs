@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{LanguageModel, LmBackend, ModelConfig};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use awd_lstm::{LanguageModel, ModelConfig};
+use burn::tensor::{Int, Tensor, TensorData};
 use serde::Deserialize;
 
+use crate::backends::Setting;
 use crate::case::{Array, Entry};
 use crate::compare::{Report, Tolerance, values};
 
@@ -76,14 +77,15 @@ impl Model {
         Self { name: path.file_stem().unwrap().to_string_lossy().into_owned(), state, config, reference }
     }
 
-    /// Checks the model on one backend, in chunks of the reference's length and of one that does not divide it.
-    pub fn check<B: LmBackend>(&self, dtype: DType, backend: &str) -> Report {
-        let mut report = Report::new(format!("model {} on {backend}", self.name));
+    /// Checks the model on a device without autodiff, in chunks of the reference's length, of a length that does not divide
+    /// it, and of the whole text.
+    pub fn check(&self, on: &Setting) -> Report {
+        let mut report = Report::new(format!("model {} on {}", self.name, on.name));
         self.check_sizes(&mut report);
-        let model = self.state.model_of_dtype::<B>(&self.config, &Default::default(), dtype);
+        let model = self.state.model_of_dtype(&self.config, &on.device, on.dtype);
         let model = model.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         for length in [self.reference.bptt, 7, self.reference.tokens.len()] {
-            self.check_outputs(&model, length, dtype, &mut report);
+            self.check_outputs(&model, length, on, &mut report);
         }
         report
     }
@@ -98,20 +100,14 @@ impl Model {
         }
     }
 
-    fn check_outputs<B: LmBackend>(
-        &self,
-        model: &LanguageModel<B>,
-        length: usize,
-        dtype: DType,
-        report: &mut Report,
-    ) {
+    fn check_outputs(&self, model: &LanguageModel, length: usize, on: &Setting, report: &mut Report) {
         let Reference { tokens, batch, nll, perplexity, final_hidden, .. } = &self.reference;
         let rows = tokens.len() / batch;
-        let window = |start: usize, length: usize| -> Tensor<B, 2, Int> {
+        let window = |start: usize, length: usize| -> Tensor<2, Int> {
             let ids: Vec<i64> = (start..start + length)
                 .flat_map(|row| (0..*batch).map(move |column| tokens[column * rows + row]))
                 .collect();
-            Tensor::from_data(TensorData::new(ids, [length, *batch]), &Default::default())
+            Tensor::from_data(TensorData::new(ids, [length, *batch]), &on.device)
         };
         let (mut fused, mut composed) = (vec![vec![]; *batch], vec![vec![]; *batch]);
         let mut state = model.zero_state(*batch);
@@ -129,10 +125,10 @@ impl Model {
 
         // No deviations are known of these models: the rounding unit stands for them.
         let entry = Entry::without_deviations(&self.name);
-        let tolerance = Tolerance::new(&entry, dtype);
+        let tolerance = Tolerance::new(&entry, on);
         let array = |values: &[f64]| Array { shape: vec![values.len()], values: values.to_vec() };
         for (path, columns, tolerance) in
-            [("fused", fused, tolerance.value("nll")), ("composed", composed, tolerance.composed::<B>("nll"))]
+            [("fused", fused, tolerance.value("nll")), ("composed", composed, tolerance.composed("nll"))]
         {
             let got = columns.concat();
             report.compare(&format!("{path} nll"), &got, &array(nll), tolerance);

@@ -1,35 +1,35 @@
 //! NT-ASGD: trajectories of a softmax regression, and the non-monotone trigger by itself.
 
-use awd_lstm::optim::{NonMonotone, NtAsgdConfig, UpdateBackend, clip_global_norm, global_norm};
+use awd_lstm::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
 use burn::module::{Module, Param};
-use burn::optim::{GradientsParams, Optimizer};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{DType, Int, Tensor, activation};
+use burn::optim::GradientsParams;
+use burn::tensor::{Int, Tensor, activation};
 
+use crate::backends::Setting;
 use crate::case::{Array, Case};
 use crate::compare::{Report, Tolerance, values};
 
 /// Softmax regression.
 #[derive(Module, Debug)]
-pub struct Regression<B: Backend> {
-    pub weight: Param<Tensor<B, 2>>,
-    pub bias: Param<Tensor<B, 1>>,
+pub struct Regression {
+    pub weight: Param<Tensor<2>>,
+    pub bias: Param<Tensor<1>>,
 }
 
-impl<B: Backend> Regression<B> {
+impl Regression {
     /// The model that a case starts from.
-    pub fn start(case: &Case, dtype: DType) -> Self {
+    pub fn start(case: &Case, on: &Setting) -> Self {
         Self {
-            weight: Param::from_tensor(case.tensor("theta0.weight", dtype)),
-            bias: Param::from_tensor(case.tensor("theta0.bias", dtype)),
+            weight: Param::from_tensor(case.tensor("theta0.weight", on)),
+            bias: Param::from_tensor(case.tensor("theta0.bias", on)),
         }
     }
 
     /// The mean cross-entropy of batch `step`.
-    pub fn loss(&self, case: &Case, step: usize, dtype: DType) -> Tensor<B, 1> {
-        let x = case.array("x").row(step).tensor::<B, 2>(dtype);
+    pub fn loss(&self, case: &Case, step: usize, on: &Setting) -> Tensor<1> {
+        let x = case.array("x").row(step).tensor::<2>(on);
         let words: Vec<i64> = case.array("y").row(step).values.iter().map(|&word| word as i64).collect();
-        let y = Tensor::<B, 1, Int>::from_data(words.as_slice(), &Default::default());
+        let y = Tensor::<1, Int>::from_data(words.as_slice(), &on.device);
         let logits = x.matmul(self.weight.val().transpose()) + self.bias.val().unsqueeze();
         let picked = activation::log_softmax(logits, 1).gather(1, y.reshape([words.len(), 1]));
         picked.mean().neg()
@@ -42,28 +42,23 @@ pub fn row(case: &Case, name: &str, step: usize) -> Array {
     if row.shape.is_empty() { Array { shape: vec![1], ..row } } else { row }
 }
 
-pub fn check<B: AutodiffBackend<InnerBackend: UpdateBackend>>(
-    case: &Case,
-    dtype: DType,
-    report: &mut Report,
-) {
+pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     // Errors of a step carry over to all later ones; these trajectories do not amplify them much.
-    let tolerance = 60.0 * Tolerance::new(&case.entry, dtype).value("theta.weight");
-    let mut model = Regression::<B>::start(case, dtype);
-    let mut optimiser =
-        NtAsgdConfig::new().with_weight_decay(case.number("weight_decay")).init::<B, Regression<B>>();
+    let tolerance = 60.0 * Tolerance::new(&case.entry, on).value("theta.weight");
+    let mut model = Regression::start(case, on);
+    let mut optimiser = NtAsgdConfig::new().with_weight_decay(case.number("weight_decay")).init();
     let mut rule = NonMonotone::new(case.number("nonmono") as usize);
     let (every, steps) = (case.number("eval_every") as usize, case.number("steps") as usize);
 
     for step in 0..steps {
-        let loss = model.loss(case, step, dtype);
+        let loss = model.loss(case, step, on);
         let mut compare = |name: &str, got: &[f64]| {
             report.compare(&format!("step {}: {name}", step + 1), got, &row(case, name, step), tolerance);
         };
         compare("loss", &values(loss.clone()));
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        compare("grad.weight", &values(grads.get::<B::InnerBackend, 2>(model.weight.id).unwrap()));
-        compare("grad.bias", &values(grads.get::<B::InnerBackend, 1>(model.bias.id).unwrap()));
+        compare("grad.weight", &values(grads.get::<2>(model.weight.id).unwrap()));
+        compare("grad.bias", &values(grads.get::<1>(model.bias.id).unwrap()));
         compare("grad_norm", &values(global_norm(&model, &grads).expect("a norm")));
         let grads = clip_global_norm(&model, grads, case.number("clip"));
         model = optimiser.step(case.array("lr").values[step], model, grads);

@@ -3,11 +3,10 @@
 use awd_lstm::data::Window;
 use awd_lstm::optim::NtAsgdConfig;
 use awd_lstm::weights::StateDict;
-use awd_lstm::{Dropouts, HeadKind, LmBackend, ModelConfig, Preset, TrainConfig, train};
-use burn::backend::{Autodiff, NdArray};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use awd_lstm::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig, train};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::backends::{Visitor, visit_all};
+use crate::backends::{ndarray, settings};
 use crate::compare::values;
 
 const STEPS: usize = 3;
@@ -35,15 +34,15 @@ fn model_config(head: HeadKind) -> ModelConfig {
 }
 
 /// Steps on texts of their own each, from given weights, averaged from the second on.
-fn course<B: LmBackend>(config: &ModelConfig, start: &StateDict, dtype: DType) -> Course {
-    let device = Default::default();
+fn course(config: &ModelConfig, start: &StateDict, device: Device, dtype: DType) -> Course {
+    let device = device.autodiff();
     let train_config = TrainConfig { clip: 0.1, ..Preset::Small.train() };
-    let mut model = start.model_of_dtype::<Autodiff<B>>(config, &device, dtype).unwrap();
+    let mut model = start.model_of_dtype(config, &device, dtype).unwrap();
     let mut optimiser = NtAsgdConfig::new().with_weight_decay(1e-3).init();
     let mut state = model.zero_state(BATCH);
     let mut losses = vec![];
     for step in 0..STEPS {
-        let words = |shift: usize| -> Tensor<Autodiff<B>, 2, Int> {
+        let words = |shift: usize| -> Tensor<2, Int> {
             let ids = (0..LENGTH * BATCH).map(|i| (((i + shift) * 7919 + 31 * step) % WORDS) as i64);
             Tensor::from_data(TensorData::new(ids.collect::<Vec<_>>(), [LENGTH, BATCH]), &device)
         };
@@ -65,12 +64,15 @@ fn course<B: LmBackend>(config: &ModelConfig, start: &StateDict, dtype: DType) -
 
 #[test]
 fn training_goes_the_same_way_on_every_backend() {
-    struct Check<'a>(&'a ModelConfig, &'a StateDict, Course, Vec<String>);
-    impl Visitor for Check<'_> {
-        fn visit<B: LmBackend>(&mut self, dtype: DType, backend: &str) {
-            let Self(config, start, want, failures) = self;
-            let got = course::<B>(config, start, dtype);
-            let tolerance = if dtype == DType::F64 { 1e-10 } else { 2e-4 };
+    let mut failures = vec![];
+    for &head in HeadKind::ALL {
+        let config = model_config(head);
+        let start = StateDict::of_model(&config.try_init(&ndarray()).unwrap());
+        let want = course(&config, &start, ndarray(), DType::F64);
+        assert!(want.losses.iter().all(|loss| *loss > 1.0), "{:?}", want.losses);
+        for on in settings() {
+            let got = course(&config, &start, on.device, on.dtype);
+            let tolerance = if on.dtype == DType::F64 { 1e-10 } else { 2e-4 };
             for (what, got, want) in
                 [("loss", &got.losses, &want.losses), ("weight", &got.weights, &want.weights)]
             {
@@ -78,20 +80,10 @@ fn training_goes_the_same_way_on_every_backend() {
                 let pairs = got.iter().zip(want).map(|(got, want)| (got - want).abs());
                 let worst = pairs.fold(0.0, f64::max);
                 if worst > tolerance || got.iter().any(|x| x.is_nan()) {
-                    failures.push(format!("{} on {backend}: a {what} is off by {worst:e}", config.head));
+                    failures.push(format!("{head} on {}: a {what} is off by {worst:e}", on.name));
                 }
             }
         }
-    }
-    let mut failures = vec![];
-    for &head in HeadKind::ALL {
-        let config = model_config(head);
-        let start = StateDict::of_model(&config.try_init::<NdArray<f64>>(&Default::default()).unwrap());
-        let want = course::<NdArray<f64>>(&config, &start, DType::F64);
-        assert!(want.losses.iter().all(|loss| *loss > 1.0), "{:?}", want.losses);
-        let mut check = Check(&config, &start, want, vec![]);
-        visit_all(&mut check);
-        failures.extend(check.3);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -1,23 +1,18 @@
 //! The fused likelihood against the composed formula.
 
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{DType, Tensor};
-use highrank::{HeadConfig, LikelihoodBackend};
+use burn::tensor::{DType, Device, Tensor};
+use highrank::HeadConfig;
 
 use crate::support::*;
 
-/// Fused and composed values and gradients of a head, with a non-uniform upstream gradient.
-fn check<B: AutodiffBackend + LikelihoodBackend>(
-    config: &HeadConfig,
-    tokens: usize,
-    dtype: DType,
-    tolerance: f64,
-) {
-    let head = head::<B>(config, dtype);
-    let hidden = || tensor::<B, 2>([tokens, config.d_hidden], 1, dtype).require_grad();
-    let targets = || targets::<B>(tokens, config.vocab);
-    let upstream = || tensor::<B, 1>([tokens], 2, dtype);
-    let what = format!("{config:?}, {tokens} tokens, {dtype:?}");
+/// Fused and composed values and gradients of a head on a device with autodiff, for an upstream gradient that differs from
+/// token to token.
+fn check(config: &HeadConfig, tokens: usize, on: On<'_>, tolerance: f64) {
+    let head = head(config, on);
+    let hidden = || tensor([tokens, config.d_hidden], 1, on).require_grad();
+    let targets = || targets(tokens, config.vocab, on.0);
+    let upstream = || tensor([tokens], 2, on);
+    let what = format!("{config:?}, {tokens} tokens, {on:?}");
 
     let state = hidden();
     let composed = composed_nll(&head, state.clone(), targets());
@@ -44,14 +39,10 @@ fn check<B: AutodiffBackend + LikelihoodBackend>(
 
 #[test]
 fn every_head_agrees_with_the_composed_formula_on_every_backend() {
-    for config in all_heads(11) {
-        check::<Ad>(&config, 7, DType::F32, 2e-5);
-        check::<Ad>(&config, 7, DType::F64, 1e-12);
-        #[cfg(feature = "ndarray")]
-        {
-            use burn::backend::{Autodiff, NdArray};
-            check::<Autodiff<NdArray<f32>>>(&config, 7, DType::F32, 2e-5);
-            check::<Autodiff<NdArray<f64>>>(&config, 7, DType::F64, 1e-12);
+    for device in cpus().map(Device::autodiff) {
+        for config in all_heads(11) {
+            check(&config, 7, (&device, DType::F32), 2e-5);
+            check(&config, 7, (&device, DType::F64), 1e-12);
         }
     }
 }
@@ -59,12 +50,13 @@ fn every_head_agrees_with_the_composed_formula_on_every_backend() {
 #[test]
 fn ragged_sizes_around_every_chunk_boundary_agree() {
     let (vocab, chunk) = (13, 4);
+    let device = ad();
     for base in [HeadConfig::softmax(EMBEDDING, vocab), HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 9)]
     {
         let token_bytes = base.context.components() * vocab * size_of::<f64>();
         let config = base.with_memory_budget(Some(chunk * token_bytes));
         for tokens in [1, chunk - 1, chunk, chunk + 1, 2 * chunk - 1, 2 * chunk, 2 * chunk + 1] {
-            check::<Ad>(&config, tokens, DType::F64, 1e-12);
+            check(&config, tokens, (&device, DType::F64), 1e-12);
         }
     }
 }
@@ -73,12 +65,14 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
 fn one_chunk_gives_what_many_give() {
     // One byte is less than a token needs, so every token is a chunk of its own; with many words to a context's
     // features, a block of contexts has several.
+    let device = ad();
+    let on = (&device, DType::F64);
     for (vocab, small) in [(19, 1), (101, 101 * 3 * size_of::<f64>())] {
         for config in all_heads(vocab) {
             let run = |budget: usize| {
-                let head = head::<Ad>(&config.clone().with_memory_budget(Some(budget)), DType::F64);
-                let hidden = tensor::<Ad, 2>([10, config.d_hidden], 1, DType::F64).require_grad();
-                let loss = head.loss(hidden.clone(), targets(10, vocab), None);
+                let head = head(&config.clone().with_memory_budget(Some(budget)), on);
+                let hidden = tensor([10, config.d_hidden], 1, on).require_grad();
+                let loss = head.loss(hidden.clone(), targets(10, vocab, &device), None);
                 let mut all = values(loss.clone());
                 all.extend(all_gradients(&head, &hidden, loss));
                 all.extend(values(head.log_probs(hidden.clone())));
@@ -91,16 +85,18 @@ fn one_chunk_gives_what_many_give() {
 
 #[test]
 fn soft_targets_agree_with_the_composed_formula() {
+    let device = ad();
+    let on = (&device, DType::F64);
     for config in all_heads(11) {
         for budget in [1, 1 << 20] {
             let config = config.clone().with_memory_budget(Some(budget));
-            let head = head::<Ad>(&config, DType::F64);
-            let hidden = || tensor::<Ad, 2>([5, config.d_hidden], 1, DType::F64).require_grad();
+            let head = head(&config, on);
+            let hidden = || tensor([5, config.d_hidden], 1, on).require_grad();
             let rows = || {
-                let raw = tensor::<Ad, 2>([5, 11], 4, DType::F64).add_scalar(1.0);
+                let raw = tensor([5, 11], 4, on).add_scalar(1.0);
                 raw.clone() / raw.sum_dim(1)
             };
-            let weights = || tensor::<Ad, 1>([5], 3, DType::F64).add_scalar(1.2);
+            let weights = || tensor([5], 3, on).add_scalar(1.2);
             let state = hidden();
             let cross_entropy = (rows() * head.log_probs(state.clone())).sum_dim(1).neg().squeeze_dim::<1>(1);
             let mean = (cross_entropy * weights()).sum() / weights().sum();
@@ -116,14 +112,16 @@ fn soft_targets_agree_with_the_composed_formula() {
 
 #[test]
 fn a_soft_target_that_is_certain_is_a_hard_target() {
+    let device = cpu();
+    let on = (&device, DType::F64);
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3);
-    let head = head::<Cpu>(&config, DType::F64);
-    let hidden = tensor::<Cpu, 2>([6, HIDDEN], 1, DType::F64);
-    let words = targets::<Cpu>(6, 11);
-    let one_hot = Tensor::<Cpu, 2>::zeros([6, 11], (&Default::default(), DType::F64)).scatter(
+    let head = head(&config, on);
+    let hidden = tensor([6, HIDDEN], 1, on);
+    let words = targets(6, 11, &device);
+    let one_hot = Tensor::<2>::zeros([6, 11], on).scatter(
         1,
         words.clone().reshape([6, 1]),
-        Tensor::ones([6, 1], (&Default::default(), DType::F64)),
+        Tensor::ones([6, 1], on),
         burn::tensor::IndexingUpdateOp::Add,
     );
     let hard = values(head.loss(hidden.clone(), words, None));
@@ -132,24 +130,25 @@ fn a_soft_target_that_is_certain_is_a_hard_target() {
 
 #[test]
 fn the_gradient_of_token_weights_is_there() {
+    let device = ad();
+    let on = (&device, DType::F64);
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 2);
-    let head = head::<Ad>(&config, DType::F64);
-    let hidden = tensor::<Ad, 2>([6, HIDDEN], 1, DType::F64);
-    let weights = || tensor::<Ad, 1>([6], 3, DType::F64).add_scalar(1.2).detach().require_grad();
+    let head = head(&config, on);
+    let hidden = tensor([6, HIDDEN], 1, on);
+    let weights = || tensor([6], 3, on).add_scalar(1.2).detach().require_grad();
     let fused = weights();
-    let store = head.loss(hidden.clone(), targets(6, 11), Some(fused.clone())).backward();
+    let store = head.loss(hidden.clone(), targets(6, 11, &device), Some(fused.clone())).backward();
     let got = values(fused.grad(&store).expect("a gradient of the weights"));
     let composed = weights();
-    let nll = composed_nll(&head, hidden, targets(6, 11));
+    let nll = composed_nll(&head, hidden, targets(6, 11, &device));
     let store = ((nll * composed.clone()).sum() / composed.clone().sum()).backward();
     assert_close(&got, &values(composed.grad(&store).unwrap()), 1e-12, "weights");
 }
 
 #[test]
 fn gradient_checkpointing_changes_nothing() {
-    use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-    type Checkpointed = burn::backend::Autodiff<Cpu, BalancedCheckpointing>;
+    let device = ad().gradient_checkpointing();
     for config in all_heads(11) {
-        check::<Checkpointed>(&config, 5, DType::F64, 1e-12);
+        check(&config, 5, (&device, DType::F64), 1e-12);
     }
 }

@@ -2,10 +2,8 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use highrank::context::ContextSource;
-use highrank::context::latent::{LatentArgs, LatentMask};
-use highrank::likelihood::{Likelihood, LikelihoodBackend, Targets};
-use highrank::logit_map::MapFunction;
+use highrank::likelihood::{mean_nll, nll};
+use highrank::ops::{ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Targets};
 use highrank::{HeadConfig, Precision};
 
 use crate::support::*;
@@ -13,32 +11,36 @@ use crate::support::*;
 /// Loss of a head whose parameters are all moved by `step` times a direction.
 fn moved_loss(config: &HeadConfig, step: f64) -> f64 {
     struct Move(f64, usize);
-    impl burn::module::ModuleMapper<Cpu> for Move {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<Cpu, D>>) -> Param<Tensor<Cpu, D>> {
+    impl burn::module::ModuleMapper for Move {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             self.1 += 1;
             let value = param.val();
-            let direction = tensor::<Cpu, D>(value.dims(), 1000 + self.1, DType::F64);
+            let direction = tensor::<D>(value.dims(), 1000 + self.1, (&value.device(), DType::F64));
             Param::from_tensor(value + direction.mul_scalar(self.0))
         }
     }
-    let head = head::<Cpu>(config, DType::F64).map(&mut Move(step, 0));
-    let direction = tensor::<Cpu, 2>([4, config.d_hidden], 900, DType::F64);
-    let hidden = tensor::<Cpu, 2>([4, config.d_hidden], 1, DType::F64) + direction.mul_scalar(step);
-    values(head.loss(hidden, targets(4, config.vocab), None))[0]
+    let device = cpu();
+    let on = (&device, DType::F64);
+    let head = head(config, on).map(&mut Move(step, 0));
+    let direction = tensor([4, config.d_hidden], 900, on);
+    let hidden = tensor([4, config.d_hidden], 1, on) + direction.mul_scalar(step);
+    values(head.loss(hidden, targets(4, config.vocab, &device), None))[0]
 }
 
 /// The gradient along the direction of [`moved_loss`].
 fn directional_gradient(config: &HeadConfig) -> f64 {
     struct Directions(usize, Vec<f64>);
-    impl burn::module::ModuleVisitor<Ad> for Directions {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Ad, D>>) {
+    impl burn::module::ModuleVisitor for Directions {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             self.0 += 1;
             self.1.extend(spread(param.val().shape().num_elements(), 1000 + self.0));
         }
     }
-    let head = head::<Ad>(config, DType::F64);
-    let hidden = tensor::<Ad, 2>([4, config.d_hidden], 1, DType::F64).require_grad();
-    let loss = head.loss(hidden.clone(), targets(4, config.vocab), None);
+    let device = ad();
+    let on = (&device, DType::F64);
+    let head = head(config, on);
+    let hidden = tensor([4, config.d_hidden], 1, on).require_grad();
+    let loss = head.loss(hidden.clone(), targets(4, config.vocab, &device), None);
     let gradient = all_gradients(&head, &hidden, loss);
     let mut directions = Directions(0, vec![]);
     head.visit(&mut directions);
@@ -64,8 +66,8 @@ const INPUTS: usize = 8;
 /// Inputs of the likelihood, each tracked if its bit is set; the gradients that come out, by input. The contexts are
 /// given, or made by a latent layer in blocks that its mask does not divide.
 fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS] {
-    fn leaf<const D: usize>(shape: [usize; D], seed: usize, tracked: bool) -> Tensor<Ad, D> {
-        tensor::<Ad, D>(shape, seed, DType::F64).detach().set_require_grad(tracked)
+    fn leaf<const D: usize>(shape: [usize; D], seed: usize, tracked: bool) -> Tensor<D> {
+        tensor(shape, seed, (&ad(), DType::F64)).detach().set_require_grad(tracked)
     }
     let bit = |i: usize| tracked >> i & 1 == 1;
     let (tokens, d_hidden, components, d, vocab, pieces) = (6, 4, 3, 5, 7, 6);
@@ -77,14 +79,15 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
     let bias = leaf([vocab], 4, bit(5));
     let params = leaf([pieces + 1], 5, bit(6));
     let weights = leaf([tokens], 6, bit(7));
+    let kept = leaf([3, components * d], 9, false).greater_elem(0.0);
     let source = match layer {
-        false => ContextSource::Given(contexts.clone()),
+        false => ContextSource::Given(contexts.clone().into()),
         true => ContextSource::Latent(LatentArgs {
-            hidden: contexts.clone(),
-            weight: latent_weight.clone(),
-            bias: Some(latent_bias.clone()),
+            hidden: contexts.clone().into(),
+            weight: latent_weight.clone().into(),
+            bias: Some(latent_bias.clone().into()),
             mask: Some(LatentMask {
-                values: leaf([3, components * d], 9, false).greater_elem(0.0).float().cast(DType::F64) * 2.0,
+                values: (kept.float().cast(DType::F64) * 2.0).into(),
                 first: 0,
                 keep: 0.5,
             }),
@@ -93,21 +96,21 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
     };
     let input = Likelihood {
         contexts: source,
-        log_prior: Some(log_prior.clone()),
-        weight: weight.clone(),
-        bias: Some(bias.clone()),
+        log_prior: Some(log_prior.clone().into()),
+        weight: weight.clone().into(),
+        bias: Some(bias.clone().into()),
         map: MapFunction::Plif { pieces, bound: 1.5 },
-        map_params: Some(params.clone()),
+        map_params: Some(params.clone().into()),
         // Two tokens a chunk and a block.
         chunk_bytes: 350,
         precision: Precision::Full,
     };
-    let words = || Targets::Words(targets(tokens, vocab));
+    let words = || Targets::Words(targets(tokens, vocab, &ad()).into());
     // The mean and the per-token path must treat the same subset alike.
-    let mean = Ad::mean_nll(input.clone(), words(), Some(weights.clone()));
-    let shares = weights.clone() / weights.clone().sum();
-    let per_token = (Ad::nll(input, words()) * shares).sum();
-    let collect = |loss: Tensor<Ad, 1>| {
+    let mean = mean_nll(input.clone(), words(), Some(weights.clone()));
+    let token_weights = weights.clone() / weights.clone().sum();
+    let per_token = (nll(input, words()) * token_weights).sum();
+    let collect = |loss: Tensor<1>| {
         let store = loss.backward();
         [
             contexts.grad(&store).map(values),
@@ -121,7 +124,7 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
         ]
     };
     if tracked == 0 {
-        assert!(!mean.is_require_grad());
+        assert!(!mean.is_tracked() && !per_token.is_tracked());
         return Default::default();
     }
     let (mean, per_token) = (collect(mean), collect(per_token));
@@ -154,23 +157,25 @@ fn every_subset_of_inputs_may_require_gradients() {
 
 #[test]
 fn a_tied_matrix_gets_its_gradient_once_and_whole() {
+    let device = ad();
+    let on = (&device, DType::F64);
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3);
-    let owned = head::<Ad>(&config, DType::F64);
-    let mut tied = head::<Ad>(&config.clone().with_tied(true), DType::F64);
+    let owned = head(&config, on);
+    let mut tied = head(&config.clone().with_tied(true), on);
     tied.context = owned.context.clone();
     tied.decoder.bias = owned.decoder.bias.clone();
     let embedding = Param::from_tensor(owned.decoder.weight.as_ref().unwrap().val().detach());
 
-    let hidden = || tensor::<Ad, 2>([6, HIDDEN], 1, DType::F64);
-    let store = owned.loss(hidden(), targets(6, 11), None).backward();
+    let hidden = || tensor([6, HIDDEN], 1, on);
+    let store = owned.loss(hidden(), targets(6, 11, &device), None).backward();
     let want = values(owned.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap());
 
-    let store = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11), None).backward();
+    let store = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11, &device), None).backward();
     let got = values(embedding.val().grad(&store).unwrap());
     assert_close(&got, &want, 1e-13, "tied decoder");
 
     // Used as decoder and for something else: both parts add up.
-    let loss = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11), None);
+    let loss = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11, &device), None);
     let store = (loss + embedding.val().sum()).backward();
     let got = values(embedding.val().grad(&store).unwrap());
     let want: Vec<f64> = want.iter().map(|g| g + 1.0).collect();

@@ -1,7 +1,7 @@
 //! What the equations say of one head in terms of another.
 
 use burn::module::Param;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use highrank::HeadConfig;
 use highrank::context::Context;
 use highrank::logit_map::LogitMap;
@@ -10,44 +10,50 @@ use crate::support::*;
 
 const VOCAB: usize = 11;
 
-fn hidden() -> Tensor<Cpu, 2> {
-    tensor([4, HIDDEN], 1, DType::F64)
+fn hidden(device: &Device) -> Tensor<2> {
+    tensor([4, HIDDEN], 1, (device, DType::F64))
 }
 
 #[test]
 fn rows_are_distributions() {
+    let device = cpu();
+    let on = (&device, DType::F64);
     for config in all_heads(VOCAB) {
-        let hidden = tensor::<Cpu, 2>([4, config.d_hidden], 1, DType::F64);
-        let log_probs = head::<Cpu>(&config, DType::F64).log_probs(hidden);
+        let hidden = tensor([4, config.d_hidden], 1, on);
+        let log_probs = head(&config, on).log_probs(hidden);
         assert_close(&values(log_probs.exp().sum_dim(1)), &[1.0; 4], 1e-13, &format!("{config:?}"));
     }
 }
 
 #[test]
 fn one_component_is_the_softmax_of_its_latent_context() {
+    let device = cpu();
+    let on = (&device, DType::F64);
     for config in [HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 1), HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 1)]
     {
-        let mixture = head::<Cpu>(&config, DType::F64);
-        let mut single = head::<Cpu>(&HeadConfig::softmax(EMBEDDING, VOCAB), DType::F64);
+        let mixture = head(&config, on);
+        let mut single = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
         single.decoder = mixture.decoder.clone();
         let (Context::MixtureOfSoftmaxes(parts) | Context::MixtureOfContexts(parts)) = &mixture.context
         else {
             panic!("not a mixture")
         };
-        let latent = parts.latent.forward(hidden()).tanh();
+        let latent = parts.latent.forward(hidden(&device)).tanh();
         let want = values(single.log_probs(latent));
-        assert_close(&values(mixture.log_probs(hidden())), &want, 1e-13, "K = 1");
+        assert_close(&values(mixture.log_probs(hidden(&device))), &want, 1e-13, "K = 1");
     }
 }
 
 #[test]
 fn unit_slopes_are_no_map_at_all() {
-    let state = || tensor::<Cpu, 2>([4, EMBEDDING], 1, DType::F64);
-    let plain = head::<Cpu>(&HeadConfig::softmax(EMBEDDING, VOCAB), DType::F64);
-    let mut plif = head::<Cpu>(&HeadConfig::plif(EMBEDDING, VOCAB, 33).with_plif_bound(1.0), DType::F64);
+    let device = cpu();
+    let on = (&device, DType::F64);
+    let state = || tensor([4, EMBEDDING], 1, on);
+    let plain = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
+    let mut plif = head(&HeadConfig::plif(EMBEDDING, VOCAB, 33).with_plif_bound(1.0), on);
     plif.decoder = plain.decoder.clone();
     let LogitMap::Plif(map) = &mut plif.logit_map else { panic!("not a PLIF") };
-    let ones = tensor::<Cpu, 1>([33], 0, DType::F64).mul_scalar(0.0).add_scalar((1f64.exp() - 1.0).ln());
+    let ones = tensor([33], 0, on).mul_scalar(0.0).add_scalar((1f64.exp() - 1.0).ln());
     map.raw_slopes = Param::from_tensor(ones);
     let want = values(plain.log_probs(state()));
     assert_close(&values(plif.log_probs(state())), &want, 1e-13, "unit slopes");
@@ -55,21 +61,22 @@ fn unit_slopes_are_no_map_at_all() {
 
 #[test]
 fn generalised_sigsoftmax_starts_as_sigsoftmax() {
-    let device = Default::default();
-    let mut gss = HeadConfig::gss(EMBEDDING, VOCAB).init::<Cpu>(&device);
-    let sig = head::<Cpu>(&HeadConfig::sigsoftmax(EMBEDDING, VOCAB), DType::F32);
+    let device = cpu();
+    let mut gss = HeadConfig::gss(EMBEDDING, VOCAB).init(&device);
+    let sig = head(&HeadConfig::sigsoftmax(EMBEDDING, VOCAB), (&device, DType::F32));
     gss.decoder = sig.decoder.clone();
-    let state = || tensor::<Cpu, 2>([4, EMBEDDING], 1, DType::F32).mul_scalar(30.0);
+    let state = || tensor([4, EMBEDDING], 1, (&device, DType::F32)).mul_scalar(30.0);
     assert_close(&values(gss.log_probs(state())), &values(sig.log_probs(state())), 1e-6, "k = 2, c = 0");
 }
 
 #[test]
 fn a_fresh_plif_of_any_size_is_the_identity() {
+    let device = cpu();
     let z: Vec<f32> = (-250..=250).map(|i| i as f32 / 10.0).collect();
     for knots in [1, 2, 1000, 100_000, 1_000_000] {
         let config = highrank::LogitMapConfig::Plif { knots, bound: 20.0 };
-        let map = config.init::<Cpu>(&Default::default());
-        let y = values(map.forward(Tensor::<Cpu, 1>::from_floats(z.as_slice(), &Default::default())));
+        let map = config.init(&device);
+        let y = values(map.forward(Tensor::<1>::from_floats(z.as_slice(), &device)));
         for (z, y) in z.iter().zip(y) {
             assert!((*z as f64 - y).abs() < 4e-5, "{knots} knots: f({z}) = {y}");
         }
@@ -78,10 +85,12 @@ fn a_fresh_plif_of_any_size_is_the_identity() {
 
 #[test]
 fn maps_increase() {
+    let device = cpu();
+    let on = (&device, DType::F64);
     let z: Vec<f64> = (-400..=400).map(|i| i as f64 / 40.0).collect();
     for config in all_heads(VOCAB).into_iter().take(6) {
-        let map = head::<Cpu>(&config, DType::F64).logit_map;
-        let input = Tensor::<Cpu, 1>::from_data(z.as_slice(), (&Default::default(), DType::F64));
+        let map = head(&config, on).logit_map;
+        let input = Tensor::<1>::from_data(z.as_slice(), on);
         let y = values(map.forward(input));
         // A generalised sigsoftmax increases for k > 0 only; the spread parameters give it k > −1.
         let increases = y.windows(2).all(|pair| pair[1] >= pair[0]);
@@ -92,9 +101,11 @@ fn maps_increase() {
 #[test]
 fn a_mixture_of_contexts_stays_within_the_rank_bound_and_a_mixture_of_softmaxes_does_not() {
     let (vocab, tokens) = (40, 60);
+    let device = cpu();
+    let on = (&device, DType::F64);
     let rank = |config: HeadConfig| {
-        let head = head::<Cpu>(&config, DType::F64);
-        let hidden = tensor::<Cpu, 2>([tokens, config.d_hidden], 5, DType::F64).mul_scalar(3.0);
+        let head = head(&config, on);
+        let hidden = tensor([tokens, config.d_hidden], 5, on).mul_scalar(3.0);
         let log_probs = values(head.log_probs(hidden));
         highrank::analysis::Spectrum::of(&log_probs, vocab).expect("a finite matrix").rank()
     };

@@ -1,7 +1,7 @@
-//! The head as its users see it: shapes, sampling, records, display, and what misuse says.
+//! The head as its users see it: shapes, sampling, records, display, and the messages of misuse.
 
 use burn::module::Module;
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::store::ModuleRecord;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, Sampling};
 use rand::SeedableRng;
@@ -17,12 +17,13 @@ fn mos() -> HeadConfig {
 
 #[test]
 fn leading_dimensions_of_any_rank_are_accepted() {
-    let head = head::<Cpu>(&mos(), DType::F32);
-    let flat = tensor::<Cpu, 2>([12, HIDDEN], 1, DType::F32);
-    let words = targets::<Cpu>(12, VOCAB);
+    let device = cpu();
+    let head = head(&mos(), (&device, DType::F32));
+    let flat = tensor([12, HIDDEN], 1, (&device, DType::F32));
+    let words = targets(12, VOCAB, &device);
     let cube = flat.clone().reshape([3, 2, 2, HIDDEN]);
     assert_eq!(head.log_probs(cube.clone()).dims(), [3, 2, 2, VOCAB]);
-    let nll: Tensor<Cpu, 3> = head.nll(cube.clone(), words.clone().reshape([3, 2, 2]));
+    let nll: Tensor<3> = head.nll(cube.clone(), words.clone().reshape([3, 2, 2]));
     assert_eq!(nll.dims(), [3, 2, 2]);
     let want = values(head.nll(flat.clone(), words.clone()));
     assert_close(&values(nll), &want, 0.0, "nll of a cube");
@@ -31,15 +32,16 @@ fn leading_dimensions_of_any_rank_are_accepted() {
     let top = head.top_k(cube.clone(), 4);
     assert_eq!((top.log_probs.dims(), top.words.dims()), ([3, 2, 2, 4], [3, 2, 2, 4]));
     let mut rng = Pcg64::seed_from_u64(1);
-    let drawn: Tensor<Cpu, 3, Int> = head.sample(cube, &Sampling::default(), &mut rng);
+    let drawn: Tensor<3, Int> = head.sample(cube, &Sampling::default(), &mut rng);
     assert_eq!(drawn.dims(), [3, 2, 2]);
 }
 
 #[test]
 fn top_k_lists_the_most_probable_words_in_order() {
+    let device = cpu();
     for budget in [1, 1 << 20] {
-        let head = head::<Cpu>(&mos().with_memory_budget(Some(budget)), DType::F32);
-        let hidden = tensor::<Cpu, 2>([5, HIDDEN], 1, DType::F32);
+        let head = head(&mos().with_memory_budget(Some(budget)), (&device, DType::F32));
+        let hidden = tensor([5, HIDDEN], 1, (&device, DType::F32));
         let top = head.top_k(hidden.clone(), 3);
         let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
         let (log_probs, all) = (values(top.log_probs), values(head.log_probs(hidden)));
@@ -56,13 +58,14 @@ fn top_k_lists_the_most_probable_words_in_order() {
 
 #[test]
 fn samples_follow_the_mixture() {
-    let head = head::<Cpu>(&mos(), DType::F64);
-    let row = tensor::<Cpu, 2>([1, HIDDEN], 1, DType::F64);
+    let device = cpu();
+    let head = head(&mos(), (&device, DType::F64));
+    let row = tensor([1, HIDDEN], 1, (&device, DType::F64));
     let probs: Vec<f64> = values(head.log_probs(row.clone())).iter().map(|x| x.exp()).collect();
     let draws = 20_000;
     let mut rng = Pcg64::seed_from_u64(3);
     let frequencies = |sampling: &Sampling, rng: &mut Pcg64| {
-        let words: Tensor<Cpu, 1, Int> = head.sample(row.clone().repeat_dim(0, draws), sampling, rng);
+        let words: Tensor<1, Int> = head.sample(row.clone().repeat_dim(0, draws), sampling, rng);
         let mut counts = vec![0.0; VOCAB];
         words.into_data().iter::<i64>().for_each(|word| counts[word as usize] += 1.0 / draws as f64);
         counts
@@ -80,10 +83,11 @@ fn samples_follow_the_mixture() {
 
 #[test]
 fn a_token_of_weight_zero_counts_for_nothing() {
-    let head = head::<Cpu>(&mos(), DType::F64);
-    let hidden = tensor::<Cpu, 2>([4, HIDDEN], 1, DType::F64);
-    let words = targets::<Cpu>(4, VOCAB);
-    let weights = Tensor::<Cpu, 1>::from_data([1.0, 0.0, 1.0, 0.0], (&Default::default(), DType::F64));
+    let device = cpu();
+    let head = head(&mos(), (&device, DType::F64));
+    let hidden = tensor([4, HIDDEN], 1, (&device, DType::F64));
+    let words = targets(4, VOCAB, &device);
+    let weights = Tensor::<1>::from_data([1.0, 0.0, 1.0, 0.0], (&device, DType::F64));
     let nll = values(head.nll(hidden.clone(), words.clone()));
     let loss = values(head.loss(hidden, words, Some(weights)));
     assert_close(&loss, &[(nll[0] + nll[2]) / 2.0], 1e-13, "masked mean");
@@ -91,13 +95,13 @@ fn a_token_of_weight_zero_counts_for_nothing() {
 
 #[test]
 fn records_round_trip() {
+    let device = cpu();
     for config in all_heads(VOCAB) {
-        let saved = head::<Cpu>(&config, DType::F32);
-        let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
-        let bytes = recorder.record(saved.clone().into_record(), ()).unwrap();
-        let record = recorder.load(bytes, &Default::default()).unwrap();
-        let loaded = config.init::<Cpu>(&Default::default()).load_record(record);
-        let hidden = || tensor::<Cpu, 2>([3, config.d_hidden], 1, DType::F32);
+        let saved = head(&config, (&device, DType::F32));
+        let bytes = saved.clone().into_record().into_bytes().unwrap();
+        let record = ModuleRecord::from_bytes(bytes).unwrap();
+        let loaded = config.init(&device).load_record(record);
+        let hidden = || tensor([3, config.d_hidden], 1, (&device, DType::F32));
         let want = values(saved.log_probs(hidden()));
         assert_close(&values(loaded.log_probs(hidden())), &want, 0.0, &format!("{config:?}"));
         assert_eq!(saved.num_params(), loaded.num_params());
@@ -106,7 +110,8 @@ fn records_round_trip() {
 
 #[test]
 fn parameters_are_counted() {
-    let count = |config: HeadConfig| config.init::<Cpu>(&Default::default()).num_params();
+    let device = cpu();
+    let count = |config: HeadConfig| config.init(&device).num_params();
     let (h, d, v, k) = (HIDDEN, EMBEDDING, VOCAB, 3);
     assert_eq!(count(HeadConfig::softmax(d, v)), v * d + v);
     assert_eq!(count(HeadConfig::softmax(d, v).with_bias(false).with_tied(true)), 0);
@@ -118,7 +123,8 @@ fn parameters_are_counted() {
 
 #[test]
 fn display_names_the_parts() {
-    let text = mos().init::<Cpu>(&Default::default()).to_string();
+    let device = cpu();
+    let text = mos().init(&device).to_string();
     for part in ["OutputHead", "Mixture", "prior", "latent", "components: 3", "vocab: 11"] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
@@ -135,6 +141,7 @@ fn configurations_survive_json() {
 
 #[test]
 fn invalid_configurations_say_what_is_wrong() {
+    let device = cpu();
     let cases = [
         (HeadConfig::mos(0, 4, 10, 2), "d_hidden is 0, but a head needs at least 1"),
         (HeadConfig::mos(6, 0, 10, 2), "d_embedding is 0, but a head needs at least 1"),
@@ -155,7 +162,7 @@ fn invalid_configurations_say_what_is_wrong() {
     ];
     for (config, message) in cases {
         assert_eq!(config.validate().unwrap_err().to_string(), message);
-        assert!(config.try_init::<Cpu>(&Default::default()).is_err());
+        assert!(config.try_init(&device).is_err());
     }
     let direct = HeadConfig::new(6, 4, 10);
     assert_eq!(direct.context, ContextConfig::Direct);
@@ -177,33 +184,31 @@ fn misuse_panics_with_both_shapes() {
     let check = |run: &(dyn Fn() + std::panic::RefUnwindSafe), message: &str| {
         assert_eq!(panic_of(run), message);
     };
-    let state = || tensor::<Cpu, 2>([3, HIDDEN], 1, DType::F32);
-    let owned = || head::<Cpu>(&mos(), DType::F32);
-    let tied = || head::<Cpu>(&mos().with_tied(true), DType::F32);
+    let of_shape = |shape: [usize; 2]| tensor(shape, 1, (&cpu(), DType::F32));
+    let state = || of_shape([3, HIDDEN]);
+    let words = |words: [i64; 3]| Tensor::<1, Int>::from_data(words, &cpu());
+    let owned = || head(&mos(), (&cpu(), DType::F32));
+    let tied = || head(&mos().with_tied(true), (&cpu(), DType::F32));
     check(
-        &|| drop(owned().log_probs(tensor::<Cpu, 2>([3, 4], 1, DType::F32))),
+        &|| drop(owned().log_probs(of_shape([3, 4]))),
         "log_probs: hidden has shape [3, 4], expected [.., 6] with at least one token",
     );
     check(
-        &|| drop(owned().nll(state(), targets(4, VOCAB))),
+        &|| drop(owned().nll(state(), targets(4, VOCAB, &cpu()))),
         "nll: targets has shape [4], expected [3], as the hidden state says",
     );
     check(
-        &|| drop(owned().loss(state(), targets(3, VOCAB), Some(tensor([2], 1, DType::F32)))),
+        &|| {
+            drop(owned().loss(state(), targets(3, VOCAB, &cpu()), Some(tensor([2], 1, (&cpu(), DType::F32)))))
+        },
         "loss: weights has shape [2], expected [3], as the hidden state says",
     );
     check(
-        &|| drop(owned().nll(state(), Tensor::<Cpu, 1, Int>::from_data([0, 11, 2], &Default::default()))),
+        &|| drop(owned().nll(state(), words([0, 11, 2]))),
         "nll: target 11 at token 1 is outside the vocabulary 0..11",
     );
     check(
-        &|| {
-            drop(owned().loss(
-                state(),
-                Tensor::<Cpu, 1, Int>::from_data([0, 1, -1], &Default::default()),
-                None,
-            ))
-        },
+        &|| drop(owned().loss(state(), words([0, 1, -1]), None)),
         "loss: target -1 at token 2 is outside the vocabulary 0..11",
     );
     check(
@@ -211,11 +216,11 @@ fn misuse_panics_with_both_shapes() {
         "OutputHead: this head has no decoder matrix of its own: call `head.tied_to(embedding)` first",
     );
     check(
-        &|| drop(owned().tied_to(tensor([VOCAB, EMBEDDING], 1, DType::F32)).log_probs(state())),
+        &|| drop(owned().tied_to(of_shape([VOCAB, EMBEDDING])).log_probs(state())),
         "OutputHead::tied_to: this head owns its decoder matrix: configure it `with_tied(true)` to use another",
     );
     check(
-        &|| drop(tied().tied_to(tensor([VOCAB, 4], 1, DType::F32)).log_probs(state())),
+        &|| drop(tied().tied_to(of_shape([VOCAB, 4])).log_probs(state())),
         "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], [vocabulary, \
          d_embedding] of the head",
     );
@@ -225,18 +230,20 @@ fn misuse_panics_with_both_shapes() {
 #[test]
 fn tracked_target_distributions_are_refused() {
     let message = panic_of(|| {
-        let head = head::<Ad>(&mos(), DType::F32);
-        let rows = tensor::<Ad, 2>([3, VOCAB], 2, DType::F32).require_grad().mul_scalar(1.0);
-        drop(head.soft_loss(tensor([3, HIDDEN], 1, DType::F32), rows, None));
+        let device = ad();
+        let on = (&device, DType::F32);
+        let rows = tensor([3, VOCAB], 2, on).require_grad().mul_scalar(1.0);
+        drop(head(&mos(), on).soft_loss(tensor([3, HIDDEN], 1, on), rows, None));
     });
     assert!(message.contains("detach() them"), "{message}");
 }
 
 #[test]
 fn blocks_are_the_rows_of_the_whole() {
-    let hidden = || tensor::<Cpu, 3>([5, 2, HIDDEN], 4, DType::F64);
+    let device = cpu();
+    let hidden = || tensor([5, 2, HIDDEN], 4, (&device, DType::F64));
     // Room for the logits of three tokens of three components.
-    let head = head::<Cpu>(&mos().with_memory_budget(Some(3 * 3 * VOCAB * 8)), DType::F64);
+    let head = head(&mos().with_memory_budget(Some(3 * 3 * VOCAB * 8)), (&device, DType::F64));
     let blocks: Vec<_> = head.log_prob_blocks(hidden()).collect();
     assert_eq!(blocks.iter().map(|block| block.dims()).collect::<Vec<_>>(), [3, 3, 3, 1].map(|n| [n, VOCAB]));
     let whole = head.log_probs(hidden()).reshape([10, VOCAB]);
@@ -246,8 +253,8 @@ fn blocks_are_the_rows_of_the_whole() {
     assert_eq!(rows, [9, 9, 9, 3]);
 
     // Without mixture or map, the log-probabilities are the normalised logits.
-    let head = crate::support::head::<Cpu>(&HeadConfig::softmax(EMBEDDING, VOCAB), DType::F64);
-    let hidden = tensor::<Cpu, 2>([4, EMBEDDING], 4, DType::F64);
+    let head = crate::support::head(&HeadConfig::softmax(EMBEDDING, VOCAB), (&device, DType::F64));
+    let hidden = tensor([4, EMBEDDING], 4, (&device, DType::F64));
     let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
     let got = burn::tensor::activation::log_softmax(logits, 1);
     got.into_data().assert_approx_eq::<f64>(&head.log_probs(hidden).into_data(), Default::default());

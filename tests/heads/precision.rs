@@ -1,7 +1,6 @@
-//! Products whose inputs are rounded: the same rounding on every path, and what it costs.
+//! Products whose inputs are rounded: the same rounding on every path, and its errors.
 
-use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
-use burn::tensor::backend::Backend;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Tensor};
 use highrank::{HeadConfig, Precision};
 
@@ -9,13 +8,15 @@ use crate::support::*;
 
 #[test]
 fn every_path_rounds_alike() {
+    let device = cpu();
+    let on = (&device, DType::F64);
     for config in all_heads(11) {
         for precision in [Precision::Tf32, Precision::Bf16] {
             let config = config.clone().with_precision(precision);
-            let head = head::<Cpu>(&config, DType::F64);
-            let hidden = || tensor::<Cpu, 2>([7, config.d_hidden], 1, DType::F64);
-            let fused = values(head.nll(hidden(), targets(7, 11)));
-            let composed = values(composed_nll(&head, hidden(), targets(7, 11)));
+            let head = head(&config, on);
+            let hidden = || tensor([7, config.d_hidden], 1, on);
+            let fused = values(head.nll(hidden(), targets(7, 11, &device)));
+            let composed = values(composed_nll(&head, hidden(), targets(7, 11, &device)));
             assert_close(&fused, &composed, 1e-12, &format!("{config:?}"));
         }
     }
@@ -24,7 +25,7 @@ fn every_path_rounds_alike() {
 #[test]
 fn a_head_remembers_its_precision() {
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3).with_precision(Precision::Bf16);
-    let head = config.init::<Ad>(&Default::default());
+    let head = config.init(&ad());
     assert_eq!(head.clone().valid().precision, Precision::Bf16);
     let record = head.clone().into_record();
     assert_eq!(head.load_record(record).precision, Precision::Bf16);
@@ -34,25 +35,27 @@ fn a_head_remembers_its_precision() {
 fn run(config: &HeadConfig, dtype: DType) -> [Vec<f64>; 2] {
     const TOKENS: usize = 24;
     struct Shrink;
-    impl<B: Backend> ModuleMapper<B> for Shrink {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+    impl ModuleMapper for Shrink {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             Param::from_tensor(param.val().mul_scalar(0.15).detach())
         }
     }
-    let head = head::<Ad>(config, dtype).map(&mut Shrink);
-    let hidden = tensor::<Ad, 2>([TOKENS, config.d_hidden], 1, dtype).require_grad();
-    let nll = head.nll(hidden.clone(), targets(TOKENS, config.vocab));
+    let device = ad();
+    let on = (&device, dtype);
+    let head = head(config, on).map(&mut Shrink);
+    let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+    let nll = head.nll(hidden.clone(), targets(TOKENS, config.vocab, &device));
     [values(nll.clone()), all_gradients(&head, &hidden, nll.sum())]
 }
 
-/// Root of the mean square of the differences, in that of what is wanted.
+/// Root mean square of the differences, relative to that of the expected values.
 fn relative_error(got: &[f64], want: &[f64]) -> f64 {
     let square = |xs: &mut dyn Iterator<Item = f64>| xs.map(|x| x * x).sum::<f64>();
     (square(&mut got.iter().zip(want).map(|(got, want)| got - want)) / square(&mut want.iter().copied()))
         .sqrt()
 }
 
-/// Against f64; prints the errors, of which the documentation quotes some.
+/// Compares with f64. Prints the errors, some of which the documentation quotes.
 #[test]
 fn errors_are_those_of_the_digits_that_are_left() {
     let (hidden, d, vocab) = (96, 64, 500);
@@ -73,7 +76,7 @@ fn errors_are_those_of_the_digits_that_are_left() {
             let got = run(&config.clone().with_precision(precision), DType::F32);
             let errors = [relative_error(&got[0], &nll), relative_error(&got[1], &gradients)];
             println!("{name:12} {precision:10} {:10.1e} {:10.1e}", errors[0], errors[1]);
-            // A PLIF's slopes jump: a logit that is moved over a knot has another gradient.
+            // The slope of a PLIF jumps: a logit that rounding moves across a knot has another gradient.
             let most = if name.ends_with("plif") { f64::max(most, 1e-4) } else { most };
             for error in errors {
                 assert!((least..most).contains(&error), "{name} at {precision}: {errors:?}");

@@ -4,18 +4,20 @@ use burn::tensor::DType;
 use highrank::analysis::{RowAnalysis, SpectrumBuilder};
 use highrank::{HeadConfig, LogitMapConfig};
 
-use crate::support::{Cpu, EMBEDDING, HIDDEN, head, tensor};
+use crate::support::{EMBEDDING, HIDDEN, cpu, head, tensor};
 
 const VOCAB: usize = 40;
 const CONTEXTS: usize = 90;
 
 /// Rank of the log-probabilities of more contexts than words, in f64.
 fn rank(config: HeadConfig) -> usize {
-    let hidden = tensor::<Cpu, 2>([CONTEXTS, config.d_hidden], 3, DType::F64) * 3.0;
+    let device = cpu();
+    let on = (&device, DType::F64);
+    let hidden = tensor([CONTEXTS, config.d_hidden], 3, on) * 3.0;
     let mut spectrum = SpectrumBuilder::new(VOCAB);
     // A chunk of a few tokens at a time.
     let config = config.with_memory_budget(Some(4096));
-    for block in head::<Cpu>(&config, DType::F64).log_prob_blocks(hidden) {
+    for block in head(&config, on).log_prob_blocks(hidden) {
         spectrum.add(block).unwrap();
     }
     let spectrum = spectrum.finish().unwrap();

@@ -1,13 +1,33 @@
-//! Shared by all head tests: backends, heads by name, reproducible inputs.
+//! Shared by all head tests: devices, heads by name, reproducible inputs.
 
-use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::{HeadConfig, LogitMapConfig, OutputHead};
 
-pub type Cpu = Flex;
-pub type Ad = Autodiff<Flex>;
+/// Where the tensors of a check live, and their float type.
+pub type On<'a> = (&'a Device, DType);
+
+/// The device of most tests, without autodiff.
+pub fn cpu() -> Device {
+    Device::flex()
+}
+
+/// The device of most tests, for gradients.
+pub fn ad() -> Device {
+    Device::flex().autodiff()
+}
+
+/// The CPU devices that the tests are built with, without autodiff.
+pub fn cpus() -> impl Iterator<Item = Device> {
+    [
+        Device::flex(),
+        // Deprecated, but its users are still served.
+        #[cfg(feature = "ndarray")]
+        #[allow(deprecated)]
+        Device::ndarray(),
+    ]
+    .into_iter()
+}
 
 pub const HIDDEN: usize = 6;
 pub const EMBEDDING: usize = 5;
@@ -36,62 +56,54 @@ pub fn spread(count: usize, seed: usize) -> Vec<f64> {
     (0..count).map(|i| (((i + 31 * seed) * 7919 + 13 * seed) % 1009) as f64 / 504.0 - 1.0).collect()
 }
 
-pub fn tensor<B: Backend, const D: usize>(shape: [usize; D], seed: usize, dtype: DType) -> Tensor<B, D> {
-    let data = TensorData::new(spread(shape.iter().product(), seed), shape).convert_dtype(dtype);
-    Tensor::from_data(data, (&Default::default(), dtype))
+pub fn tensor<const D: usize>(shape: [usize; D], seed: usize, on: On<'_>) -> Tensor<D> {
+    let data = TensorData::new(spread(shape.iter().product(), seed), shape).convert_dtype(on.1);
+    Tensor::from_data(data, on)
 }
 
 /// Targets that reach every word of a small vocabulary.
-pub fn targets<B: Backend>(tokens: usize, vocab: usize) -> Tensor<B, 1, Int> {
+pub fn targets(tokens: usize, vocab: usize, device: &Device) -> Tensor<1, Int> {
     let words: Vec<i64> = (0..tokens).map(|i| ((i * 7919 + 3) % vocab) as i64).collect();
-    Tensor::from_data(words.as_slice(), &Default::default())
+    Tensor::from_data(words.as_slice(), device)
 }
 
-/// A head whose parameters are spread values of the given precision: nothing symmetric, nothing at its start value.
-pub fn head<B: Backend>(config: &HeadConfig, dtype: DType) -> OutputHead<B> {
-    struct Spread(DType, usize);
-    impl<B: Backend> ModuleMapper<B> for Spread {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+/// A head whose parameters are spread values of the given float type: nothing symmetric, nothing at its start value.
+pub fn head(config: &HeadConfig, on: On<'_>) -> OutputHead {
+    struct Spread<'a>(On<'a>, usize);
+    impl ModuleMapper for Spread<'_> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             self.1 += 1;
             let shape = param.val().dims();
             Param::from_tensor(tensor(shape, self.1, self.0))
         }
     }
-    config.init::<B>(&Default::default()).map(&mut Spread(dtype, 100))
+    config.init(on.0).map(&mut Spread(on, 100))
 }
 
 /// The composed formula, `−log_probs.gather(targets)`: the oracle of the fused form.
-pub fn composed_nll<B: Backend>(
-    head: &OutputHead<B>,
-    hidden: Tensor<B, 2>,
-    targets: Tensor<B, 1, Int>,
-) -> Tensor<B, 1> {
+pub fn composed_nll(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     let [tokens, _] = hidden.dims();
     head.log_probs(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
 }
 
 /// All parameter gradients in the module's order, then that of the hidden state; missing ones are zero.
-pub fn all_gradients<B: AutodiffBackend>(
-    head: &OutputHead<B>,
-    hidden: &Tensor<B, 2>,
-    loss: Tensor<B, 1>,
-) -> Vec<f64> {
-    struct Collect<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<f64>);
-    impl<B: AutodiffBackend> burn::module::ModuleVisitor<B> for Collect<'_, B> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+pub fn all_gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<f64> {
+    struct Collect<'a>(&'a Gradients, Vec<f64>);
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
             self.1.extend(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
         }
     }
     let store = loss.backward();
-    let mut collect = Collect::<B>(&store, vec![]);
+    let mut collect = Collect(&store, vec![]);
     head.visit(&mut collect);
     let mut all = collect.1;
     all.extend(values(hidden.grad(&store).expect("a gradient of the hidden state")));
     all
 }
 
-pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 

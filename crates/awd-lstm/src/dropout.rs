@@ -1,12 +1,10 @@
-//! The dropouts of AWD-LSTM (arXiv 1708.02182, sections 2, 4.2 and 4.3).
+//! Locked dropout and word dropout, as in AWD-LSTM (arXiv 1708.02182, sections 4.2 and 4.3). DropConnect is
+//! [`lstm::weight_mask`](crate::lstm::weight_mask).
 //!
-//! All of them act in training only, which is when the backend tracks gradients (`B::ad_enabled`), and scale what
-//! they keep by `1/(1-p)`, so that the mean does not change. Masks are constants of the autodiff graph.
+//! Both act in training only, that is on tensors of an autodiff device. What they keep is scaled by `1/(1-p)`, so the mean does
+//! not change. Masks are constants of the autodiff graph.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Int, Tensor, TensorPrimitive};
-
-use crate::lstm::LstmBackend;
+use burn::tensor::{Distribution, Int, Tensor};
 
 /// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
 ///
@@ -17,7 +15,7 @@ use crate::lstm::LstmBackend;
 /// # Panics
 ///
 /// If `p` is not in [0, 1).
-pub fn locked<B: Backend>(x: Tensor<B, 3>, p: f64) -> Tensor<B, 3> {
+pub fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
     let [steps, batch, features] = x.dims();
     match mask(&x, [1, batch * features], p) {
         // As rows of one step: multiplying each row by the same one is a fast path of the CPU backend.
@@ -26,10 +24,10 @@ pub fn locked<B: Backend>(x: Tensor<B, 3>, p: f64) -> Tensor<B, 3> {
     }
 }
 
-/// Looks tokens up in an embedding of which whole words are dropped: one draw per row of the vocabulary, so that
+/// Looks tokens up in an embedding of which whole words are dropped: one draw per row of the vocabulary, so
 /// a dropped word is zero wherever it occurs in this pass.
 ///
-/// The same as a lookup in `embedding ∘ mask`, without making that matrix.
+/// The result is that of a lookup in `embedding ∘ mask`, without making that matrix.
 ///
 /// # Shapes
 ///
@@ -39,7 +37,7 @@ pub fn locked<B: Backend>(x: Tensor<B, 3>, p: f64) -> Tensor<B, 3> {
 /// # Panics
 ///
 /// If `p` is not in [0, 1).
-pub fn embed<B: Backend>(embedding: Tensor<B, 2>, tokens: Tensor<B, 2, Int>, p: f64) -> Tensor<B, 3> {
+pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
     let [steps, batch] = tokens.dims();
     let words = mask(&embedding, [embedding.dims()[0]], p);
     let rows = burn::tensor::module::embedding(embedding, tokens.clone());
@@ -52,58 +50,43 @@ pub fn embed<B: Backend>(embedding: Tensor<B, 2>, tokens: Tensor<B, 2, Int>, p: 
     }
 }
 
-/// DropConnect mask for recurrent weights, of their shape, device and float type: 0 with probability `p`, and
-/// otherwise `1/(1-p)`. `None` outside of training or if `p` is 0.
+/// Checks a probability of dropping.
 ///
 /// # Panics
 ///
 /// If `p` is not in [0, 1).
-pub fn weight_mask<B: LstmBackend>(weights: &Tensor<B, 2>, p: f64) -> Option<Tensor<B, 2>> {
-    check(p);
-    let device = weights.device();
-    if p == 0.0 || !B::ad_enabled(&device) {
-        return None;
-    }
-    let mask = B::drop_connect_mask(weights.dims(), p, &device, weights.dtype());
-    Some(Tensor::from_primitive(TensorPrimitive::Float(mask)))
+pub(crate) fn check_probability(p: f64) {
+    assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
 }
 
 /// A mask of the given shape for `like`, if there is anything to drop.
-fn mask<B: Backend, const D: usize, const E: usize>(
-    like: &Tensor<B, D>,
-    shape: [usize; E],
-    p: f64,
-) -> Option<Tensor<B, E>> {
-    check(p);
+fn mask<const D: usize, const E: usize>(like: &Tensor<D>, shape: [usize; E], p: f64) -> Option<Tensor<E>> {
+    check_probability(p);
     let device = like.device();
-    if p == 0.0 || !B::ad_enabled(&device) {
+    if p == 0.0 || !device.is_autodiff() {
         return None;
     }
-    let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), (&device, like.dtype()));
+    let options = (&device.without_autodiff(), like.dtype());
+    let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), options);
     Some(kept * (1.0 / (1.0 - p)))
-}
-
-fn check(p: f64) {
-    assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use burn::backend::{Autodiff, Flex};
-    use burn::tensor::DType;
-
     use super::*;
+    use burn::tensor::{DType, Device};
 
-    type B = Autodiff<Flex>;
+    fn training() -> Device {
+        Device::flex().autodiff()
+    }
 
-    fn values<const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
     }
 
     #[test]
     fn a_locked_mask_is_shared_by_all_steps() {
-        let device = Default::default();
-        let x = Tensor::<B, 3>::ones([7, 20, 50], &device);
+        let x = Tensor::<3>::ones([7, 20, 50], &training());
         let dropped = values(locked(x, 0.3));
         let (first, rest) = dropped.split_at(20 * 50);
         assert!(rest.chunks(20 * 50).all(|step| step == first));
@@ -117,19 +100,26 @@ mod tests {
 
     #[test]
     fn a_locked_mask_differs_between_sequences_and_between_calls() {
-        let device = Default::default();
-        let ones = || Tensor::<B, 3>::ones([1, 2, 64], &device);
+        let ones = || Tensor::<3>::ones([1, 2, 64], &training());
         let (a, b) = (values(locked(ones(), 0.5)), values(locked(ones(), 0.5)));
         assert_ne!(a[..64], a[64..]);
         assert_ne!(a, b);
     }
 
     #[test]
+    fn a_mask_keeps_the_float_type() {
+        let x = Tensor::<3>::ones([2, 3, 4], (&training(), DType::F64));
+        assert_eq!(locked(x, 0.5).dtype(), DType::F64);
+        let embedding = Tensor::<2>::ones([4, 4], (&training(), DType::F64));
+        let ids = Tensor::<2, Int>::from_ints([[0, 3]], &training());
+        assert_eq!(embed(embedding, ids, 0.5).dtype(), DType::F64);
+    }
+
+    #[test]
     fn a_dropped_word_is_dropped_everywhere_and_whole() {
-        let device = Default::default();
-        let embedding = Tensor::<B, 2>::ones([40, 8], &device);
+        let embedding = Tensor::<2>::ones([40, 8], &training());
         let tokens: Vec<i32> = (0..120).map(|n| n * 7 % 40).collect();
-        let ids = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), &device).reshape([30, 4]);
+        let ids = Tensor::<1, Int>::from_ints(tokens.as_slice(), &training()).reshape([30, 4]);
         let looked_up = values(embed(embedding, ids, 0.5));
         let mut of_word = vec![None; 40];
         for (row, token) in looked_up.chunks(8).zip(&tokens) {
@@ -143,41 +133,28 @@ mod tests {
 
     #[test]
     fn the_gradient_of_a_lookup_is_scaled_by_the_mask() {
-        let device = Default::default();
-        let embedding = Tensor::<B, 2>::ones([20, 3], &device).require_grad();
-        let ids = Tensor::<B, 1, Int>::arange(0..20, &device).reshape([20, 1]);
+        let embedding = Tensor::<2>::ones([20, 3], &training()).require_grad();
+        let ids = Tensor::<1, Int>::arange(0..20, &training()).reshape([20, 1]);
         let looked_up = embed(embedding.clone(), ids, 0.5);
         let grads = looked_up.clone().sum().backward();
         // With an embedding of ones the result is the mask, and so is the gradient.
         let grad = embedding.grad(&grads).unwrap();
-        let grad: Vec<f64> = grad.into_data().iter::<f64>().collect();
-        assert_eq!(grad, values(looked_up));
-    }
-
-    #[test]
-    fn a_weight_mask_has_the_shape_and_type_of_the_weights() {
-        let device = Default::default();
-        let weights = Tensor::<B, 2>::zeros([30, 30], (&device, DType::F64));
-        let mask = weight_mask(&weights, 0.75).unwrap();
-        assert_eq!((mask.dims(), mask.dtype()), ([30, 30], DType::F64));
-        assert!(values(mask).iter().all(|value| *value == 0.0 || *value == 4.0));
-        assert!(weight_mask(&weights, 0.0).is_none());
+        assert_eq!(values(grad), values(looked_up));
     }
 
     #[test]
     fn nothing_is_dropped_outside_of_training() {
-        let device = Default::default();
-        let x = Tensor::<Flex, 3>::ones([2, 3, 4], &device);
+        let device = Device::flex();
+        let x = Tensor::<3>::ones([2, 3, 4], &device);
         assert_eq!(locked(x.clone(), 0.9).into_data(), x.into_data());
-        let weights = Tensor::<Flex, 2>::ones([4, 4], &device);
-        assert!(weight_mask(&weights, 0.9).is_none());
-        let ids = Tensor::<Flex, 2, Int>::from_ints([[0, 3]], &device);
+        let weights = Tensor::<2>::ones([4, 4], &device);
+        let ids = Tensor::<2, Int>::from_ints([[0, 3]], &device);
         assert!(embed(weights, ids, 0.9).into_data().iter::<f32>().all(|value| value == 1.0));
     }
 
     #[test]
     #[should_panic(expected = "dropout: the probability is 1, but must be at least 0 and below 1")]
     fn a_probability_of_one_is_refused() {
-        locked(Tensor::<Flex, 3>::ones([1, 1, 1], &Default::default()), 1.0);
+        locked(Tensor::<3>::ones([1, 1, 1], &Device::flex()), 1.0);
     }
 }

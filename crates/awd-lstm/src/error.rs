@@ -1,6 +1,9 @@
-//! The crate's one error type. Every message is a single line: what was wrong, where, and what would be right.
+//! The crate's error type. Every message is a single line: what was wrong, where, and what would be right.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+
+use crate::text::comma_list;
 
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -134,7 +137,7 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A run is to go on with other settings than it has.
+    /// A run is to be resumed with other settings than it was started with.
     #[error(
         "cannot resume: {setting} is {now} now, but {before} in the run; leave it out or start a new run"
     )]
@@ -158,7 +161,23 @@ pub enum Error {
         now: String,
     },
 
-    /// A file of a run cannot be understood.
+    /// A run was written by another version of the program, with another layout of the run folder.
+    #[error(
+        "`{}` has the run format {found}, but this program reads {expected}; {reader} reads it",
+        path.display()
+    )]
+    RunFormat {
+        /// The run's `config.json`.
+        path: PathBuf,
+        /// The format found there.
+        found: u64,
+        /// The format that this program reads.
+        expected: u32,
+        /// The version that reads the run.
+        reader: &'static str,
+    },
+
+    /// A file of a run cannot be read.
     #[error("`{}` is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
@@ -274,7 +293,7 @@ pub enum Error {
         epoch: usize,
     },
 
-    /// The perplexity became NaN or infinite while a model learnt from the text that it was evaluated on, or before.
+    /// The perplexity became NaN or infinite in dynamic evaluation.
     #[error("the perplexity of {what} is not finite; a lower lr, or a larger eps, may help")]
     NonFiniteDynamicLoss {
         /// Which text.
@@ -284,14 +303,14 @@ pub enum Error {
     /// A head was configured wrongly.
     #[error(transparent)]
     Head(#[from] highrank::HeadError),
-    // Variants of the model and the optimiser follow here.
+
     /// A head without mixture reads the last LSTM's output directly, and their widths differ.
     #[error(
         "the last LSTM has size {last}, but the {head} head has no mixture and needs d_embedding = {d_embedding}"
     )]
     LastLstmSize {
-        /// The head.
-        head: crate::HeadKind,
+        /// The head's name.
+        head: &'static str,
         /// Size of the last LSTM.
         last: usize,
         /// Width of the embedding and the decoder matrix.
@@ -306,13 +325,21 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
-    /// An [`Error::UnknownName`] from the choices' names.
-    pub fn unknown_name(what: &'static str, given: &str, known: &[&str]) -> Self {
-        Self::UnknownName { what, given: given.to_string(), known: known.join(", ") }
+    /// An [`Error::UnknownName`] from the names of the choices.
+    pub fn unknown_name(what: &'static str, given: &str, known: impl IntoIterator<Item: Display>) -> Self {
+        Self::UnknownName { what, given: given.to_string(), known: comma_list(known) }
     }
 
     /// An [`Error::InvalidSetting`].
     pub fn invalid(name: &'static str, given: impl ToString, expected: &'static str) -> Self {
         Self::InvalidSetting { name, given: given.to_string(), expected }
     }
+}
+
+/// `Ok` if a setting is good, otherwise an [`Error::InvalidSetting`].
+///
+/// # Errors
+/// If `good` is false.
+pub fn check(good: bool, name: &'static str, value: impl Display, expected: &'static str) -> Result<()> {
+    if good { Ok(()) } else { Err(Error::invalid(name, value, expected)) }
 }

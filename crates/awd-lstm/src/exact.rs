@@ -1,7 +1,7 @@
-//! Reals in JSON that come back bit for bit.
+//! Real numbers in JSON that are read back bit for bit.
 //!
-//! `serde_json` prints reals exactly but reads those of more than 15 digits to within a unit in the last place, which is not
-//! good enough for what decides how training goes on. So they are written as strings, read by the standard library.
+//! `serde_json` prints reals exactly, but reads those of more than 15 digits to within a unit in the last place only. A resumed
+//! training needs the exact values, so they are written as strings and parsed by the standard library.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
@@ -11,7 +11,7 @@ pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::
     serializer.collect_str(&format_args!("{value:?}"))
 }
 
-/// The other way round.
+/// Reads what [`serialize`] wrote.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     parse(&String::deserialize(deserializer)?)
 }

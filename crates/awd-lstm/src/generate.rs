@@ -1,16 +1,17 @@
-//! Text from a model: one token after the other, each drawn from what the model says of the next.
+//! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use highrank::Sampling;
 use rand::Rng;
 
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LmBackend};
+use crate::model::LanguageModel;
 
-impl<B: LmBackend> LanguageModel<B> {
+impl LanguageModel {
     /// Draws the `tokens` tokens that follow `prompt`, whose tokens are read first and not returned.
     ///
-    /// The same `rng` gives the same tokens on the same device. There is no dropout on a backend without gradients.
+    /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
+    /// `model.valid()`.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary;
@@ -29,7 +30,7 @@ impl<B: LmBackend> LanguageModel<B> {
         if let Some(id) = prompt.iter().find(|&&id| id as usize >= self.vocab()) {
             return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
         }
-        let device = self.embedding.val().device();
+        let device = self.device();
         let head = self.head();
         let mut state = self.zero_state(1);
         let mut input = prompt.to_vec();
@@ -37,7 +38,7 @@ impl<B: LmBackend> LanguageModel<B> {
         for _ in 0..tokens {
             let length = input.len();
             let ids: Vec<i32> = input.iter().map(|&id| id as i32).collect();
-            let ids = Tensor::<B, 2, Int>::from_data(TensorData::new(ids, [length, 1]), &device);
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &device);
             let (hidden, next) = self.hidden(ids, state);
             state = next;
             let word = head.sample::<3, 2>(hidden.narrow(0, length - 1, 1), sampling, rng);
@@ -52,28 +53,16 @@ impl<B: LmBackend> LanguageModel<B> {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::config::{Dropouts, HeadKind, ModelConfig};
-    use burn::backend::Flex;
-    use burn::tensor::backend::Backend;
+    use crate::config::{HeadKind, ModelConfig};
+    use burn::tensor::Device;
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
 
-    fn model() -> LanguageModel<Flex> {
-        let config = ModelConfig {
-            vocab: 13,
-            d_embedding: 6,
-            lstm_sizes: vec![8, 7],
-            head: HeadKind::Mos,
-            components: 3,
-            knots: 1,
-            plif_bound: 1.0,
-            dropouts: Dropouts::NONE,
-            tied: true,
-            precision: highrank::Precision::Full,
-        };
-        Flex::seed(&Default::default(), 5);
-        let mut model = config.try_init::<Flex>(&Default::default()).unwrap();
-        // Weights of the usual start make all words equally likely.
+    fn model() -> LanguageModel {
+        let config = ModelConfig { d_embedding: 6, components: 3, ..ModelConfig::tiny(HeadKind::Mos, 13) };
+        Device::flex().seed(5);
+        let mut model = config.try_init(&Device::flex()).unwrap();
+        // With its first weights, a model gives all words about the same probability.
         model.embedding = model.embedding.map(|weight| weight * 40.0);
         model
     }
@@ -103,8 +92,7 @@ mod tests {
         let text = [prompt.as_slice(), &drawn].concat();
         // The state carried from word to word is that of the text read at once.
         let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
-        let ids =
-            Tensor::<Flex, 2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &Default::default());
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &Device::flex());
         let (log_probs, _) = model.log_probs(ids, model.zero_state(1));
         let best: Vec<i64> = log_probs.argmax(2).into_data().iter::<i64>().collect();
         let expected: Vec<u32> = best[2..14].iter().map(|&word| word as u32).collect();

@@ -9,37 +9,44 @@
 //!               → output layer, its matrix tied to the embedding → log-probabilities [T, B, V] in nats
 //! ```
 //!
-//! T is the number of time steps, B the batch (the number of parallel text streams), V the vocabulary.
+//! T is the number of time steps, B the batch (the number of parallel text streams), V the size of the vocabulary.
+//!
+//! Models are Burn modules without a type parameter, on the device of their weights. A model on an autodiff device is under
+//! training, and dropout acts; `model.valid()` is its twin for evaluation.
 //!
 //! * [`config`]: [`ModelConfig`], [`TrainConfig`] and the presets;
 //! * [`model`]: [`LanguageModel`], its state and its losses;
-//! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass;
-//! * [`dropout`], [`regularisation`]: locked, word and weight dropout, AR and TAR;
+//! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass, and DropConnect;
+//! * [`dropout`], [`regularisation`]: locked dropout, word dropout, AR and TAR;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
 //! * [`generate`]: text from a model;
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
 //! * [`train`]: the training program as a library;
-//! * [`weights`]: models from and for PyTorch.
+//! * [`weights`]: models from and for PyTorch;
+//! * [`files`], [`text`]: files that are replaced as a whole, and lists separated by commas.
 //!
 //! # Features
 //!
-//! `flex` (default), `ndarray`, `wgpu` and `cuda` switch on the Burn backend of that name.
+//! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name.
 
-mod backends;
 pub mod config;
 pub mod data;
 pub mod dropout;
 pub mod error;
 mod exact;
+pub mod files;
 pub mod generate;
 pub mod language;
 pub mod lstm;
 pub mod model;
 pub mod optim;
 pub mod regularisation;
+#[cfg(test)]
+mod testing;
+pub mod text;
 pub mod train;
 pub mod weights;
 
 pub use config::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig};
 pub use error::Error;
-pub use model::{LanguageModel, LmBackend, LmState, StepLoss};
+pub use model::{LanguageModel, LmState, StepLoss};

@@ -1,19 +1,13 @@
 //! The AWD-LSTM language model (Merity et al., arXiv 1708.02182) with any of the heads of [`highrank`].
 
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
-use highrank::{BoundHead, LikelihoodBackend, OutputHead};
+use burn::tensor::{Device, Int, Tensor};
+use highrank::{BoundHead, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
-use crate::lstm::{Lstm, LstmBackend, LstmConfig, LstmState};
-use crate::optim::UpdateBackend;
-use crate::{Error, dropout, regularisation};
-
-/// A backend that can run and train the model: any with the fused likelihood, the LSTM operation and the update.
-pub trait LmBackend: LikelihoodBackend + LstmBackend + UpdateBackend {}
-
-impl<B: LikelihoodBackend + LstmBackend + UpdateBackend> LmBackend for B {}
+use crate::error::Result;
+use crate::lstm::{Lstm, LstmConfig, LstmState};
+use crate::{dropout, regularisation};
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
 ///
@@ -24,47 +18,47 @@ impl<B: LikelihoodBackend + LstmBackend + UpdateBackend> LmBackend for B {}
 /// log P = head(x_L)                                     decoder matrix: the raw embedding, if tied
 /// ```
 ///
-/// Tokens are time-major, `[T, B]`. Dropout acts on autodiff backends only: evaluate on `model.valid()`.
+/// Tokens are time-major, `[T, B]`. Dropout acts while the weights are on an autodiff device: evaluate `model.valid()`.
 #[derive(Module, Debug)]
-pub struct LanguageModel<B: Backend> {
+pub struct LanguageModel {
     /// Embedding `[V, d]`, uniform(±0.1). If tied it is the decoder matrix too, and its gradient the sum of both.
-    pub embedding: Param<Tensor<B, 2>>,
+    pub embedding: Param<Tensor<2>>,
     /// The LSTM layers, first to last.
-    pub lstms: Vec<Lstm<B>>,
+    pub lstms: Vec<Lstm>,
     /// The output layer without its decoder matrix: see [`LanguageModel::head`].
-    pub head: OutputHead<B>,
+    pub head: OutputHead,
     /// Decoder matrix `[V, d]`, uniform(±0.1), if it is not the embedding.
-    pub decoder: Option<Param<Tensor<B, 2>>>,
+    pub decoder: Option<Param<Tensor<2>>>,
     #[module(skip)]
     dropouts: Dropouts,
 }
 
 /// State of all LSTM layers between two chunks of text.
 #[derive(Clone, Debug)]
-pub struct LmState<B: Backend> {
+pub struct LmState {
     /// One state a layer, first to last.
-    pub layers: Vec<LstmState<B>>,
+    pub layers: Vec<LstmState>,
 }
 
 /// What a training step returns.
 #[derive(Clone, Debug)]
-pub struct StepLoss<B: Backend> {
+pub struct StepLoss {
     /// Mean nll over all T·B tokens, in nats, `[1]`.
-    pub nll: Tensor<B, 1>,
-    /// `nll` + AR + TAR, to be differentiated, `[1]`.
-    pub total: Tensor<B, 1>,
+    pub nll: Tensor<1>,
+    /// `nll` + AR + TAR, the loss to differentiate, `[1]`.
+    pub total: Tensor<1>,
     /// State after the last time step. It still has its history: see [`LmState::detach`].
-    pub state: LmState<B>,
+    pub state: LmState,
 }
 
 impl ModelConfig {
     /// Makes the model with random weights: embedding and decoder uniform(±0.1), decoder bias 0, LSTM
-    /// uniform(±1/√H). All are drawn here, in a fixed order, so that a seed fixes them.
+    /// uniform(±1/√H). All are drawn here, in a fixed order, so the device's seed fixes them.
     ///
     /// # Errors
     ///
     /// Those of [`ModelConfig::validate`].
-    pub fn try_init<B: Backend>(&self, device: &B::Device) -> Result<LanguageModel<B>, Error> {
+    pub fn try_init(&self, device: &Device) -> Result<LanguageModel> {
         self.validate()?;
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
         let matrix = || uniform.init([self.vocab, self.d_embedding], device);
@@ -81,7 +75,7 @@ impl ModelConfig {
             decoder: (!self.tied).then(matrix),
             dropouts: self.dropouts,
         };
-        // Burn draws weights when they are first read; left to that, their values would depend on who reads first.
+        // Burn draws a weight when it is first read. Without this, the values would depend on the order of reading.
         model.visit(&mut Draw);
         Ok(model)
     }
@@ -89,29 +83,34 @@ impl ModelConfig {
 
 struct Draw;
 
-impl<B: Backend> ModuleVisitor<B> for Draw {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+impl ModuleVisitor for Draw {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         param.val();
     }
 }
 
-impl<B: Backend> LmState<B> {
+impl LmState {
     /// The same values without their history: no gradient flows into earlier chunks.
     pub fn detach(self) -> Self {
         Self { layers: self.layers.into_iter().map(LstmState::detach).collect() }
     }
 }
 
-impl<B: Backend> LanguageModel<B> {
+impl LanguageModel {
     /// The state before any text: zeros, for `batch` parallel streams.
-    pub fn zero_state(&self, batch: usize) -> LmState<B> {
+    pub fn zero_state(&self, batch: usize) -> LmState {
         LmState { layers: self.lstms.iter().map(|lstm| lstm.zero_state(batch)).collect() }
     }
 
     /// The output layer together with its decoder matrix. It takes hidden states `[.., H_last]`.
-    pub fn head(&self) -> BoundHead<'_, B> {
+    pub fn head(&self) -> BoundHead<'_> {
         let matrix = self.decoder.as_ref().unwrap_or(&self.embedding);
         self.head.tied_to(matrix.val())
+    }
+
+    /// The device of the weights.
+    pub fn device(&self) -> Device {
+        self.embedding.lazy_device()
     }
 
     /// V, the number of words.
@@ -123,9 +122,7 @@ impl<B: Backend> LanguageModel<B> {
     pub fn dropouts(&self) -> Dropouts {
         self.dropouts
     }
-}
 
-impl<B: LmBackend> LanguageModel<B> {
     /// The losses of one training step.
     ///
     /// ```text
@@ -139,17 +136,17 @@ impl<B: LmBackend> LanguageModel<B> {
     ///
     /// # Panics
     ///
-    /// If a shape does not fit. On CPU backends, if a target is no word of the vocabulary.
+    /// If a shape does not fit. On CPUs, if a target is no word of the vocabulary.
     pub fn loss(
         &self,
-        tokens: Tensor<B, 2, Int>,
-        targets: Tensor<B, 2, Int>,
-        state: LmState<B>,
+        tokens: Tensor<2, Int>,
+        targets: Tensor<2, Int>,
+        state: LmState,
         alpha: f64,
         beta: f64,
-    ) -> StepLoss<B> {
+    ) -> StepLoss {
         let Encoded { raw, dropped, state } = self.encode(tokens, state);
-        let nll = self.head().loss(dropped.clone(), targets, None);
+        let nll = self.head().loss(dropped.clone(), targets.inner(), None);
         let mut total = nll.clone();
         if alpha != 0.0 {
             total = total + regularisation::activation(dropped, alpha);
@@ -171,12 +168,12 @@ impl<B: LmBackend> LanguageModel<B> {
     /// As [`LanguageModel::loss`].
     pub fn nll(
         &self,
-        tokens: Tensor<B, 2, Int>,
-        targets: Tensor<B, 2, Int>,
-        state: LmState<B>,
-    ) -> (Tensor<B, 2>, LmState<B>) {
+        tokens: Tensor<2, Int>,
+        targets: Tensor<2, Int>,
+        state: LmState,
+    ) -> (Tensor<2>, LmState) {
         let (hidden, state) = self.hidden(tokens, state);
-        (self.head().nll(hidden, targets), state)
+        (self.head().nll(hidden, targets.inner()), state)
     }
 
     /// Log-probabilities of all words after each token, in nats, and the state after the last time step.
@@ -189,12 +186,12 @@ impl<B: LmBackend> LanguageModel<B> {
     /// # Panics
     ///
     /// If the state is for another number of streams.
-    pub fn log_probs(&self, tokens: Tensor<B, 2, Int>, state: LmState<B>) -> (Tensor<B, 3>, LmState<B>) {
+    pub fn log_probs(&self, tokens: Tensor<2, Int>, state: LmState) -> (Tensor<3>, LmState) {
         let (hidden, state) = self.hidden(tokens, state);
         (self.head().log_probs(hidden), state)
     }
 
-    /// What the output layer sees: the last LSTM's output, dropped in training. And the state after it.
+    /// The input of the output layer, which is the last LSTM's output, dropped in training; and the state after it.
     ///
     /// # Shapes
     ///
@@ -204,12 +201,12 @@ impl<B: LmBackend> LanguageModel<B> {
     /// # Panics
     ///
     /// If the state is for another number of streams.
-    pub fn hidden(&self, tokens: Tensor<B, 2, Int>, state: LmState<B>) -> (Tensor<B, 3>, LmState<B>) {
+    pub fn hidden(&self, tokens: Tensor<2, Int>, state: LmState) -> (Tensor<3>, LmState) {
         let Encoded { dropped, state, .. } = self.encode(tokens, state);
         (dropped, state)
     }
 
-    fn encode(&self, tokens: Tensor<B, 2, Int>, state: LmState<B>) -> Encoded<B> {
+    fn encode(&self, tokens: Tensor<2, Int>, state: LmState) -> Encoded {
         let layers = self.lstms.len();
         assert!(
             state.layers.len() == layers,
@@ -217,7 +214,9 @@ impl<B: LmBackend> LanguageModel<B> {
             state.layers.len()
         );
         let p = &self.dropouts;
-        let embedded = dropout::embed(self.embedding.val(), tokens, p.embedding);
+        // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
+        // onto it, and dropout would act in an evaluation.
+        let embedded = dropout::embed(self.embedding.val(), tokens.inner(), p.embedding);
         let mut dropped = dropout::locked(embedded, p.input);
         let mut raw = dropped.clone();
         let mut states = Vec::with_capacity(layers);
@@ -233,10 +232,10 @@ impl<B: LmBackend> LanguageModel<B> {
 }
 
 /// Output of the last LSTM before and after dropout, and the new state.
-struct Encoded<B: Backend> {
-    raw: Tensor<B, 3>,
-    dropped: Tensor<B, 3>,
-    state: LmState<B>,
+struct Encoded {
+    raw: Tensor<3>,
+    dropped: Tensor<3>,
+    state: LmState,
 }
 
 #[cfg(all(test, feature = "flex"))]

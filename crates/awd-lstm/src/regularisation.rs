@@ -3,7 +3,6 @@
 //! Means are over all elements. Both are added to the mean nll, in nats, of a training step.
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
 
 /// AR: `alpha · mean(out²)` of the last LSTM's output *after* dropout.
 ///
@@ -11,18 +10,18 @@ use burn::tensor::backend::Backend;
 ///
 /// - `dropped`: `[T, B, H]`
 /// - returns `[1]`
-pub fn activation<B: Backend>(dropped: Tensor<B, 3>, alpha: f64) -> Tensor<B, 1> {
+pub fn activation(dropped: Tensor<3>, alpha: f64) -> Tensor<1> {
     (dropped.clone() * dropped).mean() * alpha
 }
 
-/// TAR: `beta · mean((out[t+1] - out[t])²)` of the last LSTM's output *before* dropout. With one time step there
-/// is no difference to take the mean of, and the result is 0.
+/// TAR: `beta · mean((out[t+1] - out[t])²)` of the last LSTM's output *before* dropout. A single time step has no
+/// difference, so the result is 0.
 ///
 /// # Shapes
 ///
 /// - `raw`: `[T, B, H]`
 /// - returns `[1]`
-pub fn temporal<B: Backend>(raw: Tensor<B, 3>, beta: f64) -> Tensor<B, 1> {
+pub fn temporal(raw: Tensor<3>, beta: f64) -> Tensor<1> {
     let steps = raw.dims()[0];
     if steps < 2 {
         return Tensor::zeros([1], (&raw.device(), raw.dtype()));
@@ -33,25 +32,21 @@ pub fn temporal<B: Backend>(raw: Tensor<B, 3>, beta: f64) -> Tensor<B, 1> {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use burn::backend::{Autodiff, Flex};
-    use burn::tensor::DType;
+    use burn::tensor::{DType, Device};
 
     use super::*;
 
-    type B = Autodiff<Flex>;
-
     /// T = 3, B = 1, H = 2.
-    fn outputs() -> Tensor<B, 3> {
-        let device = Default::default();
-        Tensor::<B, 3>::from_data([[[1.0, 2.0]], [[3.0, -1.0]], [[0.0, 0.0]]], (&device, DType::F64))
-            .require_grad()
+    fn outputs() -> Tensor<3> {
+        let options = (&Device::flex().autodiff(), DType::F64);
+        Tensor::<3>::from_data([[[1.0, 2.0]], [[3.0, -1.0]], [[0.0, 0.0]]], options).require_grad()
     }
 
-    fn gradient(out: &Tensor<B, 3>, loss: Tensor<B, 1>) -> Vec<f64> {
-        out.grad(&loss.backward()).unwrap().into_data().to_vec().unwrap()
+    fn gradient(out: &Tensor<3>, loss: Tensor<1>) -> Vec<f64> {
+        out.grad(&loss.backward()).unwrap().into_data().try_to_vec().unwrap()
     }
 
-    fn scalar(loss: &Tensor<B, 1>) -> f64 {
+    fn scalar(loss: &Tensor<1>) -> f64 {
         loss.to_data().iter::<f64>().next().unwrap()
     }
 

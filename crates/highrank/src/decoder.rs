@@ -1,8 +1,7 @@
 //! The decoder: the matrix `W [V, d]` and bias `b [V]` that turn a context into logits.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
 
 use crate::error::HeadError;
 
@@ -11,11 +10,11 @@ use crate::error::HeadError;
 /// `W` is either owned or *tied*: the caller holds it, usually as the model's input embedding, and passes it with every
 /// call, so that its gradient reaches that one parameter (Press and Wolf 2017, Inan et al. 2017).
 #[derive(Module, Debug)]
-pub struct Decoder<B: Backend> {
+pub struct Decoder {
     /// `W`, shape `[V, d]`, uniform in ±0.1 at the start; `None` if tied.
-    pub weight: Option<Param<Tensor<B, 2>>>,
+    pub weight: Option<Param<Tensor<2>>>,
     /// `b`, shape `[V]`, zero at the start.
-    pub bias: Option<Param<Tensor<B, 1>>>,
+    pub bias: Option<Param<Tensor<1>>>,
     /// `V`.
     pub vocab: usize,
     /// `d`.
@@ -31,7 +30,7 @@ pub(crate) struct DecoderShape {
 }
 
 impl DecoderShape {
-    pub(crate) fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
+    pub(crate) fn init(&self, device: &Device) -> Decoder {
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
         Decoder {
             weight: (!self.tied).then(|| uniform.init([self.vocab, self.d_embedding], device)),
@@ -42,16 +41,16 @@ impl DecoderShape {
     }
 }
 
-impl<B: Backend> Decoder<B> {
+impl Decoder {
     /// The decoder's own matrix.
-    pub(crate) fn own_weight(&self) -> Result<Tensor<B, 2>, HeadError> {
-        self.weight.as_ref().map(|weight| weight.val()).ok_or(HeadError::NotTied)
+    pub(crate) fn own_weight(&self) -> Result<Tensor<2>, HeadError> {
+        self.weight.as_ref().map(|weight| weight.val()).ok_or(HeadError::MissingDecoder)
     }
 
     /// The caller's matrix, checked.
-    pub(crate) fn tied_weight(&self, embedding: Tensor<B, 2>) -> Result<Tensor<B, 2>, HeadError> {
+    pub(crate) fn tied_weight(&self, embedding: Tensor<2>) -> Result<Tensor<2>, HeadError> {
         if self.weight.is_some() {
-            return Err(HeadError::NotOwned);
+            return Err(HeadError::SecondDecoder);
         }
         let (got, want) = (embedding.dims(), [self.vocab, self.d_embedding]);
         match got == want {

@@ -47,12 +47,6 @@ pub enum HeadError {
         /// The probability given.
         value: f64,
     },
-    /// A [`Precision`](crate::Precision) that does not exist.
-    #[error("unknown precision `{given}`: expected full, tf32 or bf16")]
-    UnknownPrecision {
-        /// The name given.
-        given: String,
-    },
     /// Two tensors whose shapes do not fit together.
     #[error("{what} has shape {got:?}, expected {expected}")]
     Shape {
@@ -65,10 +59,10 @@ pub enum HeadError {
     },
     /// A head with tied weights was used without the embedding matrix.
     #[error("this head has no decoder matrix of its own: call `head.tied_to(embedding)` first")]
-    NotTied,
+    MissingDecoder,
     /// An embedding matrix was given to a head that owns its decoder.
     #[error("this head owns its decoder matrix: configure it `with_tied(true)` to use another")]
-    NotOwned,
+    SecondDecoder,
     /// A target that is no word of the vocabulary.
     #[error("target {target} at token {token} is outside the vocabulary 0..{vocab}")]
     Target {

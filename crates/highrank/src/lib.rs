@@ -1,10 +1,6 @@
-//! High-rank output layers for [Burn](https://burn.dev).
+#![doc = include_str!("../README.md")]
 //!
-//! A language model usually ends in a softmax over `h·Wᵀ`, whose matrix of log-probabilities cannot exceed rank `d + 1`:
-//! the *softmax bottleneck* (Yang et al., *Breaking the Softmax Bottleneck*, ICLR 2018). This crate has the cures as Burn
-//! modules over any backend, exact in log space, with a likelihood that never stores the logits.
-//!
-//! Every head is a choice of three parts,
+//! # The parts of a head
 //!
 //! ```text
 //! log P(x | c) = logsumexp_k [ log π_k(c) + log softmax( f( h_k(c) · Wᵀ + b ) )_x ]
@@ -16,16 +12,14 @@
 //! | logit map `f` | [`logit_map`] | identity, sigsoftmax, generalised sigsoftmax, soft cap, PLIF, monotonic network |
 //! | decoder `W, b` | [`decoder`] | owned, or tied to the caller's embedding |
 //!
-//! and one [`likelihood`] serves them all. [`HeadConfig`] names the papers' heads.
+//! and one [`likelihood`] serves them all; [`ops`] says what a backend may compute natively. [`HeadConfig`] names the papers'
+//! heads:
 //!
-//! # The heads
 //! ```
-//! use burn::backend::{Autodiff, Flex};
-//! use burn::tensor::{Int, Tensor};
+//! use burn::tensor::{Device, Int, Tensor};
 //! use highrank::HeadConfig;
 //!
-//! type B = Autodiff<Flex>;
-//! let device = Default::default();
+//! let device = Device::default().autodiff();
 //! let (h, d, v) = (24, 16, 100); // hidden size, embedding size, vocabulary
 //! let heads = [
 //!     HeadConfig::softmax(d, v),              // the baseline
@@ -39,56 +33,29 @@
 //!     HeadConfig::mos_plif(h, d, v, 4, 1000), // both
 //! ];
 //! for config in heads {
-//!     let head = config.init::<B>(&device);
-//!     let hidden = Tensor::<B, 3>::ones([5, 2, config.d_hidden], &device); // [T, B, H]
-//!     let targets = Tensor::<B, 2, Int>::ones([5, 2], &device);
+//!     let head = config.init(&device);
+//!     let hidden = Tensor::<3>::ones([5, 2, config.d_hidden], &device); // [T, B, H]
+//!     let targets = Tensor::<2, Int>::ones([5, 2], &device);
 //!     let loss = head.loss(hidden, targets, None); // mean nll, nats
 //!     loss.backward();
 //! }
 //! ```
-//!
-//! # Tied weights
-//! ```
-//! use burn::backend::Flex;
-//! use burn::nn::EmbeddingConfig;
-//! use burn::tensor::{Int, Tensor};
-//! use highrank::HeadConfig;
-//!
-//! let device = Default::default();
-//! let embedding = EmbeddingConfig::new(100, 16).init::<Flex>(&device);
-//! let head = HeadConfig::mos(24, 16, 100, 4).with_tied(true).init::<Flex>(&device);
-//! let hidden = Tensor::<Flex, 2>::ones([5, 24], &device);
-//! let log_probs = head.tied_to(embedding.weight.val()).log_probs(hidden);
-//! assert_eq!(log_probs.dims(), [5, 100]);
-//! ```
-//!
-//! # Features
-//! | feature | backend |
-//! |---|---|
-//! | `flex` (default) | Burn's CPU backend |
-//! | `ndarray` | Burn's older CPU backend |
-//! | `wgpu` | GPU through WebGPU or Vulkan |
-//! | `cuda` | NVIDIA GPU; its libraries are loaded at run time |
 
+#[cfg(feature = "analysis")]
 pub mod analysis;
-mod autodiff;
+mod backends;
 pub mod context;
-#[cfg(feature = "flex")]
-pub mod cpu;
 pub mod decoder;
 mod error;
-#[cfg(feature = "gpu")]
-pub mod gpu;
 mod head;
 pub mod likelihood;
 pub mod logit_map;
 mod math;
-mod operations;
-pub mod precision;
+pub mod ops;
 
 pub use context::ContextConfig;
 pub use error::HeadError;
 pub use head::{BoundHead, HeadConfig, OutputHead, Sampling, TopK, validate_targets};
-pub use likelihood::{DEFAULT_MEMORY_BUDGET, LikelihoodBackend};
+pub use highrank_kernels::Precision;
+pub use likelihood::DEFAULT_MEMORY_BUDGET;
 pub use logit_map::LogitMapConfig;
-pub use precision::Precision;

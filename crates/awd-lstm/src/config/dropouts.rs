@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check;
-use crate::Error;
+use crate::error::{Result, check};
 
-/// The six dropout probabilities of an AWD-LSTM-MoS, each in [0, 1).
+/// The six dropout probabilities of an AWD-LSTM with a mixture, each in [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropouts {
@@ -28,7 +27,7 @@ impl Dropouts {
     pub const NONE: Self =
         Self { output: 0.0, hidden: 0.0, input: 0.0, latent: 0.0, embedding: 0.0, weight: 0.0 };
 
-    pub(super) fn validate(&self) -> Result<(), Error> {
+    pub(super) fn validate(&self) -> Result<()> {
         for (name, p) in [
             ("dropout.output", self.output),
             ("dropout.hidden", self.hidden),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::error::{Error, Result};
 
 /// The output layer of a language model.
 ///
@@ -23,7 +23,7 @@ pub enum HeadKind {
     Sigsoftmax,
     /// Generalised sigsoftmax: sigsoftmax with a learnt slope and a learnt centre (Parthiban et al., 2021).
     Gss,
-    /// Softmax after a learnt piecewise linear increasing function (arXiv 1902.08077, section 4).
+    /// Softmax after a learnt increasing piecewise linear function, the PLIF (arXiv 1902.08077, section 4).
     Plif,
     /// Mixture of Softmaxes whose logits pass through one shared PLIF (arXiv 1902.08077, section 5).
     MosPlif,
@@ -67,10 +67,8 @@ impl fmt::Display for HeadKind {
 impl FromStr for HeadKind {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            Error::unknown_name("head", text, &known)
-        })
+    fn from_str(text: &str) -> Result<Self> {
+        let known = Self::ALL.iter().copied().find(|kind| kind.name() == text);
+        known.ok_or_else(|| Error::unknown_name("head", text, Self::ALL))
     }
 }

@@ -3,8 +3,9 @@
 use highrank::{HeadConfig, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::{Dropouts, HeadKind, Preset, check};
-use crate::Error;
+use super::dropouts::Dropouts;
+use super::head::HeadKind;
+use crate::error::{Error, Result, check};
 
 /// The shape of a language model: embedding, LSTM layers, output layer, dropouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,15 +29,36 @@ pub struct ModelConfig {
     pub dropouts: Dropouts,
     /// Whether the decoder matrix of the output layer is the embedding matrix.
     pub tied: bool,
-    /// What the inputs of matrix products are rounded to; a run from before there was a choice rounds nothing.
+    /// What the inputs of matrix products are rounded to.
     #[serde(default)]
     pub precision: Precision,
 }
 
 impl ModelConfig {
-    /// The model of a preset: the same as [`Preset::model`].
-    pub fn from_preset(preset: Preset, head: HeadKind, vocab: usize) -> Self {
-        preset.model(head, vocab)
+    /// A model that trains in seconds, for tests and small studies: d = 8, two LSTM layers, a mixture of two components, no
+    /// dropout, one tied matrix.
+    ///
+    /// Other sizes take the place of these one by one:
+    ///
+    /// ```
+    /// use awd_lstm::{HeadKind, ModelConfig};
+    ///
+    /// let config = ModelConfig { components: 3, ..ModelConfig::tiny(HeadKind::Mos, 100) };
+    /// config.validate().unwrap();
+    /// ```
+    pub fn tiny(head: HeadKind, vocab: usize) -> Self {
+        Self {
+            vocab,
+            d_embedding: 8,
+            lstm_sizes: vec![12, 8],
+            head,
+            components: 2,
+            knots: 100,
+            plif_bound: 20.0,
+            dropouts: Dropouts::NONE,
+            tied: true,
+            precision: Precision::Full,
+        }
     }
 
     /// Checks every size and probability, so that [`ModelConfig::try_init`] cannot fail on them.
@@ -44,8 +66,8 @@ impl ModelConfig {
     /// # Errors
     ///
     /// [`Error::InvalidSetting`] names the first setting that is out of range and the range,
-    /// [`Error::LastLstmSize`] the sizes that a head without mixture cannot join.
-    pub fn validate(&self) -> Result<(), Error> {
+    /// [`Error::LastLstmSize`] the two sizes that a head without mixture needs to be equal.
+    pub fn validate(&self) -> Result<()> {
         check(self.vocab > 0, "vocab", self.vocab, "at least 1")?;
         check(self.d_embedding > 0, "d_embedding", self.d_embedding, "at least 1")?;
         check(!self.lstm_sizes.is_empty(), "lstm_sizes", "[]", "at least one layer")?;
@@ -59,7 +81,7 @@ impl ModelConfig {
             check(self.components > 0, "components", self.components, "at least 1")?;
         } else if self.last_lstm() != self.d_embedding {
             return Err(Error::LastLstmSize {
-                head: self.head,
+                head: self.head.name(),
                 last: self.last_lstm(),
                 d_embedding: self.d_embedding,
             });
@@ -72,8 +94,8 @@ impl ModelConfig {
         self.dropouts.validate()
     }
 
-    /// The configuration of the output layer. Its decoder matrix always comes from the model, which holds the
-    /// embedding and, if `tied` is false, a matrix of its own for the decoder.
+    /// The configuration of the output layer. Its decoder matrix always comes from the model, which holds the embedding and,
+    /// if `tied` is false, a separate decoder matrix.
     pub fn head_config(&self) -> HeadConfig {
         let (hidden, d, v, k) = (self.last_lstm(), self.d_embedding, self.vocab, self.components);
         let head = match self.head {

@@ -6,11 +6,14 @@ use std::str::FromStr;
 use highrank::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::{Dropouts, HeadKind, ModelConfig, TrainConfig};
-use crate::Error;
+use super::dropouts::Dropouts;
+use super::head::HeadKind;
+use super::model::ModelConfig;
+use super::train::TrainConfig;
+use crate::error::{Error, Result};
 use crate::optim::{DynamicConfig, DynamicForm};
 
-/// A named pair of [`ModelConfig`] and [`TrainConfig`].
+/// The settings of a paper: a [`ModelConfig`] and a [`TrainConfig`] under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
@@ -18,8 +21,8 @@ pub enum Preset {
     Small,
     /// AWD-LSTM-MoS on Penn Treebank (arXiv 1711.03953, with the settings of the published command): 22 million parameters.
     Paper,
-    /// AWD-LSTM with a softmax on Penn Treebank, the baseline (arXiv 1708.02182): 24 million parameters. Also what
-    /// LMS-PLIF was trained on, with 1e5 knots (arXiv 1902.08077).
+    /// AWD-LSTM with a softmax on Penn Treebank, the baseline (arXiv 1708.02182): 24 million parameters. LMS-PLIF was
+    /// trained with these settings and 1e5 knots (arXiv 1902.08077).
     AwdLstm,
     /// AWD-LSTM-MoS on WikiText-2 (arXiv 1711.03953): 35 million parameters on its vocabulary of 33,278.
     Wikitext2,
@@ -27,11 +30,11 @@ pub enum Preset {
     /// has 113 million parameters, a softmax 119 million.
     BillionWord,
     /// Characters of text8, where no output layer is a bottleneck (arXiv 1711.03953): one LSTM, 7 components in a
-    /// mixture. The paper gives the sizes; batch, length and rate are those of the small preset.
+    /// mixture. The sizes are the paper's; batch, length and learning rate are those of the small preset.
     Text8,
 }
 
-/// What of a preset's model depends on the output layer.
+/// The part of a preset's model that depends on the output layer.
 struct Sizes {
     d_embedding: usize,
     lstm_sizes: Vec<usize>,
@@ -57,7 +60,7 @@ impl Preset {
 
     /// The model with the given head on a vocabulary of `vocab` words.
     ///
-    /// The last LSTM of a head without mixture gets size d instead of the preset's.
+    /// For a head without mixture, the last LSTM has size d instead of the preset's.
     pub fn model(self, head: HeadKind, vocab: usize) -> ModelConfig {
         let Sizes { d_embedding, mut lstm_sizes, components } = self.sizes(head);
         if !head.is_mixture()
@@ -98,7 +101,7 @@ impl Preset {
         let [output, hidden, input, latent, embedding, weight] = match self {
             Self::Small => [0.2, 0.1, 0.2, 0.1, 0.0, 0.2],
             Self::Paper => [0.4, 0.225, 0.4, 0.29, 0.1, 0.5],
-            // The paper's model has no latent contexts; a mixture in its place takes the other Penn Treebank value.
+            // The paper's model has no latent contexts; a mixture takes the value of the other Penn Treebank preset.
             Self::AwdLstm => [0.4, 0.25, 0.4, 0.29, 0.1, 0.5],
             Self::Wikitext2 => [0.4, 0.2, 0.55, 0.29, 0.1, 0.5],
             Self::BillionWord | Self::Text8 => return Dropouts::NONE,
@@ -146,14 +149,21 @@ impl Preset {
         }
     }
 
-    /// Settings of dynamic evaluation, in the form of the program behind the published perplexities: those of WikiText-2,
-    /// and for everything else those of Penn Treebank.
+    /// Settings of dynamic evaluation, in the form of the program behind the published perplexities. WikiText-2 has its own;
+    /// every other preset takes those of Penn Treebank.
     pub fn dynamic(self) -> DynamicConfig {
         let (eps, lambda) = match self {
             Self::Wikitext2 => (0.002, 0.02),
             _ => (0.001, 0.075),
         };
         DynamicConfig { form: DynamicForm::Program, lr: 0.002, eps, lambda }
+    }
+}
+
+impl ModelConfig {
+    /// The model of a preset: the same as [`Preset::model`].
+    pub fn from_preset(preset: Preset, head: HeadKind, vocab: usize) -> Self {
+        preset.model(head, vocab)
     }
 }
 
@@ -166,10 +176,8 @@ impl fmt::Display for Preset {
 impl FromStr for Preset {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.iter().copied().find(|preset| preset.name() == text).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|preset| preset.name()).collect();
-            Error::unknown_name("preset", text, &known)
-        })
+    fn from_str(text: &str) -> Result<Self> {
+        let known = Self::ALL.iter().copied().find(|preset| preset.name() == text);
+        known.ok_or_else(|| Error::unknown_name("preset", text, Self::ALL))
     }
 }

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check;
-use crate::Error;
+use crate::error::{Result, check};
 
 /// How a model is trained. The procedure is that of AWD-LSTM (arXiv 1708.02182, sections 3 and 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,8 +10,8 @@ use crate::Error;
 pub struct TrainConfig {
     /// B, the number of parallel text streams in training.
     pub batch: usize,
-    /// Columns of a slice of the batch, if gradients are to be accumulated over slices; the result is that of the whole
-    /// batch, with dropout masks drawn for each slice.
+    /// Columns of a slice of the batch, if gradients are accumulated over slices. The result is that of the whole batch, but
+    /// each slice draws its own dropout masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small_batch: Option<usize>,
     /// Mean number of time steps of a training step.
@@ -27,7 +26,7 @@ pub struct TrainConfig {
     pub alpha: f64,
     /// Weight of temporal activation regularisation, on the raw output.
     pub beta: f64,
-    /// Averaging begins when the validation loss is worse than the best of all but the last `nonmono`.
+    /// Averaging begins when the validation loss is worse than the best of all earlier ones but the last `nonmono`.
     pub nonmono: usize,
     /// A step has at most `bptt + max_seq_len_delta` time steps.
     pub max_seq_len_delta: usize,
@@ -39,8 +38,8 @@ pub struct TrainConfig {
     pub epochs: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Whether this is a finetuning: weights are averaged from the first step on, and the criterion that would begin
-    /// averaging ends training instead.
+    /// Whether this is finetuning: weights are averaged from the first step, and the criterion that would begin averaging
+    /// ends training instead.
     pub average_from_start: bool,
 }
 
@@ -49,8 +48,8 @@ impl TrainConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSetting`] names the first setting that is out of range and the range.
-    pub fn validate(&self) -> Result<(), Error> {
+    /// [`Error::InvalidSetting`](crate::error::Error::InvalidSetting) names the first setting that is out of range and the range.
+    pub fn validate(&self) -> Result<()> {
         for (name, size) in [
             ("batch", self.batch),
             ("bptt", self.bptt),

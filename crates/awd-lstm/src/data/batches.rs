@@ -1,9 +1,8 @@
 //! A token stream cut into parallel columns.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::tokens::TokenFile;
+use super::tokens::{TokenFile, Tokens};
 use crate::error::{Error, Result};
 
 /// A token stream cut into `B` contiguous columns of equal length; the remainder is dropped.
@@ -28,18 +27,17 @@ enum Ids {
 
 /// Some consecutive rows and the words that follow each of their tokens.
 #[derive(Debug, Clone)]
-pub struct Window<B: Backend> {
+pub struct Window {
     /// Inputs `[T, B]`.
-    pub tokens: Tensor<B, 2, Int>,
+    pub tokens: Tensor<2, Int>,
     /// The next word of each input `[T, B]`.
-    pub targets: Tensor<B, 2, Int>,
+    pub targets: Tensor<2, Int>,
 }
 
 impl Batches {
     /// Cuts `ids` into `batch` columns of at least `min_rows` rows. `what` names the stream in an error.
     ///
-    /// Two rows make one prediction a column; training wants three, since its last row is never a step of
-    /// its own.
+    /// Two rows make one prediction a column. Training needs three, since a single last row is no step of its own.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`] if `batch` is 0, [`Error::CorpusTooShort`] if the stream is too short.
@@ -52,8 +50,7 @@ impl Batches {
         Ok(Self { ids: Ids::Memory(transposed), rows, batch })
     }
 
-    /// As [`new`](Self::new), with the tokens left in their file: each window is read when it is asked for, and nothing
-    /// else is in memory.
+    /// As [`new`](Self::new), but the tokens stay in their file: a window is read when it is asked for.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -77,13 +74,13 @@ impl Batches {
         self.rows.saturating_sub(1) * self.batch
     }
 
-    /// The rows `start .. start + length` as inputs, with the rows one further on as targets.
+    /// The rows `start .. start + length` as inputs, and the rows one further on as targets.
     ///
-    /// A window that would run over the end is shortened to what has targets.
+    /// A window that would pass the end is shortened to the rows that have targets.
     ///
     /// # Panics
     /// If no row from `start` on has a target, or `length` is 0; if a file of tokens cannot be read any more.
-    pub fn window<B: Backend>(&self, start: usize, length: usize, device: &B::Device) -> Window<B> {
+    pub fn window(&self, start: usize, length: usize, device: &Device) -> Window {
         let length = length.min((self.rows - 1).saturating_sub(start));
         assert!(length > 0, "rows {start}.. of {} have no targets", self.rows);
         let read;
@@ -110,16 +107,24 @@ impl Batches {
         rows
     }
 
-    /// The windows of `length` rows that cover every prediction once, in order, as for evaluation; the last
-    /// one may be shorter.
-    pub fn windows<'a, B: Backend>(
-        &'a self,
-        length: usize,
-        device: &'a B::Device,
-    ) -> impl Iterator<Item = Window<B>> + 'a {
+    /// The windows of `length` rows that cover every prediction once, in order, as for evaluation. The last may be shorter.
+    pub fn windows<'a>(&'a self, length: usize, device: &'a Device) -> impl Iterator<Item = Window> + 'a {
         (0..self.rows.saturating_sub(1))
             .step_by(length.max(1))
             .map(move |start| self.window(start, length.max(1), device))
+    }
+}
+
+impl Tokens {
+    /// The tokens cut into `batch` columns, as by [`Batches::new`]. Those of a file stay in it.
+    ///
+    /// # Errors
+    /// As [`Batches::new`].
+    pub fn batches(&self, what: &'static str, batch: usize, min_rows: usize) -> Result<Batches> {
+        match self {
+            Self::Memory(ids) => Batches::new(what, ids, batch, min_rows),
+            Self::Disk(file) => Batches::of_file(what, file, batch, min_rows),
+        }
     }
 }
 
@@ -139,12 +144,11 @@ fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> 
 mod tests {
     use super::*;
     use crate::data::tokens::on_disk;
-    use burn::backend::Flex;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    fn values(tensor: Tensor<Flex, 2, Int>) -> Vec<i32> {
-        tensor.into_data().to_vec().unwrap()
+    fn values(tensor: Tensor<2, Int>) -> Vec<i32> {
+        tensor.into_data().iter().collect()
     }
 
     #[test]
@@ -152,7 +156,7 @@ mod tests {
         let ids: Vec<u32> = (0..14).collect();
         let batches = Batches::new("text", &ids, 3, 2).unwrap();
         assert_eq!((batches.rows(), batches.batch(), batches.predictions()), (4, 3, 9));
-        let window = batches.window::<Flex>(0, 3, &Default::default());
+        let window = batches.window(0, 3, &Device::flex());
         assert_eq!(window.tokens.dims(), [3, 3]);
         assert_eq!(values(window.tokens), [0, 4, 8, 1, 5, 9, 2, 6, 10]);
         assert_eq!(values(window.targets), [1, 5, 9, 2, 6, 10, 3, 7, 11]);
@@ -162,7 +166,7 @@ mod tests {
     fn a_window_stops_where_targets_do() {
         let ids: Vec<u32> = (0..10).collect();
         let batches = Batches::new("text", &ids, 2, 2).unwrap();
-        let window = batches.window::<Flex>(3, 35, &Default::default());
+        let window = batches.window(3, 35, &Device::flex());
         assert_eq!(window.tokens.dims(), [1, 2]);
         assert_eq!(values(window.targets), [4, 9]);
     }
@@ -172,8 +176,8 @@ mod tests {
         let ids: Vec<u32> = (0..23).collect();
         for length in [1, 2, 5, 10, 11, 50] {
             let batches = Batches::new("text", &ids, 2, 2).unwrap();
-            let device = Default::default();
-            let windows: Vec<Window<Flex>> = batches.windows(length, &device).collect();
+            let device = Device::flex();
+            let windows: Vec<Window> = batches.windows(length, &device).collect();
             let targets: Vec<i32> = windows.into_iter().flat_map(|window| values(window.targets)).collect();
             assert_eq!(targets.len(), batches.predictions(), "length {length}");
             let expected: Vec<i32> = (1..11).flat_map(|row| [row, row + 11]).collect();
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_file_has_the_windows_of_memory() {
-        let device = Default::default();
+        let device = Device::flex();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for _ in 0..200 {
             let (batch, rows) = (rng.random_range(1..9), rng.random_range(2..40));
@@ -203,8 +207,8 @@ mod tests {
             assert!(matches!(disk.ids, Ids::Disk(_)));
             assert_eq!((memory.rows(), memory.predictions()), (disk.rows(), disk.predictions()));
             let (start, length) = (rng.random_range(0..rows - 1), rng.random_range(1..50));
-            let one = memory.window::<Flex>(start, length, &device);
-            let other = disk.window::<Flex>(start, length, &device);
+            let one = memory.window(start, length, &device);
+            let other = disk.window(start, length, &device);
             assert_eq!(one.tokens.dims(), other.tokens.dims());
             assert_eq!(values(one.tokens), values(other.tokens));
             assert_eq!(values(one.targets), values(other.targets));

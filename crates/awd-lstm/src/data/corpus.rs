@@ -9,8 +9,7 @@ use crate::error::{Error, Result};
 
 /// Training, validation and test text as token ids.
 ///
-/// Every id is below `vocabulary.len()`: this is checked once, when the corpus is made, so that training
-/// and evaluation need not check it again.
+/// Every id is below `vocabulary.len()`. This is checked when the corpus is made, so training and evaluation rely on it.
 #[derive(Debug, Clone)]
 pub struct Corpus {
     vocabulary: Vocabulary,
@@ -19,7 +18,7 @@ pub struct Corpus {
     test: Vec<u32>,
 }
 
-/// What to do with a token that the vocabulary lacks.
+/// How to read a token that the vocabulary lacks.
 enum Words {
     /// Give it the next id.
     Collect,
@@ -73,7 +72,7 @@ impl Corpus {
         Ok(Self { vocabulary: reader.vocabulary, train, valid, test })
     }
 
-    /// Reads `valid` and `test` of `folder` in the tokens of a trained model; the training text stays empty.
+    /// Reads `valid` and `test` of `folder` with the vocabulary of a trained model; the training text stays empty.
     ///
     /// # Errors
     /// As [`load`](Self::load), and [`Error::UnknownWord`] for a token that a vocabulary without largest size lacks.

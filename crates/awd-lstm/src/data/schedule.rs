@@ -11,18 +11,18 @@ pub struct TrainStep {
     pub start: usize,
     /// Rows of this step.
     pub length: usize,
-    /// What the learning rate is multiplied by: the length drawn over `bptt`.
+    /// Factor of the learning rate: the drawn length over `bptt`.
     pub lr_scale: f64,
 }
 
 /// All training steps of one epoch, as in the AWD-LSTM program (Merity et al., arXiv 1708.02182, section 4.1).
 ///
 /// Each length is drawn as `max(5, int(Normal(base, 5)))`, at most `bptt + max_delta`, where `base` is `bptt`
-/// with probability 0.95 and `bptt / 2` otherwise. The learning rate goes with the drawn length, so that a
-/// short step does not weigh more than a long one. The end of the text cuts the last step short; a single row
-/// left over is no step, for lack of a time difference to regularise.
+/// with probability 0.95 and `bptt / 2` otherwise. The learning rate is proportional to the drawn length, so a
+/// short step does not weigh more than a long one. The end of the text cuts the last step short. A single row
+/// left over is no step: it has no time difference to regularise.
 ///
-/// The schedule is a function of the seed and the epoch alone, so it can be made again at any time.
+/// The schedule depends on the seed and the epoch alone, so it can be made again at any time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     steps: Vec<TrainStep>,
@@ -64,8 +64,8 @@ impl Schedule {
 
 /// One well-mixed seed from a run's seed and two counters (a chain of SplitMix64 finalisers).
 ///
-/// Every training step seeds the backend's random numbers with it, so that its masks depend on the run's
-/// seed, the epoch and the step and on nothing that happened before.
+/// Every training step seeds the device's random numbers with it. So its dropout masks depend on the run's seed, the epoch
+/// and the step, and on nothing that happened before.
 pub fn mix_seed(seed: u64, epoch: u64, step: u64) -> u64 {
     [seed, epoch, step].into_iter().fold(0, |mixed: u64, word| {
         let mut mixed = (mixed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::vocabulary::{EOS, UNKNOWN, Vocabulary};
 use crate::error::{Error, Result};
 
-/// What a token is, and which tokens a vocabulary keeps.
+/// How a text is cut into tokens, and which tokens a vocabulary keeps.
 ///
 /// ```
 /// use awd_lstm::data::TextConfig;
@@ -21,13 +21,12 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextConfig {
-    /// Characters instead of words. Nothing ends a line then: a line end is read as a blank, but for one at the end
-    /// of a file.
+    /// Characters instead of words. There is no end of line then: a line end is read as a blank, except at the end of a file.
     pub characters: bool,
     /// Whether text is read in lower case.
     pub lower_case: bool,
-    /// The largest vocabulary. The most frequent tokens of the training text are kept, beside [`EOS`] and [`UNKNOWN`],
-    /// which the others are read as; `None` keeps all tokens of all three texts.
+    /// The largest vocabulary. It keeps [`EOS`], [`UNKNOWN`] and the most frequent tokens of the training text; all others are
+    /// read as [`UNKNOWN`]. `None` keeps every token of the three texts.
     pub vocab_size: Option<usize>,
 }
 
@@ -35,7 +34,7 @@ impl TextConfig {
     /// Checks the size of the vocabulary.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] if it leaves no room for a word beside [`EOS`] and [`UNKNOWN`].
+    /// [`Error::InvalidSetting`] if it has no room for a word besides [`EOS`] and [`UNKNOWN`].
     pub fn validate(&self) -> Result<()> {
         match self.vocab_size {
             Some(size) if size < 3 => Err(Error::invalid("vocab_size", size, "at least 3")),
@@ -56,7 +55,7 @@ impl TextConfig {
         tokens
     }
 
-    /// Hands the tokens of one line to `each`, with what separates it from the line before.
+    /// Hands the tokens of one line to `each`, after the token that separates it from the line before.
     fn line(&self, line: &str, first: bool, each: &mut impl FnMut(&str) -> Result<()>) -> Result<()> {
         let lower;
         let line = match self.lower_case {
@@ -127,8 +126,8 @@ impl TextConfig {
 
     /// The ids of a prompt's tokens, and the tokens that the vocabulary lacks.
     ///
-    /// Those are read as [`UNKNOWN`] if the vocabulary has it and passed over otherwise. A prompt of words is read
-    /// after an [`EOS`], as the start of a sentence, and its own last line is not ended.
+    /// Unknown tokens are read as [`UNKNOWN`] if the vocabulary has it, and skipped otherwise. A prompt of words follows an
+    /// [`EOS`], so it starts a sentence, and no [`EOS`] is added at its end.
     pub fn prompt(&self, text: &str, vocabulary: &Vocabulary) -> (Vec<u32>, Vec<String>) {
         let mut tokens = self.tokens(text);
         if !self.characters {
@@ -150,7 +149,7 @@ impl TextConfig {
     }
 }
 
-/// Bytes that are read from or written to the disk at once.
+/// Number of bytes in one read from or write to the disk.
 pub(super) const BLOCK_BYTES: usize = 1 << 16;
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::batches::Batches;
 use super::text::BLOCK_BYTES;
 use crate::error::{Error, Result};
 
-/// A text as token ids: in memory, or in a file where a corpus is larger than memory.
+/// A text as token ids: in memory, or in a file if the corpus is larger than memory.
 #[derive(Debug, Clone)]
 pub enum Tokens {
     /// In memory.
@@ -29,17 +28,6 @@ impl Tokens {
     /// Whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The tokens cut into `batch` columns, as by [`Batches::new`]. Those of a file stay in it.
-    ///
-    /// # Errors
-    /// As [`Batches::new`].
-    pub fn batches(&self, what: &'static str, batch: usize, min_rows: usize) -> Result<Batches> {
-        match self {
-            Self::Memory(ids) => Batches::new(what, ids, batch, min_rows),
-            Self::Disk(file) => Batches::of_file(what, file, batch, min_rows),
-        }
     }
 
     /// Hands all tokens to `each` in order, in blocks of bounded size.
@@ -63,8 +51,8 @@ impl Tokens {
 
 const BLOCK_TOKENS: usize = BLOCK_BYTES / size_of::<u32>();
 
-/// Token ids in a file without a name, which is gone when the last handle is: four bytes a token in the folder for temporary
-/// files (`TMPDIR` names another).
+/// Token ids in a file without a name, which is deleted with its last handle. It takes four bytes a token in the folder for
+/// temporary files (`TMPDIR` chooses it).
 #[derive(Debug, Clone)]
 pub struct TokenFile {
     file: Arc<Mutex<File>>,
@@ -82,14 +70,14 @@ impl TokenFile {
         self.len == 0
     }
 
-    /// Fills `ids` with the tokens from `start` on.
+    /// Fills `ids` with the tokens that begin at `start`.
     ///
     /// # Panics
     /// If they are not all there, or the file cannot be read any more.
     pub fn read(&self, start: usize, ids: &mut [u32]) {
         let mut bytes = vec![0; size_of_val(ids)];
         let at = (start * size_of::<u32>()) as u64;
-        // A reader that panicked left no invariant broken: every reading seeks first.
+        // A reader that panicked left the file usable: every read seeks first.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start(at))
             .and_then(|_| file.read_exact(&mut bytes))

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// The word that ends every line.
 pub const EOS: &str = "<eos>";
 
-/// The word that stands for all that a vocabulary lacks.
+/// The word that stands for every word that a vocabulary lacks.
 pub const UNKNOWN: &str = "<unk>";
 
 /// Words and their ids, numbered from 0 in order of first appearance.
@@ -84,7 +84,7 @@ impl Vocabulary {
         let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
         let mut vocabulary = Self::new();
         for (index, word) in text.lines().enumerate() {
-            // A blank is a token of a text of characters.
+            // In a text of characters, the blank is a token.
             let blank = word.chars().count() == 1;
             if word.is_empty() || (word.contains(char::is_whitespace) && !blank) {
                 return Err(damaged(format!("line {} is not one word", index + 1)));

@@ -4,23 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// What an artificial language is made of. The same configuration makes the same language.
+/// The sizes of an artificial language. The same configuration makes the same language.
 ///
-/// Its difficulty for a low-rank output layer lies in `topics` and `classes`: the log-probability matrix has
-/// about `topics · classes²` different rows, and a softmax over `d`-dimensional states gives them a rank of
-/// at most `d + 2`.
+/// `topics` and `classes` make it hard for a low-rank output layer: the log-probability matrix has about
+/// `topics · classes²` different rows, but a softmax over `d`-dimensional states gives it a rank of at most `d + 2`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LanguageConfig {
-    /// Words, `<eos>` and the topic words among them.
+    /// Number of words, including `<eos>` and the topic words.
     pub vocab: usize,
-    /// Topics. Each has a word that announces it, and favourite words of its own.
+    /// Number of topics. A topic has a word that announces it, and favourite words.
     pub topics: usize,
-    /// Classes of words. The class of the last word and the class of the word before it each favour some words.
+    /// Number of classes of words. The class of the last word and the class of the word before it each favour some words.
     pub classes: usize,
-    /// Favourite words of a topic or a class.
+    /// Number of favourite words of a topic or a class.
     pub favourites: usize,
-    /// Mean length of a sentence in words, the announcing word included and `<eos>` not.
+    /// Mean length of a sentence in words, with the announcing word and without `<eos>`.
     pub mean_length: f64,
     /// Probability that a word is drawn from the Zipf law of the whole language, whatever the context.
     pub background: f64,

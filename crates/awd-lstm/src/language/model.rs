@@ -20,8 +20,8 @@ use crate::error::Result;
 ///
 /// where `A`, `B` and `D` put Zipf's law over a few favourite words of the topic or class, `G` is Zipf's law
 /// over the vocabulary, `β` the background, and the shares `λ` (which sum to `1 − β`) depend on `c(u)`. The word after
-/// `<eos>` is drawn from the topics' own law `Z`: `P(w) = (1 − β) Z(w) + β G(w)`; every word stands for a
-/// topic, so that any text has a probability. All logarithms are finite.
+/// `<eos>` follows a law `Z` over the topics: `P(w) = (1 − β) Z(w) + β G(w)`. Every word stands for a topic, so every
+/// text has a probability. All logarithms are finite.
 #[derive(Debug, Clone)]
 pub struct Language {
     config: LanguageConfig,
@@ -38,10 +38,10 @@ pub struct Language {
     topic_of: Vec<usize>,
 }
 
-/// What of the history the next word depends on.
+/// The part of the history that the next word depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Context {
-    /// The sentence's topic; none before the word that announces it.
+    /// The sentence's topic; `None` before the word that announces it.
     topic: Option<usize>,
     last: u32,
     previous: u32,
@@ -49,7 +49,7 @@ pub struct Context {
 
 /// The id of `<eos>`.
 const EOS_ID: u32 = 0;
-/// Added to a rank in Zipf's law over the whole vocabulary, as in Mandelbrot's form of it.
+/// Added to the rank in Zipf's law over the whole vocabulary, as in Mandelbrot's form of the law.
 const BACKGROUND_OFFSET: f64 = 2.7;
 
 impl Language {
@@ -64,7 +64,7 @@ impl Language {
         let first_body = 1 + topics;
 
         let mut opening = vec![0.0; vocab];
-        // A flat Zipf law: every topic is met often enough to be learnt.
+        // A flat Zipf law: every topic occurs often enough to be learnt.
         for (word, weight) in (1..=topics).zip(zipf(topics, topics as f64 / 2.0)) {
             opening[word] = weight;
         }
@@ -203,14 +203,14 @@ impl Language {
             .collect()
     }
 
-    /// Mean negative log-likelihood of a text's words but the first under the language itself, in nats: what
-    /// no model of it can beat but by luck. The text begins at the start of a sentence.
+    /// Mean negative log-likelihood of all words of a text but the first under the language itself, in nats. A model can
+    /// only beat it by luck. The text begins at the start of a sentence.
     ///
-    /// Its exponential is the language's own perplexity on that text. The first word is left out because a
-    /// model reads it before it predicts.
+    /// Its exponential is the language's perplexity on that text. The first word is left out because a model reads it
+    /// before its first prediction.
     ///
     /// # Panics
-    /// If the text has less than two words.
+    /// If the text has fewer than two words.
     pub fn mean_nll(&self, text: &[u32]) -> f64 {
         assert!(text.len() > 1, "a text of {} words has nothing to predict", text.len());
         let mut context = self.advance(self.start(), text[0]);
@@ -222,7 +222,7 @@ impl Language {
         sum / (text.len() - 1) as f64
     }
 
-    /// The context in front of each word of a text but the first, in order.
+    /// The context after each word of a text, in order.
     pub fn contexts<'a>(&'a self, text: &'a [u32]) -> impl Iterator<Item = Context> + 'a {
         text.iter().scan(self.start(), |context, &word| {
             *context = self.advance(*context, word);
@@ -241,11 +241,11 @@ impl Language {
     }
 }
 
-/// Zipf's law over some words from `first` on; common words are favoured by more topics and classes.
+/// Zipf's law over a few words from `first` on. Common words become favourites of more topics and classes.
 fn favourite_words<R: Rng>(law: &Table, first: usize, count: usize, rng: &mut R) -> Table {
     let vocab = law.probs.len();
-    // Drawing without replacement, with the square root of the frequency as weight: the smallest of
-    // exponential variates at those rates (Efraimidis and Spirakis).
+    // Draws without replacement, weighted by the square root of the frequency: the smallest of exponential variates
+    // at those rates (Efraimidis and Spirakis).
     let mut keys: Vec<(f64, usize)> = (first..vocab)
         .map(|word| (-rng.random::<f64>().max(f64::MIN_POSITIVE).ln() / law.probs[word].sqrt(), word))
         .collect();

@@ -26,7 +26,7 @@ impl Table {
 
     /// A word drawn by inverting the running sum.
     pub(super) fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
-        // Rounding can leave the last sum a little off 1: scaling by it keeps the draw inside the table.
+        // The last sum may differ from 1 by rounding; scaling by it keeps the draw inside the table.
         let point = rng.random::<f64>() * self.sums[self.sums.len() - 1];
         self.sums.partition_point(|&sum| sum <= point).min(self.sums.len() - 1)
     }

@@ -2,13 +2,11 @@
 
 use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::Precision;
 
-use highrank::Precision;
-
-use super::{LstmBackend, LstmWeights, lstm_sequence};
-use crate::dropout::weight_mask;
+use super::mask::weight_mask;
+use super::sequence::{LstmState, LstmWeights, lstm_sequence};
 
 /// Configuration of an [`Lstm`].
 #[derive(Config, Debug)]
@@ -27,27 +25,18 @@ pub struct LstmConfig {
 /// Should be created with [`LstmConfig`]. The equations are those of [`crate::lstm`]. Shapes, row order and the
 /// two biases are PyTorch's, so that weights can be exchanged.
 #[derive(Module, Debug)]
-pub struct Lstm<B: Backend> {
+pub struct Lstm {
     /// Input weights `[4H, I]`, rows in the order input, forget, cell, output. Uniform(±1/√H).
-    pub w_ih: Param<Tensor<B, 2>>,
+    pub w_ih: Param<Tensor<2>>,
     /// Recurrent weights `[4H, H]`. Uniform(±1/√H).
-    pub w_hh: Param<Tensor<B, 2>>,
+    pub w_hh: Param<Tensor<2>>,
     /// Input bias `[4H]`. Uniform(±1/√H).
-    pub b_ih: Param<Tensor<B, 1>>,
+    pub b_ih: Param<Tensor<1>>,
     /// Recurrent bias `[4H]`. Uniform(±1/√H).
-    pub b_hh: Param<Tensor<B, 1>>,
+    pub b_hh: Param<Tensor<1>>,
     /// What the inputs of matrix products are rounded to.
     #[module(skip)]
     pub precision: Precision,
-}
-
-/// State of one LSTM layer between two chunks of a sequence.
-#[derive(Clone, Debug)]
-pub struct LstmState<B: Backend> {
-    /// Hidden state h, `[B, H]`.
-    pub hidden: Tensor<B, 2>,
-    /// Cell state c, `[B, H]`.
-    pub cell: Tensor<B, 2>,
 }
 
 impl LstmConfig {
@@ -56,7 +45,7 @@ impl LstmConfig {
     /// # Panics
     ///
     /// If a size is 0.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Lstm<B> {
+    pub fn init(&self, device: &Device) -> Lstm {
         assert!(self.d_input > 0, "LstmConfig: d_input is 0, but must be at least 1");
         assert!(self.d_hidden > 0, "LstmConfig: d_hidden is 0, but must be at least 1");
         let bound = 1.0 / (self.d_hidden as f64).sqrt();
@@ -72,20 +61,7 @@ impl LstmConfig {
     }
 }
 
-impl<B: Backend> LstmState<B> {
-    /// The state before any input: zeros `[batch, d_hidden]`, of the device's default float type.
-    pub fn zeros(batch: usize, d_hidden: usize, device: &B::Device) -> Self {
-        let zeros = Tensor::zeros([batch, d_hidden], device);
-        Self { hidden: zeros.clone(), cell: zeros }
-    }
-
-    /// The same values without their history: no gradient flows into earlier chunks.
-    pub fn detach(self) -> Self {
-        Self { hidden: self.hidden.detach(), cell: self.cell.detach() }
-    }
-}
-
-impl<B: Backend> Lstm<B> {
+impl Lstm {
     /// I, the width of the input.
     pub fn d_input(&self) -> usize {
         self.w_ih.lazy_shape()[1]
@@ -97,17 +73,15 @@ impl<B: Backend> Lstm<B> {
     }
 
     /// The state before any input: zeros `[batch, H]` on the weights' device and of their float type.
-    pub fn zero_state(&self, batch: usize) -> LstmState<B> {
+    pub fn zero_state(&self, batch: usize) -> LstmState {
         let weights = self.w_hh.val();
         let zeros = Tensor::zeros([batch, self.d_hidden()], (&weights.device(), weights.dtype()));
         LstmState { hidden: zeros.clone(), cell: zeros }
     }
-}
 
-impl<B: LstmBackend> Lstm<B> {
     /// Runs the layer over a sequence.
     ///
-    /// In training (on an autodiff backend) each recurrent weight is dropped with probability `weight_dropout`,
+    /// In training (on an autodiff device) each recurrent weight is dropped with probability `weight_dropout`,
     /// the same ones in all steps, and the rest is scaled by `1/(1-p)`. The gradient is that of the raw weights.
     ///
     /// # Shapes
@@ -118,12 +92,7 @@ impl<B: LstmBackend> Lstm<B> {
     /// # Panics
     ///
     /// If a shape does not fit, or `weight_dropout` is not in [0, 1).
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        state: LstmState<B>,
-        weight_dropout: f64,
-    ) -> (Tensor<B, 3>, LstmState<B>) {
+    pub fn forward(&self, x: Tensor<3>, state: LstmState, weight_dropout: f64) -> (Tensor<3>, LstmState) {
         let mask = weight_mask(&self.w_hh.val(), weight_dropout);
         self.forward_masked(x, state, mask)
     }
@@ -139,10 +108,10 @@ impl<B: LstmBackend> Lstm<B> {
     /// If a shape does not fit.
     pub fn forward_masked(
         &self,
-        x: Tensor<B, 3>,
-        state: LstmState<B>,
-        hh_mask: Option<Tensor<B, 2>>,
-    ) -> (Tensor<B, 3>, LstmState<B>) {
+        x: Tensor<3>,
+        state: LstmState,
+        hh_mask: Option<Tensor<2>>,
+    ) -> (Tensor<3>, LstmState) {
         let weights = LstmWeights {
             w_ih: self.w_ih.val(),
             w_hh: self.w_hh.val(),

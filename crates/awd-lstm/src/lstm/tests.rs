@@ -1,10 +1,10 @@
-use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{DType, TensorData};
+use burn::backend::{Autodiff, AutodiffBackend, Flex};
+use burn::module::Module;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use highrank_kernels::precision::product;
+use highrank_kernels::{Floats, Precision};
 
 use super::*;
-use highrank::precision::product;
 
 /// T, B, I, H and whether there is a mask.
 type Sizes = (usize, usize, usize, usize, bool);
@@ -30,26 +30,25 @@ fn inputs(sizes: Sizes) -> Vec<Vec<f64>> {
     shapes(sizes).iter().enumerate().map(|(n, s)| wave(s.iter().product(), n as f64, 0.9)).collect()
 }
 
-fn tensor<B: Backend, const D: usize>(values: &[f64], shape: &[usize], dtype: DType) -> Tensor<B, D> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), (&Default::default(), dtype))
+fn data(values: &[f64], shape: &[usize]) -> TensorData {
+    TensorData::new(values.to_vec(), shape)
 }
 
-fn mask<B: Backend>((_, _, _, h, masked): Sizes, dtype: DType) -> Option<Tensor<B, 2>> {
-    let values: Vec<f64> = (0..4 * h * h).map(|n| if n % 3 == 1 { 0.0 } else { 1.25 }).collect();
-    masked.then(|| tensor(&values, &[4 * h, h], dtype))
+fn tensor<const D: usize>(values: &[f64], shape: &[usize], device: &Device, dtype: DType) -> Tensor<D> {
+    Tensor::from_data(data(values, shape), (device, dtype))
+}
+
+fn mask_values((_, _, _, h, masked): Sizes) -> Option<Vec<f64>> {
+    masked.then(|| (0..4 * h * h).map(|n| if n % 3 == 1 { 0.0 } else { 1.25 }).collect())
 }
 
 /// By the exponential, in the tensor's own precision; the layer itself has it by the hyperbolic tangent.
-fn sigmoid<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+fn sigmoid(x: Tensor<2>) -> Tensor<2> {
     x.neg().exp().add_scalar(1.0).recip()
 }
 
 /// The layer written step by step, as the reference.
-fn naive<B: Backend>(
-    x: Tensor<B, 3>,
-    state: LstmState<B>,
-    weights: LstmWeights<B>,
-) -> (Tensor<B, 3>, LstmState<B>) {
+fn naive(x: Tensor<3>, state: LstmState, weights: LstmWeights) -> (Tensor<3>, LstmState) {
     let [steps, batch, d_input] = x.dims();
     let [_, h] = state.hidden.dims();
     let LstmState { mut hidden, mut cell } = state;
@@ -60,7 +59,9 @@ fn naive<B: Backend>(
             None => weights.w_hh.clone(),
         };
         let x_t = x.clone().narrow(0, t, 1).reshape([batch, d_input]);
-        let product = |lhs, rhs: Tensor<B, 2>| product(lhs, rhs.transpose(), weights.precision);
+        let product = |lhs: Tensor<2>, rhs: Tensor<2>| -> Tensor<2> {
+            product(Floats::from(lhs), rhs.transpose().into(), weights.precision).tensor()
+        };
         let z = product(x_t, weights.w_ih.clone())
             + weights.b_ih.clone().unsqueeze()
             + product(hidden, recurrent)
@@ -74,28 +75,57 @@ fn naive<B: Backend>(
 }
 
 /// A loss that gives every output and both final states a different weight.
-fn loss<B: Backend>(outputs: Tensor<B, 3>, state: LstmState<B>) -> Tensor<B, 1> {
-    let dtype = outputs.dtype();
+fn loss(outputs: Tensor<3>, state: LstmState) -> Tensor<1> {
+    let (device, dtype) = (outputs.device(), outputs.dtype());
     let weights = |shape: &[usize], phase| wave(shape.iter().product(), phase, 1.0);
     let (all, last) = (outputs.dims(), state.hidden.dims());
-    (outputs * tensor(&weights(&all, 9.0), &all, dtype)).sum()
-        + (state.hidden * tensor(&weights(&last, 10.0), &last, dtype)).sum()
-        + (state.cell * tensor(&weights(&last, 11.0), &last, dtype)).sum()
+    (outputs * tensor(&weights(&all, 9.0), &all, &device, dtype)).sum()
+        + (state.hidden * tensor(&weights(&last, 10.0), &last, &device, dtype)).sum()
+        + (state.cell * tensor(&weights(&last, 11.0), &last, &device, dtype)).sum()
+}
+
+/// Where and how a layer is run.
+#[derive(Clone)]
+struct Case {
+    /// Of the inputs that require gradients.
+    device: Device,
+    /// Of all others.
+    constants: Device,
+    dtype: DType,
+    sizes: Sizes,
+}
+
+impl Case {
+    fn new(device: &Device, sizes: Sizes, dtype: DType) -> Self {
+        Self { device: device.clone(), constants: device.clone(), dtype, sizes }
+    }
+
+    /// In f64 on the CPU.
+    fn exact(sizes: Sizes) -> Self {
+        Self::new(&Device::flex().autodiff(), sizes, DType::F64)
+    }
+
+    fn input<const D: usize>(&self, values: &[f64], shape: &[usize], tracked: bool) -> Tensor<D> {
+        match tracked {
+            true => tensor(values, shape, &self.device, self.dtype).require_grad(),
+            false => tensor(values, shape, &self.constants, self.dtype),
+        }
+    }
 }
 
 /// Outputs, final states and loss, then the gradient of each input that was asked for.
-fn run<B: AutodiffBackend>(
+fn run(
+    case: &Case,
     values: &[Vec<f64>],
-    sizes: Sizes,
-    dtype: DType,
     tracked: [bool; 7],
-    layer: impl Fn(Tensor<B, 3>, LstmState<B>, LstmWeights<B>) -> (Tensor<B, 3>, LstmState<B>),
+    layer: impl Fn(Tensor<3>, LstmState, LstmWeights) -> (Tensor<3>, LstmState),
 ) -> (Vec<TensorData>, Vec<Option<TensorData>>) {
-    let s = shapes(sizes);
-    let x: Tensor<B, 3> = tensor(&values[0], &s[0], dtype).set_require_grad(tracked[0]);
-    let matrix = |n: usize| -> Tensor<B, 2> { tensor(&values[n], &s[n], dtype).set_require_grad(tracked[n]) };
-    let bias = |n: usize| -> Tensor<B, 1> { tensor(&values[n], &s[n], dtype).set_require_grad(tracked[n]) };
+    let s = shapes(case.sizes);
+    let x: Tensor<3> = case.input(&values[0], &s[0], tracked[0]);
+    let matrix = |n: usize| -> Tensor<2> { case.input(&values[n], &s[n], tracked[n]) };
+    let bias = |n: usize| -> Tensor<1> { case.input(&values[n], &s[n], tracked[n]) };
     let (h0, c0, w_ih, w_hh, b_ih, b_hh) = (matrix(1), matrix(2), matrix(3), matrix(4), bias(5), bias(6));
+    let hh_mask = mask_values(case.sizes).map(|values| case.input(&values, &s[4], false));
     let (outputs, state) = layer(
         x.clone(),
         LstmState { hidden: h0.clone(), cell: c0.clone() },
@@ -104,11 +134,11 @@ fn run<B: AutodiffBackend>(
             w_hh: w_hh.clone(),
             b_ih: b_ih.clone(),
             b_hh: b_hh.clone(),
-            hh_mask: mask(sizes, dtype),
+            hh_mask,
             precision: Precision::Full,
         },
     );
-    assert_eq!(outputs.dtype(), dtype);
+    assert_eq!(outputs.dtype(), case.dtype);
     let loss = loss(outputs.clone(), state.clone());
     let results =
         vec![outputs.to_data(), state.hidden.to_data(), state.cell.to_data(), loss.clone().to_data()];
@@ -116,8 +146,8 @@ fn run<B: AutodiffBackend>(
         return (results, vec![None; 7]);
     }
     let grads = loss.backward();
-    let two = |t: &Tensor<B, 2>| t.grad(&grads).map(Tensor::into_data);
-    let one = |t: &Tensor<B, 1>| t.grad(&grads).map(Tensor::into_data);
+    let two = |t: &Tensor<2>| t.grad(&grads).map(Tensor::into_data);
+    let one = |t: &Tensor<1>| t.grad(&grads).map(Tensor::into_data);
     let gradients = vec![
         x.grad(&grads).map(Tensor::into_data),
         two(&h0),
@@ -131,18 +161,22 @@ fn run<B: AutodiffBackend>(
 }
 
 fn close(what: &str, got: &TensorData, want: &TensorData, tolerance: f64) {
-    assert_eq!(got.shape, want.shape, "{what}");
+    assert_eq!(got.shape(), want.shape(), "{what}");
     let scale = want.iter::<f64>().fold(1.0, |m: f64, v| m.max(v.abs()));
     for (n, (g, w)) in got.iter::<f64>().zip(want.iter::<f64>()).enumerate() {
         assert!((g - w).abs() <= tolerance * scale, "{what}[{n}] is {g} instead of {w}");
     }
 }
 
-/// The operation against the reference: every value and every gradient.
-fn check<B: AutodiffBackend + LstmBackend>(sizes: Sizes, dtype: DType, tolerance: f64) {
-    let values = inputs(sizes);
-    let (got, got_grads) = run::<B>(&values, sizes, dtype, [true; 7], lstm_sequence);
-    let (want, want_grads) = run::<B>(&values, sizes, dtype, [true; 7], naive);
+/// A layer against the reference: every value and every gradient.
+fn check_layer(
+    case: &Case,
+    tolerance: f64,
+    layer: impl Fn(Tensor<3>, LstmState, LstmWeights) -> (Tensor<3>, LstmState),
+) {
+    let values = inputs(case.sizes);
+    let (got, got_grads) = run(case, &values, [true; 7], layer);
+    let (want, want_grads) = run(case, &values, [true; 7], naive);
     for (what, (got, want)) in ["outputs", "h_T", "c_T", "loss"].iter().zip(got.iter().zip(&want)) {
         close(what, got, want, tolerance);
     }
@@ -151,32 +185,104 @@ fn check<B: AutodiffBackend + LstmBackend>(sizes: Sizes, dtype: DType, tolerance
     }
 }
 
+/// The operation against the reference.
+fn check(case: &Case, tolerance: f64) {
+    check_layer(case, tolerance, lstm_sequence);
+}
+
 #[test]
 fn agrees_with_the_composition_in_f32() {
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check::<Autodiff<Flex>>(sizes, DType::F32, 2e-6);
+        check(&Case::new(&Device::flex().autodiff(), sizes, DType::F32), 2e-6);
     }
 }
 
 #[test]
 fn agrees_with_the_composition_in_f64() {
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check::<Autodiff<Flex>>(sizes, DType::F64, 1e-14);
+        check(&Case::exact(sizes), 1e-14);
     }
 }
 
 #[test]
-fn agrees_under_gradient_checkpointing_and_nested_autodiff() {
-    check::<Autodiff<Flex, BalancedCheckpointing>>(SEVERAL, DType::F64, 1e-14);
-    check::<Autodiff<Autodiff<Flex>>>(SEVERAL, DType::F64, 1e-14);
+fn agrees_under_gradient_checkpointing() {
+    check(&Case::new(&Device::flex().autodiff().gradient_checkpointing(), SEVERAL, DType::F64), 1e-14);
+}
+
+/// On a device without kernels the formulas run on the dispatched backend.
+#[test]
+fn the_composed_formulas_agree_where_there_are_no_kernels() {
+    let composed = |x: Tensor<3>, state: LstmState, weights: LstmWeights| {
+        let [steps, batch, _] = x.dims();
+        let [_, d_hidden] = state.hidden.dims();
+        let packed: Tensor<3> = portable::forward(LstmArgs::<Floats> {
+            x: x.into(),
+            h0: state.hidden.into(),
+            c0: state.cell.into(),
+            w_ih: weights.w_ih.into(),
+            w_hh: weights.w_hh.into(),
+            b_ih: weights.b_ih.into(),
+            b_hh: weights.b_hh.into(),
+            hh_mask: weights.hh_mask.map(Floats::from),
+            precision: weights.precision,
+        })
+        .tensor();
+        let row = |n: usize| packed.clone().narrow(0, n, 1).reshape([batch, d_hidden]);
+        let state = LstmState { hidden: row(steps - 1), cell: row(steps) };
+        (packed.narrow(0, 0, steps), state)
+    };
+    for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
+        check_layer(&Case::exact(sizes), 1e-14, composed);
+    }
+}
+
+/// The gradients of all inputs on a backend that may be no device's, in f64.
+fn gradients_on<A: AutodiffBackend>(forward: fn(LstmArgs<Floats<A>>) -> Floats<A>) -> [TensorData; 7] {
+    let (values, s) = (inputs(SEVERAL), shapes(SEVERAL));
+    let constant =
+        |values: &[f64], shape: &[usize]| Floats::<A>::from_data(data(values, shape), &Default::default());
+    let tracked =
+        |n: usize| Floats::new(A::float_set_require_grad(constant(&values[n], &s[n]).into_primitive(), true));
+    let args = LstmArgs {
+        x: tracked(0),
+        h0: tracked(1),
+        c0: tracked(2),
+        w_ih: tracked(3),
+        w_hh: tracked(4),
+        b_ih: tracked(5),
+        b_hh: tracked(6),
+        hh_mask: mask_values(SEVERAL).map(|values| constant(&values, &s[4])),
+        precision: Precision::Full,
+    };
+    let packed = forward(args.clone());
+    let shape: [usize; 3] = packed.dims();
+    let weights = constant(&wave(shape.iter().product(), 9.0, 1.0), &shape);
+    let grads = A::backward((packed * weights).sum().into_primitive());
+    let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, .. } = args;
+    [x, h0, c0, w_ih, w_hh, b_ih, b_hh].map(|input| {
+        let gradient = A::grad(input.primitive(), &grads).expect("a gradient");
+        Floats::<A::InnerBackend>::new(gradient).into_data()
+    })
+}
+
+#[test]
+fn agrees_under_nested_autodiff() {
+    type Nested = Autodiff<Autodiff<Flex>>;
+    let got = gradients_on::<Nested>(|args| Floats::new(Nested::lstm(LstmCall(args))));
+    let want = gradients_on::<Nested>(portable::forward);
+    for (name, (got, want)) in NAMES.iter().zip(got.iter().zip(&want)) {
+        close(&format!("grad {name}"), got, want, 1e-14);
+    }
 }
 
 #[cfg(feature = "ndarray")]
 #[test]
 fn agrees_on_ndarray() {
+    #[allow(deprecated, reason = "the feature stays for as long as Burn has the backend")]
+    let device = Device::ndarray().autodiff();
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check::<Autodiff<burn::backend::NdArray<f32>>>(sizes, DType::F32, 2e-6);
-        check::<Autodiff<burn::backend::NdArray<f64>>>(sizes, DType::F64, 1e-14);
+        check(&Case::new(&device, sizes, DType::F32), 2e-6);
+        check(&Case::new(&device, sizes, DType::F64), 1e-14);
     }
 }
 
@@ -184,12 +290,12 @@ fn agrees_on_ndarray() {
 fn gradients_agree_with_finite_differences() {
     let step = 1e-6;
     for sizes in [ONE_STEP, SEVERAL] {
-        let values = inputs(sizes);
-        let (_, grads) = run::<Autodiff<Flex>>(&values, sizes, DType::F64, [true; 7], lstm_sequence);
+        let (case, values) = (Case::exact(sizes), inputs(sizes));
+        let (_, grads) = run(&case, &values, [true; 7], lstm_sequence);
         let loss_at = |n: usize, place: usize, by: f64| {
             let mut moved = values.clone();
             moved[n][place] += by;
-            let (results, _) = run::<Autodiff<Flex>>(&moved, sizes, DType::F64, [false; 7], lstm_sequence);
+            let (results, _) = run(&case, &moved, [false; 7], lstm_sequence);
             results[3].iter::<f64>().next().unwrap()
         };
         for (n, name) in NAMES.iter().enumerate() {
@@ -204,15 +310,19 @@ fn gradients_agree_with_finite_differences() {
 
 #[test]
 fn every_subset_of_inputs_may_require_gradients() {
-    let values = inputs(SEVERAL);
-    let (_, all) = run::<Autodiff<Flex>>(&values, SEVERAL, DType::F64, [true; 7], lstm_sequence);
-    for subset in 0..128u32 {
-        let tracked = std::array::from_fn(|n| subset >> n & 1 == 1);
-        let (_, grads) = run::<Autodiff<Flex>>(&values, SEVERAL, DType::F64, tracked, lstm_sequence);
-        for n in 0..7 {
-            assert_eq!(grads[n].is_some(), tracked[n], "{} in subset {subset:b}", NAMES[n]);
-            if let Some(grad) = &grads[n] {
-                close(NAMES[n], grad, all[n].as_ref().unwrap(), 1e-14);
+    let (case, values) = (Case::exact(SEVERAL), inputs(SEVERAL));
+    let (_, all) = run(&case, &values, [true; 7], lstm_sequence);
+    // The others may be constants with or without an association with autodiff.
+    for constants in [Device::flex().autodiff(), Device::flex()] {
+        let case = Case { constants, ..case.clone() };
+        for subset in 0..128u32 {
+            let tracked = std::array::from_fn(|n| subset >> n & 1 == 1);
+            let (_, grads) = run(&case, &values, tracked, lstm_sequence);
+            for n in 0..7 {
+                assert_eq!(grads[n].is_some(), tracked[n], "{} in subset {subset:b}", NAMES[n]);
+                if let Some(grad) = &grads[n] {
+                    close(NAMES[n], grad, all[n].as_ref().unwrap(), 1e-14);
+                }
             }
         }
     }
@@ -220,16 +330,16 @@ fn every_subset_of_inputs_may_require_gradients() {
 
 #[test]
 fn a_masked_weight_has_no_gradient() {
-    let (_, grads) = run::<Autodiff<Flex>>(&inputs(SEVERAL), SEVERAL, DType::F64, [true; 7], lstm_sequence);
+    let (_, grads) = run(&Case::exact(SEVERAL), &inputs(SEVERAL), [true; 7], lstm_sequence);
     let grad: Vec<f64> = grads[4].as_ref().unwrap().iter::<f64>().collect();
     assert!(grad.iter().enumerate().all(|(n, g)| (n % 3 == 1) == (*g == 0.0)), "{grad:?}");
 }
 
 #[test]
 fn two_chunks_are_one_sequence() {
-    let device = Default::default();
-    let layer = LstmConfig::new(3, 4).init::<Flex>(&device);
-    let x = tensor::<Flex, 3>(&wave(5 * 2 * 3, 1.0, 1.0), &[5, 2, 3], DType::F32);
+    let device = Device::flex();
+    let layer = LstmConfig::new(3, 4).init(&device);
+    let x = tensor::<3>(&wave(5 * 2 * 3, 1.0, 1.0), &[5, 2, 3], &device, DType::F32);
     let (whole, end) = layer.forward(x.clone(), layer.zero_state(2), 0.0);
     let (first, state) = layer.forward(x.clone().narrow(0, 0, 2), LstmState::zeros(2, 4, &device), 0.0);
     let (second, state) = layer.forward(x.narrow(0, 2, 3), state.detach(), 0.0);
@@ -242,7 +352,8 @@ fn two_chunks_are_one_sequence() {
 fn saturated_gates_stay_finite() {
     let values: Vec<Vec<f64>> =
         inputs(SEVERAL).into_iter().map(|v| v.into_iter().map(|x| x * 1e4).collect()).collect();
-    let (got, grads) = run::<Autodiff<Flex>>(&values, SEVERAL, DType::F32, [true; 7], lstm_sequence);
+    let case = Case::new(&Device::flex().autodiff(), SEVERAL, DType::F32);
+    let (got, grads) = run(&case, &values, [true; 7], lstm_sequence);
     for data in got.iter().chain(grads.iter().flatten()) {
         assert!(data.iter::<f64>().all(f64::is_finite), "{data}");
     }
@@ -250,15 +361,13 @@ fn saturated_gates_stay_finite() {
 
 #[test]
 fn weights_are_dropped_in_training_only() {
-    type B = Autodiff<Flex>;
-    let device = Default::default();
-    let layer = LstmConfig::new(3, 16).init::<B>(&device);
-    let x = || tensor::<B, 3>(&wave(4 * 2 * 3, 1.0, 1.0), &[4, 2, 3], DType::F32);
+    let device = Device::flex().autodiff();
+    let layer = LstmConfig::new(3, 16).init(&device);
+    let x = || tensor::<3>(&wave(4 * 2 * 3, 1.0, 1.0), &[4, 2, 3], &device, DType::F32);
     let output = |p: f64| layer.forward(x(), layer.zero_state(2), p).0.into_data();
     assert_eq!(output(0.0), output(0.0));
     assert_ne!(output(0.5), output(0.0));
 
-    use burn::module::AutodiffModule;
     let valid = layer.valid();
     let (plain, _) = valid.forward(x().inner(), valid.zero_state(2), 0.5);
     close("evaluation", &plain.into_data(), &output(0.0), 1e-6);
@@ -266,7 +375,7 @@ fn weights_are_dropped_in_training_only() {
 
 #[test]
 fn initial_weights_fill_their_range() {
-    let layer = LstmConfig::new(30, 25).init::<Flex>(&Default::default());
+    let layer = LstmConfig::new(30, 25).init(&Device::flex());
     assert_eq!((layer.d_input(), layer.d_hidden()), (30, 25));
     assert_eq!(layer.b_ih.dims(), [100]);
     for data in [layer.w_ih.to_data(), layer.w_hh.to_data()] {
@@ -278,29 +387,28 @@ fn initial_weights_fill_their_range() {
 #[test]
 #[should_panic(expected = "lstm: w_ih has the shape [16, 5], but must have [16, 3]")]
 fn a_wrong_input_width_is_named() {
-    let device = Default::default();
-    let layer = LstmConfig::new(5, 4).init::<Flex>(&device);
+    let device = Device::flex();
+    let layer = LstmConfig::new(5, 4).init(&device);
     layer.forward(Tensor::zeros([2, 1, 3], &device), LstmState::zeros(1, 4, &device), 0.0);
 }
 
 #[test]
 #[should_panic(expected = "lstm: the hidden state has the shape [2, 4], but must have [1, 4]")]
 fn a_state_of_another_batch_is_named() {
-    let device = Default::default();
-    let layer = LstmConfig::new(3, 4).init::<Flex>(&device);
+    let device = Device::flex();
+    let layer = LstmConfig::new(3, 4).init(&device);
     layer.forward(Tensor::zeros([2, 1, 3], &device), layer.zero_state(2), 0.0);
 }
 
 #[test]
 fn every_product_reads_rounded_numbers() {
+    let (case, values) = (Case::exact(SEVERAL), inputs(SEVERAL));
     for precision in [Precision::Tf32, Precision::Bf16] {
-        let values = inputs(SEVERAL);
         let with = |weights| LstmWeights { precision, ..weights };
-        let (got, got_grads) = run::<Autodiff<Flex>>(&values, SEVERAL, DType::F64, [true; 7], |x, s, w| {
-            lstm_sequence(x, s, with(w))
-        });
+        let (got, got_grads) =
+            run(&case, &values, [true; 7], |x, state, weights| lstm_sequence(x, state, with(weights)));
         let (want, want_grads) =
-            run::<Autodiff<Flex>>(&values, SEVERAL, DType::F64, [true; 7], |x, s, w| naive(x, s, with(w)));
+            run(&case, &values, [true; 7], |x, state, weights| naive(x, state, with(weights)));
         for (got, want) in got.iter().zip(&want) {
             close("forward", got, want, 1e-14);
         }
@@ -308,7 +416,7 @@ fn every_product_reads_rounded_numbers() {
         for (name, (got, want)) in NAMES.iter().zip(got_grads.iter().zip(&want_grads)) {
             close(&format!("grad {name}"), got.as_ref().unwrap(), want.as_ref().unwrap(), 4e-3);
         }
-        let (full, _) = run::<Autodiff<Flex>>(&values, SEVERAL, DType::F64, [false; 7], lstm_sequence);
+        let (full, _) = run(&case, &values, [false; 7], lstm_sequence);
         assert_ne!(got[0], full[0]);
     }
 }

@@ -1,23 +1,18 @@
 //! Gradient clipping to the norm over all parameters together.
 
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
 
-use super::UpdateBackend;
+use super::update;
 
 /// Keeps the clip coefficient of a zero gradient finite.
 const EPSILON: f64 = 1e-6;
 
 /// The Euclidean norm of all gradients of a module taken together, of shape `[1]`, on their device.
 /// `None` if no parameter has a gradient.
-pub fn global_norm<B, M>(module: &M, grads: &GradientsParams) -> Option<Tensor<B::InnerBackend, 1>>
-where
-    B: AutodiffBackend<InnerBackend: UpdateBackend>,
-    M: AutodiffModule<B>,
-{
-    let mut squares = Squares::<B> { grads, sum: None };
+pub fn global_norm<M: Module>(module: &M, grads: &GradientsParams) -> Option<Tensor<1>> {
+    let mut squares = Squares { grads, sum: None };
     module.visit(&mut squares);
     squares.sum.map(Tensor::sqrt)
 }
@@ -31,28 +26,24 @@ where
 /// # Panics
 ///
 /// If `max_norm` is not a positive number.
-pub fn clip_global_norm<B, M>(module: &M, mut grads: GradientsParams, max_norm: f64) -> GradientsParams
-where
-    B: AutodiffBackend<InnerBackend: UpdateBackend>,
-    M: AutodiffModule<B>,
-{
+pub fn clip_global_norm<M: Module>(module: &M, mut grads: GradientsParams, max_norm: f64) -> GradientsParams {
     assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
     if let Some(norm) = global_norm(module, &grads) {
         let coefficient = (norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
-        module.visit(&mut Scale::<B> { grads: &mut grads, coefficient });
+        module.visit(&mut Scale { grads: &mut grads, coefficient });
     }
     grads
 }
 
-struct Squares<'a, B: AutodiffBackend> {
+struct Squares<'a> {
     grads: &'a GradientsParams,
-    sum: Option<Tensor<B::InnerBackend, 1>>,
+    sum: Option<Tensor<1>>,
 }
 
-impl<B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleVisitor<B> for Squares<'_, B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) else { return };
-        let square = B::InnerBackend::square_sum(grad);
+impl ModuleVisitor for Squares<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some(grad) = self.grads.get::<D>(param.id) else { return };
+        let square = update::square_sum(grad);
         self.sum = Some(match self.sum.take() {
             Some(sum) => sum + square,
             None => square,
@@ -60,36 +51,33 @@ impl<B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleVisitor<B> for Squar
     }
 }
 
-struct Scale<'a, B: AutodiffBackend> {
+struct Scale<'a> {
     grads: &'a mut GradientsParams,
-    coefficient: Tensor<B::InnerBackend, 1>,
+    coefficient: Tensor<1>,
 }
 
-impl<B: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleVisitor<B> for Scale<'_, B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+impl ModuleVisitor for Scale<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         // Taken out, not borrowed: the only owner of its memory can be scaled in place.
-        let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
-        self.grads.register(param.id, B::InnerBackend::scale(grad, self.coefficient.clone()));
+        let Some(grad) = self.grads.remove::<D>(param.id) else { return };
+        self.grads.register(param.id, update::scale(grad, self.coefficient.clone()));
     }
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use burn::backend::{Autodiff, Flex};
-    use burn::module::Module;
+    use burn::tensor::Device;
 
     use super::*;
 
-    type B = Autodiff<Flex>;
-
     #[derive(Module, Debug)]
-    struct Pair<B: burn::tensor::backend::Backend> {
-        weight: Param<Tensor<B, 2>>,
-        bias: Param<Tensor<B, 1>>,
+    struct Pair {
+        weight: Param<Tensor<2>>,
+        bias: Param<Tensor<1>>,
     }
 
-    fn pair() -> Pair<B> {
-        let device = Default::default();
+    fn pair() -> Pair {
+        let device = Device::flex().autodiff();
         Pair {
             weight: Param::from_tensor(Tensor::zeros([1, 2], &device)),
             bias: Param::from_tensor(Tensor::zeros([1], &device)),
@@ -97,24 +85,24 @@ mod tests {
     }
 
     /// Gradients 2, 3 and 6: their norm together is 7.
-    fn grads(module: &Pair<B>) -> GradientsParams {
-        let device = Default::default();
+    fn grads(module: &Pair) -> GradientsParams {
+        let device = Device::flex();
         let mut grads = GradientsParams::new();
-        grads.register(module.weight.id, Tensor::<Flex, 2>::from_data([[2.0, 3.0]], &device));
-        grads.register(module.bias.id, Tensor::<Flex, 1>::from_data([6.0], &device));
+        grads.register(module.weight.id, Tensor::<2>::from_data([[2.0, 3.0]], &device));
+        grads.register(module.bias.id, Tensor::<1>::from_data([6.0], &device));
         grads
     }
 
-    fn values(module: &Pair<B>, grads: &GradientsParams) -> Vec<f32> {
-        let weight = grads.get::<Flex, 2>(module.weight.id).unwrap().into_data();
-        let bias = grads.get::<Flex, 1>(module.bias.id).unwrap().into_data();
+    fn values(module: &Pair, grads: &GradientsParams) -> Vec<f32> {
+        let weight = grads.get::<2>(module.weight.id).unwrap().into_data();
+        let bias = grads.get::<1>(module.bias.id).unwrap().into_data();
         weight.iter::<f32>().chain(bias.iter::<f32>()).collect()
     }
 
     #[test]
     fn the_norm_is_taken_over_all_parameters_together() {
         let module = pair();
-        let norm = global_norm(&module, &grads(&module)).unwrap().into_scalar();
+        let norm = global_norm(&module, &grads(&module)).unwrap().into_scalar::<f32>();
         assert!((norm - 7.0).abs() < 1e-6, "{norm}");
         assert!(global_norm(&module, &GradientsParams::new()).is_none());
     }

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
-use super::UpdateBackend;
+use super::{parameter, update};
 use crate::error::{Error, Result};
 
 /// Which root mean square scales the updates: the two published forms differ. Written `paper` and `program`.
@@ -86,29 +85,25 @@ impl DynamicConfig {
 
 /// Sums over batches of the squared gradients of a module's parameters, element by element.
 #[derive(Clone, Debug, Default)]
-pub struct GradientStatistics<B: Backend> {
+pub struct GradientStatistics {
     /// Flattened, by parameter.
-    sums: HashMap<ParamId, Tensor<B, 1>>,
+    sums: HashMap<ParamId, Tensor<1>>,
     batches: usize,
 }
 
-impl<B: Backend> GradientStatistics<B> {
+impl GradientStatistics {
     /// Statistics before the first batch.
     pub fn new() -> Self {
         Self { sums: HashMap::new(), batches: 0 }
     }
 
     /// Statistics of `batches` batches, from their flattened sums.
-    pub fn from_sums(sums: HashMap<ParamId, Tensor<B, 1>>, batches: usize) -> Self {
+    pub fn from_sums(sums: HashMap<ParamId, Tensor<1>>, batches: usize) -> Self {
         Self { sums, batches }
     }
 
     /// Adds the gradients of one batch. A parameter without gradient counts as one whose gradient is 0.
-    pub fn add<A, M>(&mut self, module: &M, grads: &GradientsParams)
-    where
-        A: AutodiffBackend<InnerBackend = B>,
-        M: AutodiffModule<A>,
-    {
+    pub fn add<M: Module>(&mut self, module: &M, grads: &GradientsParams) {
         self.batches += 1;
         module.visit(&mut Add { sums: &mut self.sums, grads });
     }
@@ -119,12 +114,12 @@ impl<B: Backend> GradientStatistics<B> {
     }
 
     /// The flattened sum of a parameter's squared gradients; none if there is no such parameter.
-    pub fn sum(&self, id: ParamId) -> Option<Tensor<B, 1>> {
+    pub fn sum(&self, id: ParamId) -> Option<Tensor<1>> {
         self.sums.get(&id).cloned()
     }
 
     /// The flattened root mean square of a parameter in the given form.
-    pub fn rms(&self, form: DynamicForm, id: ParamId) -> Option<Tensor<B, 1>> {
+    pub fn rms(&self, form: DynamicForm, id: ParamId) -> Option<Tensor<1>> {
         self.sum(id).map(|sum| root(form, sum, self.batches))
     }
 
@@ -151,23 +146,23 @@ impl<B: Backend> GradientStatistics<B> {
     }
 }
 
-fn root<B: Backend>(form: DynamicForm, sum: Tensor<B, 1>, batches: usize) -> Tensor<B, 1> {
+fn root(form: DynamicForm, sum: Tensor<1>, batches: usize) -> Tensor<1> {
     match form {
         DynamicForm::Paper => (sum / batches as f64).sqrt(),
         DynamicForm::Program => sum.sqrt(),
     }
 }
 
-struct Add<'a, B: Backend> {
-    sums: &'a mut HashMap<ParamId, Tensor<B, 1>>,
+struct Add<'a> {
+    sums: &'a mut HashMap<ParamId, Tensor<1>>,
     grads: &'a GradientsParams,
 }
 
-impl<A: AutodiffBackend> ModuleVisitor<A> for Add<'_, A::InnerBackend> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<A, D>>) {
+impl ModuleVisitor for Add<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val().inner();
         let count = value.shape().num_elements();
-        let square = match self.grads.get::<A::InnerBackend, D>(param.id) {
+        let square = match self.grads.get::<D>(param.id) {
             Some(grad) => (grad.clone() * grad).reshape([count]),
             None => value.zeros_like().reshape([count]),
         };
@@ -189,12 +184,12 @@ impl<A: AutodiffBackend> ModuleVisitor<A> for Add<'_, A::InnerBackend> {
 ///
 /// The gradient is that of the mean nll of a chunk at `w_{t-1}`, without dropout, clipping or weight decay, and `w_0` are the
 /// trained weights.
-pub struct DynamicUpdate<B: Backend> {
+pub struct DynamicUpdate {
     /// By parameter, all flattened: `w_0`, `lr / (RMS + eps)`, decay.
-    parameters: HashMap<ParamId, [Tensor<B, 1>; 3]>,
+    parameters: HashMap<ParamId, [Tensor<1>; 3]>,
 }
 
-impl<B: UpdateBackend> DynamicUpdate<B> {
+impl DynamicUpdate {
     /// The update from the trained weights of `module` with its gradient statistics.
     ///
     /// # Errors
@@ -202,11 +197,11 @@ impl<B: UpdateBackend> DynamicUpdate<B> {
     ///
     /// # Panics
     /// If a parameter has no statistics: they are another module's.
-    pub fn new<A, M>(module: &M, statistics: &GradientStatistics<B>, config: &DynamicConfig) -> Result<Self>
-    where
-        A: AutodiffBackend<InnerBackend = B>,
-        M: AutodiffModule<A>,
-    {
+    pub fn new<M: Module>(
+        module: &M,
+        statistics: &GradientStatistics,
+        config: &DynamicConfig,
+    ) -> Result<Self> {
         config.validate()?;
         if statistics.batches == 0 {
             return Err(Error::invalid("batches", 0, "at least 1"));
@@ -221,7 +216,7 @@ impl<B: UpdateBackend> DynamicUpdate<B> {
     }
 
     /// The flattened decay of a parameter.
-    pub fn decay(&self, id: ParamId) -> Option<Tensor<B, 1>> {
+    pub fn decay(&self, id: ParamId) -> Option<Tensor<1>> {
         self.parameters.get(&id).map(|[_, _, decay]| decay.clone())
     }
 
@@ -229,24 +224,20 @@ impl<B: UpdateBackend> DynamicUpdate<B> {
     ///
     /// # Panics
     /// If a parameter is not one of the module that this update was made for.
-    pub fn step<A, M>(&self, module: M, grads: GradientsParams) -> M
-    where
-        A: AutodiffBackend<InnerBackend = B>,
-        M: AutodiffModule<A>,
-    {
+    pub fn step<M: Module>(&self, module: M, grads: GradientsParams) -> M {
         module.map(&mut Step { update: self, grads })
     }
 }
 
-struct Prepare<'a, B: Backend> {
-    statistics: &'a GradientStatistics<B>,
+struct Prepare<'a> {
+    statistics: &'a GradientStatistics,
     config: &'a DynamicConfig,
     scale: f64,
-    parameters: HashMap<ParamId, [Tensor<B, 1>; 3]>,
+    parameters: HashMap<ParamId, [Tensor<1>; 3]>,
 }
 
-impl<A: AutodiffBackend> ModuleVisitor<A> for Prepare<'_, A::InnerBackend> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<A, D>>) {
+impl ModuleVisitor for Prepare<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let DynamicConfig { form, lr, eps, lambda } = *self.config;
         let value = param.val().inner();
         let count = value.shape().num_elements();
@@ -260,25 +251,23 @@ impl<A: AutodiffBackend> ModuleVisitor<A> for Prepare<'_, A::InnerBackend> {
     }
 }
 
-struct Step<'a, B: Backend> {
-    update: &'a DynamicUpdate<B>,
+struct Step<'a> {
+    update: &'a DynamicUpdate,
     grads: GradientsParams,
 }
 
-impl<A: AutodiffBackend<InnerBackend: UpdateBackend>> ModuleMapper<A> for Step<'_, A::InnerBackend> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
-        let (id, tensor, mapper) = param.consume();
-        let tracked = tensor.is_require_grad();
-        let value = tensor.inner();
-        let shape = value.shape();
-        let count = shape.num_elements();
-        let parameter = self.update.parameters.get(&id).expect("the update was made for this module");
-        let [origin, rate, decay] = parameter.clone();
-        let grad = self.grads.remove::<A::InnerBackend, D>(id);
-        let grad = grad.map_or_else(|| origin.zeros_like(), |grad| grad.reshape([count]));
-        let value = A::InnerBackend::adapt(value.reshape([count]), grad, rate, decay, origin);
-        let tensor = Tensor::from_inner(value.reshape(shape)).set_require_grad(tracked);
-        Param::from_mapped_value(id, tensor, mapper)
+impl ModuleMapper for Step<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let id = param.id;
+        parameter::map(param, |value| {
+            let shape = value.shape();
+            let count = shape.num_elements();
+            let parameter = self.update.parameters.get(&id).expect("the update was made for this module");
+            let [origin, rate, decay] = parameter.clone();
+            let grad = self.grads.remove::<D>(id);
+            let grad = grad.map_or_else(|| origin.zeros_like(), |grad| grad.reshape([count]));
+            update::adapt(value.reshape([count]), grad, rate, decay, origin).reshape(shape)
+        })
     }
 }
 

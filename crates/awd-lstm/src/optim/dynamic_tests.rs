@@ -1,42 +1,39 @@
-use burn::backend::{Autodiff, Flex};
-use burn::module::Module;
+use burn::tensor::Device;
 
 use super::*;
 
-type B = Autodiff<Flex>;
-
 #[derive(Module, Debug)]
-struct Pair<B: Backend> {
-    weight: Param<Tensor<B, 2>>,
-    bias: Param<Tensor<B, 1>>,
+struct Pair {
+    weight: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
 }
 
-fn pair() -> Pair<B> {
-    let device = Default::default();
+fn pair() -> Pair {
+    let device = Device::flex().autodiff();
     Pair {
         weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], &device)),
         bias: Param::from_tensor(Tensor::from_data([4.0], &device)),
     }
 }
 
-fn grads(module: &Pair<B>, weight: [f32; 2], bias: f32) -> GradientsParams {
-    let device = Default::default();
+fn grads(module: &Pair, weight: [f32; 2], bias: f32) -> GradientsParams {
+    let device = Device::flex();
     let mut grads = GradientsParams::new();
-    grads.register(module.weight.id, Tensor::<Flex, 2>::from_data([weight], &device));
-    grads.register(module.bias.id, Tensor::<Flex, 1>::from_data([bias], &device));
+    grads.register(module.weight.id, Tensor::<2>::from_data([weight], &device));
+    grads.register(module.bias.id, Tensor::<1>::from_data([bias], &device));
     grads
 }
 
-fn values(module: &Pair<B>) -> Vec<f64> {
+fn values(module: &Pair) -> Vec<f64> {
     let (weight, bias) = (module.weight.to_data(), module.bias.to_data());
     weight.iter::<f64>().chain(bias.iter::<f64>()).collect()
 }
 
 /// Squares 1 + 9, 4 + 0, 9 + 16 over two batches.
-fn statistics(module: &Pair<B>) -> GradientStatistics<Flex> {
+fn statistics(module: &Pair) -> GradientStatistics {
     let mut statistics = GradientStatistics::new();
-    statistics.add::<B, _>(module, &grads(module, [1.0, 2.0], 3.0));
-    statistics.add::<B, _>(module, &grads(module, [-3.0, 0.0], -4.0));
+    statistics.add(module, &grads(module, [1.0, 2.0], 3.0));
+    statistics.add(module, &grads(module, [-3.0, 0.0], -4.0));
     assert_eq!(statistics.batches(), 2);
     statistics
 }
@@ -58,13 +55,13 @@ fn both_forms_by_hand() {
         assert!((statistics.scale(form) / scale - 1.0).abs() < 1e-6);
         // Large enough that the paper's decay of the bias is cut off at 1.
         let config = DynamicConfig { form, lr: 0.1, eps: 0.5, lambda: 0.8 };
-        let update = DynamicUpdate::new::<B, _>(&module, &statistics, &config).unwrap();
+        let update = DynamicUpdate::new(&module, &statistics, &config).unwrap();
         let (origin, gradients) = ([1.0, -2.0, 4.0], [[2.0f32, -1.0, 0.5], [1.0, 1.0, 1.0]]);
         let (mut got, mut want) = (module.clone(), origin);
         for gradient in gradients {
             let [a, b, c] = gradient;
             let grads = grads(&got, [a, b], c);
-            got = update.step::<B, _>(got, grads);
+            got = update.step(got, grads);
             for i in 0..3 {
                 let decay = 0.8 * (rms[i] / scale).min(1.0 / 0.8);
                 want[i] += decay * (origin[i] - want[i]) - 0.1 * f64::from(gradient[i]) / (rms[i] + 0.5);
@@ -86,9 +83,9 @@ fn a_parameter_without_gradient_is_drawn_back_only() {
     let module = pair();
     let statistics = statistics(&module);
     let config = DynamicConfig { form: DynamicForm::Paper, lr: 0.1, eps: 0.5, lambda: 0.1 };
-    let update = DynamicUpdate::new::<B, _>(&module, &statistics, &config).unwrap();
-    let moved = update.step::<B, _>(module.clone(), grads(&module, [1.0, 1.0], 1.0));
-    let back = update.step::<B, _>(moved.clone(), GradientsParams::new());
+    let update = DynamicUpdate::new(&module, &statistics, &config).unwrap();
+    let moved = update.step(module.clone(), grads(&module, [1.0, 1.0], 1.0));
+    let back = update.step(moved.clone(), GradientsParams::new());
     for ((back, moved), origin) in values(&back).iter().zip(values(&moved)).zip(values(&module)) {
         assert!((back - origin).abs() < (moved - origin).abs(), "{origin} -> {moved} -> {back}");
     }
@@ -98,8 +95,8 @@ fn a_parameter_without_gradient_is_drawn_back_only() {
 fn settings_out_of_range_and_empty_statistics_are_refused() {
     let module = pair();
     let good = DynamicConfig { form: DynamicForm::Program, lr: 0.1, eps: 0.5, lambda: 0.1 };
-    let refused = |statistics: &GradientStatistics<Flex>, config| {
-        DynamicUpdate::new::<B, _>(&module, statistics, &config).err().expect("refused").to_string()
+    let refused = |statistics: &GradientStatistics, config| {
+        DynamicUpdate::new(&module, statistics, &config).err().expect("refused").to_string()
     };
     let statistics = statistics(&module);
     assert!(refused(&statistics, DynamicConfig { lr: 0.0, ..good }).contains("lr is 0"));
@@ -107,6 +104,6 @@ fn settings_out_of_range_and_empty_statistics_are_refused() {
     assert!(refused(&statistics, DynamicConfig { lambda: -1.0, ..good }).contains("lambda is -1"));
     assert!(refused(&GradientStatistics::new(), good).contains("batches is 0"));
     let mut flat = GradientStatistics::new();
-    flat.add::<B, _>(&module, &GradientsParams::new());
+    flat.add(&module, &GradientsParams::new());
     assert!(refused(&flat, good).contains("RMS is 0"));
 }

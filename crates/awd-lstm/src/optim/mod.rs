@@ -11,10 +11,10 @@ mod clip;
 mod dynamic;
 mod non_monotone;
 mod nt_asgd;
+mod parameter;
 mod update;
 
 pub use clip::{clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;
-pub use nt_asgd::{NtAsgd, NtAsgdConfig, NtAsgdRecord};
-pub use update::UpdateBackend;
+pub use nt_asgd::{NtAsgd, NtAsgdConfig};

@@ -1,38 +1,36 @@
-use burn::backend::{Autodiff, Flex};
-use burn::module::Module;
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
-use burn::tensor::TensorData;
+use burn::tensor::{Device, TensorData};
 
 use super::*;
 
-type B = Autodiff<Flex>;
-
 #[derive(Module, Debug)]
-struct Pair<B: Backend> {
-    weight: Param<Tensor<B, 2>>,
-    bias: Param<Tensor<B, 1>>,
+struct Pair {
+    weight: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
 }
 
-fn pair() -> Pair<B> {
-    let device = Default::default();
+fn pair_on(device: &Device) -> Pair {
     Pair {
-        weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], &device)),
-        bias: Param::from_tensor(Tensor::from_data([4.0], &device)),
+        weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], device)),
+        bias: Param::from_tensor(Tensor::from_data([4.0], device)),
     }
 }
 
+fn pair() -> Pair {
+    pair_on(&Device::flex().autodiff())
+}
+
 /// The gradients of `Σ weight + 2 Σ bias`: ones, and twos.
-fn grads(module: &Pair<B>) -> GradientsParams {
+fn grads(module: &Pair) -> GradientsParams {
     let loss = module.weight.val().sum() + module.bias.val().sum() * 2.0;
     GradientsParams::from_grads(loss.backward(), module)
 }
 
-fn values(module: &Pair<B>) -> Vec<f32> {
+fn values(module: &Pair) -> Vec<f32> {
     let (weight, bias) = (module.weight.to_data(), module.bias.to_data());
     weight.iter::<f32>().chain(bias.iter::<f32>()).collect()
 }
 
-fn step(optim: &mut NtAsgd<Pair<B>, B>, lr: f64, module: Pair<B>) -> Pair<B> {
+fn step(optim: &mut NtAsgd, lr: f64, module: Pair) -> Pair {
     let grads = grads(&module);
     optim.step(lr, module, grads)
 }
@@ -54,6 +52,19 @@ fn a_step_subtracts_gradient_and_decay() {
 }
 
 #[test]
+fn a_step_keeps_gradient_checkpointing() {
+    let device = Device::flex().autodiff().gradient_checkpointing();
+    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    let mut module = pair_on(&device);
+    let strategy = module.weight.val().gradient_checkpointing_strategy();
+    for _ in 0..2 {
+        module = step(&mut optim, 0.5, module);
+        assert_eq!(module.weight.val().gradient_checkpointing_strategy(), strategy);
+    }
+    close(&values(&module), &[0.0, -3.0, 2.0]);
+}
+
+#[test]
 fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
     let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
     let mut module = step(&mut optim, 1.0, pair());
@@ -68,6 +79,7 @@ fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
         let mean: Vec<f32> = (0..3).map(|i| iterates.iter().map(|w| w[i]).sum::<f32>() / count).collect();
         close(&values(&optim.averaged(&module)), &mean);
     }
+    assert_eq!(optim.iterates(), 3);
     // The updates themselves do not change: w_0 - Σ lr g.
     close(&values(&module), &[1.0 - 2.75, -2.0 - 2.75, 4.0 - 5.5]);
     assert!(optim.averaged(&module).weight.is_require_grad());
@@ -100,11 +112,17 @@ fn a_saved_optimiser_goes_on_to_the_same_bits() {
     for _ in 0..3 {
         module = step(&mut optim, 0.3, module);
     }
-    let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
-    let bytes = Recorder::<B>::record(&recorder, optim.to_record(), ()).unwrap();
-    let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).unwrap();
-    let mut resumed = NtAsgdConfig::new().init().load_record(record);
+    let saved = [optim.averaged(&module).weight.to_data(), optim.averaged(&module).bias.to_data()];
+    let [weight, bias] = saved;
+    let device = Device::flex().autodiff();
+    let averaged = Pair {
+        weight: module.weight.clone().map(|_| Tensor::from_data(weight, &device)),
+        bias: module.bias.clone().map(|_| Tensor::from_data(bias, &device)),
+    };
+    let mut resumed = NtAsgdConfig::new().init();
+    resumed.resume_averaging(&averaged, optim.iterates());
     assert!(resumed.is_averaging());
+    assert_eq!(values(&resumed.averaged(&module)), values(&optim.averaged(&module)));
 
     let ahead = step(&mut optim, 0.7, module.clone());
     let again = step(&mut resumed, 0.7, module);

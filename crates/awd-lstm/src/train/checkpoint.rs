@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use burn::module::Module;
-use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, TensorSnapshot};
+use burn::store::burn_pack::Tensor as PackTensor;
+use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError, bridge};
 use burn::tensor::DType;
-use burn::tensor::backend::Backend;
 
-use super::files;
 use crate::error::{Error, Result};
+use crate::files;
 
 /// Writes every parameter of `module` to `path` in the safetensors format, under its path in the module.
 ///
@@ -19,17 +19,16 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::NonFiniteTensor`], or [`Error::Io`] if the file cannot be written.
-pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result<()> {
-    let failed = |error: burn::store::SafetensorsStoreError| Error::Io {
-        action: "write",
-        path: path.to_path_buf(),
-        source: std::io::Error::other(error.to_string()),
-    };
-    // One entry: several would be written in an order that changes from process to process.
-    let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "awd-lstm");
+pub fn save_weights<M: Module>(module: &M, path: &Path) -> Result<()> {
     for (name, tensor) in named(module) {
         finite(&tensor, &name, path)?;
     }
+    let failed = |error: SafetensorsStoreError| {
+        Error::io("write", path)(std::io::Error::other(one_line(&error.to_string())))
+    };
+    // In memory: a file that the store itself replaces is for its owner alone. One entry of metadata: several would be written
+    // in an order that changes from process to process.
+    let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "awd-lstm");
     store.collect_from(module).map_err(failed)?;
     files::replace(path, &store.get_bytes().map_err(failed)?)
 }
@@ -42,51 +41,44 @@ pub fn save_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> Result
 /// # Errors
 /// [`Error::Io`], [`Error::Damaged`] (a truncated file, say), [`Error::MissingTensor`], [`Error::ExtraTensor`],
 /// [`Error::ShapeMismatch`] or [`Error::NonFiniteTensor`].
-pub fn load_weights<B: Backend, M: Module<B>>(mut module: M, path: &Path) -> Result<M> {
+pub fn load_weights<M: Module>(mut module: M, path: &Path) -> Result<M> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     let size = bytes.len();
-    let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
     let mut store = SafetensorsStore::from_bytes(Some(bytes));
-    let found = store
-        .get_all_snapshots()
-        .map_err(|error| damaged(format!("{} (the file has {size} bytes)", one_line(&error.to_string()))))?;
+    let found = store.get_all_tensors().map_err(|error| {
+        damaged(path, format!("{} (the file has {size} bytes)", one_line(&error.to_string())))
+    })?;
     compare(&named(&module), found, path)?;
     for (name, tensor) in found {
         finite(tensor, name, path)?;
     }
-    store.apply_to(&mut module).map_err(|error| damaged(one_line(&error.to_string())))?;
+    store.apply_to(&mut module).map_err(|error| damaged(path, one_line(&error.to_string())))?;
     Ok(module)
 }
 
 /// A module's tensors by their paths in it.
-fn named<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, TensorSnapshot> {
-    module.collect(None, None, false).into_iter().map(|tensor| (tensor.full_path(), tensor)).collect()
+fn named<M: Module>(module: &M) -> BTreeMap<String, PackTensor> {
+    module.collect(None, None, false).into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect()
 }
 
-/// Whether all values are finite; `path` is the file that holds them or is to do so.
-fn finite(tensor: &TensorSnapshot, name: &str, path: &Path) -> Result<()> {
-    let data = tensor.to_data().map_err(|error| Error::Damaged {
-        path: path.to_path_buf(),
-        reason: format!("tensor {name}: {error}"),
-    })?;
-    let bad = match data.dtype {
-        DType::F32 => {
-            data.as_slice::<f32>().is_ok_and(|values| values.iter().any(|value| !value.is_finite()))
-        }
-        DType::F64 | DType::F16 | DType::BF16 => data.iter::<f64>().any(|value| !value.is_finite()),
-        _ => false,
+/// Whether all values are finite; `path` is the file that holds them, or will.
+fn finite(tensor: &PackTensor, name: &str, path: &Path) -> Result<()> {
+    let data = bridge::to_data(tensor).map_err(|error| damaged(path, format!("tensor {name}: {error}")))?;
+    let finite = match (data.dtype(), data.as_slice::<f32>()) {
+        (_, Ok(values)) => values.iter().all(|value| value.is_finite()),
+        (DType::F32 | DType::F64 | DType::F16 | DType::BF16, _) => data.iter::<f64>().all(f64::is_finite),
+        _ => true,
     };
-    if bad {
-        Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.to_string() })
-    } else {
-        Ok(())
+    match finite {
+        true => Ok(()),
+        false => Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.to_string() }),
     }
 }
 
 /// Whether a file holds exactly the expected tensors, of the expected shapes.
 fn compare(
-    expected: &BTreeMap<String, TensorSnapshot>,
-    found: &BTreeMap<String, TensorSnapshot>,
+    expected: &BTreeMap<String, PackTensor>,
+    found: &BTreeMap<String, PackTensor>,
     path: &Path,
 ) -> Result<()> {
     let path = path.to_path_buf();
@@ -108,6 +100,10 @@ fn compare(
     }
 }
 
+fn damaged(path: &Path, reason: String) -> Error {
+    Error::Damaged { path: path.to_path_buf(), reason }
+}
+
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -115,38 +111,37 @@ fn one_line(text: &str) -> String {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use burn::backend::Flex;
     use burn::module::Param;
-    use burn::tensor::Tensor;
+    use burn::tensor::{Device, Tensor};
     use std::path::PathBuf;
 
     #[derive(Module, Debug)]
-    struct Pair<B: Backend> {
-        weight: Param<Tensor<B, 2>>,
-        bias: Param<Tensor<B, 1>>,
+    struct Pair {
+        weight: Param<Tensor<2>>,
+        bias: Param<Tensor<1>>,
     }
 
     #[derive(Module, Debug)]
-    struct Single<B: Backend> {
-        weight: Param<Tensor<B, 2>>,
+    struct Single {
+        weight: Param<Tensor<2>>,
     }
 
-    fn pair(rows: usize, value: f32) -> Pair<Flex> {
-        let device = Default::default();
+    fn pair(rows: usize, value: f32) -> Pair {
+        let device = Device::flex();
         Pair {
             weight: Param::from_tensor(Tensor::full([rows, 3], value, &device)),
             bias: Param::from_tensor(Tensor::from_data([1.0, 2.0], &device)),
         }
     }
 
-    fn saved(module: &impl Module<Flex>) -> (tempfile::TempDir, PathBuf) {
+    fn saved(module: &impl Module) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         save_weights(module, &path).unwrap();
         (folder, path)
     }
 
-    fn message(module: Pair<Flex>, path: &Path) -> String {
+    fn message(module: Pair, path: &Path) -> String {
         let message = load_weights(module, path).unwrap_err().to_string();
         assert!(!message.contains('\n'), "{message}");
         message
@@ -162,6 +157,26 @@ mod tests {
         assert_eq!(loaded.weight.to_data(), original.weight.to_data());
         assert_eq!(loaded.bias.to_data(), original.bias.to_data());
         assert_eq!(loaded.weight.id, id);
+    }
+
+    #[test]
+    fn the_same_weights_make_the_same_bytes_and_nothing_else() {
+        let (folder, path) = saved(&pair(2, 0.1));
+        let first = fs::read(&path).unwrap();
+        save_weights(&pair(2, 0.2), &path).unwrap();
+        assert_ne!(fs::read(&path).unwrap(), first);
+        let training = pair(2, 0.1).train();
+        save_weights(&training, &path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), first);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn weights_under_training_are_loaded_as_such() {
+        let (_folder, path) = saved(&pair(2, 0.1));
+        let loaded = load_weights(pair(2, 0.0).train(), &path).unwrap();
+        assert!(loaded.weight.is_require_grad() && loaded.weight.val().is_autodiff());
+        assert!(!load_weights(pair(2, 0.0), &path).unwrap().weight.val().is_autodiff());
     }
 
     #[test]
@@ -208,6 +223,15 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             assert!(message(pair(2, 0.1), &path).contains("tensor weight holds a value that is not finite"));
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nowhere/model.safetensors");
+        let message = save_weights(&pair(2, 0.1), &path).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("cannot write `{}`: ", path.display())), "{message}");
+        assert!(!message.contains('\n'), "{message}");
     }
 
     #[test]

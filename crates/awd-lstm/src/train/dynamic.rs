@@ -7,86 +7,79 @@ use std::path::Path;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use sha2::{Digest, Sha256};
 
 use super::checkpoint::{load_weights, save_weights};
 use super::fingerprint::Fingerprint;
 use crate::data::{Batches, Window};
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LmBackend, LmState};
+use crate::model::{LanguageModel, LmState};
 use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
 
 /// Squared gradients of the mean nll over windows of `bptt` rows of `batches`, the training text, with a carried hidden state.
 ///
-/// The model is to have no dropout (make it with [`Dropouts::NONE`](crate::Dropouts::NONE)), for on a backend with gradients it
-/// would act. `progress` is told the share of the work that is done.
+/// The model must be on an autodiff device, where dropout would act: make it with
+/// [`Dropouts::NONE`](crate::config::Dropouts::NONE). `progress` receives the share of the work that is done.
 ///
 /// # Errors
 /// [`Error::NonFiniteDynamicLoss`] if a loss is not finite.
 ///
 /// # Panics
 /// If `bptt` is 0.
-pub fn gradient_statistics<B>(
-    model: &LanguageModel<B>,
+pub fn gradient_statistics(
+    model: &LanguageModel,
     batches: &Batches,
     bptt: usize,
-    device: &B::Device,
     progress: &mut dyn FnMut(f64),
-) -> Result<GradientStatistics<B::InnerBackend>>
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+) -> Result<GradientStatistics> {
+    let device = model.device();
     let mut statistics = GradientStatistics::new();
     let mut state = model.zero_state(batches.batch());
     let count = windows(batches, bptt);
-    for (index, window) in batches.windows::<B>(bptt, device).enumerate() {
+    for (index, window) in batches.windows(bptt, &device).enumerate() {
         let (_, grads, next) = score(model, window, state, "the training text")?;
         state = next;
-        statistics.add::<B, _>(model, &grads);
+        statistics.add(model, &grads);
         progress((index + 1) as f64 / count as f64);
     }
     Ok(statistics)
 }
 
-/// Mean nll of all predicted tokens of `batches`, in nats, where the model learns from each window of `bptt` rows after that was
-/// scored (Krause et al., arXiv 1709.07432). The model itself stays as it is.
+/// Mean nll of all predicted tokens of `batches`, in nats, where the model learns from each window of `bptt` rows after it was
+/// scored (Krause et al., arXiv 1709.07432). The given model does not change.
 ///
-/// The model is to have no dropout, as for [`gradient_statistics`].
+/// The model must be on an autodiff device and without dropout, as for [`gradient_statistics`].
 ///
 /// # Errors
 /// What [`DynamicUpdate::new`] says; [`Error::NonFiniteDynamicLoss`] if a loss or the perplexity is not finite.
 ///
 /// # Panics
 /// If `bptt` is 0, or the statistics are another model's.
-pub fn dynamic_nll<B>(
-    model: &LanguageModel<B>,
-    statistics: &GradientStatistics<B::InnerBackend>,
+pub fn dynamic_nll(
+    model: &LanguageModel,
+    statistics: &GradientStatistics,
     config: &DynamicConfig,
     (what, batches): (&'static str, &Batches),
     bptt: usize,
-    device: &B::Device,
     progress: &mut dyn FnMut(f64),
-) -> Result<f64>
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
-    let update = DynamicUpdate::new::<B, _>(model, statistics, config)?;
+) -> Result<f64> {
+    let device = model.device();
+    let update = DynamicUpdate::new(model, statistics, config)?;
     let mut model = model.clone();
     let mut state = model.zero_state(batches.batch());
     let (mut sum, mut tokens) = (0.0, 0);
     let count = windows(batches, bptt);
-    for (index, window) in batches.windows::<B>(bptt, device).enumerate() {
+    for (index, window) in batches.windows(bptt, &device).enumerate() {
         let of_window = window.targets.shape().num_elements();
         let (nll, grads, next) = score(&model, window, state, what)?;
         sum += nll * of_window as f64;
         tokens += of_window;
         state = next;
-        model = update.step::<B, _>(model, grads);
+        model = update.step(model, grads);
         progress((index + 1) as f64 / count as f64);
     }
     let nll = sum / tokens as f64;
-    // A model that went astray may be wrong by any finite number of nats.
+    // A model that diverged may be wrong by any finite number of nats.
     if nll.exp().is_finite() { Ok(nll) } else { Err(Error::NonFiniteDynamicLoss { what }) }
 }
 
@@ -96,15 +89,12 @@ fn windows(batches: &Batches, bptt: usize) -> usize {
 }
 
 /// Mean nll of a window, its gradients, and the state after it.
-fn score<B>(
-    model: &LanguageModel<B>,
-    window: Window<B>,
-    state: LmState<B>,
+fn score(
+    model: &LanguageModel,
+    window: Window,
+    state: LmState,
     what: &'static str,
-) -> Result<(f64, GradientsParams, LmState<B>)>
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+) -> Result<(f64, GradientsParams, LmState)> {
     let loss = model.loss(window.tokens, window.targets, state, 0.0, 0.0);
     let nll = loss.nll.to_data().iter::<f64>().next().unwrap_or(f64::NAN);
     if !nll.is_finite() {
@@ -114,7 +104,7 @@ where
     Ok((nll, grads, loss.state.detach()))
 }
 
-/// What gradient statistics were made from: they are of no use for anything else.
+/// The weights and the text that gradient statistics were made from. They are of no use for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatisticsOrigin {
     /// A few bytes of a hash, each as one number that f32 holds exactly.
@@ -140,31 +130,33 @@ impl StatisticsOrigin {
     }
 }
 
-/// Statistics in the form in which they are saved.
+/// Statistics as a module, the form in which they are saved.
 #[derive(Module, Debug)]
-struct Saved<B: Backend> {
+struct Saved {
     /// Sums of squares in the place of the weights.
-    squares: LanguageModel<B>,
+    squares: LanguageModel,
     /// `[1]`
-    batches: Param<Tensor<B, 1>>,
+    batches: Param<Tensor<1>>,
     /// Bytes of the origin's hash.
-    origin: Param<Tensor<B, 1>>,
+    origin: Param<Tensor<1>>,
 }
 
 /// Writes statistics of `model` to the file `path`, in the safetensors format.
 ///
 /// # Errors
 /// As [`save_weights`].
-pub fn save_statistics<B: LmBackend>(
-    statistics: &GradientStatistics<B>,
-    model: &LanguageModel<B>,
+pub fn save_statistics(
+    statistics: &GradientStatistics,
+    model: &LanguageModel,
     origin: &StatisticsOrigin,
     path: &Path,
 ) -> Result<()> {
-    let device = model.embedding.val().device();
+    // On a plain device whatever the model's: these are no weights under training.
+    let model = model.valid();
+    let device = model.device();
     let vector = |values: Vec<f32>| Param::from_tensor(Tensor::from_data(values.as_slice(), &device));
     let saved = Saved {
-        squares: model.clone().map(&mut Replace { statistics }),
+        squares: model.map(&mut Replace { statistics }),
         batches: vector(vec![statistics.batches() as f32]),
         origin: vector(origin.digest.iter().map(|byte| f32::from(*byte)).collect()),
     };
@@ -175,14 +167,15 @@ pub fn save_statistics<B: LmBackend>(
 ///
 /// # Errors
 /// What [`load_weights`] says; [`Error::Damaged`] if they are of another origin.
-pub fn load_statistics<B: LmBackend>(
-    model: &LanguageModel<B>,
+pub fn load_statistics(
+    model: &LanguageModel,
     origin: &StatisticsOrigin,
     path: &Path,
-) -> Result<GradientStatistics<B>> {
-    let device = model.embedding.val().device();
+) -> Result<GradientStatistics> {
+    let model = model.valid();
+    let device = model.device();
     let zeros = |count| Param::from_tensor(Tensor::zeros([count], &device));
-    let empty = Saved { squares: model.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
+    let empty = Saved { squares: model, batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
     let saved = load_weights(empty, path)?;
     let found: Vec<f32> = saved.origin.val().into_data().iter().collect();
     if found.iter().zip(&origin.digest).any(|(found, byte)| *found != f32::from(*byte)) {
@@ -196,23 +189,23 @@ pub fn load_statistics<B: LmBackend>(
     Ok(GradientStatistics::from_sums(collect.sums, batches as usize))
 }
 
-struct Replace<'a, B: Backend> {
-    statistics: &'a GradientStatistics<B>,
+struct Replace<'a> {
+    statistics: &'a GradientStatistics,
 }
 
-impl<B: Backend> ModuleMapper<B> for Replace<'_, B> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+impl ModuleMapper for Replace<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let sum = self.statistics.sum(param.id).expect("the statistics are this model's");
         param.map(|value| sum.reshape(value.shape()))
     }
 }
 
-struct Collect<B: Backend> {
-    sums: HashMap<ParamId, Tensor<B, 1>>,
+struct Collect {
+    sums: HashMap<ParamId, Tensor<1>>,
 }
 
-impl<B: Backend> ModuleVisitor<B> for Collect<B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+impl ModuleVisitor for Collect {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
         let count = value.shape().num_elements();
         self.sums.insert(param.id, value.reshape([count]));
@@ -222,17 +215,14 @@ impl<B: Backend> ModuleVisitor<B> for Collect<B> {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::config::{Dropouts, HeadKind, ModelConfig};
+    use crate::config::{HeadKind, ModelConfig};
     use crate::data::Corpus;
     use crate::language::{Language, LanguageConfig};
     use crate::optim::DynamicForm;
-    use crate::train::mean_nll;
-    use burn::backend::{Autodiff, Flex};
-    use burn::module::AutodiffModule;
+    use crate::train::evaluate::mean_nll;
+    use burn::tensor::Device;
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
-
-    type B = Autodiff<Flex>;
 
     fn corpus() -> Corpus {
         let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
@@ -241,22 +231,10 @@ mod tests {
         Corpus::from_ids(language.vocabulary(), text(2000, 1), text(600, 2), text(300, 3)).unwrap()
     }
 
-    fn model() -> LanguageModel<B> {
-        let config = ModelConfig {
-            vocab: 30,
-            d_embedding: 8,
-            lstm_sizes: vec![12, 8],
-            head: HeadKind::Mos,
-            components: 2,
-            knots: 100,
-            plif_bound: 20.0,
-            dropouts: Dropouts::NONE,
-            tied: true,
-            precision: highrank::Precision::Full,
-        };
-        let device = Default::default();
-        B::seed(&device, 1);
-        config.try_init::<B>(&device).unwrap()
+    fn model() -> LanguageModel {
+        let device = Device::flex().autodiff();
+        device.seed(1);
+        ModelConfig::tiny(HeadKind::Mos, 30).try_init(&device).unwrap()
     }
 
     fn text(ids: &[u32], batch: usize) -> Batches {
@@ -272,23 +250,21 @@ mod tests {
 
     #[test]
     fn learning_from_what_was_scored_lowers_the_loss_of_what_follows() {
-        let (model, corpus, device) = (model(), corpus(), Default::default());
+        let (model, corpus) = (model(), corpus());
         let mut shares = vec![];
         let statistics =
-            gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |share| shares.push(share))
-                .unwrap();
+            gradient_statistics(&model, &train_text(&corpus), 5, &mut |share| shares.push(share)).unwrap();
         assert_eq!((statistics.batches(), shares.len()), (20, 20));
         assert_eq!(shares.last(), Some(&1.0));
         let valid = text(corpus.valid(), 1);
-        let fixed = mean_nll(&model.valid(), &valid, &device);
+        let fixed = mean_nll(&model.valid(), &valid);
         let dynamic = |config: &DynamicConfig| {
-            dynamic_nll(&model, &statistics, config, ("the validation text", &valid), 5, &device, &mut |_| {})
-                .unwrap()
+            dynamic_nll(&model, &statistics, config, ("the validation text", &valid), 5, &mut |_| {}).unwrap()
         };
         // A model that was never trained has a lot to learn.
         let learnt = dynamic(&CONFIG);
         assert!(learnt < fixed - 0.05, "{learnt} against {fixed}");
-        // Without a rate to speak of nothing is learnt, over all tokens and none twice.
+        // At a negligible rate nothing is learnt; every token is scored once.
         let still = dynamic(&DynamicConfig { lr: 1e-12, ..CONFIG });
         assert!((still - fixed).abs() < 1e-4, "{still} against {fixed}");
         assert_eq!(dynamic(&CONFIG), learnt);
@@ -296,21 +272,20 @@ mod tests {
 
     #[test]
     fn a_chunk_is_scored_before_it_is_learnt_from() {
-        let (model, corpus, device) = (model(), corpus(), Default::default());
-        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |_| {}).unwrap();
-        // A single chunk: whatever is learnt from it comes too late.
+        let (model, corpus) = (model(), corpus());
+        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &mut |_| {}).unwrap();
+        // A single chunk: learning from it comes too late.
         let short = text(&corpus.valid()[..6], 1);
         let wild = DynamicConfig { lr: 10.0, ..CONFIG };
         let dynamic =
-            dynamic_nll(&model, &statistics, &wild, ("the validation text", &short), 5, &device, &mut |_| {})
-                .unwrap();
-        assert!((dynamic - mean_nll(&model.valid(), &short, &device)).abs() < 1e-6);
+            dynamic_nll(&model, &statistics, &wild, ("the validation text", &short), 5, &mut |_| {}).unwrap();
+        assert!((dynamic - mean_nll(&model.valid(), &short)).abs() < 1e-6);
     }
 
     #[test]
     fn statistics_come_back_bit_for_bit_and_only_where_they_belong() {
-        let (model, corpus, device) = (model(), corpus(), Default::default());
-        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &device, &mut |_| {}).unwrap();
+        let (model, corpus) = (model(), corpus());
+        let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &mut |_| {}).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (weights, path) = (folder.path().join("weights"), folder.path().join("statistics"));
         save_weights(&model.valid(), &weights).unwrap();
@@ -324,9 +299,14 @@ mod tests {
         inner.visit(&mut collect);
         assert!(collect.sums.len() > 8);
         for id in collect.sums.into_keys() {
-            let data = |statistics: &GradientStatistics<Flex>| statistics.sum(id).unwrap().into_data();
+            let data = |statistics: &GradientStatistics| statistics.sum(id).unwrap().into_data();
             assert_eq!(data(&loaded), data(&statistics));
         }
+        // The device of the model makes no difference.
+        let (bytes, tracked) =
+            (fs::read(&path).unwrap(), load_statistics(&model, &origin(20), &path).unwrap());
+        save_statistics(&tracked, &model, &origin(20), &path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
         let message = load_statistics(&inner, &origin(10), &path).unwrap_err().to_string();
         assert!(message.contains("of another batch or bptt"), "{message}");
     }

@@ -1,4 +1,4 @@
-//! What tells one corpus from another.
+//! Hashes that tell one corpus from another.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use crate::data::Corpus;
 use crate::error::{Error, Result};
 
-/// Size and hash of each part of a corpus, so that a run goes on with the text that it was started with.
+/// Size and hash of each part of a corpus. They guarantee that a run is resumed with the text that it was started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
@@ -26,7 +26,7 @@ pub struct Fingerprint {
 pub struct Part {
     /// Words or tokens.
     pub length: usize,
-    /// SHA-256 in hexadecimal digits: of the words with a line feed after each, or of the ids as little-endian words of 32 bits.
+    /// SHA-256 in hexadecimal digits: of the words, each with a line feed after it, or of the ids as little-endian 32-bit words.
     pub sha256: String,
 }
 
@@ -46,7 +46,7 @@ impl Fingerprint {
         }
     }
 
-    /// Whether `corpus` is the one that this is the fingerprint of.
+    /// Whether this is the fingerprint of `corpus`.
     ///
     /// # Errors
     /// [`Error::DataChanged`] names the first part that differs; texts come before the vocabulary, which depends on them.

@@ -1,12 +1,10 @@
 //! Training as a library: the loop, held-out perplexity, dynamic evaluation, checkpoints and the run folder.
 //!
-//! Nothing here writes to a terminal: a [`TrainObserver`] is told what happens.
+//! Nothing here writes to a terminal. A [`TrainObserver`] receives the progress.
 
-mod averages;
 mod checkpoint;
 mod dynamic;
 mod evaluate;
-mod files;
 mod fingerprint;
 mod observer;
 mod pass;

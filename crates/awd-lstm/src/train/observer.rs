@@ -19,7 +19,7 @@ pub struct Interval {
     pub nll: f64,
     /// `exp(nll)`.
     pub ppl: f64,
-    /// Share of the run's work that is done, from 0 to 1, its evaluations included.
+    /// Share of the run's work that is done, from 0 to 1, with its evaluations.
     pub share: f64,
 }
 
@@ -32,13 +32,13 @@ pub struct EpochMetrics {
     pub seconds: f64,
     /// Training tokens a second, validation not counted.
     pub tokens_per_s: f64,
-    /// Perplexity of the training tokens as they were met, with dropout and without regularisation.
+    /// Perplexity of the training tokens during training, with dropout and without regularisation.
     pub train_ppl: f64,
     /// Perplexity of the validation text.
     pub valid_ppl: f64,
     /// Learning rate of a step of `bptt` rows.
     pub lr: f64,
-    /// Whether the averaged weights were the ones validated.
+    /// Whether the averaged weights were validated.
     pub averaging: bool,
     /// Whether this is the best epoch so far.
     pub best: bool,
@@ -57,9 +57,9 @@ pub struct FinalMetrics {
     pub test_ppl: f64,
 }
 
-/// Is told how training goes. Every method does nothing unless overridden.
+/// Receives the progress of training. Every method does nothing unless overridden.
 pub trait TrainObserver {
-    /// Training begins, or goes on, with this share of the run's work done already.
+    /// Training begins or resumes with this share of the run's work done.
     fn on_start(&mut self, _share: f64) {}
     /// Some more steps are done.
     fn on_interval(&mut self, _interval: &Interval) {}
@@ -71,7 +71,7 @@ pub trait TrainObserver {
     fn stop(&mut self) -> bool {
         false
     }
-    /// Something worth a line to a reader happened.
+    /// An event that is worth a line to the user.
     fn on_message(&mut self, _message: &str) {}
 }
 

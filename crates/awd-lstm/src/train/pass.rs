@@ -1,63 +1,62 @@
-//! An epoch's pass over the training text while it is under way, and what a checkpoint keeps of it.
+//! An epoch's pass over the training text, and the part of it that a checkpoint keeps.
 
 use std::time::Instant;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Schedule;
 use crate::lstm::LstmState;
 use crate::model::LmState;
 
-/// Steps between two readings of the loss. A reading waits for the device; nothing else in a step does.
+/// Number of steps between two reads of the loss. A read waits for the device; nothing else in a step does.
 pub const LOG_INTERVAL: usize = 20;
 
-/// How far an unfinished epoch has come, but for its tensors.
+/// The progress of an unfinished epoch, without its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// Steps of the epoch that are done.
+    /// Number of steps that are done.
     pub step: usize,
-    /// Summed nll of the tokens up to the last reading of the loss, in nats.
+    /// Summed nll of the tokens up to the last read of the loss, in nats.
     #[serde(with = "crate::exact")]
     pub nll: f64,
-    /// Those tokens.
+    /// Number of those tokens.
     pub tokens: usize,
-    /// Tokens since that reading, whose sums are still on the device.
+    /// Number of tokens since that read. Their sums are still on the device.
     pub unread: usize,
     /// Wall-clock time of the epoch so far, in seconds.
     pub seconds: f64,
 }
 
 /// A pass over the training text between two steps.
-pub(super) struct Pass<B: AutodiffBackend> {
+pub(super) struct Pass {
     pub(super) schedule: Schedule,
-    /// Steps that are done.
+    /// Number of steps that are done.
     pub(super) step: usize,
     /// State after the last step, without its history.
-    pub(super) hidden: LmState<B>,
-    /// All tokens whose loss was read.
+    pub(super) hidden: LmState,
+    /// The losses that were read.
     pub(super) whole: Sum,
-    pub(super) meter: Meter<B::InnerBackend>,
-    /// Time before `since`, of earlier processes.
+    pub(super) meter: Meter,
+    /// Time of earlier processes, before `since`.
     seconds: f64,
     since: Instant,
 }
 
-/// The tensors of an unfinished epoch in the form in which they are saved.
+/// The tensors of an unfinished epoch as a module, the form in which they are saved.
 #[derive(Module, Debug)]
-pub(super) struct Carried<B: Backend> {
-    hidden: Vec<Param<Tensor<B, 2>>>,
-    cell: Vec<Param<Tensor<B, 2>>>,
+pub(super) struct Carried {
+    hidden: Vec<Param<Tensor<2>>>,
+    cell: Vec<Param<Tensor<2>>>,
     /// Summed nll and summed total loss of the unread tokens, `[2]`.
-    sums: Param<Tensor<B, 1>>,
+    sums: Param<Tensor<1>>,
 }
 
-impl<B: AutodiffBackend> Pass<B> {
+impl Pass {
     /// A pass before its first step.
-    pub(super) fn new(schedule: Schedule, hidden: LmState<B>) -> Self {
+    pub(super) fn new(schedule: Schedule, hidden: LmState) -> Self {
         let (whole, meter) = (Sum::default(), Meter::default());
         Self { schedule, step: 0, hidden, whole, meter, seconds: 0.0, since: Instant::now() }
     }
@@ -82,15 +81,15 @@ impl<B: AutodiffBackend> Pass<B> {
         }
     }
 
-    pub(super) fn carried(&self) -> Carried<B::InnerBackend> {
-        let matrices = |of: fn(&LstmState<B>) -> &Tensor<B, 2>| {
+    pub(super) fn carried(&self) -> Carried {
+        let matrices = |of: fn(&LstmState) -> &Tensor<2>| {
             self.hidden.layers.iter().map(|layer| Param::from_tensor(of(layer).clone().inner())).collect()
         };
         let sums = match &self.meter.sums {
             Some((nll, total)) => Tensor::cat(vec![nll.clone(), total.clone()], 0),
             None => {
                 let state = &self.hidden.layers[0].hidden;
-                Tensor::zeros([2], (&state.device(), state.dtype()))
+                Tensor::zeros([2], (&state.device().inner(), state.dtype()))
             }
         };
         Carried {
@@ -101,7 +100,7 @@ impl<B: AutodiffBackend> Pass<B> {
     }
 
     /// Goes back to a saved position.
-    pub(super) fn restore(&mut self, position: &Position, carried: Carried<B::InnerBackend>) {
+    pub(super) fn restore(&mut self, position: &Position, carried: Carried) {
         let layers = carried.hidden.into_iter().zip(carried.cell).map(|(hidden, cell)| LstmState {
             hidden: Tensor::from_inner(hidden.val()),
             cell: Tensor::from_inner(cell.val()),
@@ -131,22 +130,17 @@ impl Sum {
     }
 }
 
-/// Sums losses on the device, so that a step need not wait for it.
-pub(super) struct Meter<B: Backend> {
-    /// The summed nll and the summed total loss `[1]`; the latter only tells whether all steps were finite.
-    sums: Option<(Tensor<B, 1>, Tensor<B, 1>)>,
+/// Sums losses on the device, so that no step waits for it.
+#[derive(Default)]
+pub(super) struct Meter {
+    /// The summed nll and the summed total loss `[1]`, outside of the graph. The latter only shows whether all steps were finite.
+    sums: Option<(Tensor<1>, Tensor<1>)>,
     tokens: usize,
 }
 
-impl<B: Backend> Default for Meter<B> {
-    fn default() -> Self {
-        Self { sums: None, tokens: 0 }
-    }
-}
-
-impl<B: Backend> Meter<B> {
+impl Meter {
     /// Adds a step of `tokens` tokens with the mean loss `nll` and the loss `total` with regularisation.
-    pub(super) fn add(&mut self, nll: Tensor<B, 1>, total: Tensor<B, 1>, tokens: usize) {
+    pub(super) fn add(&mut self, nll: Tensor<1>, total: Tensor<1>, tokens: usize) {
         let nll = nll.mul_scalar(tokens as f64);
         self.tokens += tokens;
         self.sums = Some(match self.sums.take() {
@@ -155,7 +149,7 @@ impl<B: Backend> Meter<B> {
         });
     }
 
-    /// The sum since the last reading; none if a loss was not finite.
+    /// The sum since the last read; `None` if a loss was not finite.
     pub(super) fn read(&mut self) -> Option<Sum> {
         let sum = self.peek();
         *self = Self::default();

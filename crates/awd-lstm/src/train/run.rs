@@ -5,16 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::checkpoint::save_weights;
-use super::files;
 use super::fingerprint::Fingerprint;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{TextConfig, Vocabulary};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::model::LanguageModel;
 
 /// Everything that defines a run.
@@ -29,9 +28,9 @@ pub struct RunConfig {
     pub device: String,
     /// The data folder.
     pub data: PathBuf,
-    /// Hashes of the text in it, which must not change under a run.
+    /// Hashes of the text in it. It must not change while the run lasts.
     pub corpus: Fingerprint,
-    /// The run whose best model training starts from, if it is a finetuning.
+    /// The run whose best model training starts from, if this is finetuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetunes: Option<PathBuf>,
     /// How the data is read.
@@ -57,9 +56,9 @@ pub struct Versions {
 
 impl Versions {
     /// The layout that this version of the crate writes and reads.
-    pub const FORMAT: u32 = 2;
+    pub const FORMAT: u32 = 3;
     /// The version of Burn that this crate is built with.
-    pub const BURN: &str = "0.21.0";
+    pub const BURN: &str = "0.22.1";
 
     /// The versions of the running program.
     pub fn current() -> Self {
@@ -69,10 +68,18 @@ impl Versions {
             format: Self::FORMAT,
         }
     }
+
+    /// The version that reads runs of the format `format`, which this one does not.
+    fn reader(format: u64) -> &'static str {
+        match format {
+            ..=2 => "highrank 0.1, for Burn 0.21,",
+            _ => "a newer version of highrank",
+        }
+    }
 }
 
 impl RunConfig {
-    /// Whether a run with this configuration can go on with the configuration `now`.
+    /// Whether a run with this configuration can be resumed with the configuration `now`.
     ///
     /// # Errors
     /// [`Error::ConfigChanged`] names the first setting of the device, the text, the model or the procedure that differs.
@@ -111,12 +118,13 @@ pub(super) fn unchanged(name: &str, before: &impl Serialize, now: &impl Serializ
 
 /// A folder that holds one run: `config.json`, `vocab.txt`, `metrics.jsonl`, `checkpoint/` and `best/`.
 ///
-/// `checkpoint/` holds all that training needs to go on: the `model.safetensors`, the averaged weights in
-/// `average.safetensors` once there are any, the carried hidden state and partial sums of an unfinished epoch in
-/// `epoch.safetensors`, the lines of `metrics.jsonl` at that time, and the trainer's `state.json`. It is replaced as a
-/// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, a file that is replaced as a whole.
+/// `checkpoint/` holds all that training needs to be resumed: the weights in `model.safetensors`; the averaged weights in
+/// `average.safetensors` once there are any; the carried hidden state and partial sums of an unfinished epoch in
+/// `epoch.safetensors`; the lines of `metrics.jsonl` at that time; and the trainer's `state.json`. The folder is replaced as a
+/// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, and that file is replaced as a whole.
 ///
-/// Whoever trains holds a lock of the operating system on the file `lock`, which goes with the process. Reading needs none.
+/// A training process holds a lock of the operating system on the file `lock`, which ends with the process. Reading needs no
+/// lock.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
@@ -146,7 +154,7 @@ impl RunFolder {
         [CONFIG, METRICS, CHECKPOINT, BEST].iter().any(|name| path.join(name).exists())
     }
 
-    /// Starts a run in `path`, which is made if need be, and locks it.
+    /// Starts a run in `path`, which is created if it does not exist, and locks it.
     ///
     /// # Errors
     /// [`Error::RunExists`] if there is a run already, [`Error::RunInUse`] if another process is just starting one,
@@ -163,12 +171,12 @@ impl RunFolder {
         free()?;
         vocabulary.save(&path.join(VOCABULARY))?;
         files::sync(&path.join(VOCABULARY))?;
-        // The last file: a folder without it is no run yet, and can be started anew.
+        // The last file: a folder without it is no run yet, so a run can be started in it again.
         files::replace_json(&path.join(CONFIG), config)?;
         Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)) })
     }
 
-    /// Opens the run in `path` to read it; another process may be training it.
+    /// Opens the run in `path` for reading. Another process may be training it.
     ///
     /// # Errors
     /// [`Error::NotARun`] if there is none.
@@ -179,13 +187,15 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), lock: None })
     }
 
-    /// Opens the run in `path` to go on with it: locks it and finishes what a process that died left undone.
+    /// Opens the run in `path` to resume it: locks it, and cleans up what a process left that died while it saved.
     ///
     /// # Errors
     /// [`Error::NotARun`] if there is none, [`Error::RunInUse`] if another process is training it, [`Error::Io`].
     pub fn resume(path: &Path) -> Result<Self> {
         let run = Self { lock: Some(Arc::new(lock(&Self::open(path)?.path)?)), ..Self::open(path)? };
         files::recover_folder(&run.checkpoint())?;
+        files::remove_temporary(&run.path)?;
+        files::remove_temporary(&run.best())?;
         Ok(run)
     }
 
@@ -202,19 +212,17 @@ impl RunFolder {
     /// The configuration, checked.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`], or what [`ModelConfig::validate`] and [`TrainConfig::validate`] say.
+    /// [`Error::RunFormat`] for a run of another format; [`Error::Io`], [`Error::Damaged`], or what [`ModelConfig::validate`]
+    /// and [`TrainConfig::validate`] say.
     pub fn config(&self) -> Result<RunConfig> {
         let path = self.path.join(CONFIG);
         let value: Value = files::read_json(&path)?;
-        // The layout first: another one has other fields.
-        let format = value["versions"]["format"].as_u64();
-        if format.is_some_and(|format| format != u64::from(Versions::FORMAT)) {
-            let reason = format!(
-                "it has the run format {}, this program reads {}",
-                value["versions"]["format"],
-                Versions::FORMAT
-            );
-            return Err(Error::Damaged { path, reason });
+        // The format first: another one may have other fields.
+        if let Some(found) = value["versions"]["format"].as_u64()
+            && found != u64::from(Versions::FORMAT)
+        {
+            let expected = Versions::FORMAT;
+            return Err(Error::RunFormat { path, found, expected, reader: Versions::reader(found) });
         }
         let config: RunConfig = serde_json::from_value(value)
             .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
@@ -224,7 +232,7 @@ impl RunFolder {
         Ok(config)
     }
 
-    /// The words that the run was trained on.
+    /// The words of the run's text.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Damaged`] if they are not as many as the model has.
@@ -249,10 +257,10 @@ impl RunFolder {
         self.path.join(BEST)
     }
 
-    /// The best model's weights, which must exist.
+    /// The file with the best model's weights, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if no epoch was finished yet.
+    /// [`Error::NotARun`] if no epoch is finished yet.
     pub fn best_weights(&self) -> Result<PathBuf> {
         let path = self.best().join(MODEL);
         if path.is_file() {
@@ -269,7 +277,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written; the old one is then still there.
-    pub fn save_best<B: Backend>(&self, model: &LanguageModel<B>) -> Result<()> {
+    pub fn save_best(&self, model: &LanguageModel) -> Result<()> {
         fs::create_dir_all(self.best()).map_err(Error::io("create", &self.best()))?;
         save_weights(model, &self.best().join(MODEL))
     }
@@ -306,7 +314,7 @@ impl RunFolder {
     }
 }
 
-/// Locks the run in the folder `path` for this process. The system takes the lock back when the process ends, however it does.
+/// Locks the run in the folder `path` for this process. The system releases the lock when the process ends, however it ends.
 fn lock(path: &Path) -> Result<File> {
     let file = path.join(LOCK);
     let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&file);

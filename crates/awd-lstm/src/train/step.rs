@@ -1,45 +1,41 @@
 //! One step of training.
 
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
 
 use crate::config::TrainConfig;
 use crate::data::Window;
 use crate::lstm::LstmState;
-use crate::model::{LanguageModel, LmBackend, LmState};
+use crate::model::{LanguageModel, LmState};
 use crate::optim::{NtAsgd, clip_global_norm};
 
-/// What a step leaves besides the weights. Nothing in it waits for the device.
+/// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
-pub struct Stepped<B: AutodiffBackend> {
+pub struct Stepped {
     /// Mean nll of the step's tokens before the update, in nats, `[1]`.
-    pub nll: Tensor<B::InnerBackend, 1>,
-    /// `nll` + AR + TAR, which was differentiated, `[1]`.
-    pub total: Tensor<B::InnerBackend, 1>,
+    pub nll: Tensor<1>,
+    /// `nll` + AR + TAR, the loss that was differentiated, `[1]`.
+    pub total: Tensor<1>,
     /// State after the last time step, without its history.
-    pub state: LmState<B>,
+    pub state: LmState,
 }
 
 /// Forward and backward pass, clipping to the global norm, and the optimiser's update with the learning rate `lr`.
 ///
-/// Of the configuration it reads `alpha`, `beta`, `clip` and `small_batch`: with that, the columns are taken in slices, each with
-/// its own forward and backward pass, and gradients are summed in the proportion of the slices' columns, so that memory
-/// goes with a slice. But for rounding, and for the dropout masks, the result is that of all columns at once.
+/// It reads `alpha`, `beta`, `clip` and `small_batch` of the configuration. With `small_batch`, the columns are taken in slices,
+/// each with its own forward and backward pass, and gradients are summed in proportion to the slices' columns. Memory is then
+/// that of a slice. Except for rounding and for the dropout masks, the result is that of all columns at once.
 ///
 /// # Panics
-/// As [`LanguageModel::loss`].
-pub fn step<B>(
-    model: LanguageModel<B>,
-    optimiser: &mut NtAsgd<LanguageModel<B>, B>,
-    window: Window<B>,
-    state: LmState<B>,
+/// As [`LanguageModel::loss`], and if the model is not on an autodiff device.
+pub fn step(
+    model: LanguageModel,
+    optimiser: &mut NtAsgd,
+    window: Window,
+    state: LmState,
     config: &TrainConfig,
     lr: f64,
-) -> (LanguageModel<B>, Stepped<B>)
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+) -> (LanguageModel, Stepped) {
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
     let (stepped, grads) = if slice >= columns {
@@ -52,15 +48,12 @@ where
 }
 
 /// Losses and gradients of a window.
-fn pass<B>(
-    model: &LanguageModel<B>,
-    window: Window<B>,
-    state: LmState<B>,
+fn pass(
+    model: &LanguageModel,
+    window: Window,
+    state: LmState,
     config: &TrainConfig,
-) -> (Stepped<B>, GradientsParams)
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+) -> (Stepped, GradientsParams) {
     let loss = model.loss(window.tokens, window.targets, state, config.alpha, config.beta);
     let stepped =
         Stepped { nll: loss.nll.inner(), total: loss.total.clone().inner(), state: loss.state.detach() };
@@ -68,20 +61,18 @@ where
 }
 
 /// The same, in slices of at most `slice` columns.
-fn sliced_pass<B>(
-    model: &LanguageModel<B>,
-    window: Window<B>,
-    state: LmState<B>,
+fn sliced_pass(
+    model: &LanguageModel,
+    window: Window,
+    state: LmState,
     config: &TrainConfig,
     slice: usize,
-) -> (Stepped<B>, GradientsParams)
-where
-    B: AutodiffBackend<InnerBackend: LmBackend> + LmBackend,
-{
+) -> (Stepped, GradientsParams) {
     let [_, columns] = window.tokens.dims();
     let mut accumulator = GradientsAccumulator::new();
-    let zero = || Tensor::zeros([1], (&state.layers[0].hidden.device(), state.layers[0].hidden.dtype()));
-    let (mut nll, mut total): (Tensor<B::InnerBackend, 1>, Tensor<B::InnerBackend, 1>) = (zero(), zero());
+    // Sums of what is read only, outside of the graph.
+    let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
+    let (mut nll, mut total) = (zero.clone(), zero);
     let mut states = vec![];
     for start in (0..columns).step_by(slice) {
         let count = slice.min(columns - start);
@@ -95,7 +86,7 @@ where
         nll = nll + loss.nll.inner() * share;
         total = total + loss.total.clone().inner() * share;
         states.push(loss.state.detach());
-        // All means are over as many time steps and features, so they add up in the proportion of columns.
+        // All means are over the same time steps and features, so they add up in proportion to the columns.
         let grads = (loss.total * share).backward();
         accumulator.accumulate(model, GradientsParams::from_grads(grads, model));
     }
@@ -103,8 +94,8 @@ where
 }
 
 /// The state of some of the columns.
-fn rows<B: AutodiffBackend>(state: &LmState<B>, start: usize, count: usize) -> LmState<B> {
-    let narrow = |tensor: &Tensor<B, 2>| tensor.clone().narrow(0, start, count);
+fn rows(state: &LmState, start: usize, count: usize) -> LmState {
+    let narrow = |tensor: &Tensor<2>| tensor.clone().narrow(0, start, count);
     let layers = state.layers.iter();
     LmState {
         layers: layers
@@ -114,9 +105,9 @@ fn rows<B: AutodiffBackend>(state: &LmState<B>, start: usize, count: usize) -> L
 }
 
 /// The state of all columns from those of the slices.
-fn join<B: AutodiffBackend>(states: Vec<LmState<B>>) -> LmState<B> {
+fn join(states: Vec<LmState>) -> LmState {
     let layers = states[0].layers.len();
-    let of = |layer: usize, part: fn(&LstmState<B>) -> &Tensor<B, 2>| {
+    let of = |layer: usize, part: fn(&LstmState) -> &Tensor<2>| {
         Tensor::cat(states.iter().map(|state| part(&state.layers[layer]).clone()).collect(), 0)
     };
     LmState {

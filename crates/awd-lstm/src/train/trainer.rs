@@ -4,8 +4,8 @@ mod save;
 
 use std::time::{Duration, Instant};
 
-use burn::module::AutodiffModule;
-use burn::tensor::backend::AutodiffBackend;
+use burn::module::Module;
+use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::load_weights;
@@ -17,28 +17,28 @@ use super::step::step as train_step;
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{Batches, Corpus, Schedule, mix_seed};
 use crate::error::{Error, Result};
-use crate::model::{LanguageModel, LmBackend};
+use crate::model::LanguageModel;
 use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
 
-/// Work of evaluating a token over that of training with it, about: in several columns, and in a single one.
+/// Approximate work of evaluating a token over that of training with it: in several columns, and in a single one.
 const EVALUATION_COST: f64 = 0.4;
 const ONE_COLUMN_COST: f64 = 0.55;
 
-/// What a trainer remembers besides weights, averages and carried states.
+/// The state of a trainer besides weights, averages and carried states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerState {
-    /// Epochs that are done.
+    /// Number of epochs that are done.
     pub epoch: usize,
-    /// How far the next one has come, if it was begun.
+    /// Progress of the next epoch, if it was begun.
     pub position: Option<Position>,
     /// Whether averaging has begun.
     pub averaging: bool,
-    /// Iterates in the averages.
+    /// Number of iterates in the averages.
     pub iterates: usize,
-    /// The rule that starts averaging, or ends a finetuning, with the validation losses that it has seen.
+    /// The rule that starts averaging, or ends finetuning, with the validation losses that it has seen.
     pub rule: NonMonotone,
-    /// Whether the rule has ended a finetuning.
+    /// Whether the rule has ended finetuning.
     pub ended: bool,
     /// The epoch with the lowest validation loss.
     pub best: Option<Best>,
@@ -50,7 +50,7 @@ pub struct TrainerState {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
-    /// The epoch, counted from 1; 0 is the model that a finetuning started from.
+    /// The epoch, counted from 1; 0 is the model that finetuning started from.
     pub epoch: usize,
     /// Its mean validation loss in nats.
     #[serde(with = "crate::exact")]
@@ -62,67 +62,56 @@ pub struct Best {
 pub enum Fitted {
     /// Training is over and the best model was tested.
     Finished(FinalMetrics),
-    /// The observer asked to stop, and all was saved if the run has a folder.
+    /// The observer asked to stop. Everything was saved, if there is a run folder.
     Stopped,
 }
 
 /// Trains a language model as AWD-LSTM does (Merity et al., arXiv 1708.02182): truncated backpropagation with a
 /// carried hidden state, activation regularisation, clipping to the global norm, and NT-ASGD.
 ///
-/// Everything random is a function of the seed, the epoch and the step. So training that was stopped between any two
-/// steps, saved and [restored](Trainer::restore) goes on as if it had not been, on the CPU to the same bits.
-pub struct Trainer<B>
-where
-    B: AutodiffBackend + LmBackend,
-    B::InnerBackend: LmBackend,
-{
+/// Every random number depends on the seed, the epoch and the step alone. So training that was stopped between any two
+/// steps, saved and [restored](Trainer::restore) continues as if it had not been stopped, on the CPU to the same bits.
+pub struct Trainer {
     model_config: ModelConfig,
     config: TrainConfig,
-    device: B::Device,
+    /// With autodiff.
+    device: Device,
     train: Batches,
     valid: Batches,
     test: Batches,
-    /// Absent only while an optimiser step has it.
-    model: Option<LanguageModel<B>>,
-    optimiser: NtAsgd<LanguageModel<B>, B>,
+    /// `None` only while an optimiser step has it.
+    model: Option<LanguageModel>,
+    optimiser: NtAsgd,
     state: TrainerState,
     /// The epoch under way.
-    pass: Option<Pass<B>>,
-    best: Option<LanguageModel<B::InnerBackend>>,
+    pass: Option<Pass>,
+    best: Option<LanguageModel>,
     /// The lines of `metrics.jsonl`.
     metrics: String,
     checkpoint_every: Option<Duration>,
     saved: Instant,
 }
 
-impl<B> Trainer<B>
-where
-    B: AutodiffBackend + LmBackend,
-    B::InnerBackend: LmBackend,
-{
-    /// A trainer before its first step, with a freshly drawn model.
+impl Trainer {
+    /// A trainer before its first step, with a freshly drawn model, which is trained on `device` with autodiff.
     ///
     /// # Errors
     /// Whatever is wrong with the configurations; [`Error::CorpusTooShort`] if a text does not fill its columns.
-    pub fn new(
-        model: &ModelConfig,
-        config: &TrainConfig,
-        corpus: &Corpus,
-        device: &B::Device,
-    ) -> Result<Self> {
+    pub fn new(model: &ModelConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
         model.validate()?;
         config.validate()?;
         let vocab = corpus.vocabulary().len();
         if model.vocab != vocab {
             return Err(Error::invalid("vocab", model.vocab, "the number of words of the corpus"));
         }
-        // A single last row is no training step, hence three rows for one step.
+        // A single last row is no training step, so one step needs three rows.
         let train = corpus.train().batches("the training text", config.batch, 3)?;
         let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
         let test = Batches::new("the test text", corpus.test(), config.test_batch, 2)?;
 
-        B::seed(device, mix_seed(config.seed, 0, 0));
-        let fresh = model.try_init::<B>(device)?;
+        let device = device.clone().autodiff();
+        device.seed(mix_seed(config.seed, 0, 0));
+        let fresh = model.try_init(&device)?;
         let mut optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
         if config.average_from_start {
             optimiser.start_averaging();
@@ -140,7 +129,7 @@ where
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
-            device: device.clone(),
+            device,
             train,
             valid,
             test,
@@ -155,15 +144,15 @@ where
         })
     }
 
-    /// Saves the run inside of epochs too, whenever this much time has passed since it was saved last.
+    /// Also saves the run within an epoch, whenever this much time has passed since it was saved last.
     pub fn with_checkpoint_every(mut self, interval: Duration) -> Self {
         self.checkpoint_every = Some(interval);
         self
     }
 
-    /// Starts from saved weights, those of a run's best model, instead of random ones; for a trainer before its first step.
+    /// Starts from saved weights, those of a run's best model, instead of random ones. The trainer must be before its first step.
     ///
-    /// They are evaluated, and are the best model until an epoch has made a better one.
+    /// The weights are evaluated, and are the best model until an epoch makes a better one.
     ///
     /// # Errors
     /// What [`load_weights`] says; [`Error::NonFinitePerplexity`].
@@ -174,7 +163,7 @@ where
         assert!(self.state.epoch == 0 && self.pass.is_none(), "start_from: training has begun");
         let model = load_weights(self.model().clone(), weights)?;
         let valid = model.valid();
-        let nll = mean_nll(&valid, &self.valid, &self.device);
+        let nll = mean_nll(&valid, &self.valid);
         if !nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
         }
@@ -183,34 +172,35 @@ where
     }
 
     /// The model under training.
-    pub fn model(&self) -> &LanguageModel<B> {
+    pub fn model(&self) -> &LanguageModel {
         self.model.as_ref().expect("only an optimiser step takes the model")
     }
 
-    /// What the trainer remembers besides weights and averages.
+    /// The state besides weights and averages.
     pub fn state(&self) -> &TrainerState {
         &self.state
     }
 
-    /// The model with the lowest validation loss so far; none before the first epoch.
-    pub fn best(&self) -> Option<&LanguageModel<B::InnerBackend>> {
+    /// The model with the lowest validation loss so far, on the plain device; `None` before the first epoch.
+    pub fn best(&self) -> Option<&LanguageModel> {
         self.best.as_ref()
     }
 
     /// Trains to the last epoch and tests the best model. With a run folder, each epoch is saved to it.
     ///
-    /// A finetuning, that is with `average_from_start`, ends before when its validation loss meets the non-monotone criterion.
+    /// Finetuning, that is training with `average_from_start`, ends earlier if its validation loss meets the non-monotone
+    /// criterion.
     ///
     /// # Errors
     /// [`Error::NonFiniteLoss`] or [`Error::NonFinitePerplexity`], which leave the last checkpoint as it is;
     /// [`Error::Io`] if the run folder cannot be written.
     ///
     /// # Panics
-    /// If the run folder is not this process's: see [`RunFolder::is_locked`].
+    /// If this process does not hold the run's lock: see [`RunFolder::is_locked`].
     pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<Fitted> {
         assert!(run.is_none_or(RunFolder::is_locked), "fit: the run folder was opened to read it only");
         if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
-            // What a finetuning starts from.
+            // The model that finetuning starts from.
             self.save_best(run)?;
         }
         observer.on_start(self.share());
@@ -247,7 +237,7 @@ where
         line
     }
 
-    /// One pass over the training text, or what is left of it, and one over the validation text.
+    /// One pass over the training text, or the rest of one, and one over the validation text.
     fn epoch(
         &mut self,
         run: Option<&RunFolder>,
@@ -261,7 +251,7 @@ where
         let (trained, train_nll) = (pass.seconds(), pass.whole.nll / pass.whole.tokens as f64);
 
         let weights = self.evaluated();
-        let evaluated = mean_nll_unless(&weights, &self.valid, &self.device, &mut || observer.stop());
+        let evaluated = mean_nll_unless(&weights, &self.valid, &mut || observer.stop());
         let Some(valid_nll) = evaluated else { return Ok(None) };
         if !valid_nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch });
@@ -297,7 +287,7 @@ where
         }))
     }
 
-    /// The steps of the epoch that are not done yet; whether all of them were, for the observer may say stop.
+    /// The remaining steps of the epoch. Returns whether all of them were done, or `false` if the observer said stop.
     fn pass(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<bool> {
         if self.pass.is_none() {
             self.pass = Some(self.new_pass());
@@ -318,21 +308,21 @@ where
         Ok(true)
     }
 
-    fn new_pass(&self) -> Pass<B> {
+    fn new_pass(&self) -> Pass {
         let TrainConfig { batch, bptt, max_seq_len_delta, seed, .. } = self.config;
         let schedule = Schedule::new(self.train.rows(), bptt, max_seq_len_delta, seed, self.state.epoch + 1);
         Pass::new(schedule, self.model().zero_state(batch))
     }
 
-    /// One step of the pass; the losses since the last reading, if it is time for one.
+    /// One step of the pass. Returns the losses since the last read, if it is time for one.
     fn step(&mut self) -> Result<Option<Interval>> {
         let TrainConfig { batch, seed, epochs, .. } = self.config;
         let epoch = self.state.epoch + 1;
         let pass = self.pass.as_mut().expect("a pass is under way");
         let step = pass.schedule.steps()[pass.step];
         let (done, steps) = (pass.step + 1, pass.schedule.steps().len());
-        B::seed(&self.device, mix_seed(seed, epoch as u64, done as u64));
-        let window = self.train.window::<B>(step.start, step.length, &self.device);
+        self.device.seed(mix_seed(seed, epoch as u64, done as u64));
+        let window = self.train.window(step.start, step.length, &self.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
         let lr = self.config.lr * step.lr_scale;
         let hidden = pass.hidden.clone();
@@ -370,8 +360,8 @@ where
         (done / (self.config.epochs as f64 * epoch + last)).min(1.0)
     }
 
-    /// The weights that are evaluated and kept: averaged once averaging has begun.
-    fn evaluated(&self) -> LanguageModel<B::InnerBackend> {
+    /// The weights that are evaluated and kept, on the plain device: averaged once averaging has begun.
+    fn evaluated(&self) -> LanguageModel {
         if self.state.averaging {
             self.optimiser.averaged(self.model()).valid()
         } else {
@@ -379,12 +369,12 @@ where
         }
     }
 
-    /// Tests the best model; none if the observer says stop.
+    /// Tests the best model. Returns `None` if the observer says stop.
     fn finish(&self, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
         let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
             return Err(Error::invalid("epochs", self.config.epochs, "at least 1"));
         };
-        let evaluated = mean_nll_unless(weights, &self.test, &self.device, &mut || observer.stop());
+        let evaluated = mean_nll_unless(weights, &self.test, &mut || observer.stop());
         let Some(test_nll) = evaluated else { return Ok(None) };
         let (valid_ppl, test_ppl) = (best.nll.exp(), test_nll.exp());
         if !test_ppl.is_finite() {

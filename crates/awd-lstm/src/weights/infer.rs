@@ -7,11 +7,11 @@ use super::names;
 use crate::config::{Dropouts, HeadKind, ModelConfig};
 use crate::error::{Error, Result};
 
-/// What of a [`ModelConfig`] no tensor tells.
+/// The settings of a [`ModelConfig`] that no tensor determines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
-    /// The output layer; `None` takes the one that the tensors suggest: `mos` for a mixture, `softmax` without one, `plif`,
-    /// `mos-plif` or `gss` for their tensors. `moc` and `sigsoftmax` have the tensors of `mos` and `softmax`.
+    /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `softmax` without one, and `plif`,
+    /// `mos-plif` or `gss` if there are tensors of that name. `moc` and `sigsoftmax` cannot be told from `mos` and `softmax`.
     pub head: Option<HeadKind>,
     /// T of a PLIF. Heads without one ignore it.
     pub plif_bound: f64,
@@ -32,14 +32,14 @@ impl StateDict {
     /// A model is tied if `decoder.weight` is absent or equal to `encoder.weight`.
     ///
     /// # Errors
-    /// [`Error::WeightsMismatch`] if a size cannot be told for lack of a tensor, or what [`ModelConfig::validate`] says.
+    /// [`Error::WeightsMismatch`] if no tensor determines a size, or the errors of [`ModelConfig::validate`].
     pub fn model_config(&self, missing: &Missing) -> Result<ModelConfig> {
         let mut problems = Vec::new();
         // The first of several tensors that tells a size, as (name, rank, dimension, parts).
         let mut size = |sources: &[(String, usize, usize, usize)]| {
             let found = sources.iter().find_map(|(name, rank, dimension, parts)| {
-                let shape = &self.tensors.get(name)?.shape;
-                (shape.len() == *rank).then(|| shape[*dimension] / parts)
+                let shape = self.tensors.get(name)?.shape();
+                (shape.num_dims() == *rank).then(|| shape[*dimension] / parts)
             });
             found.unwrap_or_else(|| {
                 let names: Vec<&str> = sources.iter().map(|(name, ..)| name.as_str()).collect();

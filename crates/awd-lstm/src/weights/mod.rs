@@ -22,12 +22,12 @@
 //!
 //! ```no_run
 //! use awd_lstm::weights::{Missing, StateDict};
-//! use burn::backend::Flex;
+//! use burn::tensor::Device;
 //!
 //! # fn main() -> Result<(), awd_lstm::Error> {
 //! let state = StateDict::read("model.pt".as_ref())?;
 //! let config = state.model_config(&Missing::default())?;
-//! let model = state.model::<Flex>(&config, &Default::default())?;
+//! let model = state.model(&config, &Device::default())?;
 //! # Ok(()) }
 //! ```
 

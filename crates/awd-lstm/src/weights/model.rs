@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use burn::store::{ModuleSnapshot, TensorSnapshot};
-use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Element, TensorData};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use highrank_kernels::Floats;
 
 use super::names::{self, Name};
 use super::state_dict::{StateDict, is_float};
@@ -18,10 +18,12 @@ impl StateDict {
     ///
     /// # Panics
     /// If the model has a parameter that no state dict has a name for. No [`ModelConfig`] makes one.
-    pub fn of_model<B: Backend>(model: &LanguageModel<B>) -> Self {
+    pub fn of_model(model: &LanguageModel) -> Self {
         let mut tensors: BTreeMap<String, TensorData> = parameters(model)
-            .map(|(snapshot, Name { name, transposed })| {
-                let data = snapshot.to_data().expect("a model's own tensors can be read");
+            .into_iter()
+            .map(|(path, values)| {
+                let Name { name, transposed } = name(&path);
+                let data = values.into_data();
                 (name, if transposed { transpose(&data) } else { data })
             })
             .collect();
@@ -31,46 +33,45 @@ impl StateDict {
         Self { source: PathBuf::new(), tensors }
     }
 
-    /// The model of the given configuration with these weights, in the backend's own float type.
+    /// The model of the given configuration with these weights, in the device's own float type.
     ///
     /// # Errors
-    /// What [`ModelConfig::try_init`] says; [`Error::WeightsMismatch`] with every tensor that is missing, left over, of
+    /// Those of [`ModelConfig::try_init`]; [`Error::WeightsMismatch`] with every tensor that is missing, left over, of
     /// another shape or not of real numbers.
-    pub fn model<B: Backend>(&self, config: &ModelConfig, device: &B::Device) -> Result<LanguageModel<B>> {
-        self.model_of_dtype(config, device, B::FloatElem::dtype())
+    pub fn model(&self, config: &ModelConfig, device: &Device) -> Result<LanguageModel> {
+        self.model_of_dtype(config, device, device.settings().float_dtype.into())
     }
 
     /// As [`model`](Self::model), with weights of the float type `dtype`.
     ///
     /// # Errors
     /// As [`model`](Self::model).
-    pub fn model_of_dtype<B: Backend>(
+    pub fn model_of_dtype(
         &self,
         config: &ModelConfig,
-        device: &B::Device,
+        device: &Device,
         dtype: DType,
-    ) -> Result<LanguageModel<B>> {
-        let mut model = config.try_init::<B>(device)?;
-        let (mut problems, mut known, mut snapshots) = (Vec::new(), BTreeSet::new(), Vec::new());
-        for (parameter, Name { name, transposed }) in parameters(&model) {
-            let mut expected = parameter.shape.to_vec();
+    ) -> Result<LanguageModel> {
+        let model = config.try_init(device)?;
+        let (mut problems, mut known, mut values) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+        for (path, parameter) in parameters(&model) {
+            let Name { name, transposed } = name(&path);
+            let mut expected = parameter.shape().to_vec();
             if transposed {
                 expected.reverse();
             }
             match self.tensors.get(&name) {
                 None => problems.push(format!("{name} is missing (it should be {expected:?})")),
-                Some(tensor) if tensor.shape.as_slice() != expected => {
-                    problems
-                        .push(format!("{name} is {:?}, but should be {expected:?}", tensor.shape.as_slice()));
+                Some(tensor) if tensor.shape().as_slice() != expected => {
+                    let found = tensor.shape().as_slice();
+                    problems.push(format!("{name} is {found:?}, but should be {expected:?}"));
                 }
-                Some(tensor) if !is_float(tensor.dtype) => {
-                    problems.push(format!("{name} holds {:?} instead of real numbers", tensor.dtype));
+                Some(tensor) if !is_float(tensor.dtype()) => {
+                    problems.push(format!("{name} holds {:?} instead of real numbers", tensor.dtype()));
                 }
                 Some(tensor) => {
                     let data = if transposed { transpose(tensor) } else { tensor.clone() };
-                    let path = parameter.full_path().split('.').map(String::from).collect();
-                    let id = parameter.tensor_id.unwrap_or_default();
-                    snapshots.push(TensorSnapshot::from_data(data.convert_dtype(dtype), path, vec![], id));
+                    values.insert(path, data.convert_dtype(dtype));
                 }
             }
             known.insert(name);
@@ -80,31 +81,75 @@ impl StateDict {
         }
         let extra = self.tensors.iter().filter(|(name, _)| !known.contains(*name));
         problems.extend(extra.map(|(name, tensor)| {
-            format!("{name} ({:?}) is no tensor of a {} model", tensor.shape.as_slice(), config.head)
+            format!("{name} ({:?}) is no tensor of a {} model", tensor.shape().as_slice(), config.head)
         }));
         if !problems.is_empty() {
             return Err(Error::WeightsMismatch { path: self.source.clone(), problems });
         }
-        let result = model.apply(snapshots, None, None, false);
-        assert!(result.is_success() && result.unused.is_empty(), "checked weights do not apply: {result}");
-        Ok(model)
+        Ok(model.map(&mut Replace { path: Vec::new(), values }))
     }
 }
 
-/// The parameters of a model with their names in a state dict.
-fn parameters<B: Backend>(model: &LanguageModel<B>) -> impl Iterator<Item = (TensorSnapshot, Name)> {
-    model.collect(None, None, false).into_iter().map(|parameter| {
-        let path = parameter.full_path();
-        let name =
-            names::of_parameter(&path).unwrap_or_else(|| panic!("no state dict has a name for {path}"));
-        (parameter, name)
-    })
+/// The tensor of a state dict for the parameter at `path`.
+fn name(path: &str) -> Name {
+    names::of_parameter(path).unwrap_or_else(|| panic!("no state dict has a name for {path}"))
+}
+
+/// The parameters of a model by their paths in it.
+fn parameters(model: &LanguageModel) -> Vec<(String, Floats)> {
+    let mut collect = Collect { path: Vec::new(), found: Vec::new() };
+    model.visit(&mut collect);
+    collect.found
+}
+
+struct Collect {
+    path: Vec<String>,
+    found: Vec<(String, Floats)>,
+}
+
+impl ModuleVisitor for Collect {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.found.push((self.path.join("."), param.val().into()));
+    }
+}
+
+/// Replaces the values of all parameters.
+struct Replace {
+    path: Vec<String>,
+    /// By the parameters' paths.
+    values: BTreeMap<String, TensorData>,
+}
+
+impl ModuleMapper for Replace {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let data = self.values.remove(&self.path.join(".")).expect("every parameter was looked up");
+        param.map(|old| {
+            let dtype = data.dtype();
+            Tensor::from_data(data, (&old.device(), dtype)).set_require_grad(old.is_require_grad())
+        })
+    }
 }
 
 /// A transposed matrix, bit for bit.
 fn transpose(matrix: &TensorData) -> TensorData {
-    let (rows, columns) = (matrix.shape[0], matrix.shape[1]);
-    let width = matrix.dtype.size();
+    let [rows, columns] = matrix.shape().dims();
+    let width = matrix.dtype().size();
     let bytes = matrix.as_bytes();
     let mut transposed = Vec::with_capacity(bytes.len());
     for column in 0..columns {
@@ -113,7 +158,7 @@ fn transpose(matrix: &TensorData) -> TensorData {
             transposed.extend_from_slice(&bytes[at..at + width]);
         }
     }
-    TensorData::from_bytes_vec(transposed, [columns, rows], matrix.dtype)
+    TensorData::from_bytes_vec(transposed, [columns, rows], matrix.dtype())
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -15,7 +15,7 @@ fn both_formats_hold_the_same_tensors() {
     let (zip, legacy) = (read(&zip).unwrap(), read(&legacy).unwrap());
     assert_eq!(zip, legacy);
     assert_eq!(zip.len(), 10);
-    assert_eq!(zip["rnns.0.module.weight_hh_l0_raw"].shape.as_slice(), [28, 7]);
+    assert_eq!(zip["rnns.0.module.weight_hh_l0_raw"].shape().as_slice(), [28, 7]);
     // The two names of a tied matrix share one storage in these files.
     assert_eq!(zip["encoder.weight"], zip["decoder.weight"]);
 }

@@ -11,6 +11,7 @@ use safetensors::{Dtype, SafeTensors};
 use super::names;
 use super::pytorch::{self, Fault};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The tensors of a model by the names of a PyTorch state dict (see [`weights`](super)), without the levels that
 /// weight dropout adds.
@@ -39,14 +40,15 @@ impl StateDict {
             from_safetensors(&bytes).map_err(damaged)?
         };
         for (name, tensor) in &tensors {
-            if is_float(tensor.dtype) && tensor.iter::<f64>().any(|value| !value.is_finite()) {
+            if is_float(tensor.dtype()) && tensor.iter::<f64>().any(|value| !value.is_finite()) {
                 return Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.clone() });
             }
         }
         Ok(Self { source: path.to_path_buf(), tensors: plain_names(tensors).map_err(damaged)? })
     }
 
-    /// Writes a safetensors file that PyTorch reads with `safetensors.torch.load_file`, in one go.
+    /// Writes a safetensors file that PyTorch reads with `safetensors.torch.load_file`. A file that is there is replaced as a
+    /// whole.
     ///
     /// With `weight_dropout` the LSTMs' tensors have the names of a model that was made with weight dropout
     /// (`rnns.0.module.weight_hh_l0_raw`), otherwise those of plain layers. The same weights make the same bytes.
@@ -63,9 +65,9 @@ impl StateDict {
             .tensors
             .iter()
             .map(|(plain, tensor)| {
-                let dtype =
-                    dtype_name(tensor.dtype).ok_or_else(|| failed(format!("{plain}: {:?}", tensor.dtype)))?;
-                let view = TensorView::new(dtype, tensor.shape.to_vec(), tensor.as_bytes());
+                let dtype = tensor.dtype();
+                let dtype = dtype_name(dtype).ok_or_else(|| failed(format!("{plain}: {dtype:?}")))?;
+                let view = TensorView::new(dtype, tensor.shape().to_vec(), tensor.as_bytes());
                 Ok((name(plain), view.map_err(|error| failed(error.to_string()))?))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -73,17 +75,12 @@ impl StateDict {
         let metadata = [("format".to_string(), "pt".to_string())].into();
         let bytes =
             safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io("write", path))?;
-        std::io::Write::write_all(&mut file, &bytes).map_err(Error::io("write", path))?;
-        file.as_file().sync_all().map_err(Error::io("write", path))?;
-        file.persist(path).map_err(|error| Error::io("write", path)(error.error))?;
-        Ok(())
+        files::replace(path, &bytes)
     }
 
     /// Names and shapes of the tensors, in the order of the names.
     pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
-        self.tensors().map(|(name, tensor)| (name, tensor.shape.as_slice()))
+        self.tensors().map(|(name, tensor)| (name, tensor.shape().as_slice()))
     }
 
     /// Names and values of the tensors, in the order of the names.

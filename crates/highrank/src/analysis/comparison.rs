@@ -1,9 +1,9 @@
 //! Two models on the same text, token by token.
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
 
-use super::{AnalysisError, rows};
+use super::error::AnalysisError;
+use super::rows;
 
 /// A word and what a model gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,10 +103,10 @@ impl Comparison {
     ///
     /// # Errors
     /// As there, and if the last dimension is not the vocabulary.
-    pub fn add<B: Backend, const D: usize>(
+    pub fn add<const D: usize>(
         &mut self,
-        a: Tensor<B, D>,
-        b: Tensor<B, D>,
+        a: Tensor<D>,
+        b: Tensor<D>,
         targets: &[usize],
     ) -> Result<(), AnalysisError> {
         let a = rows::read("model A's block", a, self.columns)?;

@@ -1,6 +1,7 @@
 //! Divergence between the next-word distributions of different contexts.
 
-use super::{AnalysisError, RowAnalysis, rows};
+use super::error::AnalysisError;
+use super::rows::{self, RowAnalysis};
 
 /// `KL(P ‖ Q) = Σ_v P(v) (log P(v) − log Q(v))` in nats, from two rows of log-probabilities.
 ///

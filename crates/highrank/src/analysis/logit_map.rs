@@ -1,7 +1,6 @@
 //! What a learnt logit map looks like, and which part of it the logits see.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::logit_map::{LogitMap, Plif};
 
@@ -22,7 +21,7 @@ pub struct SlopeStatistics {
 
 impl SlopeStatistics {
     /// Of a PLIF.
-    pub fn of<B: Backend>(plif: &Plif<B>) -> Self {
+    pub fn of(plif: &Plif) -> Self {
         let slopes: Vec<f64> = plif.slopes().into_data().iter::<f64>().collect();
         let pieces = slopes.len();
         let mean = slopes.iter().sum::<f64>() / pieces as f64;
@@ -41,16 +40,11 @@ impl SlopeStatistics {
 ///
 /// # Panics
 /// With fewer than two points.
-pub fn curve<B: Backend>(
-    map: &LogitMap<B>,
-    (from, to): (f64, f64),
-    points: usize,
-    device: &B::Device,
-) -> Vec<(f64, f64)> {
+pub fn curve(map: &LogitMap, (from, to): (f64, f64), points: usize, device: &Device) -> Vec<(f64, f64)> {
     assert!(points >= 2, "curve: {points} points do not make a line");
     let step = (to - from) / (points - 1) as f64;
     let z: Vec<f64> = (0..points).map(|i| from + i as f64 * step).collect();
-    let input = Tensor::<B, 1>::from_data(TensorData::new(z.clone(), [points]), device);
+    let input = Tensor::<1>::from_data(TensorData::new(z.clone(), [points]), device);
     z.into_iter().zip(map.forward(input).into_data().iter::<f64>()).collect()
 }
 
@@ -79,7 +73,7 @@ impl LogitRange {
 
     /// Takes in logits before the map, of any shape. See
     /// [`BoundHead::logit_blocks`](crate::BoundHead::logit_blocks).
-    pub fn add<B: Backend, const D: usize>(&mut self, logits: Tensor<B, D>) {
+    pub fn add<const D: usize>(&mut self, logits: Tensor<D>) {
         for logit in logits.into_data().iter::<f64>() {
             self.count += 1;
             self.below += u64::from(logit < -self.bound);
@@ -99,14 +93,10 @@ impl LogitRange {
 mod tests {
     use super::*;
     use crate::LogitMapConfig;
-    use burn::backend::Flex;
 
-    type B = Flex;
-
-    fn plif(raw: &[f32], bound: f64) -> Plif<B> {
-        let device = Default::default();
-        let LogitMap::Plif(mut plif) = LogitMapConfig::Plif { knots: raw.len(), bound }.init::<B>(&device)
-        else {
+    fn plif(raw: &[f32], bound: f64) -> Plif {
+        let device = Device::flex();
+        let LogitMap::Plif(mut plif) = LogitMapConfig::Plif { knots: raw.len(), bound }.init(&device) else {
             unreachable!()
         };
         plif.raw_slopes = burn::module::Param::from_tensor(Tensor::from_floats(raw, &device));
@@ -125,7 +115,7 @@ mod tests {
         {
             assert!((got - want).abs() < 1e-6, "{got} against {want}");
         }
-        let curve = curve(&LogitMap::Plif(plif), (-4.0, 4.0), 9, &Default::default());
+        let curve = curve(&LogitMap::Plif(plif), (-4.0, 4.0), 9, &Device::flex());
         let slope = |i: usize| curve[i + 1].1 - curve[i].1;
         // Outside the end slopes go on.
         for (i, want) in [(0, 0.5), (1, 0.5), (3, 1.0), (6, 3.0), (7, 3.0)] {
@@ -136,9 +126,9 @@ mod tests {
     #[test]
     fn logits_on_the_bound_are_inside() {
         let mut range = LogitRange::new(2.0);
-        let device = Default::default();
-        range.add(Tensor::<B, 2>::from_floats([[-2.0, 2.0, 2.5], [-7.0, 0.0, 3.0]], &device));
-        range.add(Tensor::<B, 1>::from_floats([1.0, 1.0], &device));
+        let device = Device::flex();
+        range.add(Tensor::<2>::from_floats([[-2.0, 2.0, 2.5], [-7.0, 0.0, 3.0]], &device));
+        range.add(Tensor::<1>::from_floats([1.0, 1.0], &device));
         assert_eq!((range.count, range.below, range.above, range.min, range.max), (8, 1, 2, -7.0, 3.0));
         assert_eq!(range.share_outside(), 3.0 / 8.0);
     }

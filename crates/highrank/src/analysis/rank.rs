@@ -5,8 +5,9 @@ use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::svd::{ComputeSvdVectors, SvdParams, svd, svd_scratch};
 use faer::{Auto, Mat, MatRef, get_global_parallelism};
 
+use super::error::AnalysisError;
+use super::rows::{self, RowAnalysis};
 use super::triangle::Triangle;
-use super::{AnalysisError, RowAnalysis, rows};
 
 /// The singular values of a matrix, largest first, and the rank they say it has.
 ///
@@ -119,16 +120,15 @@ impl Spectrum {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
 /// use burn::tensor::{Distribution, Tensor};
 /// use highrank::HeadConfig;
 /// use highrank::analysis::{RowAnalysis, SpectrumBuilder};
 ///
 /// let device = Default::default();
-/// let head = HeadConfig::softmax(4, 30).init::<Flex>(&device); // d = 4, V = 30
+/// let head = HeadConfig::softmax(4, 30).init(&device); // d = 4, V = 30
 /// let mut spectrum = SpectrumBuilder::new(30);
 /// for _ in 0..5 {
-///     let hidden = Tensor::<Flex, 2>::random([20, 4], Distribution::Default, &device);
+///     let hidden = Tensor::<2>::random([20, 4], Distribution::Default, &device);
 ///     spectrum.add(head.log_probs(hidden))?;
 /// }
 /// // Log-probabilities in f32: the rank is what rises above the roundoff of f32.

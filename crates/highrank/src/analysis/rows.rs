@@ -1,9 +1,8 @@
 //! Blocks of rows: how an analysis reads a matrix that is never held as a whole.
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
 
-use super::AnalysisError;
+use super::error::AnalysisError;
 
 /// An analysis that reads a matrix of log-probabilities, contexts by words, one block of rows after the other.
 ///
@@ -25,15 +24,15 @@ pub trait RowAnalysis {
     ///
     /// # Errors
     /// If the last dimension is not `V`, or a value is not finite.
-    fn add<B: Backend, const D: usize>(&mut self, block: Tensor<B, D>) -> Result<(), AnalysisError> {
+    fn add<const D: usize>(&mut self, block: Tensor<D>) -> Result<(), AnalysisError> {
         self.add_rows(&read("the block", block, self.columns())?)
     }
 }
 
 /// The values of a tensor whose last dimension is the vocabulary, row by row in f64.
-pub(super) fn read<B: Backend, const D: usize>(
+pub(super) fn read<const D: usize>(
     what: &'static str,
-    block: Tensor<B, D>,
+    block: Tensor<D>,
     columns: usize,
 ) -> Result<Vec<f64>, AnalysisError> {
     let got = block.dims()[D - 1];

@@ -1,6 +1,8 @@
 //! A model against distributions that are known.
 
-use super::{AnalysisError, kl_divergence, rows};
+use super::divergence::kl_divergence;
+use super::error::AnalysisError;
+use super::rows;
 
 /// Index of the largest value; the first of equal ones.
 ///

@@ -3,14 +3,14 @@
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::{Floats, Precision};
 
-use super::latent::LatentArgs;
-use super::{ContextSource, Contexts, dropout};
+use super::bodies::Bodies;
+use super::contexts::Contexts;
+use super::dropout;
 use crate::math::log_softmax;
-use crate::operations::Operations;
-use crate::precision::Precision;
+use crate::ops::{ContextSource, LatentArgs};
 
 /// Configuration of a [`Mixture`].
 #[derive(Config, Debug)]
@@ -38,11 +38,11 @@ pub struct MixtureConfig {
 ///
 /// Should be created with [`MixtureConfig`].
 #[derive(Module, Debug)]
-pub struct Mixture<B: Backend> {
+pub struct Mixture {
     /// `W_π`, a linear layer `H → K` without bias.
-    pub prior: Linear<B>,
+    pub prior: Linear,
     /// `W_h, b_h`, a linear layer `H → K·d`; component `k` owns outputs `k·d .. (k+1)·d`.
-    pub latent: Linear<B>,
+    pub latent: Linear,
     /// `K`.
     pub components: usize,
     /// Probability of dropping a latent feature while training.
@@ -54,7 +54,7 @@ pub struct Mixture<B: Backend> {
 
 impl MixtureConfig {
     /// Creates the mixture, weights uniform in `±1/√H`.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Mixture<B> {
+    pub fn init(&self, device: &Device) -> Mixture {
         Mixture {
             prior: LinearConfig::new(self.d_hidden, self.components).with_bias(false).init(device),
             latent: LinearConfig::new(self.d_hidden, self.components * self.d_embedding).init(device),
@@ -65,42 +65,37 @@ impl MixtureConfig {
     }
 }
 
-impl<B: Backend> Mixture<B> {
+impl Mixture {
     /// All components with their priors, for a Mixture of Softmaxes.
-    pub(super) fn components_of<const D: usize>(
-        &self,
-        hidden: Tensor<B, D>,
-        operations: Operations<B>,
-    ) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, operations);
+    pub(super) fn components_of<const D: usize>(&self, hidden: Tensor<D>, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden, bodies);
         Contexts { contexts: ContextSource::Latent(latent), log_prior: Some(log_prior) }
     }
 
     /// The one mixed context of a Mixture of Contexts.
-    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<B, D>, operations: Operations<B>) -> Contexts<B> {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, operations);
-        let latent = (operations.latent)(latent);
+    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<D>, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(hidden, bodies);
+        let latent = bodies.latent(latent);
         let [tokens, features] = latent.dims();
         let width = features / self.components;
-        let latent = latent.reshape([tokens, self.components, width]);
-        let mixed = (operations.mix)(log_prior.exp(), latent);
+        let mixed = bodies.mix(log_prior.exp(), latent.reshape([tokens, self.components, width]));
         Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
     }
 
-    /// What the latent layer reads, and `log π`, `[N, K]`.
+    /// The latent layer's inputs, and `log π`, `[N, K]`.
     fn latent_and_log_prior<const D: usize>(
         &self,
-        hidden: Tensor<B, D>,
-        operations: Operations<B>,
-    ) -> (LatentArgs<B>, Tensor<B, 2>) {
+        hidden: Tensor<D>,
+        bodies: Bodies,
+    ) -> (LatentArgs, Floats) {
         let dims = hidden.dims();
         let (leading, width) = (&dims[..D - 1], dims[D - 1]);
-        let hidden = hidden.reshape([leading.iter().product(), width]);
-        let log_prior =
-            log_softmax((operations.product)(hidden.clone(), self.prior.weight.val(), self.precision));
+        let hidden = Floats::from(hidden.reshape([leading.iter().product(), width]));
+        let prior = self.prior.weight.val().into();
+        let log_prior = log_softmax(bodies.product(hidden.clone(), prior, self.precision));
         let weight = self.latent.weight.val();
         let mask = dropout::locked(&weight, leading, self.dropout);
-        let bias = self.latent.bias.as_ref().map(|bias| bias.val());
-        (LatentArgs { hidden, weight, bias, mask, precision: self.precision }, log_prior)
+        let bias = self.latent.bias.as_ref().map(|bias| bias.val().into());
+        (LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision }, log_prior)
     }
 }

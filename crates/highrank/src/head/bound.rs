@@ -1,34 +1,37 @@
 //! A head together with its decoder matrix: what every method works on.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Int, Tensor};
+use highrank_kernels::Floats;
 use rand::Rng;
 
-use super::{OutputHead, Sampling};
-use crate::context::{Context, ContextSource, Contexts};
+use super::output::OutputHead;
+use super::sampling::Sampling;
+use crate::context::{Context, Contexts};
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood::{Likelihood, LikelihoodBackend, Targets, default_memory_budget, portable, runs};
+use crate::likelihood::{self, default_memory_budget, portable};
+use crate::ops::{ContextSource, Kernels, Likelihood, Targets};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
 /// Returned by [`OutputHead::tied_to`]; lives as long as the borrow of the head.
 #[derive(Debug, Clone)]
-pub struct BoundHead<'a, B: Backend> {
-    head: &'a OutputHead<B>,
-    weight: Tensor<B, 2>,
+pub struct BoundHead<'a> {
+    head: &'a OutputHead,
+    weight: Tensor<2>,
 }
 
 /// The most probable words of every token, most probable first.
 #[derive(Debug, Clone)]
-pub struct TopK<B: Backend, const D: usize> {
+pub struct TopK<const D: usize> {
     /// Log-probabilities in nats, shape `[.., k]`.
-    pub log_probs: Tensor<B, D>,
+    pub log_probs: Tensor<D>,
     /// The words, shape `[.., k]`.
-    pub words: Tensor<B, D, Int>,
+    pub words: Tensor<D, Int>,
 }
 
-impl<'a, B: Backend> BoundHead<'a, B> {
-    pub(super) fn new(head: &'a OutputHead<B>, weight: Tensor<B, 2>) -> Self {
+impl<'a> BoundHead<'a> {
+    pub(super) fn new(head: &'a OutputHead, weight: Tensor<2>) -> Self {
         Self { head, weight }
     }
 
@@ -43,9 +46,9 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     /// # Panics
     /// If the last dimension of `hidden` is not `H`, or there is no token.
     #[track_caller]
-    pub fn log_probs<const D: usize>(&self, hidden: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn log_probs<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         let shape = with_last(hidden.dims(), self.head.decoder.vocab);
-        portable::log_probs(&self.composed(hidden).or_panic("log_probs")).reshape(shape)
+        portable::log_probs(&self.composed(hidden).or_panic("log_probs")).reshape(shape).tensor()
     }
 
     /// The rows of [`log_probs`](Self::log_probs) in blocks of the head's memory budget, in order.
@@ -62,10 +65,10 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     #[track_caller]
     pub fn log_prob_blocks<const D: usize>(
         &self,
-        hidden: Tensor<B, D>,
-    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        hidden: Tensor<D>,
+    ) -> impl Iterator<Item = Tensor<2>> + use<D> {
         let input = self.composed(hidden).or_panic("log_prob_blocks");
-        input.into_chunks().map(|chunk| portable::log_probs(&chunk))
+        input.into_chunks().map(|chunk| portable::log_probs(&chunk).tensor())
     }
 
     /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
@@ -79,10 +82,10 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     #[track_caller]
     pub fn logit_blocks<const D: usize>(
         &self,
-        hidden: Tensor<B, D>,
-    ) -> impl Iterator<Item = Tensor<B, 2>> + use<B, D> {
+        hidden: Tensor<D>,
+    ) -> impl Iterator<Item = Tensor<2>> + use<D> {
         let input = self.composed(hidden).or_panic("logit_blocks");
-        input.into_chunks().map(|chunk| portable::logits(&chunk))
+        input.into_chunks().map(|chunk| portable::logits(&chunk).tensor())
     }
 
     /// The `k` most probable words of every token.
@@ -97,13 +100,15 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     /// # Panics
     /// If `k` is 0 or above `V`, or `hidden` does not fit the head.
     #[track_caller]
-    pub fn top_k<const D: usize>(&self, hidden: Tensor<B, D>, k: usize) -> TopK<B, D> {
+    pub fn top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> TopK<D> {
         let vocab = self.head.decoder.vocab;
         assert!((1..=vocab).contains(&k), "top_k: k is {k}, expected 1 to the vocabulary's {vocab}");
         let shape = with_last(hidden.dims(), k);
         let input = self.composed(hidden).or_panic("top_k");
-        let (log_probs, words): (Vec<_>, Vec<_>) =
-            input.into_chunks().map(|chunk| portable::log_probs(&chunk).topk_with_indices(k, 1)).unzip();
+        let (log_probs, words): (Vec<_>, Vec<_>) = input
+            .into_chunks()
+            .map(|chunk| portable::log_probs(&chunk).tensor::<2>().topk_with_indices(k, 1))
+            .unzip();
         TopK {
             log_probs: Tensor::cat(log_probs, 0).reshape(shape),
             words: Tensor::cat(words, 0).reshape(shape),
@@ -126,10 +131,10 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     #[track_caller]
     pub fn sample<const D: usize, const T: usize>(
         &self,
-        hidden: Tensor<B, D>,
+        hidden: Tensor<D>,
         sampling: &Sampling,
         rng: &mut impl Rng,
-    ) -> Tensor<B, T, Int> {
+    ) -> Tensor<T, Int> {
         sampling.validate().or_panic("sample");
         let shape = leading::<D, T>(&hidden.dims()).or_panic("sample");
         let device = hidden.device();
@@ -142,21 +147,28 @@ impl<'a, B: Backend> BoundHead<'a, B> {
             let rows = to_f64(portable::log_probs(&chunk));
             words.extend(rows.chunks(chunk.vocab()).map(|row| sampling.draw(row, rng) as i64));
         }
-        Tensor::<B, 1, Int>::from_data(words.as_slice(), &device).reshape(shape)
+        Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape(shape)
     }
 
     /// The likelihood's inputs, contexts composed of Burn's operations.
-    fn composed<const D: usize>(&self, hidden: Tensor<B, D>) -> Result<Likelihood<B>, HeadError> {
-        self.likelihood(hidden, Context::forward, |bytes, _| default_memory_budget(bytes))
+    fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
+        let budget = default_memory_budget(self.decoder_bytes());
+        self.likelihood(hidden, Context::forward, budget)
+    }
+
+    /// The likelihood's inputs, by the native operations of the device where it has them.
+    fn native<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
+        let budget = Dispatch::memory_budget(self.decoder_bytes(), self.weight.device().as_dispatch());
+        self.likelihood(hidden, Context::forward_native, budget)
     }
 
     /// The likelihood's inputs for hidden states of any number of leading dimensions, by either form of the context.
     fn likelihood<const D: usize>(
         &self,
-        hidden: Tensor<B, D>,
-        contexts: fn(&Context<B>, Tensor<B, D>) -> Contexts<B>,
-        memory_budget: fn(usize, &B::Device) -> usize,
-    ) -> Result<Likelihood<B>, HeadError> {
+        hidden: Tensor<D>,
+        contexts: fn(&Context, Tensor<D>) -> Contexts,
+        default_budget: usize,
+    ) -> Result<Likelihood, HeadError> {
         let dims = hidden.dims();
         let expected = self.d_hidden();
         if D < 2 || dims[D - 1] != expected || dims.contains(&0) {
@@ -167,20 +179,21 @@ impl<'a, B: Backend> BoundHead<'a, B> {
             });
         }
         let contexts = contexts(&self.head.context, hidden);
-        let decoder_bytes = self.weight.shape().num_elements() * self.weight.dtype().size();
         Ok(Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            weight: self.weight.clone(),
-            bias: self.head.decoder.bias.as_ref().map(|bias| bias.val()),
+            weight: self.weight.clone().into(),
+            bias: self.head.decoder.bias.as_ref().map(|bias| bias.val().into()),
             map: self.head.logit_map.function(),
-            map_params: self.head.logit_map.packed_params(),
-            chunk_bytes: self
-                .head
-                .memory_budget
-                .unwrap_or_else(|| memory_budget(decoder_bytes, &self.weight.device())),
+            map_params: self.head.logit_map.packed_params().map(Floats::from),
+            chunk_bytes: self.head.memory_budget.unwrap_or(default_budget),
             precision: self.head.precision,
         })
+    }
+
+    /// Size of `W` in bytes.
+    fn decoder_bytes(&self) -> usize {
+        self.weight.shape().num_elements() * self.weight.dtype().size()
     }
 
     /// `H`.
@@ -195,7 +208,7 @@ impl<'a, B: Backend> BoundHead<'a, B> {
     }
 }
 
-impl<B: LikelihoodBackend> BoundHead<'_, B> {
+impl BoundHead<'_> {
     /// Negative log-likelihood of every token in nats, `−log P(target)`.
     ///
     /// Equals `−log_probs(hidden).gather(targets)` without the `[.., V]` tensor. Takes any upstream gradient; the
@@ -211,13 +224,13 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     #[track_caller]
     pub fn nll<const D: usize, const T: usize>(
         &self,
-        hidden: Tensor<B, D>,
-        targets: Tensor<B, T, Int>,
-    ) -> Tensor<B, T> {
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+    ) -> Tensor<T> {
         let shape = leading::<D, T>(&hidden.dims()).or_panic("nll");
         let targets = self.words(targets, shape).or_panic("nll");
-        let input = self.fused(hidden).or_panic("nll");
-        B::nll(input, targets).reshape(shape)
+        let input = self.native(hidden).or_panic("nll");
+        likelihood::nll(input, targets).reshape(shape)
     }
 
     /// Weighted mean of the tokens' negative log-likelihoods in nats, `Σ w nll / Σ w`.
@@ -235,17 +248,17 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     #[track_caller]
     pub fn loss<const D: usize, const T: usize>(
         &self,
-        hidden: Tensor<B, D>,
-        targets: Tensor<B, T, Int>,
-        weights: Option<Tensor<B, T>>,
-    ) -> Tensor<B, 1> {
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        weights: Option<Tensor<T>>,
+    ) -> Tensor<1> {
         let shape = leading::<D, T>(&hidden.dims()).or_panic("loss");
         let targets = self.words(targets, shape).or_panic("loss");
         let weights = weights.map(|weights| {
             same_shape("weights", weights.dims(), shape).or_panic("loss");
             weights.reshape([shape.iter().product::<usize>()])
         });
-        B::mean_nll(self.fused(hidden).or_panic("loss"), targets, weights)
+        likelihood::mean_nll(self.native(hidden).or_panic("loss"), targets, weights)
     }
 
     /// Weighted mean of the cross-entropies against full distributions, `−Σ_v q_v log P(v)`, in nats.
@@ -263,38 +276,33 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
     #[track_caller]
     pub fn soft_loss<const D: usize>(
         &self,
-        hidden: Tensor<B, D>,
-        distributions: Tensor<B, D>,
-        weights: Option<Tensor<B, 1>>,
-    ) -> Tensor<B, 1> {
+        hidden: Tensor<D>,
+        distributions: Tensor<D>,
+        weights: Option<Tensor<1>>,
+    ) -> Tensor<1> {
         let vocab = self.head.decoder.vocab;
         same_shape("distributions", distributions.dims(), with_last(hidden.dims(), vocab))
             .or_panic("soft_loss");
-        let input = self.fused(hidden).or_panic("soft_loss");
+        let input = self.native(hidden).or_panic("soft_loss");
         if let Some(weights) = &weights {
             same_shape("weights", weights.dims(), [input.tokens()]).or_panic("soft_loss");
         }
         let rows = distributions.reshape([input.tokens(), vocab]);
-        B::mean_nll(input, Targets::Distributions(rows), weights)
-    }
-
-    /// The likelihood's inputs, by the backend's own operations.
-    fn fused<const D: usize>(&self, hidden: Tensor<B, D>) -> Result<Likelihood<B>, HeadError> {
-        self.likelihood(hidden, Context::forward_fused, B::memory_budget)
+        likelihood::mean_nll(input, Targets::Distributions(rows.into()), weights)
     }
 
     /// Targets of the given shape as a vector, checked where that costs nothing.
     fn words<const T: usize>(
         &self,
-        targets: Tensor<B, T, Int>,
+        targets: Tensor<T, Int>,
         shape: [usize; T],
-    ) -> Result<Targets<B>, HeadError> {
+    ) -> Result<Targets, HeadError> {
         same_shape("targets", targets.dims(), shape)?;
         let words = targets.reshape([shape.iter().product::<usize>()]);
-        if B::reads_are_free() {
+        if Dispatch::is_cpu(self.weight.device().as_dispatch()) {
             validate_targets(&words, self.head.decoder.vocab)?;
         }
-        Ok(Targets::Words(words))
+        Ok(Targets::Words(words.into()))
     }
 }
 
@@ -304,7 +312,7 @@ impl<B: LikelihoodBackend> BoundHead<'_, B> {
 ///
 /// # Errors
 /// [`HeadError::Target`] with the first target outside.
-pub fn validate_targets<B: Backend>(targets: &Tensor<B, 1, Int>, vocab: usize) -> Result<(), HeadError> {
+pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
     let data = targets.to_data();
     let wrong = data.iter::<i64>().enumerate().find(|(_, word)| !(0..vocab as i64).contains(word));
     match wrong {
@@ -313,15 +321,8 @@ pub fn validate_targets<B: Backend>(targets: &Tensor<B, 1, Int>, vocab: usize) -
     }
 }
 
-impl<B: Backend> Likelihood<B> {
-    /// The same tokens in runs that fit the memory budget.
-    fn into_chunks(self) -> impl Iterator<Item = Likelihood<B>> + use<B> {
-        runs(self.tokens(), self.chunk_tokens()).map(move |(start, end)| self.slice(start, end))
-    }
-}
-
 /// Draws one component a token by its prior and leaves only that component's context.
-fn draw_components<B: Backend>(input: Likelihood<B>, rng: &mut impl Rng) -> Likelihood<B> {
+fn draw_components(input: Likelihood, rng: &mut impl Rng) -> Likelihood {
     let Some(log_prior) = &input.log_prior else { return input };
     let components = input.components();
     let rows: Vec<i64> = to_f64(log_prior.clone())
@@ -329,12 +330,13 @@ fn draw_components<B: Backend>(input: Likelihood<B>, rng: &mut impl Rng) -> Like
         .enumerate()
         .map(|(token, row)| (token * components + Sampling::default().draw(row, rng)) as i64)
         .collect();
-    let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &input.weight.device());
-    let contexts = input.contexts.tensor(input.weight.dims()[1]).select(0, rows);
+    let device = Device::new(input.weight.device());
+    let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &device);
+    let contexts = portable::context_tensor(input.contexts, input.weight.shape()[1]).select(0, rows.into());
     Likelihood { contexts: ContextSource::Given(contexts), log_prior: None, ..input }
 }
 
-fn to_f64<B: Backend>(tensor: Tensor<B, 2>) -> Vec<f64> {
+fn to_f64(tensor: Floats) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 

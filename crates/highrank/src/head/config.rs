@@ -1,14 +1,14 @@
 //! Configuration of an output head, with the papers' heads by name.
 
 use burn::config::Config;
-use burn::tensor::backend::Backend;
+use burn::tensor::Device;
+use highrank_kernels::Precision;
 
-use super::OutputHead;
+use super::output::OutputHead;
 use crate::context::{Context, ContextConfig, Direct, MixtureConfig};
 use crate::decoder::DecoderShape;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
-use crate::precision::Precision;
 
 /// Configuration to create an [`OutputHead`].
 ///
@@ -44,8 +44,8 @@ pub struct HeadConfig {
     /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`].
     #[config(default = false)]
     pub tied: bool,
-    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: what the backend finds best on the
-    /// device ([`LikelihoodBackend::memory_budget`](crate::LikelihoodBackend::memory_budget)), by default
+    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: what suits the
+    /// device ([`Kernels::memory_budget`](crate::ops::Kernels::memory_budget)), on a CPU
     /// [`default_memory_budget`](crate::likelihood::default_memory_budget).
     #[config(default = "None")]
     pub memory_budget: Option<usize>,
@@ -147,7 +147,7 @@ impl HeadConfig {
     /// # Panics
     /// With the message of [`validate`](Self::validate) if the configuration is invalid.
     #[track_caller]
-    pub fn init<B: Backend>(&self, device: &B::Device) -> OutputHead<B> {
+    pub fn init(&self, device: &Device) -> OutputHead {
         self.try_init(device).or_panic("HeadConfig::init")
     }
 
@@ -155,7 +155,7 @@ impl HeadConfig {
     ///
     /// # Errors
     /// Those of [`validate`](Self::validate).
-    pub fn try_init<B: Backend>(&self, device: &B::Device) -> Result<OutputHead<B>, HeadError> {
+    pub fn try_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
         self.validate()?;
         let mixture = |components| {
             MixtureConfig::new(self.d_hidden, self.d_embedding, components)

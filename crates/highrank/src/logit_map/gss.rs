@@ -1,10 +1,11 @@
 //! Generalised SigSoftmax: Parthiban, Mao, Inkpen, *On the Softmax Bottleneck of Recurrent Language Models*, AAAI 2021.
 
+use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::Floats;
 
-use super::element;
+use super::element::element;
 use crate::math::{log_sigmoid, sigmoid};
 
 /// The generalised sigsoftmax map with a learnable centre `c` and slope `k`:
@@ -14,41 +15,37 @@ use crate::math::{log_sigmoid, sigmoid};
 /// Its slope is `k` far below `c` and 1 far above. It starts as [sigsoftmax](super::Sigsoftmax): `k = 2`, `c = 0`.
 /// Introduced by Parthiban, Mao and Inkpen, *On the Softmax Bottleneck of Recurrent Language Models*, AAAI 2021.
 #[derive(Module, Debug)]
-pub struct Gss<B: Backend> {
+pub struct Gss {
     /// `c`, shape `[1]`, starts at 0.
-    pub center: Param<Tensor<B, 1>>,
+    pub center: Param<Tensor<1>>,
     /// `k`, shape `[1]`, starts at 2.
-    pub slope: Param<Tensor<B, 1>>,
+    pub slope: Param<Tensor<1>>,
 }
 
-impl<B: Backend> Gss<B> {
-    pub(super) fn new(device: &B::Device) -> Self {
+impl Gss {
+    pub(super) fn new(device: &Device) -> Self {
         Self {
             center: Param::from_tensor(Tensor::zeros([1], device)),
             slope: Param::from_tensor(Tensor::full([1], 2.0, device)),
         }
     }
 
-    pub(super) fn packed_params(&self) -> Tensor<B, 1> {
+    pub(super) fn packed_params(&self) -> Tensor<1> {
         Tensor::cat(vec![self.center.val(), self.slope.val()], 0)
     }
 }
 
-pub(super) fn apply<B: Backend>(z: Tensor<B, 2>, params: &Tensor<B, 1>) -> Tensor<B, 2> {
+pub(super) fn apply<B: Backend>(z: Floats<B>, params: &Floats<B>) -> Floats<B> {
     let (c, k) = (element(params, 0), element(params, 1));
     z.clone() + log_sigmoid(z - c) * k.sub_scalar(1.0)
 }
 
 /// `∂f/∂z = 1 + (k − 1) σ(c − z)`, `∂f/∂c = 1 − ∂f/∂z`, `∂f/∂k = log σ(z − c)`.
-pub(super) fn vjp<B: Backend>(
-    z: Tensor<B, 2>,
-    params: &Tensor<B, 1>,
-    g: Tensor<B, 2>,
-) -> (Tensor<B, 2>, Tensor<B, 1>) {
+pub(super) fn vjp<B: Backend>(z: Floats<B>, params: &Floats<B>, g: Floats<B>) -> (Floats<B>, Floats<B>) {
     let (c, k) = (element(params, 0), element(params, 1));
     let shifted = z - c;
-    let excess = sigmoid(shifted.clone().neg()) * k.sub_scalar(1.0);
-    let dc = (g.clone() * excess.clone()).sum().neg();
+    let excess = sigmoid(-shifted.clone()) * k.sub_scalar(1.0);
+    let dc = -(g.clone() * excess.clone()).sum();
     let dk = (g.clone() * log_sigmoid(shifted)).sum();
-    (g * excess.add_scalar(1.0), Tensor::cat(vec![dc, dk], 0))
+    (g * excess.add_scalar(1.0), Floats::cat(vec![dc, dk], 0))
 }

@@ -4,8 +4,9 @@
 //! `f` of a low-rank matrix need not have low rank. One file a map: formula, module, tests.
 //!
 //! [`LogitMap`] is the module with its parameters. [`MapFunction`] is the same function as a plain value
-//! whose parameters come packed in one vector, which is what the [fused likelihood](crate::likelihood) works on.
+//! whose parameters come packed in one vector, as the [fused likelihood](crate::likelihood) uses it.
 
+mod element;
 mod gss;
 mod monotonic_net;
 mod plif;
@@ -18,12 +19,14 @@ pub use plif::{MAX_KNOTS, Plif};
 pub use sigsoftmax::Sigsoftmax;
 pub use soft_cap::SoftCap;
 
+use burn::backend::Backend;
 use burn::config::Config;
 use burn::module::Module;
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::Floats;
 
 use crate::error::{HeadError, OrPanic};
+use crate::ops::MapFunction;
 
 /// Which logit map a head applies.
 #[derive(Config, Debug, PartialEq)]
@@ -81,7 +84,7 @@ impl LogitMapConfig {
     ///
     /// # Panics
     /// With the message of [`validate`](Self::validate) if the configuration is invalid.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> LogitMap<B> {
+    pub fn init(&self, device: &Device) -> LogitMap {
         self.validate().or_panic("LogitMapConfig::init");
         match *self {
             Self::Identity => LogitMap::Identity(Identity),
@@ -95,7 +98,7 @@ impl LogitMapConfig {
 }
 
 /// `f(z) = z`.
-#[derive(Module, Clone, Debug, Default)]
+#[derive(Module, Debug, Default)]
 pub struct Identity;
 
 /// An increasing function applied to every logit, with its parameters.
@@ -105,22 +108,22 @@ pub struct Identity;
 #[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
 #[non_exhaustive]
-pub enum LogitMap<B: Backend> {
+pub enum LogitMap {
     /// See [`Identity`].
     Identity(Identity),
     /// See [`Sigsoftmax`].
     Sigsoftmax(Sigsoftmax),
     /// See [`Gss`].
-    Gss(Gss<B>),
+    Gss(Gss),
     /// See [`SoftCap`].
     SoftCap(SoftCap),
     /// See [`Plif`].
-    Plif(Plif<B>),
+    Plif(Plif),
     /// See [`MonotonicNet`].
-    MonotonicNet(MonotonicNet<B>),
+    MonotonicNet(MonotonicNet),
 }
 
-impl<B: Backend> LogitMap<B> {
+impl LogitMap {
     /// Applies the map to logits of any shape.
     ///
     /// Differentiable by composition; training goes through the [fused likelihood](crate::likelihood) instead.
@@ -128,12 +131,12 @@ impl<B: Backend> LogitMap<B> {
     /// # Shapes
     /// - logits: `[..]`
     /// - output: `[..]`
-    pub fn forward<const D: usize>(&self, logits: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn forward<const D: usize>(&self, logits: Tensor<D>) -> Tensor<D> {
         let shape = logits.shape();
         let elements = shape.num_elements();
         let function = self.function();
-        let table = self.packed_params().map(|params| function.table(params));
-        function.apply(logits.reshape([1, elements]), table.as_ref()).reshape(shape)
+        let table = self.packed_params().map(|params| function.table(params.into()));
+        function.apply(Floats::from(logits).reshape([1, elements]), table.as_ref()).reshape(shape).tensor()
     }
 
     /// The function itself, without its parameters.
@@ -149,7 +152,7 @@ impl<B: Backend> LogitMap<B> {
     }
 
     /// The parameters in the packed form of [`MapFunction`], differentiable; `None` for a map without any.
-    pub fn packed_params(&self) -> Option<Tensor<B, 1>> {
+    pub fn packed_params(&self) -> Option<Tensor<1>> {
         match self {
             Self::Identity(_) | Self::Sigsoftmax(_) | Self::SoftCap(_) => None,
             Self::Gss(map) => Some(map.packed_params()),
@@ -159,58 +162,9 @@ impl<B: Backend> LogitMap<B> {
     }
 }
 
-/// A logit map as a plain value; its parameters are one packed vector.
-///
-/// A logit is looked up in the function's *table*, made of the parameters once a call by [`table`](Self::table). Only a
-/// PLIF has one of its own; the others' tables are their parameters.
-///
-/// | function | packed parameters | table |
-/// |---|---|---|
-/// | `Identity`, `Sigsoftmax`, `SoftCap` | none | none |
-/// | `Gss` | `c, k` | the same |
-/// | `Plif` | `v_0 .. v_{P−1}, b₀` | `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`: slope and value at the left end of each piece |
-/// | `MonotonicNet` | `height_i`, `steepness_i`, `bias_i` of each unit, then the offset | the same |
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum MapFunction {
-    /// `f(z) = z`.
-    Identity,
-    /// `f(z) = z + log σ(z)`.
-    Sigsoftmax,
-    /// `f(z) = z + (k − 1) log σ(z − c)`.
-    Gss,
-    /// `f(z) = cap · tanh(z / cap)`.
-    SoftCap {
-        /// Largest magnitude of a mapped logit.
-        cap: f64,
-    },
-    /// `f(z) = f(l_i) + slope_i (z − l_i)` on piece `i`.
-    Plif {
-        /// Number of linear pieces on `[-bound, bound]`.
-        pieces: usize,
-        /// `T`.
-        bound: f64,
-    },
-    /// `f(z) = Σ_i height_i σ(steepness_i z + bias_i) + offset`.
-    MonotonicNet {
-        /// Number of sigmoid units.
-        units: usize,
-    },
-}
-
 impl MapFunction {
-    /// Length of the packed parameter vector; 0 for a map without parameters.
-    pub fn num_params(&self) -> usize {
-        match *self {
-            Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => 0,
-            Self::Gss => 2,
-            Self::Plif { pieces, .. } => pieces + 1,
-            Self::MonotonicNet { units } => 3 * units + 1,
-        }
-    }
-
     /// The table of packed parameters, differentiable by composition.
-    pub fn table<B: Backend>(&self, params: Tensor<B, 1>) -> Tensor<B, 1> {
+    pub fn table<B: Backend>(&self, params: Floats<B>) -> Floats<B> {
         match *self {
             Self::Plif { pieces, bound } => plif::table(params, pieces, bound),
             _ => params,
@@ -218,7 +172,7 @@ impl MapFunction {
     }
 
     /// The gradient of the packed parameters for that of their table.
-    pub fn table_vjp<B: Backend>(&self, params: &Tensor<B, 1>, d_table: Tensor<B, 1>) -> Tensor<B, 1> {
+    pub fn table_vjp<B: Backend>(&self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
         match *self {
             Self::Plif { pieces, bound } => plif::table_vjp(params, pieces, bound, d_table),
             _ => d_table,
@@ -229,7 +183,7 @@ impl MapFunction {
     ///
     /// # Panics
     /// If a map with parameters gets no table.
-    pub fn apply<B: Backend>(&self, z: Tensor<B, 2>, table: Option<&Tensor<B, 1>>) -> Tensor<B, 2> {
+    pub fn apply<B: Backend>(&self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
         match *self {
             Self::Identity => z,
             Self::Sigsoftmax => sigsoftmax::apply(z),
@@ -250,10 +204,10 @@ impl MapFunction {
     /// If a map with parameters gets no table.
     pub fn vjp<B: Backend>(
         &self,
-        z: Tensor<B, 2>,
-        table: Option<&Tensor<B, 1>>,
-        g: Tensor<B, 2>,
-    ) -> (Tensor<B, 2>, Option<Tensor<B, 1>>) {
+        z: Floats<B>,
+        table: Option<&Floats<B>>,
+        g: Floats<B>,
+    ) -> (Floats<B>, Option<Floats<B>>) {
         match *self {
             Self::Identity => (g, None),
             Self::Sigsoftmax => (sigsoftmax::vjp(z, g), None),
@@ -272,9 +226,4 @@ fn some<A, P>((a, p): (A, P)) -> (A, Option<P>) {
 #[track_caller]
 fn required<T>(table: Option<T>) -> T {
     table.expect("a logit map with parameters needs its table")
-}
-
-/// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.
-fn element<B: Backend>(params: &Tensor<B, 1>, i: usize) -> Tensor<B, 2> {
-    params.clone().slice(i..i + 1).reshape([1, 1])
 }

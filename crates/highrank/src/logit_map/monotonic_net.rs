@@ -1,12 +1,13 @@
 //! The monotonic network of Ganea et al., *Breaking the Softmax Bottleneck via Learnable Monotonic
 //! Pointwise Non-linearities*, ICML 2019, eq. 14.
 
+use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
+use highrank_kernels::Floats;
 
-use super::element;
-use crate::math::{sigmoid, softplus};
+use super::element::element;
+use crate::math::{inverse_softplus, sigmoid, softplus};
 
 /// A learnable increasing function, a sum of rising sigmoids:
 ///
@@ -16,27 +17,22 @@ use crate::math::{sigmoid, softplus};
 /// It starts close to `f(z) = z` on about [−4, 4]: unit centres spread evenly there, steepness one over their
 /// distance, and heights that sum to the interval's width.
 #[derive(Module, Debug)]
-pub struct MonotonicNet<B: Backend> {
+pub struct MonotonicNet {
     /// `v`, shape `[units]`: a unit rises by `softplus(v_i)`.
-    pub raw_height: Param<Tensor<B, 1>>,
+    pub raw_height: Param<Tensor<1>>,
     /// `u`, shape `[units]`: a unit's steepness is `softplus(u_i)`.
-    pub raw_steepness: Param<Tensor<B, 1>>,
+    pub raw_steepness: Param<Tensor<1>>,
     /// `bias`, shape `[units]`.
-    pub bias: Param<Tensor<B, 1>>,
+    pub bias: Param<Tensor<1>>,
     /// `offset`, shape `[1]`.
-    pub offset: Param<Tensor<B, 1>>,
+    pub offset: Param<Tensor<1>>,
 }
 
 /// Half the width of the interval on which a fresh network resembles the identity.
 const INITIAL_REACH: f64 = 4.0;
 
-/// The `x` with `softplus(x) = y`.
-pub(super) fn inverse_softplus(y: f64) -> f64 {
-    y + (-(-y).exp()).ln_1p()
-}
-
-impl<B: Backend> MonotonicNet<B> {
-    pub(super) fn new(units: usize, device: &B::Device) -> Self {
+impl MonotonicNet {
+    pub(super) fn new(units: usize, device: &Device) -> Self {
         let spacing = 2.0 * INITIAL_REACH / units as f64;
         // The logistic function rises from 12 % to 88 % over four units of its argument.
         let steepness = 2.0 / spacing;
@@ -59,14 +55,14 @@ impl<B: Backend> MonotonicNet<B> {
         self.bias.shape().num_elements()
     }
 
-    pub(super) fn packed_params(&self) -> Tensor<B, 1> {
-        let height = softplus(self.raw_height.val());
-        let steepness = softplus(self.raw_steepness.val());
+    pub(super) fn packed_params(&self) -> Tensor<1> {
+        let height = softplus(self.raw_height.val().into()).tensor();
+        let steepness = softplus(self.raw_steepness.val().into()).tensor();
         Tensor::cat(vec![height, steepness, self.bias.val(), self.offset.val()], 0)
     }
 }
 
-pub(super) fn apply<B: Backend>(z: Tensor<B, 2>, params: &Tensor<B, 1>, units: usize) -> Tensor<B, 2> {
+pub(super) fn apply<B: Backend>(z: Floats<B>, params: &Floats<B>, units: usize) -> Floats<B> {
     let start = z.zeros_like() + element(params, 3 * units);
     (0..units).fold(start, |sum, i| {
         let [height, steepness, bias] = unit(params, units, i);
@@ -76,43 +72,43 @@ pub(super) fn apply<B: Backend>(z: Tensor<B, 2>, params: &Tensor<B, 1>, units: u
 
 /// With `t = σ(s z + b)` and `t' = t (1 − t)`: `∂z = a s t'`, `∂a = t`, `∂s = a z t'`, `∂b = a t'`, `∂offset = 1`.
 pub(super) fn vjp<B: Backend>(
-    z: Tensor<B, 2>,
-    params: &Tensor<B, 1>,
+    z: Floats<B>,
+    params: &Floats<B>,
     units: usize,
-    g: Tensor<B, 2>,
-) -> (Tensor<B, 2>, Tensor<B, 1>) {
+    g: Floats<B>,
+) -> (Floats<B>, Floats<B>) {
     let mut dz = z.zeros_like();
     let (mut d_height, mut d_steepness, mut d_bias) = (vec![], vec![], vec![]);
     for i in 0..units {
         let [height, steepness, bias] = unit(params, units, i);
         let t = sigmoid(z.clone() * steepness.clone() + bias);
         d_height.push((g.clone() * t.clone()).sum());
-        let inner = g.clone() * t.clone() * t.neg().add_scalar(1.0) * height;
+        let inner = g.clone() * t.clone() * (-t).add_scalar(1.0) * height;
         d_steepness.push((inner.clone() * z.clone()).sum());
         d_bias.push(inner.clone().sum());
         dz = dz + inner * steepness;
     }
     let parts = [d_height, d_steepness, d_bias, vec![g.sum()]].concat();
-    (dz, Tensor::cat(parts, 0))
+    (dz, Floats::cat(parts, 0))
 }
 
 /// Height, steepness and bias of unit `i`.
-fn unit<B: Backend>(params: &Tensor<B, 1>, units: usize, i: usize) -> [Tensor<B, 2>; 3] {
+fn unit<B: Backend>(params: &Floats<B>, units: usize, i: usize) -> [Floats<B>; 3] {
     [0, units, 2 * units].map(|part| element(params, part + i))
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use burn::backend::Flex;
 
     #[test]
     fn a_fresh_network_resembles_the_identity() {
-        let device = Default::default();
-        let net = MonotonicNet::<Flex>::new(16, &device);
+        let device = Device::flex();
+        let net = MonotonicNet::new(16, &device);
         let z: Vec<f32> = (-30..=30).map(|i| i as f32 / 10.0).collect();
-        let input = Tensor::<Flex, 1>::from_floats(z.as_slice(), &device).reshape([1, z.len()]);
-        let y = apply(input, &net.packed_params(), 16).into_data().to_vec::<f32>().unwrap();
+        let input = Tensor::<1>::from_floats(z.as_slice(), &device).reshape([1, z.len()]);
+        let y = apply(Floats::from(input), &net.packed_params().into(), 16);
+        let y = y.into_data().try_to_vec::<f32>().unwrap();
         for (z, y) in z.iter().zip(&y) {
             assert!((z - y).abs() < 0.35, "f({z}) = {y}");
         }

@@ -1,11 +1,11 @@
 //! PLIF: Ganea et al., *Breaking the Softmax Bottleneck via Learnable Monotonic Pointwise Non-linearities*, ICML 2019.
 
+use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::backend::Backend;
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::{Floats, Ints};
 
-use super::monotonic_net::inverse_softplus;
-use crate::math::{exclusive_cumsum, sigmoid, softplus};
+use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 
 /// Largest number of knots.
 pub const MAX_KNOTS: usize = 1_000_000;
@@ -24,17 +24,17 @@ pub const MAX_KNOTS: usize = 1_000_000;
 ///
 /// A logit costs one table look-up forward and two sums a knot backward: `O(N·V + P)`.
 #[derive(Module, Debug)]
-pub struct Plif<B: Backend> {
+pub struct Plif {
     /// `v`, shape `[P]`: the slope of a piece is `softplus(v_i)`.
-    pub raw_slopes: Param<Tensor<B, 1>>,
+    pub raw_slopes: Param<Tensor<1>>,
     /// `b₀`, shape `[1]`. A softmax does not see it; the function by itself does.
-    pub offset: Param<Tensor<B, 1>>,
+    pub offset: Param<Tensor<1>>,
     /// `T`: the knots lie in `[−T, T]`.
     pub bound: f64,
 }
 
-impl<B: Backend> Plif<B> {
-    pub(super) fn new(knots: usize, bound: f64, device: &B::Device) -> Self {
+impl Plif {
+    pub(super) fn new(knots: usize, bound: f64, device: &Device) -> Self {
         Self {
             raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
             offset: Param::from_tensor(Tensor::zeros([1], device)),
@@ -48,60 +48,55 @@ impl<B: Backend> Plif<B> {
     }
 
     /// `s = softplus(v)`, shape `[P]`.
-    pub fn slopes(&self) -> Tensor<B, 1> {
-        softplus(self.raw_slopes.val())
+    pub fn slopes(&self) -> Tensor<1> {
+        softplus(self.raw_slopes.val().into()).tensor()
     }
 
-    pub(super) fn packed_params(&self) -> Tensor<B, 1> {
+    pub(super) fn packed_params(&self) -> Tensor<1> {
         Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0)
     }
 }
 
 /// The table of a PLIF with the parameters `v, b₀`: slopes `s_i`, then values at the left ends `f(l_i)`.
-pub(super) fn table<B: Backend>(params: Tensor<B, 1>, pieces: usize, bound: f64) -> Tensor<B, 1> {
-    let slopes = softplus(params.clone().slice(0..pieces));
+pub(super) fn table<B: Backend>(params: Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
+    let slopes = softplus(params.clone().rows(0..pieces));
     let delta = 2.0 * bound / pieces as f64;
-    let start = params.slice(pieces..pieces + 1) - slopes.clone().slice(0..1).mul_scalar(bound);
+    let start = params.rows(pieces..pieces + 1) - slopes.clone().rows(0..1).mul_scalar(bound);
     let values = exclusive_cumsum(slopes.clone()).mul_scalar(delta) + start;
-    Tensor::cat(vec![slopes, values], 0)
+    Floats::cat(vec![slopes, values], 0)
 }
 
 /// Gradient of the parameters for that of the table. With `u_i` the gradients of the values and `δ` Kronecker's:
 /// `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`, `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
 pub(super) fn table_vjp<B: Backend>(
-    params: &Tensor<B, 1>,
+    params: &Floats<B>,
     pieces: usize,
     bound: f64,
-    d_table: Tensor<B, 1>,
-) -> Tensor<B, 1> {
+    d_table: Floats<B>,
+) -> Floats<B> {
     let delta = 2.0 * bound / pieces as f64;
-    let d_values = d_table.clone().slice(pieces..2 * pieces);
+    let d_values = d_table.clone().rows(pieces..2 * pieces);
     let total = d_values.clone().sum();
-    let above = exclusive_cumsum(d_values.flip([0])).flip([0]).mul_scalar(delta);
-    let d_slopes = d_table.slice(0..pieces) + above;
-    let first = d_slopes.clone().slice(0..1) - total.clone().mul_scalar(bound);
-    let d_slopes = d_slopes.slice_assign(0..1, first);
-    let d_raw = d_slopes * sigmoid(params.clone().slice(0..pieces));
-    Tensor::cat(vec![d_raw, total], 0)
+    let above = exclusive_cumsum(d_values.flip(0)).flip(0).mul_scalar(delta);
+    let d_slopes = d_table.rows(0..pieces) + above;
+    let first = d_slopes.clone().rows(0..1) - total.clone().mul_scalar(bound);
+    let d_slopes = d_slopes.assign_rows(0..1, first);
+    let d_raw = d_slopes * sigmoid(params.clone().rows(0..pieces));
+    Floats::cat(vec![d_raw, total], 0)
 }
 
 /// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
-fn locate<B: Backend>(z: Tensor<B, 2>, pieces: usize, bound: f64) -> (Tensor<B, 1, Int>, Tensor<B, 2>) {
+fn locate<B: Backend>(z: Floats<B>, pieces: usize, bound: f64) -> (Ints<B>, Floats<B>) {
     let delta = 2.0 * bound / pieces as f64;
     // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
     let piece =
         z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (pieces - 1) as f64);
     let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
-    let [rows, columns] = z.dims();
-    (piece.int().reshape([rows * columns]), z - left)
+    let elements = z.num_elements();
+    (piece.int().reshape([elements]), z - left)
 }
 
-pub(super) fn apply<B: Backend>(
-    z: Tensor<B, 2>,
-    table: &Tensor<B, 1>,
-    pieces: usize,
-    bound: f64,
-) -> Tensor<B, 2> {
+pub(super) fn apply<B: Backend>(z: Floats<B>, table: &Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
     let shape = z.shape();
     let (piece, distance) = locate(z, pieces, bound);
     let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
@@ -111,24 +106,19 @@ pub(super) fn apply<B: Backend>(
 
 /// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
 pub(super) fn vjp<B: Backend>(
-    z: Tensor<B, 2>,
-    table: &Tensor<B, 1>,
+    z: Floats<B>,
+    table: &Floats<B>,
     pieces: usize,
     bound: f64,
-    g: Tensor<B, 2>,
-) -> (Tensor<B, 2>, Tensor<B, 1>) {
+    g: Floats<B>,
+) -> (Floats<B>, Floats<B>) {
     let shape = z.shape();
     let elements = shape.num_elements();
     let (piece, distance) = locate(z, pieces, bound);
     let slope = table.clone().select(0, piece.clone()).reshape(shape);
     let d_table = table
         .zeros_like()
-        .select_assign(0, piece.clone(), (g.clone() * distance).reshape([elements]), IndexingUpdateOp::Add)
-        .select_assign(
-            0,
-            piece.add_scalar(pieces as i64),
-            g.clone().reshape([elements]),
-            IndexingUpdateOp::Add,
-        );
+        .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
+        .select_add(0, piece.add_scalar(pieces as i64), g.clone().reshape([elements]));
     (g * slope, d_table)
 }

@@ -1,8 +1,8 @@
 //! Sigsoftmax: Kanai et al., *Sigsoftmax: Reanalysis of the Softmax Bottleneck*, NeurIPS 2018.
 
+use burn::backend::Backend;
 use burn::module::Module;
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use highrank_kernels::Floats;
 
 use crate::math::{log_sigmoid, sigmoid};
 
@@ -10,14 +10,14 @@ use crate::math::{log_sigmoid, sigmoid};
 ///
 /// `softmax(f(z))` is proportional to `e^z σ(z)`. Computed in log space, so no exponential overflows.
 /// Introduced by Kanai et al., *Sigsoftmax: Reanalysis of the Softmax Bottleneck*, NeurIPS 2018.
-#[derive(Module, Clone, Debug, Default)]
+#[derive(Module, Debug, Default)]
 pub struct Sigsoftmax;
 
-pub(super) fn apply<B: Backend>(z: Tensor<B, 2>) -> Tensor<B, 2> {
+pub(super) fn apply<B: Backend>(z: Floats<B>) -> Floats<B> {
     z.clone() + log_sigmoid(z)
 }
 
 /// `f'(z) = 1 + σ(−z)`.
-pub(super) fn vjp<B: Backend>(z: Tensor<B, 2>, g: Tensor<B, 2>) -> Tensor<B, 2> {
-    g * sigmoid(z.neg()).add_scalar(1.0)
+pub(super) fn vjp<B: Backend>(z: Floats<B>, g: Floats<B>) -> Floats<B> {
+    g * sigmoid(-z).add_scalar(1.0)
 }

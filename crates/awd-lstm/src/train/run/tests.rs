@@ -111,10 +111,20 @@ fn a_changed_setting_is_named() {
 fn another_format_is_named() {
     let root = tempfile::tempdir().unwrap();
     let run = RunFolder::create(root.path(), &config(2), &vocabulary()).unwrap();
-    let text = fs::read_to_string(root.path().join(CONFIG)).unwrap();
-    fs::write(root.path().join(CONFIG), text.replace(r#""format": 2"#, r#""format": 1"#)).unwrap();
-    let message = run.config().unwrap_err().to_string();
-    assert!(message.contains("it has the run format 1, this program reads 2"), "{message}");
+    let path = root.path().join(CONFIG);
+    let text = fs::read_to_string(&path).unwrap();
+    for (format, reader) in [
+        (1, "highrank 0.1, for Burn 0.21,"),
+        (2, "highrank 0.1, for Burn 0.21,"),
+        (4, "a newer version of highrank"),
+    ] {
+        // Unknown fields and all: they are no reason to call the file damaged.
+        let other = text.replace(r#""format": 3"#, &format!(r#""format": {format}, "more": 0"#));
+        fs::write(&path, other).unwrap();
+        let message = run.config().unwrap_err().to_string();
+        let expected = format!("has the run format {format}, but this program reads 3; {reader} reads it");
+        assert!(message.ends_with(&expected) && !message.contains('\n'), "{message}");
+    }
 }
 
 #[test]

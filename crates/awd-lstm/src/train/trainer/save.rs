@@ -1,37 +1,31 @@
-//! Checkpoints: all that training needs to go on as if it had not stopped.
+//! Checkpoints: all that training needs to continue as if it had not stopped.
 
 use std::fs;
 use std::time::Instant;
 
-use burn::module::AutodiffModule;
-use burn::tensor::backend::AutodiffBackend;
+use burn::module::Module;
+use serde::{Deserialize, Serialize};
 
 use super::{Trainer, TrainerState};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::error::{Error, Result};
-use crate::model::LmBackend;
+use crate::files;
 use crate::optim::NtAsgdConfig;
 use crate::train::checkpoint::{load_weights, save_weights};
 use crate::train::run::{AVERAGE, EPOCH, METRICS, MODEL, RunFolder, STATE, unchanged};
-use crate::train::{averages, files};
-use serde::{Deserialize, Serialize};
 
-/// What `state.json` holds.
+/// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
     state: TrainerState,
-    /// Of the run, so that a configuration edited by hand is noticed.
+    /// The run's configuration, to notice one that was edited by hand.
     model: ModelConfig,
     train: TrainConfig,
 }
 
-impl<B> Trainer<B>
-where
-    B: AutodiffBackend + LmBackend,
-    B::InnerBackend: LmBackend,
-{
-    /// Saves all that training needs to go on.
+impl Trainer {
+    /// Saves all that training needs to be resumed.
     pub(super) fn save(&mut self, run: &RunFolder) -> Result<()> {
         if let Some(pass) = self.pass.as_ref().filter(|pass| pass.meter.peek().is_none()) {
             let (step, steps) = (pass.step, pass.schedule.steps().len());
@@ -58,7 +52,7 @@ where
         Ok(())
     }
 
-    /// Saves the best model. After the checkpoint: until then a crash must leave the best model of the old one.
+    /// Saves the best model. It is saved after the checkpoint: until then, a crash must leave the old checkpoint's best model.
     pub(super) fn save_best(&self, run: &RunFolder) -> Result<()> {
         let Some(weights) = &self.best else { return Ok(()) };
         run.save_best(weights)
@@ -66,10 +60,10 @@ where
 
     /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl` and best model back to it.
     ///
-    /// Returns whether there was one. Without any, the run is where it began, and so is a fresh trainer.
+    /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer.
     ///
     /// # Errors
-    /// [`Error::ConfigChanged`] if the trainer is configured otherwise than the one that saved it; [`Error::Io`],
+    /// [`Error::ConfigChanged`] if this trainer's configuration differs from the one that saved the run; [`Error::Io`],
     /// [`Error::Damaged`], or what [`load_weights`] says of the weights.
     pub fn restore(&mut self, run: &RunFolder) -> Result<bool> {
         let folder = run.checkpoint();
@@ -90,8 +84,7 @@ where
             optimiser.start_averaging();
         }
         if state.iterates > 0 {
-            let averaged = load_weights(model.clone(), &folder.join(AVERAGE))?;
-            optimiser = averages::restore(optimiser, &averaged, state.iterates);
+            optimiser.resume_averaging(&load_weights(model.clone(), &folder.join(AVERAGE))?, state.iterates);
         }
         let metrics = folder.join(METRICS);
         let metrics = fs::read_to_string(&metrics).map_err(Error::io("read", &metrics))?;
@@ -110,7 +103,7 @@ where
         }
         self.best = None;
         match self.state.best {
-            // The process may have ended between the two files: an epoch's best model is its checkpoint's.
+            // The process may have ended between the two saves. If the epoch's model is the best, the checkpoint has it.
             Some(best) if best.epoch == self.state.epoch && self.pass.is_none() => {
                 self.best = Some(self.evaluated());
                 self.save_best(run)?;

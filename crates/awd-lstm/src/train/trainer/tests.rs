@@ -1,15 +1,14 @@
 use super::*;
 use crate::config::{Dropouts, HeadKind};
 use crate::language::{Language, LanguageConfig};
-use crate::train::run::MODEL;
-use crate::train::{Fingerprint, Silent};
-use burn::backend::{Autodiff, Flex};
-use burn::store::ModuleSnapshot;
+use crate::testing::alone;
+use crate::train::fingerprint::Fingerprint;
+use crate::train::observer::Silent;
+use crate::train::run::{MODEL, RunConfig, Versions};
+use burn::store::{ModuleSnapshot, bridge};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::fs;
-
-type B = Autodiff<Flex>;
 
 fn corpus() -> Corpus {
     let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
@@ -18,20 +17,9 @@ fn corpus() -> Corpus {
     Corpus::from_ids(language.vocabulary(), text(4000, 1), text(400, 2), text(300, 3)).unwrap()
 }
 
-/// No dropout: other tests draw from the same global random numbers at the same time.
+/// No dropout: other tests draw from the same random numbers at the same time.
 fn model(head: HeadKind) -> ModelConfig {
-    ModelConfig {
-        vocab: 30,
-        d_embedding: 8,
-        lstm_sizes: vec![12, 8],
-        head,
-        components: 2,
-        knots: 100,
-        plif_bound: 20.0,
-        dropouts: Dropouts::NONE,
-        tied: true,
-        precision: highrank::Precision::Full,
-    }
+    ModelConfig::tiny(head, 30)
 }
 
 fn config(epochs: usize) -> TrainConfig {
@@ -54,12 +42,11 @@ fn config(epochs: usize) -> TrainConfig {
     }
 }
 
-fn trainer(config: &TrainConfig) -> Trainer<B> {
-    Trainer::new(&model(HeadKind::Mos), config, &corpus(), &Default::default()).unwrap()
+fn trainer(config: &TrainConfig) -> Trainer {
+    Trainer::new(&model(HeadKind::Mos), config, &corpus(), &Device::flex()).unwrap()
 }
 
 fn folder() -> (tempfile::TempDir, RunFolder) {
-    use crate::train::{RunConfig, Versions};
     let root = tempfile::tempdir().unwrap();
     let config = RunConfig {
         text: Default::default(),
@@ -77,9 +64,9 @@ fn folder() -> (tempfile::TempDir, RunFolder) {
 }
 
 /// All weights, in the order of their names.
-fn weights(model: &LanguageModel<B>) -> Vec<Vec<f32>> {
+fn weights(model: &LanguageModel) -> Vec<Vec<f32>> {
     let tensors = model.collect(None, None, false);
-    tensors.iter().map(|tensor| tensor.to_data().unwrap().to_vec().unwrap()).collect()
+    tensors.iter().map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec().unwrap()).collect()
 }
 
 fn finished(fitted: Fitted) -> FinalMetrics {
@@ -147,27 +134,29 @@ fn training_perplexity_is_the_mean_over_all_tokens() {
     assert!(trainer.pass(None, &mut Silent).unwrap());
     let whole = trainer.pass.as_ref().unwrap().whole;
     let nll = whole.nll / whole.tokens as f64;
-    let expected = mean_nll(&trainer.model().valid(), &trainer.train, &trainer.device);
+    let expected = mean_nll(&trainer.model().valid(), &trainer.train);
     assert!((nll - expected).abs() < 2e-3, "{nll} against {expected}");
 }
 
 #[test]
 fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
-    // With a rule that looks at every loss and a rate far too high, losses soon rise.
-    let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(8) };
-    let mut notes = Notes::default();
-    let mut trainer = trainer(&config);
-    trainer.fit(None, &mut notes).unwrap();
-    let began = notes.epochs.iter().position(|metrics| metrics.averaging).expect("averaging began");
-    assert_eq!(notes.messages, [format!("averaging begins after epoch {began}")]);
-    assert!(notes.epochs[began..].iter().all(|metrics| metrics.averaging));
-    let losses = trainer.state().rule.losses();
-    assert_eq!(losses.len(), began);
-    assert!(losses[began - 1] > losses[..began - 1].iter().copied().fold(f64::INFINITY, f64::min));
-    let averaged = mean_nll(&trainer.evaluated(), &trainer.valid, &trainer.device);
-    assert_eq!(averaged.exp(), notes.epochs[7].valid_ppl);
-    let latest = mean_nll(&trainer.model().valid(), &trainer.valid, &trainer.device);
-    assert_ne!(averaged, latest);
+    alone(module_path!(), "the_rule_starts_averaging_and_the_average_is_what_is_evaluated", || {
+        // With a rule that looks at every loss and a rate far too high, losses soon rise.
+        let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(8) };
+        let mut notes = Notes::default();
+        let mut trainer = trainer(&config);
+        trainer.fit(None, &mut notes).unwrap();
+        let began = notes.epochs.iter().position(|metrics| metrics.averaging).expect("averaging began");
+        assert_eq!(notes.messages, [format!("averaging begins after epoch {began}")]);
+        assert!(notes.epochs[began..].iter().all(|metrics| metrics.averaging));
+        let losses = trainer.state().rule.losses();
+        assert_eq!(losses.len(), began);
+        assert!(losses[began - 1] > losses[..began - 1].iter().copied().fold(f64::INFINITY, f64::min));
+        let averaged = mean_nll(&trainer.evaluated(), &trainer.valid);
+        assert_eq!(averaged.exp(), notes.epochs[7].valid_ppl);
+        let latest = mean_nll(&trainer.model().valid(), &trainer.valid);
+        assert_ne!(averaged, latest);
+    });
 }
 
 /// Lines of `metrics.jsonl` without wall-clock times.
@@ -184,64 +173,68 @@ fn timeless(run: &RunFolder) -> Vec<serde_json::Value> {
 
 #[test]
 fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
-    // With dropout, and averaging from early on.
-    let mut model = model(HeadKind::Mos);
-    model.dropouts =
-        Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
-    let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(5) };
-    let fresh = || Trainer::<B>::new(&model, &config, &corpus(), &Default::default()).unwrap();
-    let (_root, straight_run) = folder();
-    let mut straight = fresh();
-    let mut notes = Notes::default();
-    let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
-    assert!(notes.epochs[3].averaging, "averages should be part of it: {:?}", notes.epochs);
+    alone(module_path!(), "training_that_was_stopped_anywhere_goes_on_to_the_same_bits", || {
+        // With dropout, and averaging from early on.
+        let mut model = model(HeadKind::Mos);
+        model.dropouts =
+            Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
+        let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(5) };
+        let fresh = || Trainer::new(&model, &config, &corpus(), &Device::flex()).unwrap();
+        let (_root, straight_run) = folder();
+        let mut straight = fresh();
+        let mut notes = Notes::default();
+        let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+        assert!(notes.epochs[3].averaging, "averages should be part of it: {:?}", notes.epochs);
 
-    let (_root, run) = folder();
-    let mut stops = 0;
-    // Inside of epochs, before and within their evaluations, and at their ends.
-    let pauses = [0, 1, 3, 19, 20, 21, 7, 50];
-    let (resumed, got) = loop {
-        let mut trainer = fresh();
-        assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
-        match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
-            Fitted::Finished(metrics) => break (trainer, metrics),
-            Fitted::Stopped => stops += 1,
-        }
-    };
-    assert!(stops > 10, "{stops}");
-    assert_eq!(weights(resumed.model()), weights(straight.model()));
-    assert_eq!(
-        (got.best_epoch, got.valid_ppl, got.test_ppl),
-        (expected.best_epoch, expected.valid_ppl, expected.test_ppl)
-    );
-    assert_eq!(timeless(&run), timeless(&straight_run));
-    let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
-    assert!(best(&run) == best(&straight_run));
+        let (_root, run) = folder();
+        let mut stops = 0;
+        // Inside of epochs, before and within their evaluations, and at their ends.
+        let pauses = [0, 1, 3, 19, 20, 21, 7, 50];
+        let (resumed, got) = loop {
+            let mut trainer = fresh();
+            assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
+            match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+                Fitted::Finished(metrics) => break (trainer, metrics),
+                Fitted::Stopped => stops += 1,
+            }
+        };
+        assert!(stops > 10, "{stops}");
+        assert_eq!(weights(resumed.model()), weights(straight.model()));
+        assert_eq!(
+            (got.best_epoch, got.valid_ppl, got.test_ppl),
+            (expected.best_epoch, expected.valid_ppl, expected.test_ppl)
+        );
+        assert_eq!(timeless(&run), timeless(&straight_run));
+        let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
+        assert!(best(&run) == best(&straight_run));
+    });
 }
 
 #[test]
 fn what_a_run_left_behind_is_set_back_to_its_checkpoint() {
-    let (_root, run) = folder();
-    let mut trainer = trainer(&config(3));
-    assert_eq!(trainer.fit(Some(&run), &mut StopAfter(60)).unwrap(), Fitted::Stopped);
-    let lines = run.metrics().unwrap();
-    assert_eq!(lines.lines().count(), 1);
-    let best = fs::read(run.best_weights().unwrap()).unwrap();
-    // As a process leaves it that dies after its checkpoint, and while it adds a line.
-    fs::write(run.path().join("metrics.jsonl"), format!("{lines}{lines}{{\"epo")).unwrap();
-    trainer.restore(&run).unwrap();
-    assert_eq!(run.metrics().unwrap(), lines);
+    alone(module_path!(), "what_a_run_left_behind_is_set_back_to_its_checkpoint", || {
+        let (_root, run) = folder();
+        let mut trainer = trainer(&config(3));
+        assert_eq!(trainer.fit(Some(&run), &mut StopAfter(60)).unwrap(), Fitted::Stopped);
+        let lines = run.metrics().unwrap();
+        assert_eq!(lines.lines().count(), 1);
+        let best = fs::read(run.best_weights().unwrap()).unwrap();
+        // As a process leaves it that dies after its checkpoint, and while it adds a line.
+        fs::write(run.path().join("metrics.jsonl"), format!("{lines}{lines}{{\"epo")).unwrap();
+        trainer.restore(&run).unwrap();
+        assert_eq!(run.metrics().unwrap(), lines);
 
-    // As one that dies between the checkpoint of its best epoch and the file of the best model.
-    let (_root, run) = folder();
-    let mut trainer = self::trainer(&config(3));
-    let metrics = trainer.epoch(None, &mut Silent).unwrap().unwrap();
-    trainer.note(&metrics);
-    trainer.save(&run).unwrap();
-    assert!(run.best_weights().is_err());
-    self::trainer(&config(3)).restore(&run).unwrap();
-    assert!(fs::read(run.best_weights().unwrap()).unwrap() == best);
-    assert_eq!(timeless(&run).len(), 1);
+        // As one that dies between the checkpoint of its best epoch and the file of the best model.
+        let (_root, run) = folder();
+        let mut trainer = self::trainer(&config(3));
+        let metrics = trainer.epoch(None, &mut Silent).unwrap().unwrap();
+        trainer.note(&metrics);
+        trainer.save(&run).unwrap();
+        assert!(run.best_weights().is_err());
+        self::trainer(&config(3)).restore(&run).unwrap();
+        assert!(fs::read(run.best_weights().unwrap()).unwrap() == best);
+        assert_eq!(timeless(&run).len(), 1);
+    });
 }
 
 #[test]
@@ -281,35 +274,37 @@ fn a_checkpoint_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
-    let (_root, run) = folder();
-    finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
-    let weights = run.best_weights().unwrap();
-    // Far too high a rate: it gets worse, and the model that it started from remains the best.
-    let config = TrainConfig { nonmono: 1, lr: 300.0, average_from_start: true, ..config(50) };
-    let (_root, tuned) = folder();
-    let mut trainer = trainer(&config);
-    trainer.start_from(&weights).unwrap();
-    let start = trainer.state().best.unwrap();
-    assert_eq!(start.epoch, 0);
-    let mut notes = Notes::default();
-    let last = finished(trainer.fit(Some(&tuned), &mut notes).unwrap());
-    assert!(notes.epochs.iter().all(|metrics| metrics.averaging));
-    let epochs = notes.epochs.len();
-    assert!(epochs < 50);
-    assert_eq!(notes.messages, [format!("finetuning ends after epoch {epochs}")]);
-    let losses = trainer.state().rule.losses();
-    let mut rule = NonMonotone::new(1);
-    assert_eq!(losses.iter().position(|&loss| rule.observe(loss)), Some(epochs - 1));
-    assert!(last.valid_ppl <= start.nll.exp());
-    if last.best_epoch == 0 {
-        assert_eq!(fs::read(tuned.best_weights().unwrap()).unwrap(), fs::read(&weights).unwrap());
-    }
-    // A gentle one improves on it.
-    let config = TrainConfig { nonmono: 5, lr: 3.0, average_from_start: true, ..self::config(3) };
-    let mut trainer = self::trainer(&config);
-    trainer.start_from(&weights).unwrap();
-    let last = finished(trainer.fit(None, &mut Silent).unwrap());
-    assert!(last.best_epoch > 0 && last.valid_ppl < start.nll.exp(), "{last:?} from {}", start.nll.exp());
+    alone(module_path!(), "a_finetuning_averages_from_its_first_step_and_ends_by_the_rule", || {
+        let (_root, run) = folder();
+        finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
+        let weights = run.best_weights().unwrap();
+        // Far too high a rate: it gets worse, and the model that it started from remains the best.
+        let config = TrainConfig { nonmono: 1, lr: 300.0, average_from_start: true, ..config(50) };
+        let (_root, tuned) = folder();
+        let mut trainer = trainer(&config);
+        trainer.start_from(&weights).unwrap();
+        let start = trainer.state().best.unwrap();
+        assert_eq!(start.epoch, 0);
+        let mut notes = Notes::default();
+        let last = finished(trainer.fit(Some(&tuned), &mut notes).unwrap());
+        assert!(notes.epochs.iter().all(|metrics| metrics.averaging));
+        let epochs = notes.epochs.len();
+        assert!(epochs < 50);
+        assert_eq!(notes.messages, [format!("finetuning ends after epoch {epochs}")]);
+        let losses = trainer.state().rule.losses();
+        let mut rule = NonMonotone::new(1);
+        assert_eq!(losses.iter().position(|&loss| rule.observe(loss)), Some(epochs - 1));
+        assert!(last.valid_ppl <= start.nll.exp());
+        if last.best_epoch == 0 {
+            assert_eq!(fs::read(tuned.best_weights().unwrap()).unwrap(), fs::read(&weights).unwrap());
+        }
+        // A gentle one improves on it.
+        let config = TrainConfig { nonmono: 5, lr: 3.0, average_from_start: true, ..self::config(3) };
+        let mut trainer = self::trainer(&config);
+        trainer.start_from(&weights).unwrap();
+        let last = finished(trainer.fit(None, &mut Silent).unwrap());
+        assert!(last.best_epoch > 0 && last.valid_ppl < start.nll.exp(), "{last:?} from {}", start.nll.exp());
+    });
 }
 
 #[test]
@@ -317,11 +312,10 @@ fn the_best_weights_are_kept_and_read_back() {
     let (_root, run) = folder();
     let mut trainer = trainer(&config(3));
     let last = finished(trainer.fit(Some(&run), &mut Silent).unwrap());
-    let device = Default::default();
-    let fresh = model(HeadKind::Mos).try_init::<Flex>(&device).unwrap();
+    let fresh = model(HeadKind::Mos).try_init(&Device::flex()).unwrap();
     let loaded = load_weights(fresh, &run.best_weights().unwrap()).unwrap();
-    assert_eq!(mean_nll(&loaded, &trainer.valid, &device).exp(), last.valid_ppl);
-    assert_eq!(mean_nll(&loaded, &trainer.test, &device).exp(), last.test_ppl);
+    assert_eq!(mean_nll(&loaded, &trainer.valid).exp(), last.valid_ppl);
+    assert_eq!(mean_nll(&loaded, &trainer.test).exp(), last.test_ppl);
     let lines = fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 4);
 }
@@ -345,9 +339,8 @@ fn a_loss_that_is_not_finite_stops_and_leaves_the_checkpoint() {
 
 #[test]
 fn what_cannot_be_trained_is_refused() {
-    let device = Default::default();
     let refused = |model: &ModelConfig, config: &TrainConfig| {
-        Trainer::<B>::new(model, config, &corpus(), &device).err().expect("refused").to_string()
+        Trainer::new(model, config, &corpus(), &Device::flex()).err().expect("refused").to_string()
     };
     let wide = TrainConfig { batch: 2000, ..config(1) };
     let message = refused(&model(HeadKind::Mos), &wide);

@@ -1,8 +1,7 @@
 use super::*;
 use std::fs;
 
-use burn::backend::Flex;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::Distribution;
 
 use crate::config::{Dropouts, HeadKind};
 use crate::weights::Missing;
@@ -22,14 +21,14 @@ fn config(head: HeadKind) -> ModelConfig {
     }
 }
 
-fn model(config: &ModelConfig) -> LanguageModel<Flex> {
-    config.try_init(&Default::default()).unwrap()
+fn model(config: &ModelConfig) -> LanguageModel {
+    config.try_init(&Device::flex()).unwrap()
 }
 
 /// Every parameter's path and bytes.
-fn bits(model: &LanguageModel<Flex>) -> Vec<(String, Vec<u8>)> {
-    let parameters = model.collect(None, None, false);
-    parameters.iter().map(|p| (p.full_path(), p.to_data().unwrap().as_bytes().to_vec())).collect()
+fn bits(model: &LanguageModel) -> Vec<(String, Vec<u8>)> {
+    let parameters = parameters(model).into_iter();
+    parameters.map(|(path, values)| (path, values.into_data().as_bytes().to_vec())).collect()
 }
 
 fn missing(config: &ModelConfig) -> Missing {
@@ -47,7 +46,7 @@ fn every_model_goes_out_and_comes_back_bit_for_bit() {
             StateDict::of_model(&model).write(&path, weight_dropout).unwrap();
             let state = StateDict::read(&path).unwrap();
             assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
-            let back = state.model::<Flex>(&config, &Default::default()).unwrap();
+            let back = state.model(&config, &Device::flex()).unwrap();
             assert_eq!(bits(&back), bits(&model), "{head}, tied {tied}");
             // The same weights make the same file.
             let bytes = fs::read(&path).unwrap();
@@ -99,7 +98,7 @@ fn names_and_orientation_are_pytorchs() {
         ]
     );
     // A PyTorch linear layer multiplies by its matrix's transpose, Burn's by the matrix.
-    let matrix: Tensor<Flex, 2> = Tensor::random([11, 7], Distribution::Default, &Default::default());
+    let matrix = Tensor::<2>::random([11, 7], Distribution::Default, &Device::flex());
     assert_eq!(transpose(&matrix.to_data()), matrix.transpose().to_data());
 }
 
@@ -112,7 +111,7 @@ fn changed(change: impl Fn(&mut BTreeMap<String, TensorData>)) -> StateDict {
 
 fn refused(state: &StateDict) -> String {
     let config = state.model_config(&Missing::default());
-    let result = config.and_then(|config| state.model::<Flex>(&config, &Default::default()));
+    let result = config.and_then(|config| state.model(&config, &Device::flex()));
     let message = result.map(|_| ()).unwrap_err().to_string();
     assert!(!message.contains('\n'), "{message}");
     message

@@ -1,0 +1,276 @@
+//! Files and folders that are replaced as a whole: a crash leaves the old content or the new one, never a part of each.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+
+/// How the names of temporary files begin.
+const TEMPORARY: &str = ".replacing-";
+
+/// Puts `bytes` in the place of the file `path`. Whoever reads the file at any time finds the old bytes or the new ones.
+///
+/// The bytes go to a temporary file in the same folder, which is synced to the disk and renamed. Several processes may replace
+/// the same file at once.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be written; the old one is then untouched, and nothing is left beside it.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut temporary = tempfile::Builder::new();
+    temporary.prefix(TEMPORARY);
+    // As for any new file, what the process's umask allows; by default a temporary file is for its owner alone.
+    #[cfg(unix)]
+    temporary.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let written = temporary.tempfile_in(folder_of(path)).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)
+    });
+    written.map_err(Error::io("write", path))?;
+    sync_folder(folder_of(path))
+}
+
+/// Removes the temporary files that a process left in `folder` when it died within a [`replace`]. No other process may be
+/// replacing files there.
+pub(crate) fn remove_temporary(folder: &Path) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(Error::io("read", folder))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(Error::io("read", folder))?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())) {
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts `value` as indented JSON in the place of the file `path`, as [`replace`] does.
+pub(crate) fn replace_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::io("write", path)(error.into()))?;
+    replace(path, (text + "\n").as_bytes())
+}
+
+/// Reads what [`replace_json`] wrote.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })
+}
+
+/// Writes `bytes` to a new file `path` and waits until they are on the disk.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create(path).map_err(Error::io("create", path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io("write", path))
+}
+
+/// Waits until the file `path` is on the disk.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("write", path))
+}
+
+/// Replaces the folder `target` by what `fill` writes into an empty one. Only one process may do so at a time.
+///
+/// The new folder is filled beside the old one and synced to the disk. Then the old folder is renamed, and after it the new one.
+/// A complete folder always exists, and the names alone tell which one it is:
+///
+/// | `target` | `target.old` | `target.new` | complete |
+/// |---|---|---|---|
+/// | yes | perhaps, in parts | perhaps, in parts | `target` |
+/// | no | yes | yes | `target.new` and `target.old` |
+/// | no | no | perhaps, in parts | none: there never was a folder |
+///
+/// [`recover_folder`] finishes a replacement that was cut off.
+pub(crate) fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let (new, old) = (beside(target, "new"), beside(target, "old"));
+    remove_folder(&new)?;
+    let filled = fs::create_dir_all(&new)
+        .map_err(Error::io("create", &new))
+        .and_then(|()| fill(&new))
+        .and_then(|()| sync_folder(&new))
+        .and_then(|()| sync_folder(folder_of(&new)));
+    if filled.is_err() {
+        let _ = fs::remove_dir_all(&new);
+        return filled;
+    }
+    remove_folder(&old)?;
+    if target.exists() {
+        fs::rename(target, &old).map_err(Error::io("rename", target))?;
+    }
+    fs::rename(&new, target).map_err(Error::io("rename", &new))?;
+    sync_folder(folder_of(target))?;
+    remove_folder(&old)
+}
+
+/// Finishes a [`replace_folder`] that was cut off between its two renames.
+pub(crate) fn recover_folder(target: &Path) -> Result<()> {
+    let (new, old) = (beside(target, "new"), beside(target, "old"));
+    // Without an old folder the new one may be half written: the first rename had not been reached.
+    if !target.exists() && old.exists() {
+        let complete = if new.exists() { new } else { old };
+        fs::rename(&complete, target).map_err(Error::io("rename", &complete))?;
+        sync_folder(folder_of(target))?;
+    }
+    Ok(())
+}
+
+fn beside(target: &Path, suffix: &str) -> PathBuf {
+    target.with_added_extension(suffix)
+}
+
+/// The folder that holds `path`.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn remove_folder(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the names in a folder are on the disk.
+fn sync_folder(path: &Path) -> Result<()> {
+    // Only Unix can open and sync a folder; elsewhere the system orders renames.
+    if cfg!(unix) {
+        File::open(path).and_then(|folder| folder.sync_all()).map_err(Error::io("write", path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(folder: &Path, text: &str) {
+        replace_folder(folder, |new| write(&new.join("a"), text.as_bytes())).unwrap();
+    }
+
+    fn entries(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_folder_is_replaced_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("checkpoint");
+        filled(&folder, "one");
+        filled(&folder, "two");
+        assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "two");
+        assert_eq!(entries(root.path()), ["checkpoint"]);
+    }
+
+    #[test]
+    fn a_failed_fill_leaves_the_old_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("checkpoint");
+        filled(&folder, "one");
+        let failed = replace_folder(&folder, |new| {
+            write(&new.join("a"), b"half")?;
+            Err(Error::EmptyFile { path: new.to_path_buf() })
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "one");
+        filled(&folder, "two");
+        assert_eq!(entries(root.path()), ["checkpoint"]);
+    }
+
+    /// What a process that died may leave: which of the three folders exist, and whether the new one is complete.
+    #[test]
+    fn a_replacement_that_was_cut_off_anywhere_is_recovered() {
+        // (target, old, new) and what is found afterwards.
+        let cases = [
+            ([None, None, None], None),
+            ([None, None, Some("half")], None),
+            ([Some("one"), None, None], Some("one")),
+            ([Some("one"), None, Some("half")], Some("one")),
+            ([Some("one"), Some("half"), Some("two")], Some("one")),
+            ([None, Some("one"), Some("two")], Some("two")),
+            ([None, Some("one"), None], Some("one")),
+            ([Some("two"), Some("one"), None], Some("two")),
+        ];
+        for (there, found) in cases {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path().join("checkpoint");
+            let paths = [folder.clone(), beside(&folder, "old"), beside(&folder, "new")];
+            for (path, text) in paths.iter().zip(there) {
+                if let Some(text) = text {
+                    fs::create_dir(path).unwrap();
+                    write(&path.join("a"), text.as_bytes()).unwrap();
+                }
+            }
+            recover_folder(&folder).unwrap();
+            assert_eq!(fs::read_to_string(folder.join("a")).ok().as_deref(), found, "{there:?}");
+            // The next replacement works as usual.
+            filled(&folder, "three");
+            assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "three", "{there:?}");
+            assert_eq!(entries(root.path()), ["checkpoint"], "{there:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("best.safetensors");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(entries(root.path()), ["best.safetensors"]);
+        // A folder in its place makes the rename fail.
+        let folder = root.path().join("folder");
+        filled(&folder, "old");
+        let message = replace(&folder, b"new").unwrap_err().to_string();
+        assert!(message.starts_with(&format!("cannot write `{}`: ", folder.display())), "{message}");
+        assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "old");
+        assert_eq!(entries(root.path()), ["best.safetensors", "folder"]);
+        assert!(replace(&root.path().join("nowhere/file"), b"new").is_err());
+    }
+
+    #[test]
+    fn a_reader_finds_one_whole_file_among_several_writers() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        let content = |byte: u8| vec![byte; 1 << 18];
+        replace(&path, &content(0)).unwrap();
+        std::thread::scope(|scope| {
+            let repeat = |byte| (0..20).for_each(|_| replace(&path, &content(byte)).unwrap());
+            let writers = [1, 2, 3].map(|byte| scope.spawn(move || repeat(byte)));
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                let found = fs::read(&path).unwrap();
+                assert!(found == content(found[0]), "bytes of several writers");
+            }
+        });
+        assert_eq!(entries(root.path()), ["file"]);
+    }
+
+    #[test]
+    fn only_temporary_files_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in [".replacing-x1", "best.safetensors", ".hidden"] {
+            write(&root.path().join(name), b"").unwrap();
+        }
+        remove_temporary(root.path()).unwrap();
+        assert_eq!(entries(root.path()), [".hidden", "best.safetensors"]);
+        remove_temporary(&root.path().join("nowhere")).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_file_is_for_everyone_that_the_system_allows() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let mode = |name: &str| fs::metadata(root.path().join(name)).unwrap().permissions().mode();
+        replace(&root.path().join("replaced"), b"").unwrap();
+        fs::write(root.path().join("written"), b"").unwrap();
+        assert_eq!(mode("replaced"), mode("written"));
+    }
+}

@@ -1,0 +1,43 @@
+//! Lists separated by commas, in messages and on command lines.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// The items in one string, separated by commas: `a, b, c`.
+pub fn comma_list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
+}
+
+/// Reads a list whose items are separated by commas; blanks around an item are ignored.
+///
+/// ```
+/// use awd_lstm::text::parse_comma_list;
+///
+/// assert_eq!(parse_comma_list::<usize>("960, 960,620").unwrap(), [960, 960, 620]);
+/// let (item, error) = parse_comma_list::<usize>("960,x").unwrap_err();
+/// assert_eq!((item.as_str(), error.to_string().as_str()), ("x", "invalid digit found in string"));
+/// ```
+///
+/// # Errors
+/// The first item that cannot be read, and why. An empty string is a list with one empty item.
+pub fn parse_comma_list<T: FromStr>(text: &str) -> Result<Vec<T>, (String, T::Err)> {
+    let items = text.split(',').map(str::trim);
+    items.map(|item| item.parse().map_err(|error| (item.to_string(), error))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_list_is_read_back() {
+        for list in [vec![7], vec![3, 1, 4, 1, 5]] {
+            assert_eq!(parse_comma_list::<i32>(&comma_list(&list)).unwrap(), list);
+        }
+        assert_eq!(comma_list(["softmax", "mos"]), "softmax, mos");
+        assert_eq!(comma_list::<i32>([]), "");
+        assert_eq!(parse_comma_list::<i32>("").unwrap_err().0, "");
+        assert_eq!(parse_comma_list::<i32>("1,,2").unwrap_err().0, "");
+    }
+}

@@ -1,0 +1,50 @@
+//! Options that these commands share.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use awd_lstm::Error;
+use clap::Args;
+
+use crate::device::DeviceChoice;
+
+/// Which text is read, where, and how results are printed.
+#[derive(Debug, Clone, Args)]
+pub struct HeldOutArgs {
+    /// Folder with valid.txt and test.txt [default: the first run's].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Which text: valid or test. It is read in one column, from a zero state.
+    #[arg(long, default_value = "test")]
+    pub split: Split,
+    /// Read only the first N contexts of the text.
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<usize>,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// JSON objects on standard output, one a line, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A held-out text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// `valid.txt`
+    Valid,
+    /// `test.txt`
+    Test,
+}
+
+impl FromStr for Split {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "valid" => Ok(Self::Valid),
+            "test" => Ok(Self::Test),
+            other => Err(Error::unknown_name("split", other, &["valid", "test"])),
+        }
+    }
+}

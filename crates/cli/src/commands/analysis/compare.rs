@@ -1,0 +1,107 @@
+//! `compare`: where one run's model beats another's, token by token.
+
+use std::path::PathBuf;
+
+use awd_lstm::error::check;
+use clap::Args;
+use highrank::analysis::Comparison;
+
+use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::html;
+use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::session::Session;
+use crate::commands::analysis::token_gains::{Summary, Token};
+use crate::failure::Failure;
+use crate::print::print_json;
+
+/// Options of `compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// Folders of the two runs: first A, then B.
+    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// How many tokens are shown: those where A gains most over B.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub most: usize,
+    /// How many of each model's most probable words are shown.
+    #[arg(long, value_name = "K", default_value_t = 5)]
+    pub top: usize,
+    /// Folder for the same as one page, compare.html.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The text.
+    #[command(flatten)]
+    pub text: HeldOutArgs,
+}
+
+/// Prints the tokens that A predicts better than B by the largest margin, and both models' predictions there.
+///
+/// # Errors
+/// Bad input: not two runs, a damaged one, different vocabularies, text that is too short or not covered.
+pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if args.runs.len() != 2 {
+        let given = args.runs.len();
+        return Err(format!("{given} runs given, but compare takes two: --run A --run B").into());
+    }
+    for (name, value) in [("most", args.most), ("top", args.top)] {
+        check(value > 0, name, value, "at least 1")?;
+    }
+    let runs = SavedRun::open_all(&args.runs)?;
+    let session = Session::open(runs, &args.text, 1, args.out.as_deref())?;
+    let (summary, tokens) = compare(&session, args.most, args.top)?;
+    if let Some(out) = &args.out {
+        html::write(&out.join("compare.html"), &summary, &tokens)?;
+    }
+    if args.text.json {
+        tokens.iter().for_each(print_json);
+        print_json(&summary);
+    } else {
+        print_text(&summary, &tokens);
+    }
+    Ok(())
+}
+
+fn compare(session: &Session, most: usize, top: usize) -> Result<(Summary, Vec<Token>), Failure> {
+    let Session { runs, text, device, .. } = session;
+    let [a, b] = runs.as_slice() else { unreachable!("two runs were checked") };
+    let (model_a, model_b) = (a.model(device)?, b.model(device)?);
+    let mut comparison = Comparison::new(a.vocabulary.len(), most, top);
+    let windows_a = text.windows(&model_a, device, "comparing");
+    let windows_b = text.windows_unseen(&model_b, device);
+    for (window_a, window_b) in windows_a.zip(windows_b) {
+        let rows_a = model_a.head().log_probs(window_a.hidden);
+        let rows_b = model_b.head().log_probs(window_b.hidden);
+        comparison.add(rows_a, rows_b, &window_a.targets)?;
+    }
+    let ids = text.ids(device);
+    let tokens = comparison.gains().iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
+    let [ppl_a, ppl_b] = comparison.mean_nll().map(f64::exp);
+    let summary = Summary {
+        a: a.name.clone(),
+        head_a: a.config.model.head,
+        ppl_a,
+        b: b.name.clone(),
+        head_b: b.config.model.head,
+        ppl_b,
+        tokens: comparison.tokens(),
+        a_better: comparison.share_better(),
+    };
+    Ok((summary, tokens))
+}
+
+fn print_text(summary: &Summary, tokens: &[Token]) {
+    let Summary { a, head_a, ppl_a, b, head_b, ppl_b, .. } = summary;
+    println!("A: {a} ({head_a}), perplexity {ppl_a:.2}; B: {b} ({head_b}), perplexity {ppl_b:.2}");
+    println!("A is better at {:.1} % of {} tokens", 100.0 * summary.a_better, summary.tokens);
+    for (rank, token) in tokens.iter().enumerate() {
+        println!("\n{}. token {}: {} [{}]", rank + 1, token.position, token.context.join(" "), token.target);
+        println!(
+            "   P({}): A {:.5}, B {:.5}, gain {:.2} nats",
+            token.target, token.p_a, token.p_b, token.gain
+        );
+        for (name, top) in [("A", &token.top_a), ("B", &token.top_b)] {
+            let words = top.iter().map(|it| format!("{} {:.3}", it.word, it.p));
+            println!("   {name}: {}", words.collect::<Vec<_>>().join(", "));
+        }
+    }
+}

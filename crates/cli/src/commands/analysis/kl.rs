@@ -1,0 +1,79 @@
+//! `kl`: how much next-word distributions differ between contexts.
+
+use std::path::PathBuf;
+
+use awd_lstm::HeadKind;
+use clap::Args;
+use highrank::analysis::{PairwiseKl, RowAnalysis};
+use serde::Serialize;
+
+use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::session::{Row, Session};
+use crate::failure::Failure;
+
+/// Options of `kl`.
+#[derive(Debug, Clone, Args)]
+pub struct KlArgs {
+    /// Folder of a run; several may be given.
+    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// The text.
+    #[command(flatten)]
+    pub text: HeldOutArgs,
+}
+
+/// A run's divergence.
+#[derive(Debug, Serialize)]
+struct Divergence {
+    run: String,
+    head: HeadKind,
+    contexts: usize,
+    /// Mean over all pairs of different contexts, in nats.
+    pairwise_kl: f64,
+    /// Mean over all pairs, those of a context with itself included, in nats.
+    pairwise_kl_all_pairs: f64,
+    ppl: f64,
+}
+
+impl Row for Divergence {
+    const LEGEND: &'static str =
+        "pairwise KL: mean of KL(P_i || P_j) over all pairs of different contexts, exact, in nats";
+
+    fn header() -> String {
+        format!("{:<20} {:<10} {:>9} {:>13} {:>11}", "run", "head", "contexts", "pairwise KL", "perplexity")
+    }
+
+    fn line(&self) -> String {
+        let Self { run, head, contexts, pairwise_kl, ppl, .. } = self;
+        format!("{run:<20} {head:<10} {contexts:>9} {pairwise_kl:>13.4} {ppl:>11.2}")
+    }
+}
+
+/// Prints the expected divergence between two contexts' distributions for every run.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
+pub fn run(args: &KlArgs) -> Result<(), Failure> {
+    let session = Session::open(SavedRun::open_all(&args.runs)?, &args.text, 2, None)?;
+    let contexts = session.text.contexts();
+    session.print_rows(|run, model| {
+        let mut divergence = PairwiseKl::new(run.vocabulary.len());
+        let mut nll = 0.0;
+        for window in session.windows(run, model) {
+            let rows = model.head().log_probs(window.hidden);
+            let values: Vec<f64> = rows.into_data().iter::<f64>().collect();
+            divergence.add_rows(&values).map_err(|error| run.failure(error))?;
+            let targets = window.targets.iter().enumerate();
+            nll -= targets.map(|(row, target)| values[row * divergence.columns() + target]).sum::<f64>();
+        }
+        Ok(Divergence {
+            run: run.name.clone(),
+            head: run.config.model.head,
+            contexts,
+            pairwise_kl: divergence.mean_distinct_pairs()?,
+            pairwise_kl_all_pairs: divergence.mean_all_pairs()?,
+            ppl: (nll / contexts as f64).exp(),
+        })
+    })
+}

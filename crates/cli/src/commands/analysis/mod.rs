@@ -1,0 +1,13 @@
+//! Commands that look into saved runs: rank and spectrum, divergence, comparison of two models, learnt functions.
+
+mod args;
+pub mod compare;
+mod html;
+pub mod kl;
+pub mod plif;
+pub mod rank;
+mod runs;
+mod session;
+mod spectrum_plot;
+mod text;
+mod token_gains;

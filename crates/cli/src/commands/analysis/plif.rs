@@ -1,0 +1,169 @@
+//! `plif`: the functions that PLIF heads have learnt.
+
+use std::path::PathBuf;
+
+use awd_lstm::HeadKind;
+use clap::Args;
+use highrank::analysis::{LogitRange, SlopeStatistics, curve};
+use highrank::logit_map::LogitMap;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use serde::Serialize;
+
+use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::session::{Row, Session};
+use crate::failure::Failure;
+use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
+
+/// Places at which a function is drawn.
+const POINTS: usize = 1001;
+
+/// Options of `plif`.
+#[derive(Debug, Clone, Args)]
+pub struct PlifArgs {
+    /// Folder of a run with a PLIF; several may be given.
+    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// Folder for the plot of all functions, plif.svg and plif.png.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The text whose logits are counted.
+    #[command(flatten)]
+    pub text: HeldOutArgs,
+}
+
+/// What a run's function looks like and what its logits see of it.
+#[derive(Debug, Serialize)]
+struct Report {
+    run: String,
+    head: HeadKind,
+    pieces: usize,
+    bound: f64,
+    slope_mean: f64,
+    slope_std: f64,
+    slope_min: f64,
+    slope_max: f64,
+    logits: u64,
+    logits_below: u64,
+    logits_above: u64,
+    outside_share: f64,
+    logit_min: f64,
+    logit_max: f64,
+}
+
+/// Prints slope statistics and the share of logits outside `[−T, T]` for every run, and draws the functions.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, one without PLIF, text that is too short or not covered by the vocabulary.
+pub fn run(args: &PlifArgs) -> Result<(), Failure> {
+    let runs = SavedRun::open_all(&args.runs)?;
+    if let Some(run) = runs.iter().find(|run| !run.config.model.head.has_plif()) {
+        let head = run.config.model.head;
+        return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
+    }
+    let session = Session::open(runs, &args.text, 1, args.out.as_deref())?;
+    let mut lines = vec![];
+    session.print_rows(|run, model| {
+        let LogitMap::Plif(plif) = &model.head.logit_map else { unreachable!("heads were checked") };
+        let slopes = SlopeStatistics::of(plif);
+        let mut range = LogitRange::new(plif.bound);
+        for window in session.windows(run, model) {
+            model.head().logit_blocks(window.hidden).for_each(|block| range.add(block));
+        }
+        let reach = 1.1 * plif.bound;
+        let points = curve(&model.head.logit_map, (-reach, reach), POINTS, &session.device);
+        lines.push((run.label(), points));
+        Ok(Report {
+            run: run.name.clone(),
+            head: run.config.model.head,
+            pieces: slopes.pieces,
+            bound: range.bound,
+            slope_mean: slopes.mean,
+            slope_std: slopes.std,
+            slope_min: slopes.min,
+            slope_max: slopes.max,
+            logits: range.count,
+            logits_below: range.below,
+            logits_above: range.above,
+            outside_share: range.share_outside(),
+            logit_min: range.min,
+            logit_max: range.max,
+        })
+    })?;
+    match &args.out {
+        Some(out) => picture::save(&PlifPlot { lines }, &out.join("plif")),
+        None => Ok(()),
+    }
+}
+
+impl Row for Report {
+    const LEGEND: &'static str =
+        "outside: share of the logits below -T or above T, where the end slopes go on";
+
+    fn header() -> String {
+        format!(
+            "{:<20} {:<9} {:>8} {:>5} {:>32} {:>9} {:>18}",
+            "run", "head", "pieces", "T", "slopes: mean std min max", "outside", "logits from to"
+        )
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{:<20} {:<9} {:>8} {:>5} {:>8.4} {:>7.4} {:>7.4} {:>7.4} {:>8.4}% {:>9.2} {:>8.2}",
+            self.run,
+            self.head,
+            self.pieces,
+            self.bound,
+            self.slope_mean,
+            self.slope_std,
+            self.slope_min,
+            self.slope_max,
+            100.0 * self.outside_share,
+            self.logit_min,
+            self.logit_max,
+        )
+    }
+}
+
+/// Learnt functions beside the identity they started from.
+struct PlifPlot {
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+impl Picture for PlifPlot {
+    fn size(&self) -> (u32, u32) {
+        (640, 520)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static,
+    {
+        let points = || self.lines.iter().flat_map(|(_, points)| points);
+        let (from, to) = range(points().map(|point| point.0));
+        let (low, high) = range(points().map(|point| point.1).chain([from, to]));
+        let mut chart = ChartBuilder::on(area)
+            .caption("Learnt function f of the logits (PLIF)", (FONT, CAPTION))
+            .margin(12)
+            .x_label_area_size(46)
+            .y_label_area_size(58)
+            .build_cartesian_2d(from..to, low..high)?;
+        chart
+            .configure_mesh()
+            .label_style((FONT, TEXT))
+            .light_line_style(WHITE)
+            .x_desc("logit z")
+            .y_desc("f(z)")
+            .draw()?;
+        for (index, (label, points)) in self.lines.iter().enumerate() {
+            line(&mut chart, points, index, label)?;
+        }
+        line(&mut chart, &[(from, from), (to, to)], self.lines.len(), "identity, the start")?;
+        legend(&mut chart, SeriesLabelPosition::UpperLeft)
+    }
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
+}

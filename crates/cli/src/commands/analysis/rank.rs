@@ -1,0 +1,148 @@
+//! `rank`: empirical rank and spectrum of the matrix of log-probabilities.
+
+use std::path::PathBuf;
+
+use awd_lstm::{HeadKind, ModelConfig};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Tensor};
+use clap::Args;
+use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
+use serde::Serialize;
+
+use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::session::{Row, Session};
+use crate::commands::analysis::spectrum_plot::SpectrumPlot;
+use crate::device::DeviceName;
+use crate::failure::Failure;
+use crate::picture;
+
+/// Options of `rank`.
+#[derive(Debug, Clone, Args)]
+pub struct RankArgs {
+    /// Folder of a run; several may be given.
+    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// Folder for the plot of all spectra, spectrum.svg and spectrum.png.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The text.
+    #[command(flatten)]
+    pub text: HeldOutArgs,
+}
+
+/// A run's rank.
+#[derive(Debug, Serialize)]
+struct Rank {
+    run: String,
+    head: HeadKind,
+    d_embedding: usize,
+    contexts: usize,
+    vocab: usize,
+    /// What the rank of such a head cannot exceed.
+    bound: Option<usize>,
+    /// Float type of the output layer.
+    precision: &'static str,
+    /// Singular values above the roundoff of f64; none where the output layer was computed in f32.
+    rank: Option<usize>,
+    /// Singular values above the roundoff of f32.
+    rank_f32: usize,
+    threshold: Option<f64>,
+    threshold_f32: f64,
+    singular_values: Vec<f64>,
+}
+
+impl Rank {
+    fn new(run: &SavedRun, spectrum: &Spectrum, wide: bool) -> Self {
+        let single = f32::EPSILON as f64;
+        Self {
+            run: run.name.clone(),
+            head: run.config.model.head,
+            d_embedding: run.config.model.d_embedding,
+            contexts: spectrum.rows(),
+            vocab: spectrum.columns(),
+            bound: bound(&run.config.model).map(|bound| bound.min(spectrum.singular_values.len())),
+            precision: if wide { "f64" } else { "f32" },
+            rank: wide.then(|| spectrum.rank()),
+            rank_f32: spectrum.rank_with(single),
+            threshold: wide.then(|| spectrum.threshold(f64::EPSILON)),
+            threshold_f32: spectrum.threshold(single),
+            singular_values: spectrum.singular_values.clone(),
+        }
+    }
+}
+
+impl Row for Rank {
+    const LEGEND: &'static str =
+        "rank: singular values above the expected roundoff of f64, or of f32; largest: the largest of them";
+
+    fn header() -> String {
+        format!(
+            "{:<20} {:<10} {:>5} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11}",
+            "run", "head", "d", "contexts", "words", "bound", "rank", "rank f32", "largest"
+        )
+    }
+
+    fn line(&self) -> String {
+        let or_dash = |value: Option<usize>| value.map_or("-".into(), |value| value.to_string());
+        format!(
+            "{:<20} {:<10} {:>5} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11.3e}",
+            self.run,
+            self.head,
+            self.d_embedding,
+            self.contexts,
+            self.vocab,
+            or_dash(self.bound),
+            or_dash(self.rank),
+            self.rank_f32,
+            self.singular_values[0],
+        )
+    }
+}
+
+/// The largest rank that the head can reach: one for each column of the decoder, one for the normaliser, one for the
+/// bias. None where the papers know no bound.
+fn bound(model: &ModelConfig) -> Option<usize> {
+    match model.head {
+        HeadKind::Softmax | HeadKind::Moc => Some(model.d_embedding + 2),
+        _ => None,
+    }
+}
+
+/// Prints rank and spectrum for every run, and draws the spectra into one plot.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
+pub fn run(args: &RankArgs) -> Result<(), Failure> {
+    let runs = SavedRun::open_all(&args.runs)?;
+    let session = Session::open(runs, &args.text, 2, args.out.as_deref())?;
+    // Rounded to f32, every matrix has full rank beyond that rounding; the CPU computes the output layer in f64.
+    let wide = session.device_name == DeviceName::Flex;
+    let dtype = if wide { DType::F64 } else { DType::F32 };
+    let mut lines = vec![];
+    session.print_rows(|run, model| {
+        let output = model.clone().map(&mut Cast(dtype));
+        let mut builder = SpectrumBuilder::new(run.vocabulary.len());
+        for window in session.windows(run, model) {
+            for block in output.head().log_prob_blocks(window.hidden.cast(dtype)) {
+                builder.add(block).map_err(|error| run.failure(error))?;
+            }
+        }
+        let spectrum = builder.finish().map_err(|error| run.failure(error))?;
+        lines.push((run.label(), spectrum.normalised()));
+        Ok(Rank::new(run, &spectrum, wide))
+    })?;
+    match &args.out {
+        Some(out) => picture::save(&SpectrumPlot::new(lines), &out.join("spectrum")),
+        None => Ok(()),
+    }
+}
+
+/// All weights in another float type.
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| tensor.cast(self.0))
+    }
+}

@@ -1,0 +1,83 @@
+//! Two models' results on the same text, as it is printed.
+
+use awd_lstm::HeadKind;
+use awd_lstm::data::Vocabulary;
+use highrank::analysis::{Prediction, TokenGain};
+use serde::Serialize;
+
+/// Words of context that are shown in front of a token.
+const CONTEXT: usize = 20;
+
+/// The two models' results over the whole text.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Name of run A.
+    pub a: String,
+    /// Its head.
+    pub head_a: HeadKind,
+    /// Its perplexity.
+    pub ppl_a: f64,
+    /// Name of run B.
+    pub b: String,
+    /// Its head.
+    pub head_b: HeadKind,
+    /// Its perplexity.
+    pub ppl_b: f64,
+    /// Tokens compared.
+    pub tokens: usize,
+    /// Share of tokens that A finds more probable than B does.
+    pub a_better: f64,
+}
+
+/// A token with its words.
+#[derive(Debug, Clone, Serialize)]
+pub struct Token {
+    /// Place in the text.
+    pub position: usize,
+    /// The words before it.
+    pub context: Vec<String>,
+    /// The word that came.
+    pub target: String,
+    /// `log P_A − log P_B` of it, in nats.
+    pub gain: f64,
+    /// Its probability under A.
+    pub p_a: f64,
+    /// Its probability under B.
+    pub p_b: f64,
+    /// A's most probable words.
+    pub top_a: Vec<WordProbability>,
+    /// B's most probable words.
+    pub top_b: Vec<WordProbability>,
+}
+
+/// A word and its probability.
+#[derive(Debug, Clone, Serialize)]
+pub struct WordProbability {
+    /// The word.
+    pub word: String,
+    /// Its probability.
+    pub p: f64,
+}
+
+impl Token {
+    /// The token of `gain` in the text of these word ids.
+    pub fn new(gain: &TokenGain, ids: &[usize], vocabulary: &Vocabulary) -> Self {
+        let word = |id: usize| vocabulary.words()[id].clone();
+        let top = |predictions: &[Prediction]| {
+            let named = predictions.iter();
+            named.map(|it| WordProbability { word: word(it.word), p: it.log_prob.exp() }).collect()
+        };
+        // The word at `position` is the last of the context, the target comes after it.
+        let seen = &ids[..=gain.position];
+        Self {
+            position: gain.position,
+            context: seen[seen.len().saturating_sub(CONTEXT)..].iter().map(|&id| word(id)).collect(),
+            target: word(gain.target),
+            gain: gain.gain(),
+            p_a: gain.log_prob_a.exp(),
+            p_b: gain.log_prob_b.exp(),
+            top_a: top(&gain.top_a),
+            top_b: top(&gain.top_b),
+        }
+    }
+}

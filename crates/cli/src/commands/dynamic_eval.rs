@@ -1,0 +1,168 @@
+//! `dynamic-eval`: perplexities of a model that learns from what it was scored on.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::error::check;
+use awd_lstm::optim::{DynamicConfig, DynamicForm, GradientStatistics};
+use awd_lstm::train::{
+    RunConfig, RunFolder, StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, load_weights,
+    mean_nll, save_statistics,
+};
+use awd_lstm::{Dropouts, LanguageModel, ModelConfig, Preset};
+use burn::module::Module;
+use burn::tensor::Device;
+use clap::Args;
+use serde::Serialize;
+
+use crate::device::{self, DeviceChoice};
+use crate::failure::Failure;
+use crate::print::print_json;
+use crate::progress::ShareBar;
+
+/// Options of `dynamic-eval`.
+#[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct DynamicEvalArgs {
+    /// Folder of the run.
+    #[arg(long, value_name = "RUN")]
+    pub run: PathBuf,
+    /// Folder with valid.txt and test.txt in the words of the run [default: the run's].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Which published form of the root mean square: program or paper.
+    #[arg(long, default_value = "program")]
+    pub form: DynamicForm,
+    /// Learning rate [default: the preset's].
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Added to the root mean square [default: the preset's].
+    #[arg(long)]
+    pub eps: Option<f64>,
+    /// How strongly weights are drawn back to the trained ones [default: the preset's].
+    #[arg(long)]
+    pub lambda: Option<f64>,
+    /// Columns of the training text for the gradient statistics.
+    #[arg(long, default_value_t = 100)]
+    pub batch: usize,
+    /// Tokens of a chunk that is scored, then learnt from.
+    #[arg(long, default_value_t = 5)]
+    pub bptt: usize,
+    /// File with gradient statistics: read if it exists, and otherwise made.
+    #[arg(long, value_name = "FILE")]
+    pub statistics: Option<PathBuf>,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Perplexities with and without learning from what was scored.
+#[derive(Debug, Serialize)]
+struct Perplexities {
+    form: DynamicForm,
+    valid_ppl: f64,
+    test_ppl: f64,
+    static_valid_ppl: f64,
+    static_test_ppl: f64,
+    seconds: f64,
+}
+
+/// Evaluates a saved run's best model while it learns from what it was scored on.
+///
+/// # Errors
+/// Bad input: no run, other text than it was trained on, statistics of another model, settings out of range.
+pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    let preset: Preset = config.preset.parse().unwrap_or(Preset::Paper);
+    let given = preset.dynamic();
+    let dynamic = DynamicConfig {
+        form: args.form,
+        lr: args.lr.unwrap_or(given.lr),
+        eps: args.eps.unwrap_or(given.eps),
+        lambda: args.lambda.unwrap_or(given.lambda),
+    };
+    dynamic.validate()?;
+    check(args.bptt > 0, "bptt", args.bptt, "at least 1")?;
+    let corpus = Corpus::load(&config.data, &config.text)?;
+    config.corpus.check(&corpus)?;
+    let held_out = match &args.data {
+        Some(data) => Corpus::load_held_out(data, run.vocabulary()?, &config.text)?,
+        None => corpus.clone(),
+    };
+    // Learning from what was scored takes gradients.
+    let device = device::open(device::resolve(args.device))?.autodiff();
+    let result = Evaluation { args, run, config, dynamic, corpus, held_out }.run(&device)?;
+    if args.json {
+        print_json(&result);
+    } else {
+        println!(
+            "perplexity with dynamic evaluation: valid {:.2}, test {:.2} (without: {:.2}, {:.2})",
+            result.valid_ppl, result.test_ppl, result.static_valid_ppl, result.static_test_ppl
+        );
+    }
+    Ok(())
+}
+
+struct Evaluation<'a> {
+    args: &'a DynamicEvalArgs,
+    run: RunFolder,
+    config: RunConfig,
+    dynamic: DynamicConfig,
+    /// The text that the run was trained on.
+    corpus: Corpus,
+    /// The text to evaluate.
+    held_out: Corpus,
+}
+
+impl Evaluation<'_> {
+    fn run(&self, device: &Device) -> Result<Perplexities, Failure> {
+        let Self { args, dynamic, held_out, config, .. } = self;
+        let started = Instant::now();
+        // One column each, because the model learns from what came before.
+        let valid = Batches::new("the validation text", held_out.valid(), 1, 2)?;
+        let test = Batches::new("the test text", held_out.test(), 1, 2)?;
+        let plain = ModelConfig { dropouts: Dropouts::NONE, ..config.model.clone() };
+        let model = load_weights(plain.try_init(device)?, &self.run.best_weights()?)?;
+        let statistics = self.statistics(&model)?;
+        let perplexity = |what: &'static str, batches: &Batches| {
+            let bar = ShareBar::new(&format!("dynamic evaluation of {what}"));
+            let mut progress = |share: f64| bar.set(share);
+            let text = (what, batches);
+            dynamic_nll(&model, &statistics, dynamic, text, args.bptt, &mut progress).map(f64::exp)
+        };
+        let valid_ppl = perplexity("the validation text", &valid)?;
+        let test_ppl = perplexity("the test text", &test)?;
+        let fixed = model.valid();
+        Ok(Perplexities {
+            form: dynamic.form,
+            valid_ppl,
+            test_ppl,
+            static_valid_ppl: mean_nll(&fixed, &valid).exp(),
+            static_test_ppl: mean_nll(&fixed, &test).exp(),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// The statistics of the training text: from their file, or made and put there.
+    fn statistics(&self, model: &LanguageModel) -> Result<GradientStatistics, Failure> {
+        let Self { args, run, config, corpus, .. } = self;
+        let train = corpus.train().batches("the training text", args.batch, 2)?;
+        let fixed = model.valid();
+        let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
+        if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {
+            return Ok(load_statistics(&fixed, &origin, path)?);
+        }
+        let bar = ShareBar::new("gradient statistics of the training text");
+        let mut progress = |share: f64| bar.set(share);
+        let statistics = gradient_statistics(model, &train, args.bptt, &mut progress)?;
+        if let Some(path) = &args.statistics {
+            save_statistics(&statistics, &fixed, &origin, path)?;
+        }
+        Ok(statistics)
+    }
+}

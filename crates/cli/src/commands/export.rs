@@ -1,0 +1,74 @@
+//! `export`: a run's best model for PyTorch.
+
+use std::path::PathBuf;
+
+use awd_lstm::train::{RunFolder, load_weights};
+use awd_lstm::weights::StateDict;
+use clap::Args;
+use serde::Serialize;
+
+use crate::device::{self, DeviceName};
+use crate::failure::Failure;
+use crate::print::print_json;
+
+/// Options of `export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportArgs {
+    /// Folder of the run.
+    #[arg(long, value_name = "RUN")]
+    pub run: PathBuf,
+    /// Safetensors file to write, under the names of the authors' PyTorch programs.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Exported {
+    file: PathBuf,
+    tensors: usize,
+    parameters: usize,
+}
+
+/// Writes a run's best model as a safetensors file.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
+pub fn run(args: &ExportArgs) -> Result<(), Failure> {
+    if args.out.extension().is_none_or(|extension| extension != "safetensors") {
+        let out = args.out.display();
+        return Err(format!(
+            "`{out}` would not be a safetensors file: give a name that ends in .safetensors, and read it in PyTorch \
+             with `safetensors.torch.load_file`"
+        )
+        .into());
+    }
+    if args.out.exists() {
+        return Err(format!("`{}` exists already; choose another file", args.out.display()).into());
+    }
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    // A file is read and written, nothing is computed: the CPU does for every device.
+    let device = device::open(DeviceName::any_cpu())?;
+    let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+    let state = StateDict::of_model(&model);
+    state.write(&args.out, config.model.dropouts.weight > 0.0)?;
+    let exported = Exported {
+        file: args.out.clone(),
+        tensors: state.shapes().count(),
+        parameters: config.model.num_params(),
+    };
+    if args.json {
+        print_json(&exported);
+    } else {
+        println!(
+            "{} tensors of {} parameters written to {}",
+            exported.tensors,
+            exported.parameters,
+            exported.file.display()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `generate`: text from a saved run's best model.
+
+use std::path::PathBuf;
+
+use awd_lstm::Error;
+use awd_lstm::data::{UNKNOWN, Vocabulary};
+use awd_lstm::error::check;
+use awd_lstm::train::{RunFolder, load_weights};
+use clap::Args;
+use highrank::Sampling;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+
+use crate::device::{self, DeviceChoice};
+use crate::failure::Failure;
+use crate::print::print_json;
+
+/// Options of `generate`.
+#[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct GenerateArgs {
+    /// Folder of the run.
+    #[arg(long, value_name = "RUN")]
+    pub run: PathBuf,
+    /// Text to continue; without it a text of words begins with a sentence.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub prompt: String,
+    /// Tokens to draw.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub tokens: usize,
+    /// Divides the log-probabilities: below 1 the text keeps to what is likely, above 1 it strays.
+    #[arg(long, default_value_t = 1.0, value_name = "T")]
+    pub temperature: f64,
+    /// Draw among the K most likely tokens only.
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Draw among the fewest most likely tokens only whose probabilities sum to P.
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f64>,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 28)]
+    pub seed: u64,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl GenerateArgs {
+    fn sampling(&self) -> Result<Sampling, Error> {
+        let expected = "finite and above 0 (--top-k 1 takes the most likely token)";
+        let good = self.temperature > 0.0 && self.temperature.is_finite();
+        check(good, "temperature", self.temperature, expected)?;
+        let sampling =
+            Sampling::new().with_temperature(self.temperature).with_top_k(self.top_k).with_top_p(self.top_p);
+        sampling.validate()?;
+        Ok(sampling)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Generated<'a> {
+    prompt: &'a str,
+    /// Tokens of the prompt that the vocabulary lacks.
+    unknown: Vec<String>,
+    seed: u64,
+    tokens: Vec<&'a str>,
+    /// The tokens as text.
+    text: String,
+}
+
+/// Prints text that a saved run's best model draws.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, options out of range, a prompt without a known token.
+pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    let sampling = args.sampling()?;
+    check(args.tokens > 0, "tokens", args.tokens, "at least 1")?;
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    let vocabulary = run.vocabulary()?;
+    let text = config.text.clone();
+    let (prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
+    if !unknown.is_empty() {
+        eprintln!("{}", unknown_words(&unknown, &vocabulary));
+    }
+    let given = format!("`{}`", args.prompt);
+    check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;
+    let device = device::open(device::resolve(args.device))?;
+    let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+    let mut rng = Pcg64Mcg::seed_from_u64(args.seed);
+    let ids = model.generate(&prompt, args.tokens, &sampling, &mut rng)?;
+    let tokens: Vec<&str> = ids.iter().filter_map(|&id| vocabulary.word(id)).collect();
+    let generated = Generated {
+        prompt: &args.prompt,
+        unknown,
+        seed: args.seed,
+        text: text.join(tokens.iter().copied()),
+        tokens,
+    };
+    if args.json {
+        print_json(&generated);
+    } else {
+        let given = text.tokens(&args.prompt);
+        // The last line of the prompt is continued.
+        let given = given.iter().take(given.len().saturating_sub(usize::from(!text.characters)));
+        let all = text.join(given.map(String::as_str).chain(generated.tokens.iter().copied()));
+        println!("{}", all.trim_end_matches('\n'));
+    }
+    Ok(())
+}
+
+/// What becomes of the tokens of a prompt that the vocabulary lacks, as one line.
+fn unknown_words(unknown: &[String], vocabulary: &Vocabulary) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for word in unknown {
+        if !distinct.contains(&word.as_str()) {
+            distinct.push(word);
+        }
+    }
+    let fate = match vocabulary.id(UNKNOWN) {
+        Some(_) => format!("read as {UNKNOWN}"),
+        None => "passed over".into(),
+    };
+    format!("not in the vocabulary and {fate}: {}", distinct.join(", "))
+}

@@ -1,0 +1,125 @@
+//! `import`: a run from the weights of a PyTorch model.
+
+use std::path::PathBuf;
+
+use awd_lstm::data::{Corpus, Vocabulary};
+use awd_lstm::train::{Fingerprint, RunConfig, RunFolder, Versions};
+use awd_lstm::weights::{Missing, StateDict};
+use awd_lstm::{Error, HeadKind, ModelConfig, Preset};
+use clap::Args;
+use serde::Serialize;
+
+use crate::args::TextArgs;
+use crate::device::{self, DeviceName};
+use crate::failure::Failure;
+use crate::print::print_json;
+
+/// Options of `import`.
+#[derive(Debug, Clone, Args)]
+pub struct ImportArgs {
+    /// Weights: a safetensors file, or a state dict that `torch.save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub weights: PathBuf,
+    /// Folder with the train.txt, valid.txt and test.txt of the model: its words, numbered by first appearance.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// How the text is read.
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// The model's words instead, one a line in the order of their numbers; such a run is evaluated, but not trained on.
+    #[arg(long, value_name = "FILE")]
+    pub vocab: Option<PathBuf>,
+    /// Folder to write the run to.
+    #[arg(long, value_name = "RUN")]
+    pub out: PathBuf,
+    /// Output layer [default: what the tensors suggest: mos, softmax, plif, mos-plif or gss].
+    #[arg(long)]
+    pub head: Option<HeadKind>,
+    /// T of a PLIF, which bends on [-T, T].
+    #[arg(long, value_name = "T", default_value_t = 20.0)]
+    pub plif_bound: f64,
+    /// Where dropouts and procedure are from, for further training.
+    #[arg(long, default_value = "paper")]
+    pub preset: Preset,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Imported {
+    run: PathBuf,
+    #[serde(flatten)]
+    model: ModelConfig,
+    parameters: usize,
+}
+
+/// Makes a run of the weights, with the model as its best.
+///
+/// # Errors
+/// Bad input: weights that are damaged or no model, words that are not as many as the model has. Nothing is written then.
+pub fn run(args: &ImportArgs) -> Result<(), Failure> {
+    if RunFolder::exists(&args.out) {
+        return Err(Error::RunExists { path: args.out.clone() }.into());
+    }
+    let text = args.text.config();
+    text.validate()?;
+    let state = StateDict::read(&args.weights)?;
+    let mut missing = Missing { head: args.head, plif_bound: args.plif_bound, ..Missing::default() };
+    let head = state.model_config(&missing)?.head;
+    missing.dropouts = args.preset.model(head, 1).dropouts;
+    let model = state.model_config(&missing)?;
+    let corpus = match &args.vocab {
+        Some(path) => Corpus::load_held_out(&args.data, Vocabulary::load(path)?, &text)?,
+        None => Corpus::load(&args.data, &text)?,
+    };
+    let vocabulary = corpus.vocabulary().clone();
+    if vocabulary.len() != model.vocab {
+        let from = args.vocab.as_ref().unwrap_or(&args.data);
+        return Err(Error::WrongVocabulary {
+            path: from.clone(),
+            words: vocabulary.len(),
+            model: args.weights.clone(),
+            vocab: model.vocab,
+        }
+        .into());
+    }
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: args.preset.to_string(),
+        device: DeviceName::any_cpu().to_string(),
+        data: std::fs::canonicalize(&args.data).unwrap_or_else(|_| args.data.clone()),
+        corpus: Fingerprint::of(&corpus),
+        finetunes: None,
+        text,
+        model,
+        train: args.preset.train(),
+    };
+    let imported = Imported {
+        run: args.out.clone(),
+        parameters: config.model.num_params(),
+        model: config.model.clone(),
+    };
+    // A file is read and written, nothing is computed: the CPU does for every device.
+    let model = state.model(&config.model, &device::open(DeviceName::any_cpu())?)?;
+    RunFolder::create(&args.out, &config, &vocabulary)?.save_best(&model)?;
+    if args.json {
+        print_json(&imported);
+    } else {
+        let Imported { model, parameters, .. } = &imported;
+        println!(
+            "{} with {parameters} parameters, {} words, embedding {}, LSTMs {:?}{}, run folder {}",
+            model.head,
+            model.vocab,
+            model.d_embedding,
+            model.lstm_sizes,
+            if model.head.is_mixture() {
+                format!(", {} components", model.components)
+            } else {
+                String::new()
+            },
+            args.out.display()
+        );
+    }
+    Ok(())
+}

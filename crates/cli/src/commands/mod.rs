@@ -1,0 +1,16 @@
+//! The commands, one file or folder each.
+
+pub mod ablation;
+pub mod analysis;
+pub mod bench_report;
+pub mod dynamic_eval;
+pub mod eval;
+pub mod export;
+pub mod finetune;
+pub mod generate;
+pub mod head_throughput;
+pub mod import;
+pub mod step_throughput;
+pub mod study;
+pub mod synthetic;
+pub mod train;

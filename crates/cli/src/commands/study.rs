@@ -1,0 +1,233 @@
+//! The study that runs without a command: a softmax against a Mixture of Softmaxes of equal size, on a language whose
+//! next-word distribution is known.
+
+use std::time::Instant;
+
+use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::error::check;
+use awd_lstm::language::{Language, LanguageConfig};
+use awd_lstm::train::{Fitted, Trainer};
+use awd_lstm::{Error, HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use burn::tensor::Device;
+use clap::Args;
+use highrank::analysis::{Spectrum, kl_divergence};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+
+use crate::device::{self, DeviceChoice};
+use crate::failure::Failure;
+use crate::print::print_json;
+use crate::progress::Progress;
+use crate::statistics::mean_and_spread_text;
+
+/// Lengths of the generated texts in tokens.
+const TRAIN_TOKENS: usize = 100_000;
+const VALID_TOKENS: usize = 20_000;
+const TEST_TOKENS: usize = 10_000;
+/// Seeds of the texts. Every training seed sees the same ones.
+const TEXT_SEED: u64 = 1;
+/// Contexts whose log-probabilities make the matrix of the empirical rank: more than there are words.
+const RANK_CONTEXTS: usize = 1_200;
+/// Test tokens that are compared with the truth at once.
+const WINDOW: usize = 500;
+/// Passes over the training text.
+const EPOCHS: usize = 10;
+
+/// Options of the built-in study.
+#[derive(Debug, Clone, Args)]
+pub struct StudyArgs {
+    /// Number of seeds; with more than one, means and spreads are shown.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seeds: usize,
+    /// The first seed.
+    #[arg(long, default_value_t = 28)]
+    pub seed: u64,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// One JSON object a head and seed on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The result of one trained head.
+#[derive(Debug, Clone, Serialize)]
+struct Outcome {
+    head: HeadKind,
+    seed: u64,
+    parameters: usize,
+    seconds: f64,
+    valid_ppl: f64,
+    test_ppl: f64,
+    /// The language's own perplexity on the test text.
+    floor_ppl: f64,
+    /// Mean over test contexts of the divergence of the model's distribution from the true one, in nats.
+    kl: f64,
+    rank: usize,
+}
+
+/// Trains both heads for every seed and prints the table.
+///
+/// # Errors
+/// If the device is missing, or training goes wrong.
+pub fn run(args: &StudyArgs) -> Result<(), Failure> {
+    check(args.seeds > 0, "seeds", args.seeds, "at least 1")?;
+    let device = device::open(device::resolve(args.device))?;
+    let StudyArgs { seeds, seed, json, .. } = *args;
+    let language = Language::new(LanguageConfig::default())?;
+    let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
+    let mut text = |tokens| language.generate(tokens, &mut rng);
+    let corpus =
+        Corpus::from_ids(language.vocabulary(), text(TRAIN_TOKENS), text(VALID_TOKENS), text(TEST_TOKENS))?;
+    let mut outcomes = Vec::new();
+    for seed in seed..seed + seeds as u64 {
+        for model in models(corpus.vocabulary().len()) {
+            let outcome = train_one(&model, seed, &language, &corpus, &device)?;
+            if json {
+                print_json(&outcome);
+            } else {
+                let Outcome { head, seconds, test_ppl, .. } = outcome;
+                eprintln!("{head}, seed {seed}: test perplexity {test_ppl:.2} after {seconds:.0} s");
+            }
+            outcomes.push(outcome);
+        }
+    }
+    if !json {
+        print_table(&outcomes);
+    }
+    Ok(())
+}
+
+/// The models that are compared: equal numbers of parameters to within a percent.
+///
+/// The softmax gets its share as width of the embedding, which is what bounds its rank.
+fn models(vocab: usize) -> [ModelConfig; 2] {
+    let model = |head, d_embedding, lstm| ModelConfig {
+        d_embedding,
+        lstm_sizes: vec![lstm],
+        components: 4,
+        ..ModelConfig::tiny(head, vocab)
+    };
+    [model(HeadKind::Softmax, 31, 31), model(HeadKind::Mos, 24, 40)]
+}
+
+/// How both are trained: many small steps, and averaging as soon as the validation loss rises once, since a few
+/// epochs have to do.
+fn procedure(seed: u64) -> TrainConfig {
+    TrainConfig {
+        batch: 20,
+        small_batch: None,
+        bptt: 15,
+        lr: 15.0,
+        clip: 0.25,
+        weight_decay: 1.2e-6,
+        alpha: 0.0,
+        beta: 0.0,
+        nonmono: 0,
+        max_seq_len_delta: 40,
+        eval_batch: 10,
+        test_batch: 1,
+        epochs: EPOCHS,
+        seed,
+        average_from_start: false,
+    }
+}
+
+fn train_one(
+    model: &ModelConfig,
+    seed: u64,
+    language: &Language,
+    corpus: &Corpus,
+    device: &Device,
+) -> Result<Outcome, Failure> {
+    let started = Instant::now();
+    let mut trainer = Trainer::new(model, &procedure(seed), corpus, device)?;
+    let mut progress = Progress::bar_only(format!("{} ", model.head));
+    let result = trainer.fit(None, &mut progress);
+    progress.finish();
+    let Fitted::Finished(last) = result? else { unreachable!("the progress bar never says stop") };
+    let best = trainer.best().expect("a finished run has a best model");
+    let (kl, rows) = against_truth(best, language, corpus.test(), device)?;
+    Ok(Outcome {
+        head: model.head,
+        seed,
+        parameters: model.num_params(),
+        seconds: started.elapsed().as_secs_f64(),
+        valid_ppl: last.valid_ppl,
+        test_ppl: last.test_ppl,
+        floor_ppl: language.mean_nll(corpus.test()).exp(),
+        kl,
+        // The entries were computed in f32, so that is their roundoff.
+        rank: Spectrum::of(&rows, model.vocab)?.rank_with(f64::from(f32::EPSILON)),
+    })
+}
+
+/// The mean of `KL(truth || model)` over the contexts of `text` in nats, and the log-probabilities in its first
+/// [`RANK_CONTEXTS`] contexts, row by row.
+fn against_truth(
+    model: &LanguageModel,
+    language: &Language,
+    text: &[u32],
+    device: &Device,
+) -> Result<(f64, Vec<f64>), Error> {
+    let vocab = language.config().vocab;
+    let batches = Batches::new("the test text", text, 1, 2)?;
+    let mut contexts = language.contexts(text);
+    let mut state = model.zero_state(1);
+    let (mut kl, mut rows) = (0.0, Vec::with_capacity(RANK_CONTEXTS * vocab));
+    for window in batches.windows(WINDOW, device) {
+        let (log_probs, next) = model.log_probs(window.tokens, state);
+        state = next;
+        let log_probs: Vec<f64> = log_probs.into_data().iter::<f64>().collect();
+        for (row, context) in log_probs.chunks(vocab).zip(&mut contexts) {
+            let truth = language.log_probs(context);
+            kl += kl_divergence(&truth, row);
+        }
+        let wanted = (RANK_CONTEXTS * vocab - rows.len()).min(log_probs.len());
+        rows.extend_from_slice(&log_probs[..wanted]);
+    }
+    Ok((kl / batches.predictions() as f64, rows))
+}
+
+/// One line a head, means over seeds, with the spread (standard deviation) where there are several.
+fn print_table(outcomes: &[Outcome]) {
+    println!(
+        "{:<8} {:>10} {:>17} {:>9} {:>17} {:>11} {:>8}",
+        "head", "parameters", "test perplexity", "floor", "KL to truth", "rank", "seconds"
+    );
+    for head in [HeadKind::Softmax, HeadKind::Mos] {
+        let of_head: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.head == head).collect();
+        let column = |value: fn(&Outcome) -> f64, digits: usize| {
+            let values: Vec<f64> = of_head.iter().map(|outcome| value(outcome)).collect();
+            mean_and_spread_text(&values, digits)
+        };
+        println!(
+            "{head:<8} {:>10} {:>17} {:>9} {:>17} {:>11} {:>8}",
+            of_head[0].parameters,
+            column(|outcome| outcome.test_ppl, 2),
+            format!("{:.2}", of_head[0].floor_ppl),
+            column(|outcome| outcome.kl, 4),
+            column(|outcome| outcome.rank as f64, 0),
+            format!("{:.0}", of_head.iter().map(|outcome| outcome.seconds).sum::<f64>()),
+        );
+    }
+    println!(
+        "floor: the language's own perplexity; KL in nats, mean over the test contexts; rank: of the \
+         log-probabilities of {RANK_CONTEXTS} contexts"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_heads_have_the_same_number_of_parameters() {
+        let [softmax, mos] = models(LanguageConfig::default().vocab).map(|model| {
+            model.validate().unwrap();
+            model.num_params() as f64
+        });
+        assert!((softmax / mos - 1.0).abs() < 0.01, "{softmax} against {mos}");
+    }
+}

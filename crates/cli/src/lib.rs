@@ -1,0 +1,26 @@
+//! The programs of highrank: training, evaluating, analysing and timing language models with high-rank output layers.
+//!
+//! * [`programs`]: each program from its command line to its exit status;
+//! * [`device`]: devices by name, as command lines and run folders write them;
+//! * [`workload`]: what benches and throughput programs time.
+//!
+//! # Features
+//!
+//! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name.
+
+mod args;
+mod commands;
+pub mod device;
+mod exit;
+pub mod failure;
+mod files;
+mod interrupt;
+mod picture;
+mod print;
+pub mod programs;
+mod progress;
+mod sizes;
+mod statistics;
+mod timing;
+mod training;
+pub mod workload;

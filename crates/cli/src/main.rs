@@ -1,0 +1,7 @@
+//! The program `highrank`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    highrank_cli::programs::highrank()
+}

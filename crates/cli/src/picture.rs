@@ -1,0 +1,298 @@
+//! Pictures as SVG and PNG: one font, carried along, and line styles that can be told apart in black and white.
+
+use std::path::Path;
+use std::sync::Once;
+
+use awd_lstm::files::replace;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::register_font;
+
+use crate::failure::Failure;
+
+/// The font of all text. An SVG names it, a PNG is drawn with the one that is built in.
+pub const FONT: &str = "sans-serif";
+/// Size of captions, in pixels.
+pub const CAPTION: u32 = 17;
+/// Size of all other text, in pixels.
+pub const TEXT: u32 = 13;
+
+/// Something that can be drawn on any of plotters' backends.
+pub trait Picture {
+    /// Width and height in pixels.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws onto a white area of that size.
+    ///
+    /// # Errors
+    /// What plotters says.
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static;
+}
+
+/// Writes `picture` as `stem.svg` and `stem.png`, each replaced as a whole.
+///
+/// # Errors
+/// A file that cannot be written, or what the picture says.
+pub fn save(picture: &impl Picture, stem: &Path) -> Result<(), Failure> {
+    save_svg(picture, &stem.with_added_extension("svg"))?;
+    save_png(picture, &stem.with_added_extension("png"))
+}
+
+/// Writes `picture` as an SVG file.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_svg(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
+    let mut text = String::new();
+    paint(picture, SVGBackend::with_string(&mut text, picture.size()))?;
+    Ok(replace(path, text.as_bytes())?)
+}
+
+/// Writes `picture` as a PNG file.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_png(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
+    let (width, height) = picture.size();
+    let mut pixels = vec![0; 3 * width as usize * height as usize];
+    paint(picture, BitMapBackend::with_buffer(&mut pixels, (width, height)))?;
+    Ok(replace(path, &lodepng::encode24(&pixels, width as usize, height as usize)?)?)
+}
+
+fn paint<DB: DrawingBackend>(picture: &impl Picture, backend: DB) -> Result<(), Failure>
+where
+    DB::ErrorType: 'static,
+{
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // It fails for a file that is no font only, and this one is a constant.
+        let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
+    });
+    let area = backend.into_drawing_area();
+    area.fill(&WHITE)?;
+    picture.draw(&area)?;
+    area.present()?;
+    Ok(())
+}
+
+/// How one of several lines is drawn: its own darkness, dashes and marks.
+#[derive(Debug, Clone, Copy)]
+pub struct LineStyle {
+    /// Its colour; the colours differ in lightness too.
+    pub color: RGBColor,
+    /// Lengths of dash and gap in pixels; none for an unbroken line.
+    dashes: Option<(i32, i32)>,
+    mark: Mark,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    Disc,
+    Ring,
+    Square,
+    Triangle,
+    Cross,
+}
+
+impl LineStyle {
+    /// Styles that can be told apart; they start over after ten.
+    pub fn nth(index: usize) -> Self {
+        const COLORS: [RGBColor; 5] = [
+            RGBColor(0, 0, 0),
+            RGBColor(0, 110, 180),
+            RGBColor(205, 85, 0),
+            RGBColor(0, 130, 90),
+            RGBColor(160, 90, 150),
+        ];
+        const MARKS: [Mark; 5] = [Mark::Disc, Mark::Ring, Mark::Square, Mark::Triangle, Mark::Cross];
+        const DASHES: [Option<(i32, i32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some((12, 3))];
+        let round = index / COLORS.len() % 2;
+        Self {
+            color: COLORS[index % COLORS.len()],
+            dashes: DASHES[(index + round) % DASHES.len()],
+            mark: MARKS[(index + 2 * round) % MARKS.len()],
+        }
+    }
+}
+
+/// Draws `points` as a line with marks in the style `index`, with `label` in the chart's legend.
+///
+/// Marks are thinned out where there are many points.
+///
+/// # Errors
+/// What plotters says.
+pub fn line<'a, DB, X, Y>(
+    chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+    points: &[(X::ValueType, Y::ValueType)],
+    index: usize,
+    label: &str,
+) -> Result<(), Failure>
+where
+    DB: DrawingBackend + 'a,
+    DB::ErrorType: 'static,
+    X: Ranged<ValueType: Clone + 'static>,
+    Y: Ranged<ValueType: Clone + 'static>,
+{
+    let style = LineStyle::nth(index);
+    // Where they are many, one in so many.
+    let every = points.len().div_ceil(40).max(1);
+    match style.dashes {
+        None => chart.draw_series([PathElement::new(points.to_vec(), style.color.stroke_width(2))])?,
+        Some((dash, gap)) => chart.draw_series([DashedPathElement::new(
+            points.iter().cloned(),
+            dash,
+            gap,
+            style.color.stroke_width(2),
+        )])?,
+    };
+    let marked = points.iter().step_by(every).cloned();
+    chart
+        .draw_series(marked.map(|place| EmptyElement::at(place) + mark(style, (0, 0))))?
+        .label(label)
+        .legend(move |(x, y)| {
+            let (dash, gap) = style.dashes.unwrap_or((24, 0));
+            EmptyElement::at((0, 0))
+                + DashedPathElement::new([(x, y), (x + 24, y)], dash, gap, style.color.stroke_width(2))
+                + mark(style, (x + 12, y))
+        });
+    Ok(())
+}
+
+/// A mark at `center`, in pixels.
+fn mark<DB: DrawingBackend>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<'static, DB, (i32, i32)> {
+    let (full, open) = (style.color.filled(), style.color.stroke_width(1));
+    match style.mark {
+        Mark::Disc => Circle::new((x, y), 3, full).into_dyn(),
+        Mark::Ring => Circle::new((x, y), 4, open).into_dyn(),
+        Mark::Square => Rectangle::new([(x - 3, y - 3), (x + 3, y + 3)], full).into_dyn(),
+        Mark::Triangle => Polygon::new([(x, y - 4), (x + 4, y + 3), (x - 4, y + 3)], full).into_dyn(),
+        Mark::Cross => PathElement::new(
+            [(x - 4, y - 4), (x + 4, y + 4), (x, y), (x - 4, y + 4), (x + 4, y - 4)],
+            style.color.stroke_width(2),
+        )
+        .into_dyn(),
+    }
+}
+
+/// Draws the legend of the chart's labelled series.
+///
+/// # Errors
+/// What plotters says.
+pub fn legend<'a, DB, CT>(
+    chart: &mut ChartContext<'a, DB, CT>,
+    position: SeriesLabelPosition,
+) -> Result<(), Failure>
+where
+    DB: DrawingBackend + 'a,
+    DB::ErrorType: 'static,
+    CT: CoordTranslate,
+{
+    chart
+        .configure_series_labels()
+        .position(position)
+        .legend_area_size(32)
+        .margin(8)
+        .label_font((FONT, TEXT))
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.5))
+        .draw()?;
+    Ok(())
+}
+
+/// Round values between `low` and `high`, both above 0, for the ticks of a logarithmic axis.
+pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    // From coarse to fine: the first set of which at least four lie in the range.
+    const SETS: [&[f64]; 4] = [
+        &[1.0],
+        &[1.0, 2.0, 5.0],
+        &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+        &[
+            1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 2.8, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0,
+            7.0, 8.0, 9.0,
+        ],
+    ];
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let ticks = |set: &[f64]| -> Vec<f64> {
+        let all = decades.clone().flat_map(|decade| set.iter().map(move |x| x * 10f64.powi(decade)));
+        all.filter(|tick| (low..=high).contains(tick)).collect()
+    };
+    let found = SETS.iter().map(|set| ticks(set)).find(|ticks| ticks.len() >= 4);
+    found.unwrap_or_else(|| {
+        // Narrower than that: even steps.
+        (0..=4).map(|step| low + (high - low) * f64::from(step) / 4.0).collect()
+    })
+}
+
+/// A number with as many digits as a tick needs.
+pub fn tick(value: f64) -> String {
+    let text = match value.abs() {
+        size if size >= 1e5 || (size < 1e-3 && size > 0.0) => return format!("{value:.0e}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    };
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Words;
+
+    impl Picture for Words {
+        fn size(&self) -> (u32, u32) {
+            (200, 60)
+        }
+
+        fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+        where
+            DB::ErrorType: 'static,
+        {
+            area.titled("perplexity", (FONT, CAPTION))?;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn text_is_drawn_without_any_font_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        save(&Words, &folder.path().join("words")).unwrap();
+        let svg = fs::read_to_string(folder.path().join("words.svg")).unwrap();
+        assert!(svg.contains("perplexity"), "{svg}");
+        let image = lodepng::decode24_file(folder.path().join("words.png")).unwrap();
+        assert_eq!((image.width, image.height), (200, 60));
+        let dark = image.buffer.iter().filter(|pixel| pixel.r < 100).count();
+        assert!((100..2000).contains(&dark), "{dark} dark pixels");
+        // Nothing else is left there.
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_one_line() {
+        let message = save(&Words, Path::new("no/such/folder/words")).unwrap_err().to_string();
+        assert!(message.starts_with("cannot write `no/such/folder/words.svg`"), "{message}");
+        assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        assert_eq!(log_ticks(55.0, 700.0), [70.0, 100.0, 150.0, 200.0, 300.0, 400.0, 500.0, 700.0]);
+        assert_eq!(log_ticks(1.0, 1000.0), [1.0, 10.0, 100.0, 1000.0]);
+        for (low, high) in [(55.0, 56.0), (0.001, 0.5), (1.0, 1e9), (90.0, 130.0)] {
+            let ticks = log_ticks(low, high);
+            assert!((4..=13).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+            assert!(ticks.iter().all(|tick| (low..=high).contains(tick)));
+        }
+        assert_eq!([0.5, 55.25, 700.0, 3e6].map(tick), ["0.5", "55.25", "700", "3e6"]);
+    }
+}

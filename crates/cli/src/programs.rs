@@ -1,0 +1,197 @@
+//! The programs, each from its command line to its exit status.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::ablation::{self, AblationArgs};
+use crate::commands::analysis::compare::{self, CompareArgs};
+use crate::commands::analysis::kl::{self, KlArgs};
+use crate::commands::analysis::plif::{self, PlifArgs};
+use crate::commands::analysis::rank::{self, RankArgs};
+use crate::commands::bench_report::{self, BenchReportArgs};
+use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
+use crate::commands::eval::{self, EvalArgs};
+use crate::commands::export::{self, ExportArgs};
+use crate::commands::finetune::{self, FinetuneArgs};
+use crate::commands::generate::{self, GenerateArgs};
+use crate::commands::head_throughput::{self, HeadThroughputArgs};
+use crate::commands::import::{self, ImportArgs};
+use crate::commands::step_throughput::{self, StepThroughputArgs};
+use crate::commands::study::{self, StudyArgs};
+use crate::commands::synthetic::{self, SyntheticArgs};
+use crate::commands::train::{self, TrainArgs};
+use crate::exit;
+use crate::failure::Failure;
+
+/// Every command there is.
+pub fn highrank() -> ExitCode {
+    start("highrank", |cli: Cli<Command>, program| match cli.command {
+        None => study::run(&cli.study),
+        Some(Command::Model(command)) => command.run(program),
+        Some(Command::Synthetic(args)) => synthetic::run(&args),
+        Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
+        Some(Command::StepThroughput(args)) => step_throughput::run(&args),
+        Some(Command::BenchReport(args)) => bench_report::run(&args),
+    })
+}
+
+/// The commands about language models alone.
+pub fn ptb_mos() -> ExitCode {
+    start("ptb_mos", |cli: Cli<ModelCommand>, program| match cli.command {
+        None => study::run(&cli.study),
+        Some(command) => command.run(program),
+    })
+}
+
+/// The study of what heads can represent.
+pub fn synthetic() -> ExitCode {
+    start("synthetic", |args, _| synthetic::run(&args))
+}
+
+/// Time and memory of an output head.
+pub fn head_throughput() -> ExitCode {
+    start("head_throughput", |args, _| head_throughput::run(&args))
+}
+
+/// Time of a training step.
+pub fn step_throughput() -> ExitCode {
+    start("step_throughput", |args, _| step_throughput::run(&args))
+}
+
+/// Medians and ratios of recorded runs.
+pub fn bench_report() -> ExitCode {
+    start("bench_report", |args, _| bench_report::run(&args))
+}
+
+/// Reads the command line and does what it says; `work` is told the program's name.
+fn start<T: Parser>(
+    program: &'static str,
+    work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
+) -> ExitCode {
+    match exit::parse(program) {
+        Ok(args) => exit::exit(work(args, program)),
+        Err(status) => status,
+    }
+}
+
+/// Trains AWD-LSTM language models with high-rank output layers.
+///
+/// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
+/// against the truth; that takes a few minutes.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli<C: Subcommand> {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<C>,
+    /// Options of the built-in study.
+    #[command(flatten)]
+    study: StudyArgs,
+}
+
+/// The commands about language models.
+#[derive(Debug, Subcommand)]
+enum ModelCommand {
+    /// Train on text: a folder with train.txt, valid.txt and test.txt, one sentence a line.
+    Train(Box<TrainArgs>),
+    /// Perplexity of a saved run's best model.
+    Eval(EvalArgs),
+    /// Empirical rank and spectrum of the log-probabilities of saved runs.
+    Rank(RankArgs),
+    /// Expected divergence between the next-word distributions of two contexts, for saved runs.
+    Kl(KlArgs),
+    /// Where one saved run beats another, token by token.
+    Compare(CompareArgs),
+    /// The functions that saved runs with a PLIF have learnt.
+    Plif(PlifArgs),
+    /// Continue training a saved run's best model, with averaged weights from the first step.
+    Finetune(FinetuneArgs),
+    /// Perplexity of a saved run's best model while it learns from what it was scored on.
+    DynamicEval(DynamicEvalArgs),
+    /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
+    Ablation(Box<AblationArgs>),
+    /// Text from a saved run's best model.
+    Generate(GenerateArgs),
+    /// Make a run of a PyTorch model's weights.
+    Import(ImportArgs),
+    /// Write a run's best model for PyTorch.
+    Export(ExportArgs),
+}
+
+impl ModelCommand {
+    fn run(self, program: &'static str) -> Result<(), Failure> {
+        match self {
+            Self::Train(args) => train::run(&args, program),
+            Self::Eval(args) => eval::run(&args),
+            Self::Rank(args) => rank::run(&args),
+            Self::Kl(args) => kl::run(&args),
+            Self::Compare(args) => compare::run(&args),
+            Self::Plif(args) => plif::run(&args),
+            Self::Finetune(args) => finetune::run(&args, program),
+            Self::DynamicEval(args) => dynamic_eval::run(&args),
+            Self::Ablation(args) => ablation::run(&args, program),
+            Self::Generate(args) => generate::run(&args),
+            Self::Import(args) => import::run(&args),
+            Self::Export(args) => export::run(&args),
+        }
+    }
+}
+
+// Without comments of their own the last four keep the longer help texts of their options.
+/// All commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Model(ModelCommand),
+    Synthetic(SyntheticArgs),
+    HeadThroughput(HeadThroughputArgs),
+    StepThroughput(StepThroughputArgs),
+    BenchReport(BenchReportArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use highrank::Precision;
+
+    #[test]
+    fn the_command_lines_are_consistent() {
+        Cli::<Command>::command().debug_assert();
+        Cli::<ModelCommand>::command().debug_assert();
+        for command in [
+            SyntheticArgs::command(),
+            HeadThroughputArgs::command(),
+            StepThroughputArgs::command(),
+            BenchReportArgs::command(),
+        ] {
+            command.debug_assert();
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        let command = Cli::<Command>::command();
+        for name in ["synthetic", "head-throughput", "step-throughput", "bench-report"] {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
+        }
+        assert_eq!(command.get_subcommands().count(), 16);
+        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 12);
+    }
+
+    #[test]
+    fn overrides_replace_the_presets_settings() {
+        use awd_lstm::HeadKind;
+        let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
+        let cli = Cli::<ModelCommand>::parse_from(line.split(' '));
+        let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
+        let model = args.training.model(HeadKind::Softmax, 50);
+        assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));
+        assert_eq!((model.dropouts.weight, model.dropouts.output), (0.25, 0.2));
+        assert_eq!((args.head, model.precision), (Some(HeadKind::Softmax), Precision::Tf32));
+        let config = args.training.procedure().unwrap();
+        assert_eq!((config.seed, config.lr, config.bptt), (5, 3.0, 35));
+    }
+}

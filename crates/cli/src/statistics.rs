@@ -1,0 +1,46 @@
+//! Means, spreads and medians.
+
+/// Mean and sample standard deviation; the latter is 0 for a single value.
+pub fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
+}
+
+/// A mean with its spread where there are several values, both with so many decimal digits.
+pub fn mean_and_spread_text(values: &[f64], digits: usize) -> String {
+    let (mean, spread) = mean_and_spread(values);
+    match values.len() {
+        1 => format!("{mean:.digits$}"),
+        _ => format!("{mean:.digits$} ± {spread:.digits$}"),
+    }
+}
+
+/// The middle value, the upper of the two middle ones of an even number; none of no values.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_is_the_sample_standard_deviation() {
+        let (mean, spread) = mean_and_spread(&[1.0, 2.0, 6.0]);
+        assert_eq!((mean, spread), (3.0, 7.0_f64.sqrt()));
+        assert_eq!(mean_and_spread(&[4.0]), (4.0, 0.0));
+        assert_eq!(mean_and_spread_text(&[1.0, 2.0, 6.0], 1), "3.0 ± 2.6");
+        assert_eq!(mean_and_spread_text(&[4.0], 0), "4");
+    }
+
+    #[test]
+    fn half_of_the_values_are_below_the_median() {
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), Some(3.0));
+        assert_eq!(median([]), None);
+    }
+}

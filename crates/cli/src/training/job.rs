@@ -1,0 +1,145 @@
+//! One run, from where it is to its end.
+
+use std::path::PathBuf;
+
+use awd_lstm::data::Corpus;
+use awd_lstm::train::{
+    EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
+};
+use burn::tensor::Device;
+
+use crate::device::{self, DeviceName};
+use crate::failure::Failure;
+use crate::print::{bits_text, print_json, with_bits};
+use crate::progress::Progress;
+use crate::training::curves;
+use crate::training::output::Output;
+
+/// Where a run goes.
+pub enum Folder {
+    /// A run to be started.
+    New(PathBuf),
+    /// A run to be continued, locked.
+    Old(RunFolder),
+}
+
+/// A run to be trained.
+pub struct Job {
+    /// Where it goes.
+    pub folder: Folder,
+    /// All of its settings.
+    pub config: RunConfig,
+    /// The text.
+    pub corpus: Corpus,
+    /// What is reported.
+    pub output: Output,
+}
+
+impl Job {
+    /// Trains the run on the device of its configuration and prints its final perplexities.
+    ///
+    /// # Errors
+    /// As [`train`](Self::train).
+    pub fn train_and_print(self) -> Result<(), Failure> {
+        let (json, characters) = (self.output.json, self.config.text.characters);
+        let last = self.train()?;
+        let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
+        if json {
+            print_json(&with_bits(&last, characters, &[("valid_bpc", valid_ppl), ("test_bpc", test_ppl)]));
+        } else {
+            let bits = bits_text(characters, &[("valid", valid_ppl), ("test", test_ppl)]);
+            println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{bits}");
+        }
+        Ok(())
+    }
+
+    /// Trains the run on the device of its configuration.
+    ///
+    /// # Errors
+    /// A device that is missing, or what goes wrong in training. Nothing is written before all input is found to be good.
+    pub fn train(self) -> Result<FinalMetrics, Failure> {
+        let device = device::open(self.config.device.parse::<DeviceName>()?)?;
+        self.train_on(&device)
+    }
+
+    fn train_on(self, device: &Device) -> Result<FinalMetrics, Failure> {
+        let Self { folder, config, corpus, output } = self;
+        let trainer = Trainer::new(&config.model, &config.train, &corpus, device)?;
+        let mut trainer = trainer.with_checkpoint_every(output.checkpoint_every);
+        let (run, restored) = match folder {
+            Folder::New(path) => (RunFolder::create(&path, &config, corpus.vocabulary())?, false),
+            Folder::Old(run) => {
+                let restored = trainer.restore(&run)?;
+                (run, restored)
+            }
+        };
+        if let (false, Some(origin)) = (restored, &config.finetunes) {
+            trainer.start_from(&RunFolder::open(origin)?.best_weights()?)?;
+        }
+        eprintln!(
+            "{} with {} parameters, {} {}, {} training tokens, run folder {}{}",
+            config.model.head,
+            config.model.num_params(),
+            corpus.vocabulary().len(),
+            if config.text.characters { "characters" } else { "words" },
+            corpus.train().len(),
+            run.path().display(),
+            if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
+        );
+        let progress = Progress::new(output.json).until(&output.interrupt);
+        let progress = progress.with_characters(config.text.characters);
+        let mut watch = Watch { progress, run: &run };
+        let result = trainer.fit(Some(&run), &mut watch);
+        watch.progress.finish();
+        match result? {
+            Fitted::Finished(last) => Ok(last),
+            Fitted::Stopped => {
+                let (program, path) = (output.program, run.path().display());
+                let line = format!("stopped and saved; to go on: {program} train --resume {path}");
+                Err(output.interrupt.end(line).into())
+            }
+        }
+    }
+}
+
+/// Reports progress, and draws the curves after every epoch.
+struct Watch<'a> {
+    progress: Progress,
+    run: &'a RunFolder,
+}
+
+impl TrainObserver for Watch<'_> {
+    fn on_start(&mut self, share: f64) {
+        self.progress.on_start(share);
+    }
+
+    fn on_interval(&mut self, interval: &Interval) {
+        self.progress.on_interval(interval);
+    }
+
+    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
+        self.progress.on_epoch(metrics, share);
+        // A picture is no reason to stop training.
+        if let Err(error) = curves::save(self.run) {
+            self.progress.on_message(&format!("the curves were not drawn: {error}"));
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        self.progress.stop()
+    }
+
+    fn on_message(&mut self, message: &str) {
+        self.progress.on_message(message);
+    }
+}
+
+/// A folder under `runs/` that holds nothing yet, with a name that begins with `name`.
+pub fn fresh_folder(name: &str) -> PathBuf {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.to_string())
+        .chain(numbered)
+        .map(|name| PathBuf::from("runs").join(name))
+        .find(|path| !path.exists())
+        .expect("there is no end of numbers")
+}

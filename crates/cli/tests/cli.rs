@@ -1,0 +1,306 @@
+//! The program `highrank`: bad input, and a small run from the first epoch to its evaluation.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use awd_lstm::language::{Language, LanguageConfig};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
+use tempfile::TempDir;
+
+#[path = "cli/analysis.rs"]
+mod analysis;
+#[path = "cli/devices.rs"]
+mod devices;
+#[path = "cli/measurements.rs"]
+mod measurements;
+#[path = "cli/methods.rs"]
+mod methods;
+#[path = "cli/resume.rs"]
+mod resume;
+#[path = "cli/text.rs"]
+mod text;
+#[path = "cli/weights.rs"]
+mod weights;
+
+/// The program, to be started in `folder` with the words of `line` as arguments.
+fn program(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highrank"));
+    command.current_dir(folder).args(arguments(line));
+    command
+}
+
+/// The words of `line`. What it does not say of the device is added where the build could find a GPU, since exact results
+/// are those of the CPU.
+fn arguments(line: &str) -> Vec<&str> {
+    /// Commands that otherwise take the fastest device.
+    const CHOOSING: [&str; 10] = [
+        "train",
+        "eval",
+        "rank",
+        "kl",
+        "compare",
+        "plif",
+        "dynamic-eval",
+        "ablation",
+        "generate",
+        "synthetic",
+    ];
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    let chooses = words.first().is_some_and(|word| CHOOSING.contains(word));
+    let says = words.contains(&"--device") || words.contains(&"--resume");
+    if cfg!(any(feature = "wgpu", feature = "cuda")) && cfg!(feature = "flex") && chooses && !says {
+        words.extend(["--device", "flex"]);
+    }
+    words
+}
+
+/// Runs the program in `folder` with the words of `line` as arguments.
+fn run(folder: &Path, line: &str) -> Output {
+    program(folder, line).output().unwrap()
+}
+
+/// Runs the program and checks that it refuses its input with one line that holds each of `expected`.
+fn refused(folder: &Path, line: &str, expected: &[&str]) {
+    let output = run(folder, line);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+    assert_eq!(errors.lines().count(), 1, "{line}: {errors}");
+    assert!(errors.starts_with("error: ") && !errors.contains("panicked"), "{line}: {errors}");
+    for part in expected {
+        assert!(errors.contains(part), "{line}: `{part}` is not in {errors}");
+    }
+    assert!(output.stdout.is_empty(), "{line}");
+    assert!(!folder.join("run").exists(), "{line} left a run folder");
+    assert!(!folder.join("runs").exists(), "{line} left a run folder");
+}
+
+/// Runs the program, which must succeed, and returns the objects on standard output.
+fn objects(folder: &Path, line: &str) -> Vec<Value> {
+    let output = run(folder, line);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A folder whose folder `data` holds a small generated corpus.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = LanguageConfig { vocab: 40, topics: 4, classes: 4, favourites: 5, ..Default::default() };
+    let language = Language::new(config).unwrap();
+    let vocabulary = language.vocabulary();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for (name, tokens, seed) in [("train", 3000, 1), ("valid", 400, 2), ("test", 300, 3)] {
+        let ids = language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
+        let words: Vec<&str> = ids.iter().map(|&id| vocabulary.word(id).unwrap()).collect();
+        fs::write(data.join(format!("{name}.txt")), words.join(" ").replace("<eos>", "\n")).unwrap();
+    }
+    folder
+}
+
+/// A model and procedure of a second or so; the dropouts of the preset stay.
+const SMALL: &str = "--data data --d-embedding 12 --lstm 16,12 --components 3 --batch 8 --bptt 12 --lr 5";
+
+#[test]
+fn data_that_cannot_be_used() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --out run");
+    refused(path, &train.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
+
+    let (file, good) = (path.join("data/valid.txt"), fs::read(path.join("data/valid.txt")).unwrap());
+    fs::remove_file(&file).unwrap();
+    refused(path, &train, &["data/valid.txt` does not exist", "train.txt, valid.txt and test.txt"]);
+    fs::write(&file, "").unwrap();
+    refused(path, &train, &["data/valid.txt` is empty"]);
+    fs::write(&file, b"word0 word1\nword2 \xfe\xff\n").unwrap();
+    refused(path, &train, &["data/valid.txt`, line 2", "UTF-8"]);
+    fs::write(&file, "word0 word1\n").unwrap();
+    refused(path, &train, &["the validation text is shorter than one batch: 3 tokens", "at least 20"]);
+    fs::write(&file, good).unwrap();
+    refused(
+        path,
+        &train.replace("--batch 8", "--batch 2000"),
+        &["the training text is shorter than one batch"],
+    );
+}
+
+#[test]
+fn names_that_do_not_exist() {
+    let folder = folder();
+    let train = |more: &str| format!("train {SMALL} --out run {more}");
+    refused(folder.path(), &train("--preset huge"), &["unknown preset `huge`", "small, paper"]);
+    refused(
+        folder.path(),
+        &train("--head softmix"),
+        &["unknown head `softmix`", "softmax, moc, mos", "mos-plif"],
+    );
+    refused(
+        folder.path(),
+        &train("--device abacus"),
+        &["unknown device `abacus`", "auto, flex, ndarray, wgpu, cuda"],
+    );
+    refused(folder.path(), &train("--colour blue"), &["--colour"]);
+    refused(folder.path(), "train --out run", &["--data <DIR>"]);
+    refused(folder.path(), "eval", &["--run <RUN>"]);
+    refused(folder.path(), "dance", &["dance"]);
+    refused(folder.path(), "--seeds 0", &["seeds is 0"]);
+    for (device, built) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
+        if !built {
+            let (missing, feature) =
+                (format!("without the device `{device}`"), format!("--features {device}"));
+            refused(folder.path(), &train(&format!("--device {device}")), &[&missing, &feature]);
+        }
+    }
+}
+
+#[test]
+fn settings_out_of_range() {
+    let folder = folder();
+    let cases = [
+        ("--components 0", "components is 0"),
+        ("--components -1", "--components"),
+        ("--batch 0", "batch is 0"),
+        ("--bptt 0", "bptt is 0"),
+        ("--epochs 0", "epochs is 0"),
+        ("--d-embedding 0", "d_embedding is 0"),
+        ("--lstm 16,0", "lstm_sizes is [16, 0]"),
+        ("--head plif --knots 0", "knots is 0"),
+        ("--head mos-plif --plif-bound 0", "plif_bound is 0"),
+        ("--head mos-plif --plif-bound -3", "plif_bound is -3"),
+        ("--head mos-plif --plif-bound nan", "plif_bound is NaN"),
+        ("--lr 0", "lr is 0"),
+        ("--lr inf", "lr is inf"),
+        ("--dropout-output 1", "dropout.output is 1"),
+        ("--dropout-hidden -0.1", "dropout.hidden is -0.1"),
+        ("--dropout-input 1.5", "dropout.input is 1.5"),
+        ("--dropout-latent nan", "dropout.latent is NaN"),
+        ("--dropout-embedding 1", "dropout.embedding is 1"),
+        ("--dropout-weight 1", "dropout.weight is 1"),
+        ("--dropout-weight much", "--dropout-weight"),
+        ("--head softmax --d-embedding 10 --lstm 16,12", "needs d_embedding = 10"),
+    ];
+    for (more, expected) in cases {
+        refused(folder.path(), &format!("train --data data --out run {more}"), &[expected]);
+    }
+}
+
+#[test]
+fn a_run_from_the_first_epoch_to_its_evaluation() {
+    let folder = folder();
+    let path = folder.path();
+    let lines = objects(path, &format!("train {SMALL} --epochs 3 --out first --json"));
+    assert_eq!(lines.len(), 4);
+    for (index, line) in lines[..3].iter().enumerate() {
+        assert_eq!(line["epoch"], index + 1);
+        for key in ["seconds", "tokens_per_s", "train_ppl", "valid_ppl"] {
+            assert!(line[key].as_f64().is_some_and(|value| value > 0.0), "{key} in {line}");
+        }
+    }
+    let last = &lines[3];
+    // A uniform guess has the number of words as its perplexity.
+    let words = fs::read_to_string(path.join("first/vocab.txt")).unwrap().lines().count();
+    assert!(last["test_ppl"].as_f64().unwrap() < words as f64, "{last}");
+
+    for name in ["config.json", "vocab.txt", "checkpoint/model.safetensors", "checkpoint/state.json"] {
+        assert!(path.join("first").join(name).is_file(), "{name}");
+    }
+    let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
+    let metrics: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(metrics, lines);
+    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!(config["train"]["seed"], 28);
+    assert_eq!(config["model"]["vocab"], words);
+
+    // The best model reads back to the same perplexities, here and on the other CPU backend.
+    let eval = objects(path, "eval --run first --json");
+    assert_eq!(eval.len(), 1);
+    for key in ["valid_ppl", "test_ppl"] {
+        assert_eq!(eval[0][key], last[key]);
+    }
+    if cfg!(feature = "ndarray") {
+        let other = objects(path, "eval --run first --device ndarray --json");
+        let (here, there) = (eval[0]["test_ppl"].as_f64().unwrap(), other[0]["test_ppl"].as_f64().unwrap());
+        assert!((here - there).abs() < 1e-4 * here, "{here} {there}");
+    }
+
+    // The same seed makes the same weights, dropout masks and all; another seed others.
+    objects(path, &format!("train {SMALL} --epochs 3 --out second --json"));
+    objects(path, &format!("train {SMALL} --epochs 1 --seed 29 --out third --json"));
+    let weights = |run: &str| fs::read(path.join(run).join("checkpoint/model.safetensors")).unwrap();
+    assert!(weights("first") == weights("second"), "the same seed trained other weights");
+    assert!(weights("first") != weights("third"), "another seed trained the same weights");
+}
+
+#[test]
+fn folders_that_are_no_run_or_already_one() {
+    let folder = folder();
+    let path = folder.path();
+    refused(path, "eval --run data", &["`data` is not a run folder", "config.json"]);
+    objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
+    let before = fs::read(path.join("first/config.json")).unwrap();
+    refused(path, &format!("train {SMALL} --epochs 1 --out first"), &["`first` already holds a run"]);
+    assert_eq!(fs::read(path.join("first/config.json")).unwrap(), before);
+
+    // Text of other words than the model's.
+    fs::create_dir(path.join("other")).unwrap();
+    fs::write(path.join("other/valid.txt"), "word0 word1\nword2 zebra\n").unwrap();
+    fs::write(path.join("other/test.txt"), "word0\n").unwrap();
+    refused(path, "eval --run first --data other", &["other/valid.txt`, line 2", "word `zebra`"]);
+
+    // Without an output folder a fresh one is taken each time.
+    for _ in 0..2 {
+        objects(path, &format!("train {SMALL} --epochs 1 --json"));
+    }
+    assert!(path.join("runs/small-mos-28/config.json").is_file());
+    assert!(path.join("runs/small-mos-28-2/config.json").is_file());
+}
+
+#[test]
+fn checkpoints_that_cannot_be_read() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
+    objects(path, &format!("train {SMALL} --epochs 1 --out wide --json").replace("16,12", "20,12"));
+    let file = path.join("first/best/model.safetensors");
+    let good = fs::read(&file).unwrap();
+    let eval = "eval --run first";
+
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    refused(path, eval, &["best/model.safetensors` is damaged"]);
+    fs::copy(path.join("wide/best/model.safetensors"), &file).unwrap();
+    refused(path, eval, &["has the shape", "but the model has"]);
+    let mut nan = good.clone();
+    // The last four bytes of the file are the last weight.
+    let end = nan.len();
+    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, nan).unwrap();
+    refused(path, eval, &["holds a value that is not finite"]);
+    fs::remove_file(&file).unwrap();
+    refused(path, eval, &["no epoch was finished"]);
+    fs::write(&file, good).unwrap();
+    assert_eq!(objects(path, &format!("{eval} --json")).len(), 1);
+
+    fs::write(path.join("first/config.json"), "{").unwrap();
+    refused(path, eval, &["first/config.json` is damaged"]);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_run() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &format!("train {SMALL} --epochs 2 --out first --json").replace("--lr 5", "--lr 1e38"),
+    );
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let last = errors.lines().last().unwrap();
+    assert!(last.starts_with("error: the loss is not finite in epoch 1, at or before step"), "{errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert!(!folder.path().join("first/checkpoint").exists());
+    assert!(!folder.path().join("first/best").exists());
+}

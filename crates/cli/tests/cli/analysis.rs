@@ -1,0 +1,181 @@
+//! The commands `rank`, `kl`, `compare`, `plif` and `synthetic`.
+
+use super::*;
+
+/// A folder with runs `softmax`, `mos` and `plif` on the same data, and `other` on data of other words.
+fn runs() -> TempDir {
+    let folder = folder();
+    let path = folder.path();
+    let sizes =
+        "--d-embedding 6 --lstm 16,6 --components 3 --knots 20 --plif-bound 2 --batch 8 --bptt 12 --lr 5";
+    for head in ["softmax", "mos", "plif"] {
+        objects(path, &format!("train --data data --head {head} {sizes} --epochs 2 --out {head} --json"));
+    }
+    fs::create_dir(path.join("words")).unwrap();
+    for name in ["train.txt", "valid.txt", "test.txt"] {
+        let text = fs::read_to_string(path.join("data").join(name)).unwrap();
+        // A word in need of escaping, and one that no other run has.
+        fs::write(path.join("words").join(name), text.replace("word1", "<b>&")).unwrap();
+    }
+    objects(path, &format!("train --data words --head softmax {sizes} --epochs 1 --out other --json"));
+    folder
+}
+
+fn number(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
+}
+
+/// Both forms of a picture, as files that are what their names say.
+fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
+    let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
+    for word in words {
+        assert!(svg.contains(word), "{stem}.svg lacks {word}");
+    }
+    assert!(fs::read(folder.join(format!("{stem}.png"))).unwrap().starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn saved_runs_are_looked_into() {
+    let folder = runs();
+    let path = folder.path();
+    let words = fs::read_to_string(path.join("mos/vocab.txt")).unwrap().lines().count();
+
+    let rank = objects(path, "rank --run softmax --run mos --out pictures --json");
+    assert_eq!((rank.len(), &rank[0]["run"], &rank[1]["head"]), (2, &"softmax".into(), &"mos".into()));
+    // Width 6, the normaliser and the bias bound the softmax.
+    assert_eq!((&rank[0]["rank"], &rank[0]["bound"]), (&8.into(), &8.into()));
+    assert!((1.0..=8.0).contains(&number(&rank[0], "rank_f32")), "{}", rank[0]["rank_f32"]);
+    assert!(number(&rank[1], "rank") > 16.0, "{}", rank[1]["rank"]);
+    assert!(rank[1]["bound"].is_null());
+    assert_eq!(rank[1]["singular_values"].as_array().unwrap().len(), words);
+    assert_pictures(&path.join("pictures"), "spectrum", &["softmax", "mos", "singular value"]);
+
+    let kl = objects(path, "kl --run softmax mos --json");
+    let eval = objects(path, "eval --run mos --json");
+    assert_eq!(kl.len(), 2);
+    for object in &kl {
+        let (pairs, all) = (number(object, "pairwise_kl"), number(object, "pairwise_kl_all_pairs"));
+        assert!(pairs > all && all > 0.0, "{object}");
+    }
+    assert!((number(&kl[1], "ppl") / number(&eval[0], "test_ppl") - 1.0).abs() < 1e-5);
+    let few = objects(path, "kl --run mos --tokens 50 --split valid --json");
+    assert_eq!(few[0]["contexts"], 50);
+
+    let compare = objects(path, "compare --run mos --run softmax --most 4 --top 3 --out pictures --json");
+    let (summary, tokens) = compare.split_last().unwrap();
+    assert_eq!(tokens.len(), 4);
+    let gains: Vec<f64> = tokens.iter().map(|token| number(token, "gain")).collect();
+    assert!(gains.windows(2).all(|pair| pair[0] >= pair[1]) && gains[0] > 0.0, "{gains:?}");
+    for token in tokens {
+        let gain = (number(token, "p_a") / number(token, "p_b")).ln();
+        assert!((gain - number(token, "gain")).abs() < 1e-9);
+        assert_eq!(
+            (token["top_a"].as_array().unwrap().len(), token["top_b"].as_array().unwrap().len()),
+            (3, 3)
+        );
+    }
+    assert!((number(summary, "ppl_a") / number(&eval[0], "test_ppl") - 1.0).abs() < 1e-5);
+    let page = fs::read_to_string(path.join("pictures/compare.html")).unwrap();
+    assert!(page.contains("mos against softmax") && !page.contains("<eos>"));
+
+    let plif = objects(path, "plif --run plif --out pictures --json");
+    assert_eq!((plif.len(), &plif[0]["pieces"]), (1, &20.into()));
+    let [low, mean, high] = ["slope_min", "slope_mean", "slope_max"].map(|key| number(&plif[0], key));
+    assert!(0.0 < low && low < mean && mean < high, "{}", plif[0]);
+    assert!(number(&plif[0], "outside_share") < 1.0 && number(&plif[0], "logits") > 0.0);
+    assert_pictures(&path.join("pictures"), "plif", &["logit z", "identity"]);
+
+    // The tables for people.
+    for line in ["rank --run softmax mos", "kl --run mos", "compare --run mos softmax", "plif --run plif"] {
+        let output = run(path, line);
+        assert!(output.status.success() && output.stdout.len() > 100, "{line}");
+    }
+
+    let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
+    refused("rank --run nowhere", &["`nowhere` is not a run folder"]);
+    refused("rank", &["--run <RUN>"]);
+    refused("rank --run mos --tokens 1", &["tokens is 1, but must be at least 2"]);
+    refused("kl --run mos --tokens 0", &["tokens is 0"]);
+    refused("kl --run mos --split all", &["unknown split `all`", "valid, test"]);
+    refused("kl --run mos other", &["runs `mos` and `other` have different vocabularies"]);
+    refused("compare --run mos other", &["runs `mos` and `other` have different vocabularies"]);
+    refused("compare --run mos", &["1 runs given, but compare takes two"]);
+    refused("compare --run mos softmax --most 0", &["most is 0"]);
+    refused("compare --run mos softmax --top 0", &["top is 0"]);
+    refused("plif --run mos", &["run `mos`: its head mos has no PLIF", "--head plif"]);
+    refused("rank --run mos --data words", &["words/valid.txt`", "word `"]);
+    fs::write(path.join("file"), "").unwrap();
+    refused("rank --run mos --out file/deep", &["cannot create `file/deep`"]);
+
+    // Huge weights of both signs: their sums are infinity less infinity.
+    let weights = path.join("mos/best/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for (i, value) in bytes[header..].chunks_exact_mut(4).enumerate() {
+        let huge = if i % 2 == 0 { 3e38f32 } else { -3e38 };
+        value.copy_from_slice(&huge.to_le_bytes());
+    }
+    fs::write(&weights, bytes).unwrap();
+    for command in ["rank", "kl"] {
+        let output = run(path, &format!("{command} --run mos --json"));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command}: {errors}");
+        assert!(errors.contains("run `mos`: row 0, column 0 is") && errors.lines().count() == 1, "{errors}");
+    }
+}
+
+fn synthetic(folder: &Path, line: &str) -> Output {
+    run(folder, &format!("synthetic {line}"))
+}
+
+#[test]
+fn the_synthetic_study_runs_and_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let small = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
+    let output = synthetic(path, &format!("{small} --out maps"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = |output: &Output| -> Vec<Value> {
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let outcomes = lines(&output);
+    assert_eq!(outcomes.len(), 2 * 2 * 5);
+    for outcome in &outcomes {
+        assert!(
+            number(outcome, "kl") >= 0.0 && (0.0..=1.0).contains(&number(outcome, "mode_match")),
+            "{outcome}"
+        );
+        assert_eq!(outcome["contexts"], 30);
+    }
+    assert_pictures(&path.join("maps"), "kl", &["alpha = 0.1", "monotonic-net", "nats"]);
+    assert_pictures(&path.join("maps"), "mode_match", &["alpha = 1", "mos"]);
+
+    // The same seed comes to the same, whatever else is in the grid.
+    let again = lines(&synthetic(
+        path,
+        &format!("{small} --heads mos --alphas 1 --dims 8")
+            .replace("--alphas 0.1,1 ", "")
+            .replace("--dims 2,8 ", ""),
+    ));
+    let same = outcomes.iter().find(|it| it["head"] == "mos" && it["alpha"] == 1.0 && it["d"] == 8).unwrap();
+    assert_eq!((again.len(), &again[0]["kl"]), (1, &same["kl"]));
+
+    for (line, expected) in [
+        ("--heads softmix", "unknown head `softmix`"),
+        ("--alphas 0", "alphas is 0"),
+        ("--alphas 1,nan", "alphas is NaN"),
+        ("--words 1", "words is 1, but must be at least 2"),
+        ("--dims 4,0", "dims is 0"),
+        ("--contexts 0", "contexts is 0"),
+        ("--epochs 0", "epochs is 0"),
+        ("--lr -1", "lr is -1"),
+        ("--words x", "--words"),
+    ] {
+        let output = synthetic(path, line);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+        assert!(errors.lines().count() == 1 && errors.contains(expected), "{line}: {errors}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! Runs that are stopped, killed, locked, changed or out of disk, and go on as if nothing had been.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
+
+use super::{folder, objects, program, refused, run};
+
+/// A model and procedure of a second or so, with a rate that soon makes the validation loss rise.
+const SMALL: &str = "--data data --d-embedding 12 --lstm 16,12 --components 3 --batch 8 --bptt 12 --lr 30";
+/// Some seconds of training, with averaging from early on and every dropout.
+const RUN: &str = "--epochs 12 --dropout-embedding 0.1 --dropout-weight 0.3 --json";
+/// Saves after nearly every step.
+const OFTEN: &str = "--checkpoint-every 0.0002";
+
+fn start(folder: &Path, line: &str) -> Child {
+    program(folder, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Lines of `metrics.jsonl` without wall-clock times.
+fn metrics(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        line["seconds"] = 0.into();
+        line["tokens_per_s"] = 0.into();
+    }
+    lines
+}
+
+/// Whether two finished runs came to the same weights and metrics, bit for bit.
+fn same(one: &Path, other: &Path) {
+    assert_eq!(metrics(one), metrics(other));
+    for file in [
+        "checkpoint/model.safetensors",
+        "checkpoint/average.safetensors",
+        "best/model.safetensors",
+        "vocab.txt",
+    ] {
+        let read = |run: &Path| fs::read(run.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(read(one) == read(other), "{file} of {} differs", other.display());
+    }
+}
+
+/// Waits until training has made a checkpoint.
+fn wait_for_checkpoint(run: &Path) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !run.join("checkpoint/state.json").exists() {
+        assert!(Instant::now() < patience, "no checkpoint in {}", run.display());
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_run_killed_at_random_moments_ends_as_an_undisturbed_one() {
+    let folder = folder();
+    let path = folder.path();
+    let started = Instant::now();
+    objects(path, &format!("train {SMALL} {RUN} --out straight"));
+    let whole = started.elapsed();
+    assert!(metrics(&path.join("straight")).iter().any(|line| line["averaging"] == true));
+
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
+    println!("moments of seed {seed}");
+    let mut rng = Pcg64Mcg::seed_from_u64(seed.into());
+    let (mut kills, mut rounds, mut inside) = (0, 0, 0);
+    while kills < 20 {
+        rounds += 1;
+        let name = format!("killed{rounds}");
+        let out = path.join(&name);
+        loop {
+            // A folder without configuration is no run yet.
+            let line = match out.join("config.json").exists() {
+                true => format!("train --resume {name} --json {OFTEN}"),
+                false => format!("train {SMALL} {RUN} --out {name} {OFTEN}"),
+            };
+            if kills == 20 {
+                objects(path, &line);
+                break;
+            }
+            let mut child = start(path, &line);
+            // Saving so often slows it down; a good half of it must be left for the next ones.
+            sleep(whole.mul_f64(rng.random_range(0.0..0.6)));
+            match child.try_wait().unwrap() {
+                Some(status) => {
+                    assert!(status.success(), "{line}: {status}");
+                    break;
+                }
+                None => {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    kills += 1;
+                    let state = fs::read_to_string(out.join("checkpoint/state.json")).unwrap_or_default();
+                    inside += usize::from(state.contains("\"step\""));
+                }
+            }
+        }
+        same(&path.join("straight"), &out);
+    }
+    println!("{kills} kills in {rounds} runs, {inside} left a checkpoint inside of an epoch");
+    assert!(inside > 0);
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupt_saves_and_says_how_to_go_on() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} {RUN} --out straight"));
+    for (signal, status, name) in [("INT", 130, "stopped"), ("TERM", 143, "ended")] {
+        let out = path.join(name);
+        let mut child = program(path, &format!("train {SMALL} {RUN} --out {name} {OFTEN}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for_checkpoint(&out);
+        // While it is at work, nobody else is let in, and what there is can be read.
+        refused_while_in_use(path, &format!("train --resume {name}"), name);
+        child_signal(&child, signal);
+        let ended = child.wait().unwrap();
+        let mut errors = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
+        assert_eq!(ended.code(), Some(status), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert_eq!(last, format!("stopped and saved; to go on: highrank train --resume {name}"));
+        let lines = objects(path, &format!("train --resume {name} --json"));
+        assert!(lines.last().unwrap()["test_ppl"].is_number());
+        same(&path.join("straight"), &out);
+    }
+    // A finished run comes to its end again.
+    let again = objects(path, "train --resume straight --json");
+    assert_eq!(again.len(), 1);
+    same(&path.join("stopped"), &path.join("straight"));
+}
+
+#[cfg(unix)]
+fn child_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn refused_while_in_use(path: &Path, line: &str, name: &str) {
+    let output = run(path, line);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors, format!("error: `{name}` is in use: another process is training this run\n"));
+}
+
+#[test]
+fn changed_text_and_changed_settings_are_named() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
+    let before = fs::read(path.join("first/checkpoint/state.json")).unwrap();
+    let cases = [
+        ("--lr 7", "train.lr is 7.0 now, but 30.0 in the run"),
+        ("--epochs 9", "train.epochs is 9 now, but 2 in the run"),
+        ("--head softmax", r#"model.head is "softmax" now, but "mos" in the run"#),
+        ("--preset paper", "preset is paper now, but small in the run"),
+        ("--device ndarray", r#"device is "ndarray" now, but "flex" in the run"#),
+        ("--lstm 16,14", "model.lstm_sizes is [16,14] now, but [16,12] in the run"),
+        ("--dropout-weight 0", "model.dropouts.weight is 0.0 now"),
+        ("--out other", "--out"),
+        ("--checkpoint-every 0", "checkpoint-every is 0, but must be a number of minutes above 0"),
+    ];
+    for (more, expected) in cases {
+        refused(path, &format!("train --resume first {more}"), &[expected]);
+    }
+    refused(path, "train --resume nowhere", &["`nowhere` is not a run folder"]);
+    refused(path, "train --resume first --data nowhere", &["data folder `nowhere` does not exist"]);
+    // The same settings may be given again.
+    objects(path, "train --resume first --lr 30 --data data --json");
+
+    let file = path.join("data/valid.txt");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("word1", "word2", 1)).unwrap();
+    refused(
+        path,
+        "train --resume first",
+        &["the validation text is not the one that the run was started with"],
+    );
+    fs::write(&file, text + "word1\n").unwrap();
+    refused(path, "train --resume first", &["the validation text is not the one"]);
+    let strip = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(char::is_whitespace, "");
+    assert_eq!(strip(&fs::read(path.join("first/checkpoint/state.json")).unwrap()), strip(&before));
+}
+
+#[test]
+fn checkpoints_that_cannot_be_gone_on_from() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
+    let file = path.join("first/checkpoint/model.safetensors");
+    let good = fs::read(&file).unwrap();
+    let resume = "train --resume first";
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    refused(path, resume, &["checkpoint/model.safetensors` is damaged"]);
+    let mut nan = good.clone();
+    let end = nan.len();
+    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, nan).unwrap();
+    refused(path, resume, &["checkpoint/model.safetensors`: tensor", "holds a value that is not finite"]);
+    fs::write(&file, good).unwrap();
+    fs::write(path.join("first/checkpoint/state.json"), "{}").unwrap();
+    refused(path, resume, &["checkpoint/state.json` is damaged"]);
+}
+
+/// Files of more than so many blocks of 512 bytes cannot be written, as on a disk that is full.
+#[cfg(target_os = "linux")]
+fn limited(path: &Path, blocks: usize, line: &str) -> (Option<i32>, String) {
+    let command = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" {line}");
+    let program = env!("CARGO_BIN_EXE_highrank");
+    let output = Command::new("sh").current_dir(path).args(["-c", &command, program]).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_one_line_and_loses_nothing() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} {RUN} --out straight"));
+    let mut child = start(path, &format!("train {SMALL} {RUN} --out full {OFTEN}"));
+    let out = path.join("full");
+    wait_for_checkpoint(&out);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // All files but the weights fit.
+    let (status, errors) = limited(path, 8, &format!("train --resume full {OFTEN}"));
+    let last = errors.lines().last().unwrap();
+    assert_eq!(status, Some(2), "{errors}");
+    assert!(last.starts_with("error: cannot write `full/"), "{errors}");
+    assert!(last.contains(".safetensors"), "{errors}");
+    // What was half written is gone, and what was saved is still there.
+    assert!(!out.join("checkpoint.new").exists());
+    objects(path, "train --resume full --json");
+    same(&path.join("straight"), &out);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_one_line() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), "").unwrap();
+    refused(folder.path(), &format!("train {SMALL} --out file/run"), &["cannot create `file/run`"]);
+}

@@ -1,0 +1,107 @@
+//! The commands `import` and `export`.
+
+use std::fs;
+use std::path::Path;
+
+use super::{SMALL, folder, objects, refused, run};
+
+/// The project's own whole model of 53 words, and a folder of text in exactly those words.
+fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models");
+    let reference = fs::read(models.join("awd_lstm_mos_tiny.json")).unwrap();
+    let reference: serde_json::Value = serde_json::from_slice(&reference).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    // Token n is the word `wn`, but the last one ends a line: 52 words in order of their numbers, then `<eos>`.
+    let words: Vec<String> = (0..52).map(|id| format!("w{id}")).collect();
+    fs::write(data.join("train.txt"), words.join(" ")).unwrap();
+    let tokens = reference["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap());
+    let text: Vec<String> = tokens.map(|id| if id == 52 { "\n".into() } else { format!("w{id}") }).collect();
+    fs::write(data.join("valid.txt"), text.join(" ")).unwrap();
+    fs::write(data.join("test.txt"), text.join(" ")).unwrap();
+    let weights = models.join("awd_lstm_mos_tiny.safetensors").display().to_string();
+    (folder, weights, reference)
+}
+
+#[test]
+fn an_imported_model_has_the_reference_perplexity() {
+    let (folder, weights, reference) = reference_model();
+    let path = folder.path();
+    let lines = objects(path, &format!("import --weights {weights} --data data --out run --json"));
+    assert_eq!((&lines[0]["head"], &lines[0]["vocab"]), (&"mos".into(), &53.into()));
+    assert_eq!(lines[0]["lstm_sizes"], serde_json::json!([9, 9, 7]));
+    // The reference reads its stream in three columns; ours ends it with one more `<eos>`, dropped as a remainder.
+    let config = fs::read_to_string(path.join("run/config.json")).unwrap();
+    fs::write(path.join("run/config.json"), config.replace("\"eval_batch\": 10", "\"eval_batch\": 3"))
+        .unwrap();
+    let eval = objects(path, "eval --run run --json");
+    let (got, want) = (eval[0]["valid_ppl"].as_f64().unwrap(), reference["perplexity"].as_f64().unwrap());
+    assert!((got / want - 1.0).abs() < 1e-5, "{got} {want}");
+}
+
+#[test]
+fn a_trained_model_goes_out_and_comes_back() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
+    let out = objects(path, "export --run first --out model.safetensors --json");
+    assert_eq!(out[0]["tensors"], 14);
+    objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
+    let weights = |run: &str| fs::read(path.join(run).join("best/model.safetensors")).unwrap();
+    assert!(weights("first") == weights("run"), "the weights changed on the way");
+    assert_eq!(objects(path, "eval --run first --json"), objects(path, "eval --run run --json"));
+    // The words alone do as well.
+    objects(
+        path,
+        "import --weights model.safetensors --data data --vocab first/vocab.txt --out again --json",
+    );
+    assert!(weights("first") == weights("again"));
+    // An imported model can be trained on.
+    let tuned = objects(path, "finetune --run run --epochs 1 --lr 1 --out tuned --json");
+    assert!(tuned.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{tuned:?}");
+    // What is printed for people; the parameters of 36 words by the closed form.
+    let text = String::from_utf8(run(path, "export --run run --out again.safetensors").stdout).unwrap();
+    assert_eq!(text, "14 tensors of 4332 parameters written to again.safetensors\n");
+    assert!(
+        fs::read(path.join("again.safetensors")).unwrap()
+            == fs::read(path.join("model.safetensors")).unwrap()
+    );
+}
+
+#[test]
+fn weights_that_cannot_be_used() {
+    let (folder, weights, _) = reference_model();
+    let path = folder.path();
+    let import =
+        |weights: &str, more: &str| format!("import --weights {weights} --data data --out run {more}");
+    refused(path, &import("nothing.pt", ""), &["cannot read `nothing.pt`"]);
+    refused(
+        path,
+        &import("data/train.txt", ""),
+        &["data/train.txt` is damaged", "neither a safetensors file"],
+    );
+    let whole = weights.replace("awd_lstm_mos_tiny.safetensors", "whole.pt");
+    refused(path, &import(&whole, ""), &["a whole pickled object (torch.nn", "torch.save(", ".state_dict()"]);
+    refused(path, &import(&weights, "--head softmax"), &["last LSTM has size 7", "needs d_embedding = 6"]);
+    refused(
+        path,
+        &import(&weights, "--head mos-plif"),
+        &["does not fit the model: plif.raw_slopes is missing"],
+    );
+    let untrained = weights.replace("awd_lstm_mos_tiny.safetensors", "awd_lstm_mos_one_layer.legacy.pt");
+    refused(path, &import(&untrained, "--head gss --preset huge"), &["unknown preset `huge`"]);
+    fs::write(path.join("data/train.txt"), "one more word\n").unwrap();
+    refused(path, &import(&weights, ""), &["`data` has 5", "words, but the model in", "has 53"]);
+    refused(
+        path,
+        &import(&weights, "--vocab data/train.txt"),
+        &["data/train.txt` is damaged: line 1 is not one word"],
+    );
+
+    refused(path, "export --run nowhere --out x.safetensors", &["`nowhere` is not a run folder"]);
+    refused(path, "export --run nowhere --out x.pt", &["`x.pt` would not be a safetensors file"]);
+    fs::write(path.join("x.safetensors"), "kept").unwrap();
+    refused(path, "export --run nowhere --out x.safetensors", &["`x.safetensors` exists already"]);
+    assert_eq!(fs::read(path.join("x.safetensors")).unwrap(), b"kept");
+}

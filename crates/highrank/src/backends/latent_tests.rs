@@ -1,0 +1,102 @@
+//! The latent layer's kernel and its backward pass against the composed formula.
+
+use burn::backend::{Dispatch, Flex};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use highrank_kernels::{Floats, Precision};
+
+use crate::context::latent;
+use crate::ops::{Kernels, LatentArgs, LatentCall, LatentGradients, LatentMask, LatentWanted, OutputOps};
+
+fn spread<const D: usize>(shape: [usize; D], seed: usize, device: &Device, dtype: DType) -> Tensor<D> {
+    let count = shape.iter().product();
+    let values: Vec<f64> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
+    Tensor::from_data(TensorData::new(values, shape), (device, dtype))
+}
+
+/// `1/keep` where a value exceeds `bound`, 0 elsewhere.
+fn mask(shape: [usize; 2], bound: f64, keep: f64, device: &Device, dtype: DType) -> Tensor<2> {
+    spread::<2>(shape, 4, device, dtype).greater_elem(bound).float().cast(dtype).div_scalar(keep)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn primitive<const D: usize>(tensor: Tensor<D>) -> Floats<Flex> {
+    Floats::new(tensor.try_into_primitive::<Flex>().unwrap())
+}
+
+fn native(args: LatentArgs) -> Floats {
+    Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args)))
+}
+
+/// Value and gradients by the given form, with a non-uniform upstream gradient.
+fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: bool, dtype: DType) -> Vec<f64> {
+    let device = Device::flex().autodiff();
+    let (tokens, d_hidden, features) = (6, 5, 35);
+    let hidden = spread([tokens, d_hidden], 1, &device, dtype).require_grad();
+    let weight = spread([d_hidden, features], 2, &device, dtype).require_grad();
+    let bias = bias.then(|| spread([features], 3, &device, dtype).require_grad());
+    let args = LatentArgs {
+        hidden: hidden.clone().into(),
+        weight: weight.clone().into(),
+        bias: bias.clone().map(Floats::from),
+        mask: masked.then(|| LatentMask {
+            values: mask([2, features], -0.5, 0.8, &device, dtype).into(),
+            first: 0,
+            keep: 0.8,
+        }),
+        precision: Precision::Full,
+    };
+    let output = form(args).tensor::<2>();
+    let mut all = values(output.clone());
+    let store = (output * spread([tokens, features], 5, &device, dtype)).sum().backward();
+    all.extend(values(hidden.grad(&store).unwrap()));
+    all.extend(values(weight.grad(&store).unwrap()));
+    all.extend(bias.into_iter().flat_map(|bias| values(bias.grad(&store).unwrap())));
+    all
+}
+
+#[test]
+fn the_operation_agrees_with_the_composed_formula() {
+    for (bias, mask) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
+            let want = run(latent::latent, bias, mask, dtype);
+            let got = run(native, bias, mask, dtype);
+            assert_eq!(got.len(), want.len());
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                let near = (got - want).abs() <= tolerance * want.abs().max(1.0);
+                assert!(near, "bias {bias}, mask {mask}, {dtype:?}, element {i}: {got} against {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_portable_backward_pass_agrees_with_the_native_one() {
+    let (device, dtype) = (Device::flex(), DType::F64);
+    let args = LatentArgs {
+        hidden: primitive(spread([6, 5], 1, &device, dtype)),
+        weight: primitive(spread([5, 9], 2, &device, dtype)),
+        bias: Some(primitive(spread([9], 3, &device, dtype))),
+        mask: Some(LatentMask {
+            values: primitive(mask([3, 9], 0.0, 0.5, &device, dtype)),
+            first: 0,
+            keep: 0.5,
+        }),
+        precision: Precision::Full,
+    };
+    let output = <Flex as Kernels>::latent(args.clone());
+    let grad = primitive(spread([6, 9], 5, &device, dtype));
+    let wanted = LatentWanted { hidden: true, weight: true, bias: true };
+    let native = Flex::latent_backward(args.clone(), output.clone(), grad.clone(), wanted);
+    let composed = latent::latent_backward(args, output, grad, wanted);
+    let all = |made: LatentGradients<Floats<Flex>>| {
+        made.into_array()
+            .map(|gradient| gradient.unwrap().into_data().iter::<f64>().collect::<Vec<_>>())
+            .concat()
+    };
+    for (got, want) in all(native).iter().zip(all(composed)) {
+        assert!((got - want).abs() < 1e-14, "{got} against {want}");
+    }
+}

@@ -1,0 +1,25 @@
+//! What each backend computes with: one file or folder a backend.
+//!
+//! | backend | likelihood | latent layer | products |
+//! |---|---|---|---|
+//! | Flex | native | native | Burn's |
+//! | CubeCL, in and out of fusion | native | native | of the stated precision |
+//! | NdArray | portable | portable | Burn's |
+//! | any other, on the dispatched backend | composed | composed | Burn's |
+//!
+//! `Autodiff` adds a backward pass written by hand to the first three.
+
+mod autodiff;
+#[cfg(feature = "gpu")]
+mod cube;
+mod dispatch;
+mod dispatched;
+#[cfg(feature = "flex")]
+mod flex;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+
+#[cfg(all(test, feature = "flex"))]
+mod fallback_tests;
+#[cfg(all(test, feature = "flex"))]
+mod latent_tests;

@@ -1,0 +1,128 @@
+//! The arguments of the dispatched operations, and their way to the backend that their tensors are on.
+
+use burn::backend::{
+    Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
+    ExtensionType,
+};
+use highrank_kernels::{Floats, Ints};
+
+use super::latent::LatentArgs;
+use super::likelihood::{Likelihood, Targets};
+
+/// Arguments of the likelihood.
+#[derive(Debug, Clone)]
+pub struct NllCall<B: Backend> {
+    /// All that it depends on but the targets.
+    pub input: Likelihood<Floats<B>>,
+    /// What it is scored against.
+    pub targets: Targets<Floats<B>, Ints<B>>,
+    /// `w`, `[N]`, of a weighted mean.
+    pub weights: Option<Floats<B>>,
+}
+
+/// Arguments of the latent layer.
+#[derive(Debug, Clone)]
+pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
+
+impl<B: Backend> NllCall<B> {
+    fn map<C: Backend>(
+        self,
+        mut float: impl FnMut(Floats<B>) -> Floats<C>,
+        int: impl FnOnce(Ints<B>) -> Ints<C>,
+    ) -> NllCall<C> {
+        NllCall {
+            input: self.input.map(&mut float),
+            weights: self.weights.map(&mut float),
+            targets: self.targets.map(float, int),
+        }
+    }
+}
+
+/// Merges the autodiff contexts of tensors.
+#[derive(Default)]
+struct Context(DispatchAutodiffContext);
+
+impl Context {
+    fn merge(&mut self, tensor: &DispatchTensor) {
+        self.0 = self.0.merge(tensor.autodiff);
+    }
+}
+
+impl<B: Backend> ExtensionType<B> for NllCall<B> {
+    type Target = NllCall<Dispatch>;
+
+    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
+    where
+        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
+    {
+        let tensor = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
+        self.map(
+            |x| Floats::new(tensor(BackendTensor::Float(x.into_primitive()))),
+            |x| Ints::new(tensor(BackendTensor::Int(x.into_primitive()))),
+        )
+    }
+
+    fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
+    where
+        F: Fn(DispatchTensor) -> BackendTensor<B>,
+    {
+        target.map(
+            |x| Floats::new(unwrap_kind(x.into_primitive()).float()),
+            |x| Ints::new(unwrap_kind(x.into_primitive()).int()),
+        )
+    }
+
+    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        Some(target.input.weight.primitive())
+    }
+
+    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        Self::routing_tensor(target)
+    }
+
+    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
+        let mut context = Context::default();
+        target.input.as_ref().map(|x| context.merge(x.primitive()));
+        target.weights.iter().for_each(|x| context.merge(x.primitive()));
+        match &target.targets {
+            Targets::Words(words) => context.merge(words.primitive()),
+            Targets::Distributions(rows) => context.merge(rows.primitive()),
+        }
+        context.0
+    }
+}
+
+impl<B: Backend> ExtensionType<B> for LatentCall<B> {
+    type Target = LatentCall<Dispatch>;
+
+    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
+    where
+        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
+    {
+        LatentCall(self.0.map(|x| {
+            let kind = map_kind(BackendTensor::Float(x.into_primitive()));
+            Floats::new(DispatchTensor { kind, autodiff })
+        }))
+    }
+
+    fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
+    where
+        F: Fn(DispatchTensor) -> BackendTensor<B>,
+    {
+        Self(target.0.map(|x| Floats::new(unwrap_kind(x.into_primitive()).float())))
+    }
+
+    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        Some(target.0.weight.primitive())
+    }
+
+    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        Self::routing_tensor(target)
+    }
+
+    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
+        let mut context = Context::default();
+        target.0.as_ref().map(|x| context.merge(x.primitive()));
+        context.0
+    }
+}

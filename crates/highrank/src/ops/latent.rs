@@ -1,0 +1,104 @@
+//! What the latent layer of a mixture reads and which gradients it has.
+
+use burn::backend::Backend;
+use highrank_kernels::{Floats, Precision};
+
+/// Inputs of the latent layer `h = tanh(g·W + b) ∘ mask`.
+#[derive(Debug, Clone)]
+pub struct LatentArgs<F = Floats> {
+    /// `g`, shape `[N, H]`.
+    pub hidden: F,
+    /// `W`, shape `[H, F]`, `F = K·d`.
+    pub weight: F,
+    /// `b`, shape `[F]`; `None` means 0.
+    pub bias: Option<F>,
+    /// Dropout; `None` means that all features are kept.
+    pub mask: Option<LatentMask<F>>,
+    /// Of the products.
+    pub precision: Precision,
+}
+
+/// A locked dropout mask. A constant: no gradient flows to it.
+#[derive(Debug, Clone)]
+pub struct LatentMask<F = Floats> {
+    /// 0 or `1/keep`, shape `[M, F]`: token n has row `(first + n) mod M`.
+    pub values: F,
+    /// Where the first token stands.
+    pub first: usize,
+    /// Probability of keeping a feature.
+    pub keep: f64,
+}
+
+impl<F> LatentArgs<F> {
+    /// The same layer with each tensor changed by `f`.
+    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> LatentArgs<G> {
+        LatentArgs {
+            hidden: f(self.hidden),
+            weight: f(self.weight),
+            bias: self.bias.map(&mut f),
+            mask: self.mask.map(|mask| LatentMask {
+                values: f(mask.values),
+                first: mask.first,
+                keep: mask.keep,
+            }),
+            precision: self.precision,
+        }
+    }
+
+    /// The same layer with references to its tensors.
+    pub fn as_ref(&self) -> LatentArgs<&F> {
+        LatentArgs {
+            hidden: &self.hidden,
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+            mask: self.mask.as_ref().map(|mask| LatentMask {
+                values: &mask.values,
+                first: mask.first,
+                keep: mask.keep,
+            }),
+            precision: self.precision,
+        }
+    }
+
+    /// The inputs that may be differentiated.
+    pub fn inputs(&self) -> LatentInputs<Option<&F>> {
+        LatentInputs { hidden: Some(&self.hidden), weight: Some(&self.weight), bias: self.bias.as_ref() }
+    }
+}
+
+impl<B: Backend> LatentArgs<Floats<B>> {
+    /// The layer for tokens `start .. end`.
+    pub fn slice(&self, start: usize, end: usize) -> Self {
+        let mask = self.mask.clone().map(|mask| LatentMask { first: mask.first + start, ..mask });
+        Self { hidden: self.hidden.clone().rows(start..end), mask, ..self.clone() }
+    }
+}
+
+/// A value for each input of the latent layer that may be differentiated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LatentInputs<T> {
+    /// Of the hidden state, `[N, H]`.
+    pub hidden: T,
+    /// Of the weight, `[H, F]`.
+    pub weight: T,
+    /// Of the bias, `[F]`.
+    pub bias: T,
+}
+
+/// Gradients of the latent layer, each of its tensor's shape; `None` where not wanted or without such an input.
+pub type LatentGradients<F = Floats> = LatentInputs<Option<F>>;
+
+/// Which gradients of the latent layer are asked for.
+pub type LatentWanted = LatentInputs<bool>;
+
+impl<T> LatentInputs<T> {
+    /// The values in the order hidden state, weight, bias.
+    pub fn into_array(self) -> [T; 3] {
+        [self.hidden, self.weight, self.bias]
+    }
+
+    /// The inverse of [`into_array`](Self::into_array).
+    pub fn from_array([hidden, weight, bias]: [T; 3]) -> Self {
+        Self { hidden, weight, bias }
+    }
+}

@@ -1,0 +1,286 @@
+//! What the likelihood of a run of tokens reads and which gradients it has.
+
+use std::ops::Range;
+
+use burn::backend::Backend;
+use highrank_kernels::{Floats, Ints, Precision};
+
+use super::latent::{LatentArgs, LatentWanted};
+use super::map::MapFunction;
+
+/// The contexts `h_k` of a run of tokens, or what they are made of.
+#[derive(Debug, Clone)]
+pub enum ContextSource<F = Floats> {
+    /// `h_k`, shape `[N·K, d]`: row `n·K + k` is component `k` of token `n`.
+    Given(F),
+    /// Row `n` of the latent layer's output, `[N, K·d]`, holds the components of token `n` side by side.
+    Latent(LatentArgs<F>),
+}
+
+impl<F> ContextSource<F> {
+    /// The same contexts with each tensor changed by `f`.
+    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> ContextSource<G> {
+        match self {
+            Self::Given(contexts) => ContextSource::Given(f(contexts)),
+            Self::Latent(args) => ContextSource::Latent(args.map(f)),
+        }
+    }
+
+    /// The same contexts with references to their tensors.
+    pub fn as_ref(&self) -> ContextSource<&F> {
+        match self {
+            Self::Given(contexts) => ContextSource::Given(contexts),
+            Self::Latent(args) => ContextSource::Latent(args.as_ref()),
+        }
+    }
+}
+
+/// Everything the likelihood of a run of tokens depends on, except the targets.
+#[derive(Debug, Clone)]
+pub struct Likelihood<F = Floats> {
+    /// `h_k`, or what they are made of.
+    pub contexts: ContextSource<F>,
+    /// `log π_k`, shape `[N, K]`; `None` means one component of prior 1.
+    pub log_prior: Option<F>,
+    /// `W`, shape `[V, d]`.
+    pub weight: F,
+    /// `b`, shape `[V]`; `None` means 0.
+    pub bias: Option<F>,
+    /// `f`.
+    pub map: MapFunction,
+    /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
+    pub map_params: Option<F>,
+    /// Size in bytes of the largest logit matrix that may exist at a time.
+    pub chunk_bytes: usize,
+    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own.
+    pub precision: Precision,
+}
+
+impl<F> Likelihood<F> {
+    /// The same likelihood with each tensor changed by `f`.
+    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> Likelihood<G> {
+        Likelihood {
+            contexts: self.contexts.map(&mut f),
+            log_prior: self.log_prior.map(&mut f),
+            weight: f(self.weight),
+            bias: self.bias.map(&mut f),
+            map: self.map,
+            map_params: self.map_params.map(&mut f),
+            chunk_bytes: self.chunk_bytes,
+            precision: self.precision,
+        }
+    }
+
+    /// The same likelihood with references to its tensors.
+    pub fn as_ref(&self) -> Likelihood<&F> {
+        Likelihood {
+            contexts: self.contexts.as_ref(),
+            log_prior: self.log_prior.as_ref(),
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+            map: self.map,
+            map_params: self.map_params.as_ref(),
+            chunk_bytes: self.chunk_bytes,
+            precision: self.precision,
+        }
+    }
+
+    /// The inputs that may be differentiated.
+    pub fn inputs(&self) -> PerInput<Option<&F>> {
+        let (contexts, latent) = match &self.contexts {
+            ContextSource::Given(contexts) => (contexts, None),
+            ContextSource::Latent(args) => (&args.hidden, Some(args)),
+        };
+        PerInput {
+            contexts: Some(contexts),
+            latent_weight: latent.map(|args| &args.weight),
+            latent_bias: latent.and_then(|args| args.bias.as_ref()),
+            log_prior: self.log_prior.as_ref(),
+            weight: Some(&self.weight),
+            bias: self.bias.as_ref(),
+            map_params: self.map_params.as_ref(),
+        }
+    }
+
+    /// Whether no product rounds what it reads.
+    pub fn is_exact(&self) -> bool {
+        let latent = match &self.contexts {
+            ContextSource::Given(_) => Precision::Full,
+            ContextSource::Latent(args) => args.precision,
+        };
+        self.precision == Precision::Full && latent == Precision::Full
+    }
+}
+
+impl<B: Backend> Likelihood<Floats<B>> {
+    /// `K`.
+    pub fn components(&self) -> usize {
+        self.log_prior.as_ref().map_or(1, |prior| prior.shape()[1])
+    }
+
+    /// `N`.
+    pub fn tokens(&self) -> usize {
+        match &self.contexts {
+            ContextSource::Given(contexts) => contexts.shape()[0] / self.components(),
+            ContextSource::Latent(args) => args.hidden.shape()[0],
+        }
+    }
+
+    /// `V`.
+    pub fn vocab(&self) -> usize {
+        self.weight.shape()[0]
+    }
+
+    /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
+    pub fn chunk_tokens(&self) -> usize {
+        let token_bytes = self.components() * self.vocab() * self.weight.dtype().size();
+        (self.chunk_bytes / token_bytes.max(1)).max(1)
+    }
+
+    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as leave the
+    /// contexts and their gradients half a chunk's bytes.
+    pub fn block_tokens(&self) -> usize {
+        match &self.contexts {
+            ContextSource::Given(_) => self.tokens(),
+            ContextSource::Latent(args) => {
+                let token_bytes = 2 * args.weight.shape()[1] * self.weight.dtype().size();
+                let chunk = self.chunk_tokens();
+                (self.chunk_bytes / 2 / token_bytes.max(1)).max(chunk) / chunk * chunk
+            }
+        }
+    }
+
+    /// Tokens `start .. end`.
+    pub fn slice(&self, start: usize, end: usize) -> Self {
+        let components = self.components();
+        Self {
+            contexts: match &self.contexts {
+                ContextSource::Given(contexts) => {
+                    ContextSource::Given(contexts.clone().rows(start * components..end * components))
+                }
+                ContextSource::Latent(args) => ContextSource::Latent(args.slice(start, end)),
+            },
+            log_prior: self.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
+            ..self.clone()
+        }
+    }
+
+    /// The same tokens in runs that fit the memory budget.
+    pub fn into_chunks(self) -> impl Iterator<Item = Self> + use<B> {
+        runs(self.tokens(), self.chunk_tokens()).map(move |(start, end)| self.slice(start, end))
+    }
+}
+
+/// Runs of `step` tokens out of `tokens`, start and end; the last may be shorter.
+pub fn runs(tokens: usize, step: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
+}
+
+/// What the log-probabilities are scored against.
+#[derive(Debug, Clone)]
+pub enum Targets<F = Floats, I = Ints> {
+    /// One word a token, shape `[N]`: the cross-entropy is `−log P(y)`.
+    Words(I),
+    /// A distribution a token, shape `[N, V]`: the cross-entropy is `−Σ_v q_v log P(v)`.
+    Distributions(F),
+}
+
+impl<F, I> Targets<F, I> {
+    /// The same targets with the tensor changed by one of the functions.
+    pub fn map<G, J>(self, float: impl FnOnce(F) -> G, int: impl FnOnce(I) -> J) -> Targets<G, J> {
+        match self {
+            Self::Words(words) => Targets::Words(int(words)),
+            Self::Distributions(rows) => Targets::Distributions(float(rows)),
+        }
+    }
+}
+
+impl<B: Backend> Targets<Floats<B>, Ints<B>> {
+    /// Those of a range of tokens.
+    pub fn slice(&self, tokens: Range<usize>) -> Self {
+        match self {
+            Self::Words(words) => Self::Words(words.clone().rows(tokens)),
+            Self::Distributions(rows) => Self::Distributions(rows.clone().rows(tokens)),
+        }
+    }
+}
+
+/// A value for each input of the likelihood that may be differentiated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PerInput<T> {
+    /// Of the given contexts, `[N·K, d]`, or of the hidden states they are made from, `[N, H]`.
+    pub contexts: T,
+    /// Of the latent layer's weight, `[H, K·d]`.
+    pub latent_weight: T,
+    /// Of the latent layer's bias, `[K·d]`.
+    pub latent_bias: T,
+    /// Of [`Likelihood::log_prior`], `[N, K]`.
+    pub log_prior: T,
+    /// Of [`Likelihood::weight`], `[V, d]`.
+    pub weight: T,
+    /// Of [`Likelihood::bias`], `[V]`.
+    pub bias: T,
+    /// Of [`Likelihood::map_params`].
+    pub map_params: T,
+}
+
+/// Gradients of `Σ_n upstream_n · cross-entropy_n`; `None` where not wanted or without such an input.
+pub type Gradients<F = Floats> = PerInput<Option<F>>;
+
+/// Which gradients are asked for; those of frozen inputs cost nothing.
+pub type Wanted = PerInput<bool>;
+
+impl<T> PerInput<T> {
+    /// Number of inputs that may be differentiated.
+    pub const INPUTS: usize = 7;
+
+    /// The values in the order of the fields.
+    pub fn into_array(self) -> [T; 7] {
+        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params } = self;
+        [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params]
+    }
+
+    /// The inverse of [`into_array`](Self::into_array).
+    pub fn from_array(values: [T; 7]) -> Self {
+        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params] = values;
+        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params }
+    }
+
+    /// Each value changed by `f`.
+    pub fn map<U>(self, f: impl FnMut(T) -> U) -> PerInput<U> {
+        PerInput::from_array(self.into_array().map(f))
+    }
+}
+
+impl<F> Gradients<F> {
+    /// Each gradient that there is, changed by `f`.
+    pub fn map_some<G>(self, mut f: impl FnMut(F) -> G) -> Gradients<G> {
+        self.map(|gradient| gradient.map(&mut f))
+    }
+}
+
+impl Wanted {
+    /// Every gradient there is.
+    pub const ALL: Self = Self {
+        contexts: true,
+        latent_weight: true,
+        latent_bias: true,
+        log_prior: true,
+        weight: true,
+        bias: true,
+        map_params: true,
+    };
+
+    /// What is wanted of the latent layer, if there is one.
+    pub fn latent(&self) -> LatentWanted {
+        LatentWanted { hidden: self.contexts, weight: self.latent_weight, bias: self.latent_bias }
+    }
+
+    /// Whether the gradient of the contexts themselves is needed.
+    pub fn context_gradient<F>(&self, contexts: &ContextSource<F>) -> bool {
+        match contexts {
+            ContextSource::Given(_) => self.contexts,
+            ContextSource::Latent(_) => self.contexts || self.latent_weight || self.latent_bias,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The ground floor: what a backend may have kernels for, and the plain data that these operations pass.
+//!
+//! * [`Kernels`]: what runs inside of one backend, forward and backward. A backend's own folder in `backends/` says, a line a
+//!   method, whether it takes a native kernel or the portable body.
+//! * [`OutputOps`]: what users' tensors pass through, dispatched at run time to the backend they are on.
+//! * [`Likelihood`], [`LatentArgs`], [`MapFunction`] and their gradients: generic over the type of a tensor, so the same data
+//!   describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
+//!
+//! The traits have no bodies; the portable bodies are in [`context::latent`](crate::context::latent) and
+//! [`likelihood::portable`](crate::likelihood::portable).
+
+// Burn has deprecated NdArray; the feature stays for as long as Burn has it.
+#![allow(deprecated)]
+
+mod calls;
+mod latent;
+mod likelihood;
+mod map;
+
+pub use calls::{LatentCall, NllCall};
+pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
+pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Targets, Wanted, runs};
+pub use map::MapFunction;
+
+use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::{Backend, DispatchDevice, backend_extension};
+use highrank_kernels::{Floats, Ints, Precision};
+
+/// What a backend computes inside of itself, by native kernels or by the portable bodies. No call is tracked.
+pub trait Kernels: Backend {
+    /// Cross-entropy of every token in nats, shape `[N]`.
+    fn nll(input: Likelihood<Floats<Self>>, targets: Targets<Floats<Self>, Ints<Self>>) -> Floats<Self>;
+
+    /// Cross-entropy of every token, `[N]`, and the gradients of `Σ_n upstream_n · nll_n`.
+    ///
+    /// The upstream gradient, shape `[N]`, depends only on the number of tokens, so one pass computes both.
+    fn nll_and_gradients(
+        input: Likelihood<Floats<Self>>,
+        targets: Targets<Floats<Self>, Ints<Self>>,
+        upstream: Floats<Self>,
+        wanted: Wanted,
+    ) -> (Floats<Self>, Gradients<Floats<Self>>);
+
+    /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
+    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self>;
+
+    /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`.
+    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self>;
+
+    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`latent`](Self::latent) for `args`.
+    fn latent_backward(
+        args: LatentArgs<Floats<Self>>,
+        output: Floats<Self>,
+        grad: Floats<Self>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Floats<Self>>;
+
+    /// The largest logit matrix in bytes that a head without a budget of its own makes on the device, for a decoder of
+    /// so many bytes.
+    fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize;
+
+    /// Whether the device is the host's own processor, so reading a tensor back costs nothing.
+    fn is_cpu(device: &Device<Self>) -> bool;
+}
+
+/// The operations that users' tensors pass through.
+///
+/// On a plain backend they are its [`Kernels`]; on `Autodiff` a hand-written backward pass over these.
+#[backend_extension(
+    Flex: cfg(feature = "flex"),
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "gpu"),
+    Autodiff
+)]
+pub trait OutputOps: Backend {
+    /// Cross-entropy of every token in nats, shape `[N]`; weights are not read.
+    fn nll(#[extension_type] call: NllCall<Self>) -> FloatTensor<Self>;
+
+    /// Weighted mean `Σ_n w_n nll_n / Σ_n w_n`, shape `[1]`; without weights the mean.
+    ///
+    /// Weights of 0 alone give NaN, a mean over nothing.
+    fn mean_nll(#[extension_type] call: NllCall<Self>) -> FloatTensor<Self>;
+
+    /// The latent layer of a mixture, shape `[N, F]`.
+    fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;
+
+    /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
+    fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
+}
+
+/// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the dispatched backend.
+pub fn has_kernels(device: &DispatchDevice) -> bool {
+    match device {
+        #[cfg(feature = "flex")]
+        DispatchDevice::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchDevice::NdArray(_) => true,
+        #[cfg(feature = "gpu")]
+        DispatchDevice::Cube(_) => true,
+        DispatchDevice::Autodiff(device) => has_kernels(device),
+        // A backend that another crate's features of Burn bring.
+        #[allow(unreachable_patterns)]
+        _ => false,
+    }
+}

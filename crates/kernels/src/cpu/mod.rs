@@ -1,0 +1,52 @@
+//! What native CPU kernels on Burn's Flex backend are made of: float types with vectorised elementary functions, matrix
+//! products on slices, buffers whose memory is kept, and the way from tensors to slices and back.
+//!
+//! Public for crates that bring their own kernels; an application has no use for it.
+
+mod buffer;
+mod panels;
+mod product;
+mod real;
+
+pub use buffer::Buffer;
+pub use panels::Panels;
+pub use product::{Matrix, multiply};
+pub use real::{Real, sigmoid, softplus, tanh};
+
+use burn::backend::Flex;
+use burn::tensor::TensorData;
+use burn_flex::FlexTensor;
+
+use crate::tensor::Floats;
+
+/// The elements of a contiguous tensor.
+///
+/// # Panics
+/// If the tensor has another float type, because the inputs of a kernel must share one, or is not contiguous.
+pub fn slice<T: Real>(tensor: &FlexTensor) -> &[T] {
+    assert_eq!(tensor.dtype(), T::dtype(), "all inputs of an operation must have the same float type");
+    tensor.as_slice().expect("a contiguous tensor")
+}
+
+/// Runs `work` on a thread of the pool, so that handing out parts of it wakes no sleeping thread each time.
+pub fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| work())
+}
+
+/// A tensor that owns `values`, row-major.
+///
+/// # Panics
+/// If the shape has another number of elements.
+pub fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// The primitive of a tensor in row-major order, copied only if it is not so already.
+pub fn contiguous(tensor: &Floats<Flex>) -> FlexTensor {
+    tensor.primitive().to_contiguous()
+}
+
+/// As [`contiguous`], giving up the tensor: the result is the only owner of its memory if the tensor was.
+pub fn into_contiguous(tensor: Floats<Flex>) -> FlexTensor {
+    tensor.into_primitive().to_contiguous()
+}

@@ -1,0 +1,257 @@
+//! Matrix products of a stated precision.
+//!
+//! Burn's own product on a CUDA device is tuned over kernels of which the fast ones read f32 as TF32: whether a result has
+//! 24 significant digits or 11 depends on a race. Here the caller says which.
+
+use std::fmt;
+
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
+use burn_cubecl::CubeTuneId;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::tune::{AutotuneKey, LocalTuner, Tunable, TunableSet, TuneGroup, local_tuner};
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulKind};
+use cubek::matmul::launch::launch_ref;
+use cubek::matmul::multi_level::Strategy;
+use cubek::matmul::multi_level::routines::TileSizeSelection;
+use cubek::matmul::multi_level::routines::batch::double_unit::DoubleUnitSelectionArgs;
+use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectionArgs;
+use cubek::matmul::routine::BlueprintStrategy;
+use cubek::matmul::tune_key::MatmulAutotuneKey;
+use cubek::std::InputBinding;
+use serde::{Deserialize, Serialize};
+
+use super::{CubeBackend, CubeTensor, empty};
+use crate::precision::Precision;
+use crate::tensor::Floats;
+
+/// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says. Either may have been
+/// [rounded](rounded) before.
+///
+/// # Shapes
+/// - lhs: `[m, k]`
+/// - rhs: `[k, n]`
+/// - output: `[m, n]`, in f32 if either input is
+pub fn product(
+    lhs: Floats<CubeBackend>,
+    rhs: Floats<CubeBackend>,
+    precision: Precision,
+) -> Floats<CubeBackend> {
+    let is_f32 = [lhs.dtype(), rhs.dtype()].contains(&DType::F32);
+    let (lhs, rhs) = (rounded(lhs, precision), rounded(rhs, precision));
+    if !is_f32 {
+        return lhs.matmul(rhs);
+    }
+    let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
+    if precision == Precision::Full && exact_is_best(&lhs) {
+        return Floats::new(exact(lhs, rhs));
+    }
+    let out = output(&lhs, &rhs);
+    let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), DType::F32);
+    Floats::new(product.expect("a product of matrices whose sizes fit"))
+}
+
+/// A tensor in the form in which [`product`] reads it: for one that enters several products.
+///
+/// On a device with units for the precision's type that is the type itself or what its kernels round by themselves,
+/// elsewhere the tensor's own type with rounded values.
+pub fn rounded(tensor: Floats<CubeBackend>, precision: Precision) -> Floats<CubeBackend> {
+    if tensor.dtype() != DType::F32 || precision == Precision::Full {
+        return tensor;
+    }
+    match precision {
+        Precision::Tf32 if has_units(tensor.primitive(), FloatKind::TF32) => tensor,
+        Precision::Bf16 if has_units(tensor.primitive(), FloatKind::BF16) => tensor.cast(DType::BF16),
+        _ => precision.rounded(tensor),
+    }
+}
+
+/// Whether the device of a tensor has units that multiply matrices of such numbers: NVIDIA's tensor cores from Ampere on
+/// for TF32 and bfloat16, none of them for f32.
+fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
+    let number = ElemType::Float(kind);
+    let units = &tensor.client.properties().features.matmul;
+    units.cmma.iter().chain(&units.mma).any(|unit| unit.a_type == number)
+}
+
+/// Whether Burn's own product has nothing to add to the [`exact`] kernels: only units for f32 itself would be faster.
+///
+/// Its kernels for other units read f32 as their own numbers. Its tuner rounds the sizes that it chooses by, and panics
+/// where the kernel chosen for one size refuses another.
+fn exact_is_best(tensor: &CubeTensor) -> bool {
+    !has_units(tensor, FloatKind::F32)
+}
+
+/// Memory for a product. Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
+fn output(lhs: &CubeTensor, rhs: &CubeTensor) -> CubeTensor {
+    empty(lhs, [lhs.meta.shape()[0], rhs.meta.shape()[1]], DType::F32)
+}
+
+/// A product in f32 throughout, by the fastest of the kernels that are so.
+fn exact(lhs: CubeTensor, rhs: CubeTensor) -> CubeTensor {
+    static TUNER: LocalTuner<Key, CubeTuneId> = local_tuner!("exact");
+    let out = output(&lhs, &rhs);
+    let id = CubeTuneId::new(&lhs.client, &lhs.device);
+    let kernels = TUNER.init(&id, || {
+        // Groups are tried from the highest number down until a kernel of one takes the sizes; a negative one never is.
+        let vectors = TuneGroup::new("vectors", |key: &Key| if key.is_vector() { 2 } else { -1 });
+        let tiled = TuneGroup::new("tiled", |_: &Key| 1);
+        let always = TuneGroup::new("always", |_: &Key| 0);
+        let kernel = |strategy: Strategy, group| -> Tunable<Key, Matrices, ()> {
+            Tunable::new(&strategy.to_string(), move |(lhs, rhs, out)| launch(&strategy, lhs, rhs, out))
+                .group(group, |_| 1)
+        };
+        // The first is the one that takes any sizes.
+        let mut set = TunableSet::new(key, inputs).with(kernel(Strategy::Naive, &always));
+        for strategy in [
+            Strategy::SimpleVecMat(BlueprintStrategy::Inferred(().into())),
+            Strategy::DoubleVecMat(BlueprintStrategy::Inferred(().into())),
+            Strategy::Gemm(BlueprintStrategy::Inferred(Default::default())),
+            Strategy::GemvUnitPerpendicular(BlueprintStrategy::Inferred(Default::default())),
+        ] {
+            set = set.with(kernel(strategy, &vectors));
+        }
+        for tile_size in [TileSizeSelection::MaxTileSize, TileSizeSelection::MinTileSize] {
+            let simple = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
+            let double = BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size });
+            set = set.with(kernel(Strategy::SimpleUnit(simple), &tiled));
+            set = set.with(kernel(Strategy::DoubleUnit(double), &tiled));
+        }
+        set
+    });
+    let client = lhs.client.clone();
+    TUNER.execute(&id, &client, kernels, (lhs, rhs, out.clone()));
+    out
+}
+
+type Matrices = (CubeTensor, CubeTensor, CubeTensor);
+
+/// What a choice of kernel depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Key {
+    problem: MatmulAutotuneKey,
+    /// The largest powers of two that divide the sizes, up to [`MAX_POWER`]; only of a product by a vector.
+    ///
+    /// The problem's own sizes are rounded, but the kernels for vectors refuse sizes that are no multiples of what they
+    /// work on at a time: a choice made for one size could not be launched for another.
+    powers: Option<[u32; 3]>,
+}
+
+/// Of the most numbers that a kernel for vectors works on at a time, 64 units with 8 each.
+const MAX_POWER: u32 = 9;
+
+impl Key {
+    fn is_vector(&self) -> bool {
+        self.powers.is_some()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.problem)?;
+        self.powers.map_or(Ok(()), |powers| write!(f, ", powers {powers:?}"))
+    }
+}
+
+impl AutotuneKey for Key {}
+
+fn key((lhs, rhs, out): &Matrices) -> Key {
+    let (left, right) = (lhs.meta.shape(), rhs.meta.shape());
+    let problem = MatmulAutotuneKey::generate(
+        &lhs.client,
+        left,
+        right,
+        lhs.meta.strides(),
+        rhs.meta.strides(),
+        lhs.meta.tiling,
+        rhs.meta.tiling,
+        dtype_to_elem_type(lhs.dtype),
+        dtype_to_elem_type(rhs.dtype),
+        dtype_to_elem_type(out.dtype),
+        None,
+        None,
+    );
+    let is_vector = matches!(problem.analysis.kind, MatmulKind::MatVec | MatmulKind::VecMat);
+    let power = |size: usize| size.trailing_zeros().min(MAX_POWER);
+    let powers = is_vector.then(|| [left[0], left[1], right[1]].map(power));
+    Key { problem, powers }
+}
+
+/// What the kernels are timed on: results of their own.
+fn inputs(_: &Key, (lhs, rhs, out): &Matrices) -> Matrices {
+    (lhs.clone(), rhs.clone(), out.copy())
+}
+
+fn launch(strategy: &Strategy, lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) -> Result<(), String> {
+    let types = MatmulGlobalElems {
+        lhs: dtype_to_elem_type(lhs.dtype),
+        rhs: dtype_to_elem_type(rhs.dtype),
+        out: dtype_to_elem_type(out.dtype),
+    };
+    let client = out.client.clone();
+    launch_ref(
+        &strategy.clone().into(),
+        &client,
+        InputBinding::new(lhs.binding(), types.lhs),
+        InputBinding::new(rhs.binding(), types.rhs),
+        out.binding(),
+        &mut MatmulElems::from_globals(&types),
+    )
+    .map_err(|error| format!("{error:?}"))
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::{Plain, spread, values};
+
+    /// In f64 on the host.
+    fn expected(lhs: &Floats<Plain>, rhs: &Floats<Plain>) -> Vec<f64> {
+        let ([m, k], [_, n]) = (lhs.dims(), rhs.dims());
+        let (lhs, rhs) = (values(lhs.clone()), values(rhs.clone()));
+        let dot = |i: usize, j: usize| {
+            (0..k).map(|l| f64::from(lhs[i * k + l]) * f64::from(rhs[l * n + j])).sum::<f64>()
+        };
+        (0..m * n).map(|at| dot(at / n, at % n)).collect()
+    }
+
+    #[track_caller]
+    fn assert_close(got: Floats<Plain>, want: &[f64], tolerance: f64) {
+        let got = values(got);
+        assert_eq!(got.len(), want.len());
+        for (i, (got, want)) in got.into_iter().zip(want).enumerate() {
+            assert!((f64::from(got) - want).abs() <= tolerance, "{i}: {got}, expected {want}");
+        }
+    }
+
+    fn by_exact_kernels(lhs: Floats<Plain>, rhs: Floats<Plain>) -> Floats<Plain> {
+        Floats::new(exact(lhs.into_primitive(), rhs.into_primitive()))
+    }
+
+    #[test]
+    fn the_exact_kernels_multiply_in_any_layout() {
+        // Vectors of sizes that share a class of the tuner's, of which its kernels for vectors take only some.
+        for (m, k, n) in
+            [(1, 3, 5), (1, 64, 64), (1, 48, 64), (1, 64, 40), (64, 64, 1), (40, 56, 1), (70, 33, 65)]
+        {
+            let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
+            let want = expected(&lhs, &rhs);
+            assert_close(by_exact_kernels(lhs, rhs), &want, 2e-5);
+            let (lhs, rhs) = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
+            let want = expected(&lhs, &rhs);
+            assert_close(by_exact_kernels(lhs, rhs), &want, 2e-5);
+        }
+    }
+
+    #[test]
+    fn a_product_reads_what_the_precision_leaves() {
+        let (lhs, rhs) = (spread([9, 33], 1), spread([33, 7], 2));
+        for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
+            let want = expected(&precision.rounded(lhs.clone()), &precision.rounded(rhs.clone()));
+            assert_close(product(lhs.clone(), rhs.clone(), precision), &want, 2e-5);
+            let before = rounded(rhs.clone(), precision);
+            assert_close(product(lhs.clone(), before, precision), &want, 2e-5);
+        }
+    }
+}
