@@ -24,3 +24,8 @@ mod statistics;
 mod timing;
 mod training;
 pub mod workload;
+
+/// Compiles and runs the code of the project's README with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeCode;

@@ -2,44 +2,13 @@
 
 use burn::backend::tensor::Device;
 use burn::backend::{Dispatch, DispatchDevice};
-use highrank_kernels::{Floats, Ints, Precision, precision};
 
-use crate::context::latent;
-use crate::likelihood::{default_memory_budget, portable};
-use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Targets, Wanted,
-};
+use super::portable_kernels::portable_kernels;
+use crate::likelihood::default_memory_budget;
+use crate::ops::Kernels;
 
 impl Kernels for Dispatch {
-    fn nll(input: Likelihood<Floats<Self>>, targets: Targets<Floats<Self>, Ints<Self>>) -> Floats<Self> {
-        portable::nll(&input, &targets)
-    }
-
-    fn nll_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        targets: Targets<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
-    ) -> (Floats<Self>, Gradients<Floats<Self>>) {
-        portable::nll_and_gradients(&input, &targets, upstream, wanted)
-    }
-
-    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
-        precision::product(lhs, rhs, precision)
-    }
-
-    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
-        latent::latent(args)
-    }
-
-    fn latent_backward(
-        args: LatentArgs<Floats<Self>>,
-        output: Floats<Self>,
-        grad: Floats<Self>,
-        wanted: LatentWanted,
-    ) -> LatentGradients<Floats<Self>> {
-        latent::latent_backward(args, output, grad, wanted)
-    }
+    portable_kernels!();
 
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize {
         match device {

@@ -18,6 +18,7 @@ mod dispatched;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod portable_kernels;
 
 #[cfg(all(test, feature = "flex"))]
 mod fallback_tests;

@@ -7,9 +7,9 @@ use clap::Args;
 use highrank::analysis::Comparison;
 
 use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::frame::Analysis;
 use crate::commands::analysis::html;
 use crate::commands::analysis::runs::SavedRun;
-use crate::commands::analysis::session::Session;
 use crate::commands::analysis::token_gains::{Summary, Token};
 use crate::failure::Failure;
 use crate::print::print_json;
@@ -47,8 +47,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         check(value > 0, name, value, "at least 1")?;
     }
     let runs = SavedRun::open_all(&args.runs)?;
-    let session = Session::open(runs, &args.text, 1, args.out.as_deref())?;
-    let (summary, tokens) = compare(&session, args.most, args.top)?;
+    let analysis = Analysis::open(runs, &args.text, 1, args.out.as_deref())?;
+    let (summary, tokens) = compare(&analysis, args.most, args.top)?;
     if let Some(out) = &args.out {
         html::write(&out.join("compare.html"), &summary, &tokens)?;
     }
@@ -61,8 +61,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compare(session: &Session, most: usize, top: usize) -> Result<(Summary, Vec<Token>), Failure> {
-    let Session { runs, text, device, .. } = session;
+fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec<Token>), Failure> {
+    let Analysis { runs, text, device, .. } = analysis;
     let [a, b] = runs.as_slice() else { unreachable!("two runs were checked") };
     let (model_a, model_b) = (a.model(device)?, b.model(device)?);
     let mut comparison = Comparison::new(a.vocabulary.len(), most, top);

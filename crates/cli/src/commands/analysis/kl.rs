@@ -8,8 +8,8 @@ use highrank::analysis::{PairwiseKl, RowAnalysis};
 use serde::Serialize;
 
 use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
-use crate::commands::analysis::session::{Row, Session};
 use crate::failure::Failure;
 
 /// Options of `kl`.
@@ -55,12 +55,12 @@ impl Row for Divergence {
 /// # Errors
 /// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
 pub fn run(args: &KlArgs) -> Result<(), Failure> {
-    let session = Session::open(SavedRun::open_all(&args.runs)?, &args.text, 2, None)?;
-    let contexts = session.text.contexts();
-    session.print_rows(|run, model| {
+    let analysis = Analysis::open(SavedRun::open_all(&args.runs)?, &args.text, 2, None)?;
+    let contexts = analysis.text.contexts();
+    analysis.print_rows(|run, model| {
         let mut divergence = PairwiseKl::new(run.vocabulary.len());
         let mut nll = 0.0;
-        for window in session.windows(run, model) {
+        for window in analysis.windows(run, model) {
             let rows = model.head().log_probs(window.hidden);
             let values: Vec<f64> = rows.into_data().iter::<f64>().collect();
             divergence.add_rows(&values).map_err(|error| run.failure(error))?;

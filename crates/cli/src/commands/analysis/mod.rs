@@ -2,12 +2,12 @@
 
 mod args;
 pub mod compare;
+mod frame;
 mod html;
 pub mod kl;
 pub mod plif;
 pub mod rank;
 mod runs;
-mod session;
 mod spectrum_plot;
 mod text;
 mod token_gains;

@@ -11,8 +11,8 @@ use plotters::prelude::*;
 use serde::Serialize;
 
 use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
-use crate::commands::analysis::session::{Row, Session};
 use crate::failure::Failure;
 use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
 
@@ -62,17 +62,17 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
         let head = run.config.model.head;
         return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
     }
-    let session = Session::open(runs, &args.text, 1, args.out.as_deref())?;
+    let analysis = Analysis::open(runs, &args.text, 1, args.out.as_deref())?;
     let mut lines = vec![];
-    session.print_rows(|run, model| {
+    analysis.print_rows(|run, model| {
         let LogitMap::Plif(plif) = &model.head.logit_map else { unreachable!("heads were checked") };
         let slopes = SlopeStatistics::of(plif);
         let mut range = LogitRange::new(plif.bound);
-        for window in session.windows(run, model) {
+        for window in analysis.windows(run, model) {
             model.head().logit_blocks(window.hidden).for_each(|block| range.add(block));
         }
         let reach = 1.1 * plif.bound;
-        let points = curve(&model.head.logit_map, (-reach, reach), POINTS, &session.device);
+        let points = curve(&model.head.logit_map, (-reach, reach), POINTS, &analysis.device);
         lines.push((run.label(), points));
         Ok(Report {
             run: run.name.clone(),

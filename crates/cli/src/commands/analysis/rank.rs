@@ -10,8 +10,8 @@ use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
 use serde::Serialize;
 
 use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
-use crate::commands::analysis::session::{Row, Session};
 use crate::commands::analysis::spectrum_plot::SpectrumPlot;
 use crate::device::DeviceName;
 use crate::failure::Failure;
@@ -115,15 +115,15 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 /// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
     let runs = SavedRun::open_all(&args.runs)?;
-    let session = Session::open(runs, &args.text, 2, args.out.as_deref())?;
+    let analysis = Analysis::open(runs, &args.text, 2, args.out.as_deref())?;
     // Rounded to f32, every matrix has full rank beyond that rounding; the CPU computes the output layer in f64.
-    let wide = session.device_name == DeviceName::Flex;
+    let wide = analysis.device_name == DeviceName::Flex;
     let dtype = if wide { DType::F64 } else { DType::F32 };
     let mut lines = vec![];
-    session.print_rows(|run, model| {
+    analysis.print_rows(|run, model| {
         let output = model.clone().map(&mut Cast(dtype));
         let mut builder = SpectrumBuilder::new(run.vocabulary.len());
-        for window in session.windows(run, model) {
+        for window in analysis.windows(run, model) {
             for block in output.head().log_prob_blocks(window.hidden.cast(dtype)) {
                 builder.add(block).map_err(|error| run.failure(error))?;
             }

@@ -15,7 +15,7 @@ use crate::files::create_folder;
 use crate::print::print_json;
 
 /// Saved runs over the same words, a text in these words, and the device.
-pub struct Session {
+pub struct Analysis {
     /// The runs.
     pub runs: Vec<SavedRun>,
     /// The text.
@@ -39,7 +39,7 @@ pub trait Row: Serialize {
     fn line(&self) -> String;
 }
 
-impl Session {
+impl Analysis {
     /// Reads the text for these runs, at least so many contexts of it, creates the folder for pictures and opens the
     /// device.
     ///
