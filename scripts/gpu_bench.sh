@@ -7,7 +7,8 @@
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: heads, steps, lstm or chunks
 #
 # DIR travels with `benches/peers`, `tests/golden` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
-# should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
+# should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another. `build` downloads an
+# LLVM bundle.
 set -euo pipefail
 usage() {
     echo "error: expected build DIR, check DIR or run DIR PYTHON ROUNDS [heads] [steps] [lstm] [chunks], as in: scripts/gpu_bench.sh run gpu python3 5" >&2

@@ -41,7 +41,7 @@ pub mod lstm;
 pub mod model;
 pub mod optim;
 pub mod regularisation;
-#[cfg(test)]
+#[cfg(all(test, feature = "flex"))]
 mod testing;
 pub mod text;
 pub mod train;

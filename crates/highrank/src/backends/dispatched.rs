@@ -28,5 +28,4 @@ macro_rules! dispatch_to_kernels {
         }
     };
 }
-#[allow(unused_imports)] // Without any backend's feature.
 pub(super) use dispatch_to_kernels;

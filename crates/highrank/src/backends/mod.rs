@@ -13,6 +13,7 @@ mod autodiff;
 #[cfg(feature = "gpu")]
 mod cube;
 mod dispatch;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "gpu"))]
 mod dispatched;
 #[cfg(feature = "flex")]
 mod flex;

@@ -85,6 +85,7 @@ pub trait OutputOps: Backend {
     fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;
 
     /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
+    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
 }
 

@@ -5,6 +5,8 @@
 
 pub mod fixed;
 pub mod fused;
+#[cfg(all(test, feature = "wgpu"))]
+mod fused_tests;
 mod memory;
 mod product;
 #[cfg(feature = "wgpu")]

@@ -8,16 +8,13 @@ use crate::weights::Missing;
 
 fn config(head: HeadKind) -> ModelConfig {
     ModelConfig {
-        vocab: 11,
         d_embedding: 4,
         lstm_sizes: vec![6, if head.is_mixture() { 5 } else { 4 }],
-        head,
         components: if head.is_mixture() { 3 } else { 1 },
         knots: if head.has_plif() { 8 } else { 1 },
         plif_bound: 7.0,
         dropouts: Dropouts { weight: 0.5, ..Dropouts::NONE },
-        tied: true,
-        precision: highrank::Precision::Full,
+        ..ModelConfig::tiny(head, 11)
     }
 }
 
