@@ -7,7 +7,7 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::{Autodiff, Backend};
+use burn::backend::{Autodiff, AutodiffBackend, Backend};
 
 use crate::tensor::Floats;
 
@@ -37,12 +37,11 @@ where
     B: Backend,
     C: CheckpointStrategy,
 {
-    let present = inputs.iter().flatten().next().expect("an operation has inputs").primitive();
+    let present = inputs.iter().flatten().next().expect("an operation has inputs");
+    let present = present.primitive().primitive().clone();
     // A constant stands in for an absent input: it shares the memory of another, and nothing reads it.
-    let constant = Floats::new(<Autodiff<B, C> as burn::backend::AutodiffBackend>::from_inner(
-        present.primitive().clone(),
-    ));
-    let inputs = inputs.map(|input| input.unwrap_or_else(|| constant.clone()));
+    let constant = || Floats::new(Autodiff::<B, C>::from_inner(present.clone()));
+    let inputs = inputs.map(|input| input.unwrap_or_else(constant));
     let tracked = inputs.each_ref().map(|input| input.primitive().is_tracked());
     // Guards keep the inputs in the graph until the operation is registered.
     let guards = inputs.each_ref().map(|input| input.primitive().node());

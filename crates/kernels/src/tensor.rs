@@ -147,11 +147,6 @@ impl<B: Backend> Floats<B> {
         Self(B::float_from_data(data, device))
     }
 
-    /// Memory without values.
-    pub fn empty<const D: usize>(shape: [usize; D], device: &Device<B>, dtype: DType) -> Self {
-        Self(B::float_empty(shape.into(), device, dtype.into()))
-    }
-
     pub fn full<const D: usize>(shape: [usize; D], value: f64, device: &Device<B>, dtype: DType) -> Self {
         Self(B::float_full(shape.into(), value.into(), device, dtype.into()))
     }

@@ -231,9 +231,6 @@ pub type Gradients<F = Floats> = PerInput<Option<F>>;
 pub type Wanted = PerInput<bool>;
 
 impl<T> PerInput<T> {
-    /// Number of inputs that may be differentiated.
-    pub const INPUTS: usize = 7;
-
     /// The values in the order of the fields.
     pub fn into_array(self) -> [T; 7] {
         let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params } = self;
