@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use highrank::likelihood::portable;
-use highrank::ops::{Likelihood, Targets};
+use highrank::ops::{Likelihood, Objective, Targets};
 use highrank::{HeadConfig, OutputHead};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -121,10 +121,12 @@ impl Case {
             bias: decoder.bias.as_ref().map(|bias| bias.val().into()),
             map: self.untracked.logit_map.function(),
             map_params: self.untracked.logit_map.packed_params().map(Into::into),
+            temperature: 1.0,
             chunk_bytes: 1 << 24,
             precision: highrank::Precision::Full,
         };
-        let want = portable::nll(&input, &Targets::Words(targets.clone().into()));
+        let objective = Objective::new(Targets::Words(targets.clone().into()));
+        let want = portable::score(&input, &objective).loss;
         let want: f32 = want.tensor::<1>().mean().into_scalar();
         let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
         assert!((got - want).abs() < 1e-4 * want.abs(), "loss {got}, the portable likelihood says {want}");

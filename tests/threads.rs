@@ -11,7 +11,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use highrank::{HeadConfig, OutputHead};
+use highrank::{HeadConfig, LossOptions, OutputHead};
 
 const VOCAB: usize = 50;
 const LENGTH: usize = 5;
@@ -102,9 +102,10 @@ fn train_tagger(device: &Device) -> Vec<f32> {
     });
     let (_, tensors) = weights(&model);
     let mut optimiser = AdamConfig::new().init();
+    let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(1e-3);
     for step in 0..STEPS {
         let hidden = model.encoder.forward(model.embedding.forward(words(step, 0, device))).tanh();
-        let loss = model.head.loss(hidden, words(step, BATCH, device), None);
+        let loss = model.head.loss_with(hidden, words(step, BATCH, device), &options).loss;
         let gradients = gradients(loss, &model, tensors, step);
         model = optimiser.step(0.01, model, gradients);
     }

@@ -10,12 +10,17 @@ use serde::Deserialize;
 
 use crate::backends::Setting;
 
-/// A folder in the golden format, the project's own unless `HIGHRANK_GOLDEN_DIR` names another.
-pub fn folder() -> PathBuf {
+/// The folders in the golden format to be checked: the project's own unless `HIGHRANK_GOLDEN_DIR` names another.
+pub fn folders() -> Vec<PathBuf> {
     match std::env::var_os("HIGHRANK_GOLDEN_DIR") {
-        Some(dir) => PathBuf::from(dir),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data"),
+        Some(dir) => vec![PathBuf::from(dir)],
+        None => ["", "options"].map(own).into(),
     }
+}
+
+/// A folder of the project's own.
+pub fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data").join(name)
 }
 
 #[derive(Deserialize)]
@@ -35,6 +40,9 @@ pub struct Entry {
     pub max_abs_logit: f64,
     #[serde(default)]
     pub knot_margin: Option<f64>,
+    /// Between the two largest log-probabilities of a token.
+    #[serde(default)]
+    pub argmax_margin: Option<f64>,
     #[serde(default)]
     pub float32_deviation: BTreeMap<String, f64>,
 }
@@ -50,6 +58,7 @@ impl Entry {
             hyperparameters: serde_json::Value::Null,
             max_abs_logit: 0.0,
             knot_margin: None,
+            argmax_margin: None,
             float32_deviation: BTreeMap::new(),
         }
     }
@@ -106,6 +115,23 @@ impl Case {
     #[track_caller]
     pub fn array(&self, name: &str) -> &Array {
         self.find(name).unwrap_or_else(|| panic!("case {} has no tensor {name}", self.entry.name))
+    }
+
+    /// Which rows of an input must have a gradient of exactly 0: those of tokens that do not count, and of masked words.
+    pub fn without_gradient(&self, name: &str) -> Vec<bool> {
+        let rows = |name: &str, has_none: fn(f64) -> bool| {
+            self.find(name).map_or(vec![], |array| array.values.iter().map(|x| has_none(*x)).collect())
+        };
+        match name {
+            "hidden" => rows("counted", |counted| counted == 0.0),
+            "decoder_weight" | "decoder_bias" => rows("param.decoder_bias", |bias| bias == f64::NEG_INFINITY),
+            _ => vec![],
+        }
+    }
+
+    /// Adds to one number of a tensor.
+    pub fn damage(&mut self, name: &str, element: usize, by: f64) {
+        self.tensors.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}")).values[element] += by;
     }
 
     /// The names of all tensors that start with `prefix`, without it.

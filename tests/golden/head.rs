@@ -37,34 +37,38 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         None => nll.mean(),
     };
 
+    let compare = |path: &str, state: &Tensor<2>, loss: Tensor<1>, report: &mut Report| {
+        report.compare(path, &values(loss.clone()), case.array("loss"), tolerance.value("loss"));
+        gradients(path, case, &head, state, loss, tolerance, report);
+    };
+
     let state = hidden();
     let nll = head.nll(state.clone(), targets());
     report.compare("nll", &values(nll.clone()), case.array("nll"), tolerance.value("nll"));
-    gradients("per-token nll", case, &head, state, mean(nll), tolerance, report);
+    compare("per-token nll", &state, mean(nll), report);
 
     let state = hidden();
     let loss = head.loss(state.clone(), targets(), weights());
-    gradients("fused loss", case, &head, state, loss, tolerance, report);
+    compare("fused loss", &state, loss, report);
 
     // Burn's own derivative, in which the project has no part.
     if !on.compiles {
         let state = hidden();
         let loss = mean(composed(state.clone()));
-        gradients("composed loss", case, &head, state, loss, tolerance, report);
+        compare("composed loss", &state, loss, report);
     }
 }
 
-/// Compares a loss and all its gradients, taken together, with the reference.
-fn gradients(
+/// Compares all gradients of a loss, taken together, with the reference.
+pub fn gradients(
     path: &str,
     case: &Case,
     head: &OutputHead,
-    hidden: Tensor<2>,
+    hidden: &Tensor<2>,
     loss: Tensor<1>,
     tolerance: Tolerance<'_>,
     report: &mut Report,
 ) {
-    report.compare(path, &values(loss.clone()), case.array("loss"), tolerance.value("loss"));
     let store = loss.backward();
     let mut got = parameter_gradients(head, &store);
     got.insert("hidden", hidden.grad(&store).map(values));
@@ -76,13 +80,26 @@ fn gradients(
         let want = case.array(&format!("grad.{name}"));
         let label = format!("{path}: grad.{name}");
         match got.remove(name) {
-            Some(Some(got)) => report.compare_scaled(&label, &got, want, tolerance.gradient() * scale),
+            Some(Some(got)) => {
+                report.compare_scaled(&label, &got, want, tolerance.gradient() * scale);
+                exact_zeros(&label, &got, &case.without_gradient(name), report);
+            }
             Some(None) => report.fail(format!("{label} is missing")),
             None => report.fail(format!("{label}: unknown parameter")),
         }
     }
     for name in got.keys() {
         report.fail(format!("{path}: grad.{name} has no reference"));
+    }
+}
+
+/// Reports rows of a gradient that are not exactly 0, of those that must be.
+fn exact_zeros(label: &str, got: &[f64], without: &[bool], report: &mut Report) {
+    let width = got.len() / without.len().max(1);
+    for (row, _) in without.iter().enumerate().filter(|(_, without)| **without) {
+        if let Some(x) = got[row * width..(row + 1) * width].iter().find(|x| **x != 0.0) {
+            report.fail(format!("{label}: {x:e} in row {row}, expected 0"));
+        }
     }
 }
 
@@ -97,6 +114,7 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
         "softmax" => HeadConfig::softmax(d, vocab),
         "sigsoftmax" => HeadConfig::sigsoftmax(d, vocab),
         "gss" => HeadConfig::gss(d, vocab),
+        "soft_cap" => HeadConfig::soft_cap(d, vocab, case.number("soft_cap.c")),
         "plif" => HeadConfig::plif(d, vocab, pieces).with_plif_bound(case.number("plif.t")),
         "mononet" => HeadConfig::monotonic_net(d, vocab, case.array("param.mononet_v").shape[0]),
         "moc" => HeadConfig::moc(hidden, d, vocab, components),

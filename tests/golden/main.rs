@@ -3,9 +3,16 @@
 //!
 //! `HIGHRANK_GOLDEN_DIR=DIR cargo test --release --test golden` reads any folder of the same format, and
 //! `HIGHRANK_GOLDEN_MODEL_DIR=DIR` any folder of whole models.
+//!
+//! | folder of its own | what is in it |
+//! |---|---|
+//! | `data` | heads, logit maps, LSTM layers and optimisers, dynamic evaluation, analyses |
+//! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
+//! | `models` | whole models |
 
 mod analysis;
 mod backends;
+mod beam;
 mod case;
 mod compare;
 mod dynamic;
@@ -13,6 +20,7 @@ mod head;
 mod lstm;
 mod model;
 mod optimiser;
+mod options;
 mod pointwise;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]
@@ -24,18 +32,19 @@ use compare::Report;
 
 #[test]
 fn every_case_agrees_with_the_reference() {
-    let folder = case::folder();
-    let cases = case::read(&folder);
-    assert!(!cases.is_empty(), "{} lists no case", folder.display());
     let mut failures = vec![];
-    let mut compared = 0;
-    for case in &cases {
-        for report in check_everywhere(case) {
-            compared += report.compared;
-            failures.extend(report.failures);
+    for folder in case::folders() {
+        let cases = case::read(&folder);
+        assert!(!cases.is_empty(), "{} lists no case", folder.display());
+        let mut compared = 0;
+        for case in &cases {
+            for report in check_everywhere(case) {
+                compared += report.compared;
+                failures.extend(report.failures);
+            }
         }
+        println!("{}: {} cases checked, {compared} tensors compared", folder.display(), cases.len());
     }
-    println!("{}: {} cases checked, {compared} tensors compared", folder.display(), cases.len());
     assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
 }
 
@@ -48,6 +57,7 @@ fn check(case: &Case, on: &Setting) -> Report {
     let mut report = Report::new(format!("{} on {}", case.entry.name, on.name));
     match case.entry.kind.as_str() {
         "head" => head::check(case, on, &mut report),
+        "head_options" => options::check(case, on, &mut report),
         "pointwise" => pointwise::check(case, on, &mut report),
         "lstm" => lstm::check(case, on, &mut report),
         "ar_tar" => lstm::check_regularisation(case, on, &mut report),
@@ -55,6 +65,7 @@ fn check(case: &Case, on: &Setting) -> Report {
         "dyneval" => dynamic::check(case, on, &mut report),
         "nt_triggers" => optimiser::check_triggers(case, &mut report),
         "rank" => analysis::check_rank(case, on, &mut report),
+        "beam_search" => beam::check(case, on, &mut report),
         "pairwise_kl" => analysis::check_pairwise(case, &mut report),
         "mode_match" => analysis::check_modes(case, &mut report),
         other => report.fail(format!("unknown kind of case `{other}`")),
@@ -95,7 +106,7 @@ fn a_wrong_value_of_a_whole_model_is_reported() {
 
 #[test]
 fn a_wrong_value_and_an_unknown_kind_are_reported() {
-    let mut case = case::read(&case::folder()).remove(0);
+    let mut case = case::read(&case::own("")).remove(0);
     case.entry.kind = "surprise".into();
     for report in check_everywhere(&case) {
         assert!(report.failures[0].contains("unknown kind of case `surprise`"), "{:?}", report.failures);
@@ -106,4 +117,30 @@ fn a_wrong_value_and_an_unknown_kind_are_reported() {
     report.compare("x", &[1.0, f64::NAN], &want, 1e-3);
     report.compare("y", &[1.0, 2.1], &want, 1e-3);
     assert_eq!(report.failures.len(), 2, "{:?}", report.failures);
+}
+
+#[test]
+fn a_wrong_value_of_a_loss_with_options_is_reported() {
+    let cases = case::read(&case::own("options"));
+    let by_name = |name: &str| cases.iter().find(|case| case.entry.name == name).expect("a case").clone();
+    // Of a token that counts, and by more than rounding.
+    for (name, tensors) in [
+        ("mos_plif_teacher_all", &["loss", "nll", "teacher_term", "smooth_term", "z_term", "token_loss"][..]),
+        ("mos_plif_teacher_all", &["entropy", "argmax", "max_log_prob", "log_probs", "token_weights"]),
+        ("mos_plif_teacher_all", &["grad.hidden", "grad.decoder_weight", "grad.prior_weight", "grad.plif_v"]),
+        ("mos_none", &["cotangent", "mid.lse", "mid.log_prior", "grad.latent_bias"]),
+    ] {
+        for tensor in tensors {
+            let mut case = by_name(name);
+            let shape = case.array(tensor).shape.clone();
+            let counted = case.array("counted").values.iter().position(|flag| *flag == 1.0).expect("a token");
+            let row: usize = shape[1..].iter().product();
+            let of_tokens = shape[0] == case.array("counted").values.len();
+            let element = if of_tokens { counted * row } else { 0 };
+            case.damage(tensor, element, if *tensor == "argmax" { 1.0 } else { 1e-3 });
+            for report in check_everywhere(&case) {
+                assert!(!report.failures.is_empty(), "{tensor} of {name} went unseen: {element}");
+            }
+        }
+    }
 }

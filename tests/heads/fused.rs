@@ -1,7 +1,7 @@
 //! The fused likelihood against the composed formula.
 
-use burn::tensor::{DType, Device, Tensor};
-use highrank::HeadConfig;
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use highrank::{HeadConfig, LossOptions};
 
 use crate::support::*;
 
@@ -61,6 +61,20 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
     }
 }
 
+/// All options at once; of the teacher's words none is above 6.
+fn every_option(tokens: usize, on: On<'_>) -> LossOptions {
+    let ids: Vec<i64> = (0..tokens as i64).flat_map(|token| [token % 7, (token + 3) % 7]).collect();
+    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [tokens, 2]), on.0);
+    LossOptions::new()
+        .with_ignore_index(1)
+        .with_token_weights(tensor([tokens], 7, on).add_scalar(1.5))
+        .with_teacher(ids, tensor([tokens, 2], 8, on).add_scalar(1.0).mul_scalar(0.2))
+        .with_label_smoothing(0.1)
+        .with_z_loss(0.01)
+        .with_temperature(1.3)
+        .with_statistics(true)
+}
+
 #[test]
 fn one_chunk_gives_what_many_give() {
     // One byte is less than a token needs, so every token is a chunk of its own; with many words to a context's
@@ -71,11 +85,14 @@ fn one_chunk_gives_what_many_give() {
         for config in all_heads(vocab) {
             let run = |budget: usize| {
                 let head = head(&config.clone().with_memory_budget(Some(budget)), on);
-                let hidden = tensor([10, config.d_hidden], 1, on).require_grad();
-                let loss = head.loss(hidden.clone(), targets(10, vocab, &device), None);
-                let mut all = values(loss.clone());
-                all.extend(all_gradients(&head, &hidden, loss));
-                all.extend(values(head.log_probs(hidden.clone())));
+                let hidden = || tensor([10, config.d_hidden], 1, on).require_grad();
+                let mut all = values(head.log_probs(hidden()));
+                for options in [LossOptions::new(), every_option(10, on)] {
+                    let state = hidden();
+                    let loss = head.loss_with(state.clone(), targets(10, vocab, &device), &options).loss;
+                    all.extend(values(loss.clone()));
+                    all.extend(all_gradients(&head, &state, loss));
+                }
                 all
             };
             assert_close(&run(small), &run(1 << 30), 1e-13, &format!("{config:?}"));

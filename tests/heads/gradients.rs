@@ -1,15 +1,42 @@
 //! Derivatives: finite differences, subsets of tracked inputs, tied matrices.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::likelihood::{mean_nll, nll};
 use highrank::ops::{ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Targets};
-use highrank::{HeadConfig, Precision};
+use highrank::{HeadConfig, LossOptions, Precision, Reduction};
 
 use crate::support::*;
 
-/// Loss of a head whose parameters are all moved by `step` times a direction.
-fn moved_loss(config: &HeadConfig, step: f64) -> f64 {
+const VOCAB: usize = 9;
+const TOKENS: usize = 4;
+
+/// What is differentiated: the mean nll, every option by itself, and all of them.
+fn all_options(device: &Device) -> Vec<(&'static str, LossOptions)> {
+    let plain = LossOptions::new();
+    let ids = [[3i64, 5, 1], [2, 0, 4], [7, 1, 5], [6, 0, 3]];
+    let probs = [[0.5, 0.0, 0.25], [0.5, 0.25, 0.25], [0.125, 0.75, 0.0], [0.25, 0.0, 0.5]];
+    let teacher = |options: LossOptions| {
+        let ids = Tensor::<2, Int>::from_data(ids, device);
+        options.with_teacher(ids, Tensor::from_data(probs, (device, DType::F64)))
+    };
+    let weights = Tensor::<1>::from_data([0.5, 2.0, 0.0, 1.0], (device, DType::F64));
+    let most = |options: LossOptions| {
+        teacher(options).with_label_smoothing(0.2).with_z_loss(0.1).with_temperature(1.5)
+    };
+    vec![
+        ("nothing", plain.clone()),
+        ("smoothing", plain.clone().with_label_smoothing(0.2)),
+        ("z-loss", plain.clone().with_z_loss(0.1)),
+        ("temperature", plain.clone().with_temperature(1.5)),
+        ("a teacher", teacher(plain.clone())),
+        ("most", most(plain.clone()).with_reduction(Reduction::Sum)),
+        ("all", most(plain).with_ignore_index(2).with_token_weights(weights).with_statistics(true)),
+    ]
+}
+
+/// Loss of a head whose parameters are all moved by `step` times a direction. Words 5 and 8 may be masked.
+fn moved_loss(config: &HeadConfig, masked: bool, options: &LossOptions, step: f64) -> f64 {
     struct Move(f64, usize);
     impl burn::module::ModuleMapper for Move {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -22,13 +49,14 @@ fn moved_loss(config: &HeadConfig, step: f64) -> f64 {
     let device = cpu();
     let on = (&device, DType::F64);
     let head = head(config, on).map(&mut Move(step, 0));
-    let direction = tensor([4, config.d_hidden], 900, on);
-    let hidden = tensor([4, config.d_hidden], 1, on) + direction.mul_scalar(step);
-    values(head.loss(hidden, targets(4, config.vocab, &device), None))[0]
+    let head = if masked { head.mask_words(&[5, 8]) } else { head };
+    let direction = tensor([TOKENS, config.d_hidden], 900, on);
+    let hidden = tensor([TOKENS, config.d_hidden], 1, on) + direction.mul_scalar(step);
+    values(head.loss_with(hidden, targets(TOKENS, VOCAB, &device), options).loss)[0]
 }
 
 /// The gradient along the direction of [`moved_loss`].
-fn directional_gradient(config: &HeadConfig) -> f64 {
+fn directional_gradient(config: &HeadConfig, masked: bool, options: &LossOptions) -> f64 {
     struct Directions(usize, Vec<f64>);
     impl burn::module::ModuleVisitor for Directions {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -39,24 +67,32 @@ fn directional_gradient(config: &HeadConfig) -> f64 {
     let device = ad();
     let on = (&device, DType::F64);
     let head = head(config, on);
-    let hidden = tensor([4, config.d_hidden], 1, on).require_grad();
-    let loss = head.loss(hidden.clone(), targets(4, config.vocab, &device), None);
+    let head = if masked { head.mask_words(&[5, 8]) } else { head };
+    let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+    let loss = head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, &device), options).loss;
     let gradient = all_gradients(&head, &hidden, loss);
     let mut directions = Directions(0, vec![]);
     head.visit(&mut directions);
-    directions.1.extend(spread(4 * config.d_hidden, 900));
+    directions.1.extend(spread(TOKENS * config.d_hidden, 900));
     gradient.iter().zip(&directions.1).map(|(g, d)| g * d).sum()
 }
 
 #[test]
-fn every_head_matches_central_differences() {
-    for config in all_heads(9) {
-        let step = 1e-6;
-        let numeric = (moved_loss(&config, step) - moved_loss(&config, -step)) / (2.0 * step);
-        let exact = directional_gradient(&config);
-        let error = (numeric - exact).abs();
-        assert!(error < 2e-8 * exact.abs().max(1.0), "{config:?}: {exact} against {numeric}");
-        assert!(exact.abs() > 1e-4, "{config:?}: the direction shows nothing");
+fn every_head_and_option_matches_central_differences() {
+    let (inner, tracking) = (all_options(&cpu()), all_options(&ad()));
+    for config in all_heads(VOCAB) {
+        for masked in [false, true] {
+            for ((name, inner), (_, tracking)) in inner.iter().zip(&tracking) {
+                let step = 1e-6;
+                let moved = |step: f64| moved_loss(&config, masked, inner, step);
+                let numeric = (moved(step) - moved(-step)) / (2.0 * step);
+                let exact = directional_gradient(&config, masked, tracking);
+                let error = (numeric - exact).abs();
+                let what = format!("{name}, masked {masked}, {config:?}");
+                assert!(error < 2e-8 * exact.abs().max(1.0), "{what}: {exact} against {numeric}");
+                assert!(exact.abs() > 1e-4, "{what}: the direction shows nothing");
+            }
+        }
     }
 }
 
@@ -88,6 +124,7 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
             bias: Some(latent_bias.clone().into()),
             mask: Some(LatentMask {
                 values: (kept.float().cast(DType::F64) * 2.0).into(),
+                rows: None,
                 first: 0,
                 keep: 0.5,
             }),
@@ -101,6 +138,7 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
         bias: Some(bias.clone().into()),
         map: MapFunction::Plif { pieces, bound: 1.5 },
         map_params: Some(params.clone().into()),
+        temperature: 1.0,
         // Two tokens a chunk and a block.
         chunk_bytes: 350,
         precision: Precision::Full,

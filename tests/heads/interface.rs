@@ -1,4 +1,4 @@
-//! The head as its users see it: shapes, sampling, records, display, and the messages of misuse.
+//! The head as its users see it: shapes, sampling, records, and the messages of misuse.
 
 use burn::module::Module;
 use burn::store::ModuleRecord;
@@ -122,15 +122,6 @@ fn parameters_are_counted() {
 }
 
 #[test]
-fn display_names_the_parts() {
-    let device = cpu();
-    let text = mos().init(&device).to_string();
-    for part in ["OutputHead", "Mixture", "prior", "latent", "components: 3", "vocab: 11"] {
-        assert!(text.contains(part), "no `{part}` in\n{text}");
-    }
-}
-
-#[test]
 fn configurations_survive_json() {
     for config in all_heads(VOCAB) {
         let config = config.with_latent_dropout(0.29);
@@ -170,15 +161,6 @@ fn invalid_configurations_say_what_is_wrong() {
     assert_eq!(direct.validate(), Err(HeadError::DirectSizes { d_hidden: 6, d_embedding: 4 }));
 }
 
-/// The panic message of a closure.
-fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    let payload = std::panic::catch_unwind(run).expect_err("no panic");
-    match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(other) => other.downcast::<&str>().expect("a text").to_string(),
-    }
-}
-
 #[test]
 fn misuse_panics_with_both_shapes() {
     let check = |run: &(dyn Fn() + std::panic::RefUnwindSafe), message: &str| {
@@ -201,7 +183,7 @@ fn misuse_panics_with_both_shapes() {
         &|| {
             drop(owned().loss(state(), targets(3, VOCAB, &cpu()), Some(tensor([2], 1, (&cpu(), DType::F32)))))
         },
-        "loss: weights has shape [2], expected [3], as the hidden state says",
+        "loss: token_weights has shape [2], expected [3], the shape of the targets",
     );
     check(
         &|| drop(owned().nll(state(), words([0, 11, 2]))),

@@ -1,10 +1,19 @@
 //! Properties of the output heads that no table of numbers can show: agreement of the fused with the composed form at
 //! every chunk boundary, derivatives against finite differences, identities between heads, and the messages of misuse.
 
+mod configuration;
 mod fused;
 mod gradients;
+mod half;
 mod identities;
 mod interface;
+mod loss_errors;
+mod loss_options;
+mod masked;
+mod masked_analyses;
+mod masked_decoder;
 mod precision;
+mod prediction;
 mod rank;
 mod support;
+mod time_axis;

@@ -115,3 +115,12 @@ pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
         assert!((got - want).abs() <= tolerance * scale, "{what}: element {i} is {got}, expected {want}");
     }
 }
+
+/// The panic message of a closure.
+pub fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let payload = std::panic::catch_unwind(run).expect_err("no panic");
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => other.downcast::<&str>().expect("a text").to_string(),
+    }
+}

@@ -21,6 +21,7 @@ use crate::commands::step_throughput::{self, StepThroughputArgs};
 use crate::commands::study::{self, StudyArgs};
 use crate::commands::synthetic::{self, SyntheticArgs};
 use crate::commands::train::{self, TrainArgs};
+use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
 use crate::failure::Failure;
 
@@ -33,6 +34,7 @@ pub fn highrank() -> ExitCode {
         Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
         Some(Command::StepThroughput(args)) => step_throughput::run(&args),
         Some(Command::BenchReport(args)) => bench_report::run(&args),
+        Some(Command::Transformer(args)) => transformer::run(&args),
     })
 }
 
@@ -47,6 +49,11 @@ pub fn ptb_mos() -> ExitCode {
 /// The study of what heads can represent.
 pub fn synthetic() -> ExitCode {
     start("synthetic", |args, _| synthetic::run(&args))
+}
+
+/// A small GPT on Burn's transformer.
+pub fn transformer() -> ExitCode {
+    start("transformer", |args, _| transformer::run(&args))
 }
 
 /// Time and memory of an output head.
@@ -148,6 +155,7 @@ enum Command {
     HeadThroughput(HeadThroughputArgs),
     StepThroughput(StepThroughputArgs),
     BenchReport(BenchReportArgs),
+    Transformer(Box<TransformerArgs>),
 }
 
 #[cfg(test)]
@@ -165,6 +173,7 @@ mod tests {
             HeadThroughputArgs::command(),
             StepThroughputArgs::command(),
             BenchReportArgs::command(),
+            TransformerArgs::command(),
         ] {
             command.debug_assert();
         }
@@ -173,11 +182,11 @@ mod tests {
     #[test]
     fn every_command_says_what_it_does() {
         let command = Cli::<Command>::command();
-        for name in ["synthetic", "head-throughput", "step-throughput", "bench-report"] {
+        for name in ["synthetic", "head-throughput", "step-throughput", "bench-report", "transformer"] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 16);
+        assert_eq!(command.get_subcommands().count(), 17);
         assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 12);
     }
 

@@ -1,4 +1,9 @@
-//! The work that benches and throughput programs time: a whole training step, and the stack of LSTM layers by itself.
+//! The work that benches and throughput programs time: a whole training step, the stack of LSTM layers by itself, and the
+//! output layer by itself.
+
+mod output;
+
+pub use output::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep};
 
 use awd_lstm::data::Window;
 use awd_lstm::lstm::{Lstm, LstmConfig};

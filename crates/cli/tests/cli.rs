@@ -22,6 +22,8 @@ mod methods;
 mod resume;
 #[path = "cli/text.rs"]
 mod text;
+#[path = "cli/transformer.rs"]
+mod transformer;
 #[path = "cli/weights.rs"]
 mod weights;
 
@@ -36,7 +38,7 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> Vec<&str> {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 10] = [
+    const CHOOSING: [&str; 11] = [
         "train",
         "eval",
         "rank",
@@ -47,6 +49,7 @@ fn arguments(line: &str) -> Vec<&str> {
         "ablation",
         "generate",
         "synthetic",
+        "transformer",
     ];
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let chooses = words.first().is_some_and(|word| CHOOSING.contains(word));

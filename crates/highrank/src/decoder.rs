@@ -1,47 +1,190 @@
 //! The decoder: the matrix `W [V, d]` and bias `b [V]` that turn a context into logits.
 
-use burn::module::{Initializer, Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
+use burn::nn::Linear;
+use burn::tensor::{Bool, Device, Tensor};
 
-use crate::error::HeadError;
+use crate::error::{HeadError, OrPanic};
 
-/// `W` and `b` of the logits `z = h·Wᵀ + b`.
+/// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
 /// `W` is either owned or *tied*: the caller holds it, usually as the model's input embedding, and passes it with every
 /// call, so that its gradient reaches that one parameter (Press and Wolf 2017, Inan et al. 2017).
+///
+/// # Masked words
+/// A word whose bias is −∞ has probability 0, whatever the logit map, and its row of `W` and its entry of `b` get gradients of
+/// exactly 0. The words masked by [`mask_words`](Self::mask_words) and the rows that pad the vocabulary are kept apart
+/// from the bias, which stays finite, and take its place at use: no optimiser, weight decay or averaging of weights turns −∞ into
+/// NaN, and a decoder without a bias can have them as well. They are no parameters, so no record holds them: they come
+/// from the [configuration](crate::HeadConfig) or from a call.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Decoder {
-    /// `W`, shape `[V, d]`, uniform in ±0.1 at the start; `None` if tied.
+    /// `W`, shape `[rows, d]`; `None` if tied.
     pub weight: Option<Param<Tensor<2>>>,
-    /// `b`, shape `[V]`, zero at the start.
+    /// `b`, shape `[rows]`, zero at the start.
     pub bias: Option<Param<Tensor<1>>>,
-    /// `V`.
+    /// `V`, the number of words: those of targets and samples are `0..V`.
     pub vocab: usize,
     /// `d`.
     pub d_embedding: usize,
+    /// Number of masked rows after those of the words.
+    pub padding: usize,
+    /// The masked words in ascending order, without the padding.
+    masked_words: Vec<usize>,
+    /// True for masked words and padding, shape `[rows]`; `None` if there are neither.
+    mask: Option<Tensor<1, Bool>>,
 }
 
 /// What a [`Decoder`] is made of.
-pub(crate) struct DecoderShape {
+pub(crate) struct DecoderShape<'a> {
     pub(crate) vocab: usize,
+    pub(crate) padding: usize,
     pub(crate) d_embedding: usize,
     pub(crate) bias: bool,
-    pub(crate) tied: bool,
+    pub(crate) masked_words: &'a [usize],
 }
 
-impl DecoderShape {
-    pub(crate) fn init(&self, device: &Device) -> Decoder {
-        let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
-        Decoder {
-            weight: (!self.tied).then(|| uniform.init([self.vocab, self.d_embedding], device)),
-            bias: self.bias.then(|| Initializer::Zeros.init([self.vocab], device)),
+impl DecoderShape<'_> {
+    fn rows(&self) -> usize {
+        self.vocab + self.padding
+    }
+
+    /// A decoder whose matrix is the caller's.
+    pub(crate) fn tied(&self, device: &Device) -> Result<Decoder, HeadError> {
+        let bias = self.bias.then(|| Initializer::Zeros.init([self.rows()], device));
+        self.decoder(None, bias, device)
+    }
+
+    /// A decoder with a new matrix.
+    pub(crate) fn init(&self, initializer: &Initializer, device: &Device) -> Result<Decoder, HeadError> {
+        let (d, rows) = (self.d_embedding, self.rows());
+        let weight = initializer.init_with([rows, d], Some(d), Some(rows), device);
+        Ok(Decoder { weight: Some(weight), ..self.tied(device)? })
+    }
+
+    /// A decoder with the parameters of a linear layer, padded where need be.
+    pub(crate) fn from_linear(&self, linear: Linear) -> Result<Decoder, HeadError> {
+        let (shape, rows) = (linear.weight.shape(), self.rows());
+        let [d, columns] = shape.dims();
+        if d != self.d_embedding || (columns != self.vocab && columns != rows) {
+            let expected = match self.padding {
+                0 => format!("[{}, {rows}]", self.d_embedding),
+                _ => format!("[{0}, {1}] or, padded, [{0}, {rows}]", self.d_embedding, self.vocab),
+            };
+            return Err(HeadError::Shape {
+                what: "the linear layer's weight",
+                got: shape.to_vec(),
+                expected: expected + ", [d_embedding, vocabulary] of the head",
+            });
+        }
+        if linear.bias.is_some() != self.bias {
+            return Err(HeadError::LinearBias { linear: linear.bias.is_some(), head: self.bias });
+        }
+        if let Some(bias) = linear.bias.as_ref().filter(|bias| bias.shape().dims() != [columns]) {
+            return Err(HeadError::Shape {
+                what: "the linear layer's bias",
+                got: bias.shape().to_vec(),
+                expected: format!("[{columns}], as its weight says"),
+            });
+        }
+        let weight = padded(contiguous(linear.weight.val().transpose()), rows);
+        let device = weight.device();
+        let weight = Param::initialized(ParamId::new(), weight).set_require_grad(is_trained(&linear.weight));
+        let bias = linear.bias.map(|bias| match columns == rows {
+            true => bias,
+            false => {
+                let values = padded(bias.val().reshape([columns, 1]), rows).reshape([rows]).detach();
+                Param::initialized(ParamId::new(), values).set_require_grad(is_trained(&bias))
+            }
+        });
+        self.decoder(Some(weight), bias, &device)
+    }
+
+    fn decoder(
+        &self,
+        weight: Option<Param<Tensor<2>>>,
+        bias: Option<Param<Tensor<1>>>,
+        device: &Device,
+    ) -> Result<Decoder, HeadError> {
+        let decoder = Decoder {
+            weight,
+            bias,
             vocab: self.vocab,
             d_embedding: self.d_embedding,
-        }
+            padding: self.padding,
+            masked_words: vec![],
+            mask: None,
+        };
+        decoder.masking(self.masked_words, device)
     }
 }
 
 impl Decoder {
+    /// Number of rows of `W`: the words and the padding. The last dimension of log-probabilities.
+    pub fn rows(&self) -> usize {
+        self.vocab + self.padding
+    }
+
+    /// The words that [`mask_words`](Self::mask_words) or the configuration masked, in ascending order.
+    pub fn masked_words(&self) -> &[usize] {
+        &self.masked_words
+    }
+
+    /// Masks words in addition to those that are masked already: their probability is 0.
+    ///
+    /// To mask words for a while only, mask those of a clone, which shares the parameters.
+    ///
+    /// # Panics
+    /// If a word is not below `V`, or no word would be left.
+    #[track_caller]
+    pub fn mask_words(self, words: &[usize]) -> Self {
+        self.try_mask_words(words).or_panic("Decoder::mask_words")
+    }
+
+    /// [`mask_words`](Self::mask_words) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
+    pub fn try_mask_words(self, words: &[usize]) -> Result<Self, HeadError> {
+        let device = match (&self.weight, &self.bias, &self.mask) {
+            (Some(weight), _, _) => weight.lazy_device(),
+            (None, Some(bias), _) => bias.lazy_device(),
+            (None, None, Some(mask)) => mask.device(),
+            // No tensor says where the head is; the mask moves to the caller's matrix when it is used.
+            (None, None, None) => Device::default(),
+        };
+        self.masking(words, &device)
+    }
+
+    fn masking(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {
+        check_masked_words(words, self.vocab)?;
+        self.masked_words.extend(words);
+        self.masked_words.sort_unstable();
+        self.masked_words.dedup();
+        if self.masked_words.len() == self.vocab {
+            return Err(HeadError::NoWordLeft { vocab: self.vocab });
+        }
+        if self.padding + self.masked_words.len() > 0 {
+            let mut rows = vec![false; self.vocab];
+            self.masked_words.iter().for_each(|word| rows[*word] = true);
+            rows.resize(self.rows(), true);
+            self.mask = Some(Tensor::from_data(rows.as_slice(), device));
+        }
+        Ok(self)
+    }
+
+    /// The bias with −∞ for masked rows, shape `[rows]`; `None` means 0.
+    ///
+    /// - weight: the matrix in use, which gives a mask without bias its type
+    pub(crate) fn masked_bias(&self, weight: &Tensor<2>) -> Option<Tensor<1>> {
+        let bias = self.bias.as_ref().map(|bias| bias.val());
+        let Some(mask) = &self.mask else { return bias };
+        let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], (&weight.device(), weight.dtype())));
+        let mask = beside(mask.clone(), &bias.device());
+        Some(bias.mask_fill(mask, f64::NEG_INFINITY))
+    }
+
     /// The decoder's own matrix.
     pub(crate) fn own_weight(&self) -> Result<Tensor<2>, HeadError> {
         self.weight.as_ref().map(|weight| weight.val()).ok_or(HeadError::MissingDecoder)
@@ -52,7 +195,7 @@ impl Decoder {
         if self.weight.is_some() {
             return Err(HeadError::SecondDecoder);
         }
-        let (got, want) = (embedding.dims(), [self.vocab, self.d_embedding]);
+        let (got, want) = (embedding.dims(), [self.rows(), self.d_embedding]);
         match got == want {
             true => Ok(embedding),
             false => Err(HeadError::Shape {
@@ -60,6 +203,67 @@ impl Decoder {
                 got: got.to_vec(),
                 expected: format!("{want:?}, [vocabulary, d_embedding] of the head"),
             }),
+        }
+    }
+}
+
+impl ModuleDisplay for Decoder {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = content.add("d_embedding", &self.d_embedding).add("vocab", &self.vocab);
+        let content = if self.padding > 0 { content.add("padding", &self.padding) } else { content };
+        let masked = self.masked_words.len();
+        let content = if masked > 0 { content.add("masked_words", &masked) } else { content };
+        content.add("bias", &self.bias.is_some()).add("tied", &self.weight.is_none()).optional()
+    }
+}
+
+/// Checks that all words are in the vocabulary and that they leave one unmasked.
+pub(crate) fn check_masked_words(words: &[usize], vocab: usize) -> Result<(), HeadError> {
+    if let Some(&word) = words.iter().find(|word| **word >= vocab) {
+        return Err(HeadError::MaskedWord { word, vocab });
+    }
+    let mut words = words.to_vec();
+    words.sort_unstable();
+    words.dedup();
+    match words.len() == vocab {
+        true => Err(HeadError::NoWordLeft { vocab }),
+        false => Ok(()),
+    }
+}
+
+/// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.
+fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    param.clone().train().val().is_require_grad()
+}
+
+/// The mask where a tensor of the device can meet it: on its hardware, and in its autodiff context.
+fn beside(mask: Tensor<1, Bool>, device: &Device) -> Tensor<1, Bool> {
+    let mask = mask.without_autodiff();
+    let mask = if mask.device() == *device { mask } else { mask.to_device(device) };
+    match device.gradient_checkpointing_strategy() {
+        Some(strategy) => mask.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => mask,
+    }
+}
+
+/// The same values, row after row in memory: kernels need not gather a transposed view in every call.
+fn contiguous(matrix: Tensor<2>) -> Tensor<2> {
+    let (device, dtype) = (matrix.device(), matrix.dtype());
+    Tensor::from_data(matrix.detach().into_data(), (&device, dtype))
+}
+
+/// The matrix with zeros below, `rows` in all, for a new parameter.
+fn padded(matrix: Tensor<2>, rows: usize) -> Tensor<2> {
+    let [given, columns] = matrix.dims();
+    match given == rows {
+        true => matrix,
+        false => {
+            let zeros = Tensor::zeros([rows - given, columns], (&matrix.device(), matrix.dtype()));
+            Tensor::cat(vec![matrix, zeros], 0).detach()
         }
     }
 }

@@ -47,6 +47,40 @@ pub enum HeadError {
         /// The probability given.
         value: f64,
     },
+    /// An option that the rest of the configuration has no use for.
+    #[error("{option} is set, but {reason}")]
+    Unused {
+        /// Name of the option in the configuration.
+        option: &'static str,
+        /// Why it has no effect, and what to do.
+        reason: &'static str,
+    },
+    /// A masked word that is no word of the vocabulary.
+    #[error("masked word {word} is outside the vocabulary 0..{vocab}")]
+    MaskedWord {
+        /// The word.
+        word: usize,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// No word is left unmasked.
+    #[error("all {vocab} words are masked, but a distribution needs at least one")]
+    NoWordLeft {
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// One of a linear layer and the head that is made from it has a bias, the other has none.
+    #[error(
+        "the linear layer has {}, but the head is configured with {}: set `with_bias({linear})`",
+        bias_in_words(*linear),
+        bias_in_words(*head)
+    )]
+    LinearBias {
+        /// Whether the layer has a bias.
+        linear: bool,
+        /// Whether the head's configuration asks for one.
+        head: bool,
+    },
     /// Two tensors whose shapes do not fit together.
     #[error("{what} has shape {got:?}, expected {expected}")]
     Shape {
@@ -63,6 +97,9 @@ pub enum HeadError {
     /// An embedding matrix was given to a head that owns its decoder.
     #[error("this head owns its decoder matrix: configure it `with_tied(true)` to use another")]
     SecondDecoder,
+    /// A loss without statistics was given to what reads them.
+    #[error("the loss has no statistics: compute it with `LossOptions::with_statistics(true)`")]
+    MissingStatistics,
     /// A target that is no word of the vocabulary.
     #[error("target {target} at token {token} is outside the vocabulary 0..{vocab}")]
     Target {
@@ -72,6 +109,55 @@ pub enum HeadError {
         token: usize,
         /// Size of the vocabulary.
         vocab: usize,
+    },
+    /// An option of a loss outside of its range.
+    #[error("{name} is {value}, expected {expected}")]
+    LossOption {
+        /// Name of the option.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The allowed range.
+        expected: &'static str,
+    },
+    /// A weight that is negative, infinite or not a number.
+    #[error("weight {value} at position {token}, expected a finite number of at least 0")]
+    Weight {
+        /// The weight.
+        value: f64,
+        /// Position of the token, counted over all leading dimensions, or word of a class weight.
+        token: usize,
+    },
+    /// A teacher's word that is no word, or listed twice for a token.
+    #[error(
+        "the teacher lists word {word} at token {token}, expected different words of the vocabulary 0..{vocab}"
+    )]
+    TeacherWord {
+        /// The word.
+        word: i64,
+        /// Position of the token, counted over all leading dimensions.
+        token: usize,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A teacher's probabilities that no distribution has.
+    #[error(
+        "the teacher's probabilities at token {token} sum to {sum}, the least is {least}: expected numbers of at least 0 \
+         that sum to 1 or less"
+    )]
+    TeacherRow {
+        /// Position of the token, counted over all leading dimensions.
+        token: usize,
+        /// Their sum.
+        sum: f64,
+        /// The smallest of them.
+        least: f64,
+    },
+    /// An option that asks about target words, of a loss against distributions.
+    #[error("{option} needs target words, but this loss is against distributions: use token weights")]
+    NeedsWords {
+        /// Name of the option.
+        option: &'static str,
     },
     /// Sampling options outside their range.
     #[error("{name} is {value}, expected {expected}")]
@@ -83,6 +169,40 @@ pub enum HeadError {
         /// The allowed range.
         expected: &'static str,
     },
+    /// More words asked for than there are, or none.
+    #[error("k is {k}, expected 1 to the vocabulary's {vocab}")]
+    TopK {
+        /// The number asked for.
+        k: usize,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A word was to be chosen by log-probabilities that are no numbers.
+    #[error("a log-probability of token {token} is NaN or +∞: no word can be chosen by it")]
+    NotANumber {
+        /// Position of the token, counted over all leading dimensions; in a beam search, the row of the step.
+        token: usize,
+    },
+    /// A word was to be drawn where every word is masked.
+    #[error("all words of token {token} have probability 0: leave at least one unmasked")]
+    AllMasked {
+        /// Position of the token, counted over all leading dimensions.
+        token: usize,
+    },
+    /// Options of a beam search outside their range.
+    #[error("{name} is {value}, expected {expected}")]
+    BeamSearch {
+        /// Name of the option.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The allowed range.
+        expected: &'static str,
+    },
+}
+
+fn bias_in_words(present: bool) -> &'static str {
+    if present { "a bias" } else { "no bias" }
 }
 
 /// Panics with the error's own line, the documented behaviour of the checked methods.

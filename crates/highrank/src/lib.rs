@@ -50,12 +50,21 @@ mod error;
 mod head;
 pub mod likelihood;
 pub mod logit_map;
+pub mod loss;
 mod math;
 pub mod ops;
+#[cfg(feature = "train")]
+pub mod train;
 
-pub use context::ContextConfig;
+pub use context::{ContextConfig, TimeAxis};
 pub use error::HeadError;
-pub use head::{BoundHead, HeadConfig, OutputHead, Sampling, TopK, validate_targets};
+pub use head::{
+    BeamSearch, BeamState, BoundHead, FinishedHypotheses, HeadConfig, Hypothesis, LiveHypotheses, OutputHead,
+    Sampling, StepLogProbs, TopK, validate_targets,
+};
 pub use highrank_kernels::Precision;
 pub use likelihood::DEFAULT_MEMORY_BUDGET;
 pub use logit_map::LogitMapConfig;
+pub use loss::{Loss, LossOptions, Reduction, TokenStatistics};
+/// The version of `rand` whose traits the random draws take.
+pub use rand;

@@ -67,8 +67,19 @@ pub(crate) fn log_sum_exp_dim<B: Backend>(x: Floats<B>, dim: usize) -> Floats<B>
 
 /// `x − log Σ_j e^{x_j}` over the last dimension.
 pub(crate) fn log_softmax<B: Backend>(x: Floats<B>) -> Floats<B> {
-    let lse = log_sum_exp(x.clone());
-    x - lse
+    log_softmax_and_normaliser(x).0
+}
+
+/// [`log_softmax`] and the [`log_sum_exp`] that it subtracts.
+///
+/// Where logits are large, most digits of the latter are those of the maximum: it is subtracted first, so that a
+/// log-probability near 0 keeps its own.
+pub(crate) fn log_softmax_and_normaliser<B: Backend>(x: Floats<B>) -> (Floats<B>, Floats<B>) {
+    let last = x.shape().num_dims() - 1;
+    let max = x.clone().detach().max_dim(last);
+    let shifted = x - max.clone();
+    let log_sum = shifted.clone().exp().sum_dim(last).log();
+    (shifted - log_sum.clone(), log_sum + max)
 }
 
 /// Exclusive running sum `y_i = Σ_{j<i} x_j` of a vector, accurate for a million terms in f32.

@@ -17,7 +17,9 @@ pub mod cpu;
 pub mod gpu;
 pub mod node;
 pub mod precision;
+mod rounding;
 pub mod tensor;
 
 pub use precision::Precision;
-pub use tensor::{Floats, Ints};
+pub use rounding::Rounding;
+pub use tensor::{Bools, Floats, Ints};

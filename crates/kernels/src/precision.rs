@@ -6,11 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::rounding::{Rounding, significant};
 use crate::tensor::Floats;
 
 /// What the inputs of matrix products are rounded to.
@@ -52,7 +52,7 @@ impl Precision {
     }
 
     /// Significant binary digits that are left of a number.
-    fn digits(self) -> Option<i32> {
+    fn digits(self) -> Option<u32> {
         match self {
             Self::Full => None,
             Self::Tf32 => Some(11),
@@ -60,33 +60,30 @@ impl Precision {
         }
     }
 
-    /// The nearest numbers of this precision, in the tensor's own float type.
+    /// The nearest numbers of this precision, ties to even, in the tensor's own float type.
     ///
-    /// f32 and f64 only: a shorter type is left as it is. A number above 2¹¹⁰ in f32 overflows on the way.
+    /// f32 and f64 only: a shorter type is left as it is. NaN and infinities stay. A number overflows only where it is
+    /// nearer to the next power of two than to any finite number of this precision. f64 keeps its own range. The gradient
+    /// passes as if nothing were rounded.
     ///
     /// ```
     /// use burn::tensor::Tensor;
     /// use highrank_kernels::Precision;
     ///
-    /// let x = Tensor::<1>::from_floats([1.0 + 1.0 / 512.0, 3.0], &Default::default());
+    /// let x = Tensor::<1>::from_floats([1.0 + 1.0 / 512.0, 3.0, f32::INFINITY], &Default::default());
     /// let rounded: Vec<f32> = Precision::Bf16.round(x).into_data().try_to_vec().unwrap();
-    /// assert_eq!(rounded, [1.0, 3.0]);
+    /// assert_eq!(rounded, [1.0, 3.0, f32::INFINITY]);
     /// ```
     pub fn round<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         self.rounded(x.into()).tensor()
     }
 
-    /// [`round`](Self::round) for the primitives of any backend.
-    pub fn rounded<B: Backend>(self, x: Floats<B>) -> Floats<B> {
-        let significant = match x.dtype() {
-            DType::F32 | DType::Flex32 => 24,
-            DType::F64 => 53,
-            _ => return x,
-        };
-        let Some(digits) = self.digits() else { return x };
-        // Veltkamp's splitting: the sum with a multiple that is so much larger pushes the other digits out.
-        let far = x.clone().mul_scalar(2f64.powi(significant - digits) + 1.0);
-        far.clone() - (far - x)
+    /// [`round`](Self::round) for the primitives of a backend.
+    pub fn rounded<B: Rounding>(self, x: Floats<B>) -> Floats<B> {
+        match self.digits() {
+            Some(digits) if significant(x.dtype()).is_some() => B::nearest(x, digits),
+            _ => x,
+        }
     }
 }
 
@@ -116,14 +113,23 @@ impl FromStr for Precision {
     }
 }
 
+/// The float type of a product of such matrices: f64 if either is, f32 for all shorter types.
+pub fn product_dtype(lhs: DType, rhs: DType) -> DType {
+    if [lhs, rhs].contains(&DType::F64) { DType::F64 } else { DType::F32 }
+}
+
 /// `lhs · rhs` of two matrices whose elements are rounded first; differentiable by composition, as if nothing were.
+///
+/// Matrices of different float types may be multiplied; half precision by way of f32, so sums are not rounded to it.
 ///
 /// # Shapes
 /// - lhs: `[m, k]`
 /// - rhs: `[k, n]`
-/// - output: `[m, n]`
-pub fn product<B: Backend>(lhs: Floats<B>, rhs: Floats<B>, precision: Precision) -> Floats<B> {
-    precision.rounded(lhs).matmul(precision.rounded(rhs))
+/// - output: `[m, n]`, of the [`product_dtype`] of the two
+pub fn product<B: Rounding>(lhs: Floats<B>, rhs: Floats<B>, precision: Precision) -> Floats<B> {
+    let dtype = product_dtype(lhs.dtype(), rhs.dtype());
+    let [lhs, rhs] = [lhs, rhs].map(|matrix| precision.rounded(matrix).cast(dtype));
+    lhs.matmul(rhs)
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -158,6 +164,41 @@ mod tests {
             for (precision, digits) in [(Precision::Tf32, 11), (Precision::Bf16, 8)] {
                 let want: Vec<f64> = values.iter().map(|x| expected(*x, digits)).collect();
                 assert_eq!(round(precision, &values, dtype), want, "{precision} {dtype:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_half_precision_are_in_f32() {
+        const TYPES: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+        let device = Device::flex().autodiff();
+        // The sum of so many terms has no digit of any single one left in half precision.
+        let (m, k, n) = (2, 4096, 3);
+        let matrix = |shape: [usize; 2], dtype| {
+            let values: Vec<f64> = (0..shape[0] * shape[1]).map(|i| 1.0 + (i % 8) as f64 / 8.0).collect();
+            Tensor::<2>::from_data(TensorData::new(values, shape), (&device, dtype)).require_grad()
+        };
+        let want: Vec<f64> =
+            product(matrix([m, k], DType::F64).into(), matrix([k, n], DType::F64).into(), Precision::Full)
+                .into_data()
+                .iter()
+                .collect();
+        for lhs_type in TYPES {
+            for rhs_type in TYPES {
+                let (lhs, rhs) = (matrix([m, k], lhs_type), matrix([k, n], rhs_type));
+                let made = product(lhs.clone().into(), rhs.clone().into(), Precision::Bf16).tensor::<2>();
+                let wide = if [lhs_type, rhs_type].contains(&DType::F64) { DType::F64 } else { DType::F32 };
+                assert_eq!((made.dtype(), product_dtype(lhs_type, rhs_type)), (wide, wide));
+                let gradients = made.clone().sum().backward();
+                // All terms and sums are exact in f32.
+                assert_eq!(
+                    made.into_data().iter::<f64>().collect::<Vec<_>>(),
+                    want,
+                    "{lhs_type:?}, {rhs_type:?}"
+                );
+                for (input, dtype) in [(lhs, lhs_type), (rhs, rhs_type)] {
+                    assert_eq!(input.grad(&gradients).expect("a gradient").dtype(), dtype);
+                }
             }
         }
     }

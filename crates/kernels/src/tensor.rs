@@ -306,9 +306,24 @@ impl<B: Backend> Floats<B> {
         Bools(B::float_greater_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
-    /// `value` where `mask` is true, itself elsewhere.
+    pub fn at_most(&self, bound: f64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::float_lower_equal_elem(self.0.clone(), bound.into(), dtype))
+    }
+
+    pub fn equals(&self, value: f64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::float_equal_elem(self.0.clone(), value.into(), dtype))
+    }
+
+    /// `value` where `mask`, of the same shape, is true, itself elsewhere.
     pub fn fill_where(self, mask: Bools<B>, value: f64) -> Self {
         Self(B::float_mask_fill(self.0, mask.0, value.into()))
+    }
+
+    /// Itself where `mask`, of the same shape, is true, `other` elsewhere.
+    pub fn keep_where(self, mask: Bools<B>, other: Self) -> Self {
+        Self(B::float_mask_where(other.0, mask.0, self.0))
     }
 
     /// The nearest integers towards zero, of the device's integer type.
@@ -372,12 +387,86 @@ impl<B: Backend> Ints<B> {
         Self(B::int_slice(self.0, &narrowed(&shape, 0, range)))
     }
 
+    pub fn num_elements(&self) -> usize {
+        self.shape().num_elements()
+    }
+
+    /// The sizes of its `D` dimensions.
+    ///
+    /// # Panics
+    /// If `D` is not its rank.
+    #[track_caller]
+    pub fn dims<const D: usize>(&self) -> [usize; D] {
+        self.shape().dims()
+    }
+
+    /// Numbers from the host, in the device's integer type.
+    pub fn from_data(data: TensorData, device: &Device<B>) -> Self {
+        let dtype = get_device_settings::<B>(device).int_dtype;
+        Self(B::int_from_data(data.convert_dtype(dtype.into()), device))
+    }
+
+    pub fn select(self, dim: usize, indices: Self) -> Self {
+        Self(B::int_select(self.0, dim, indices.0))
+    }
+
+    /// The numbers as floats of a type.
+    pub fn float(self, dtype: DType) -> Floats<B> {
+        Floats(B::int_into_float(self.0, dtype.into()))
+    }
+
+    pub fn below(&self, bound: i64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::int_lower_elem(self.0.clone(), bound.into(), dtype))
+    }
+
+    pub fn at_least(&self, bound: i64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::int_greater_equal_elem(self.0.clone(), bound.into(), dtype))
+    }
+
+    pub fn equals(&self, value: i64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::int_equal_elem(self.0.clone(), value.into(), dtype))
+    }
+
+    pub fn clamp(self, min: i64, max: i64) -> Self {
+        Self(B::int_clamp(self.0, min.into(), max.into()))
+    }
+
+    /// `value` where `mask`, of the same shape, is true, itself elsewhere.
+    pub fn fill_where(self, mask: Bools<B>, value: i64) -> Self {
+        Self(B::int_mask_fill(self.0, mask.0, value.into()))
+    }
+
     pub fn add_scalar(self, x: i64) -> Self {
         Self(B::int_add_scalar(self.0, x.into()))
     }
 
     pub fn remainder_scalar(self, x: i64) -> Self {
         Self(B::int_remainder_scalar(self.0, x.into()))
+    }
+}
+
+// As above.
+#[allow(missing_docs)]
+impl<B: Backend> Bools<B> {
+    pub fn new(primitive: BoolTensor<B>) -> Self {
+        Self(primitive)
+    }
+
+    pub fn into_primitive(self) -> BoolTensor<B> {
+        self.0
+    }
+
+    pub fn or(self, other: Self) -> Self {
+        Self(B::bool_or(self.0, other.0))
+    }
+}
+
+impl<B: Backend> Clone for Bools<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

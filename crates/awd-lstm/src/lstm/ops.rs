@@ -11,7 +11,7 @@ use burn::backend::{
     Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
     ExtensionType, backend_extension,
 };
-use highrank_kernels::{Floats, Precision};
+use highrank_kernels::{Floats, Precision, Rounding};
 
 /// The inputs of the operation. All tensors have the same float type and device.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +147,7 @@ impl<F> LstmGrads<F> {
 ///
 /// Cost: `8 T B H (I + H)` floating-point operations forward, twice that backward.
 /// The arguments' float type is kept throughout; the backend's default type plays no part.
-pub trait LstmKernels: Backend {
+pub trait LstmKernels: Rounding {
     /// The packed result, and what [`LstmKernels::lstm_backward`] needs besides.
     fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>);
 

@@ -5,18 +5,18 @@
 //! and the packed layout are those of [`LstmKernels`](super::LstmKernels).
 
 use burn::backend::Backend;
-use highrank_kernels::Floats;
 use highrank_kernels::precision::{Precision, product};
+use highrank_kernels::{Floats, Rounding};
 
 use super::ops::{LstmArgs, LstmGrads, LstmSaved, LstmWanted};
 
 /// The packed result `[T + 1, B, H]`, with nothing kept for a backward pass.
-pub fn forward<B: Backend>(args: LstmArgs<Floats<B>>) -> Floats<B> {
+pub fn forward<B: Rounding>(args: LstmArgs<Floats<B>>) -> Floats<B> {
     run(args, None).0
 }
 
 /// The packed result `[T + 1, B, H]` and what [`backward`] needs.
-pub fn forward_with_saved<B: Backend>(args: LstmArgs<Floats<B>>) -> (Floats<B>, LstmSaved<Floats<B>>) {
+pub fn forward_with_saved<B: Rounding>(args: LstmArgs<Floats<B>>) -> (Floats<B>, LstmSaved<Floats<B>>) {
     let mut steps = Steps { gates: Vec::new(), cells: Vec::new() };
     let (packed, recurrent) = run(args, Some(&mut steps));
     let (gates, cells) = (Floats::cat(steps.gates, 0), Floats::cat(steps.cells, 0));
@@ -48,13 +48,15 @@ pub(super) fn products<B: Backend>(args: &LstmArgs<Floats<B>>, multiply: Multipl
         Some(mask) => w_hh * mask,
         None => w_hh,
     };
+    // The product of two half-precision matrices is in f32.
+    let dtype = x.dtype();
     let product = multiply(x.reshape([steps * batch, d_input]), w_ih.transpose(), precision);
-    let inputs = product + (b_ih + b_hh).reshape([1, rows]);
+    let inputs = product.cast(dtype) + (b_ih + b_hh).reshape([1, rows]);
     Products { recurrent, inputs }
 }
 
 /// The packed result, and the recurrent weights in use.
-fn run<B: Backend>(args: LstmArgs<Floats<B>>, mut keep: Option<&mut Steps<B>>) -> (Floats<B>, Floats<B>) {
+fn run<B: Rounding>(args: LstmArgs<Floats<B>>, mut keep: Option<&mut Steps<B>>) -> (Floats<B>, Floats<B>) {
     let precision = args.precision;
     let Products { recurrent, inputs } = products(&args, product);
     let (mut hidden, mut cell) = (args.h0, args.c0);
@@ -98,7 +100,7 @@ fn run<B: Backend>(args: LstmArgs<Floats<B>>, mut keep: Option<&mut Steps<B>>) -
 /// dz  = (dc∘g∘i(1-i),  dc∘c_{t-1}∘f(1-f),  dc∘i∘(1-g²),  dh∘tanh(c_t)∘o(1-o))
 /// dx  = dz w_ih     dw_ih = Σ_t dzᵀ x_t     dw_hh = (Σ_t dzᵀ h_{t-1}) ∘ mask     db = Σ_t Σ_batch dz
 /// ```
-pub fn backward<B: Backend>(
+pub fn backward<B: Rounding>(
     args: LstmArgs<Floats<B>>,
     packed: Floats<B>,
     saved: LstmSaved<Floats<B>>,
@@ -175,13 +177,14 @@ pub(super) fn gradients<B: Backend>(
     let [_, rows] = d_gates.dims();
     let h = rows / 4;
     let d_bias = wanted.bias.then(|| d_gates.clone().sum_dim(0).reshape([rows]));
-    let d_x = wanted.x.then(|| multiply(d_gates.clone(), w_ih, precision).reshape([steps, batch, d_input]));
+    let dtype = x.dtype();
+    let multiply = |lhs, rhs| multiply(lhs, rhs, precision).cast(dtype);
+    let d_x = wanted.x.then(|| multiply(d_gates.clone(), w_ih).reshape([steps, batch, d_input]));
     let d_gates_t = d_gates.transpose();
-    let d_w_ih =
-        wanted.w_ih.then(|| multiply(d_gates_t.clone(), x.reshape([steps * batch, d_input]), precision));
+    let d_w_ih = wanted.w_ih.then(|| multiply(d_gates_t.clone(), x.reshape([steps * batch, d_input])));
     let d_w_hh = wanted.w_hh.then(|| {
         let hidden_before = shifted(h0, packed, steps).reshape([steps * batch, h]);
-        let product = multiply(d_gates_t, hidden_before, precision);
+        let product = multiply(d_gates_t, hidden_before);
         match hh_mask {
             Some(mask) => product * mask,
             None => product,

@@ -1,30 +1,38 @@
-//! `head-throughput`: what one training step of an output head costs, beside the device's own matrix-product rate.
+//! `head-throughput`: what a training step or a prediction of an output head costs, beside the device's own matrix-product
+//! rate, Burn's own layers, or the plain loss.
 
 use awd_lstm::HeadKind;
 use burn::backend::Dispatch;
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Distribution, Int, Tensor};
-use clap::Parser;
+use burn::tensor::{Device, Distribution, Tensor};
+use clap::{Parser, ValueEnum};
 use highrank::ops::OutputOps;
 use highrank::{HeadConfig, Precision};
 use highrank_kernels::Floats;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64;
 use serde::Serialize;
 
-use crate::device::{self, DeviceChoice, DeviceName, memory_bytes};
+use crate::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
 use crate::failure::Failure;
 use crate::statistics::median;
 use crate::timing::seconds_of;
+use crate::workload::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep};
 
-/// Times one training step (forward and backward of the mean loss) of an output head.
+/// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct HeadThroughputArgs {
     /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
     #[arg(long, default_value = "mos")]
     pub head: HeadKind,
-    /// N, tokens of a step.
+    /// What is timed: step, or one of the predictions nll, log-probs, top-k, sample and decode.
+    #[arg(long, value_enum, default_value = "step")]
+    pub mode: Mode,
+    /// What computes a softmax's step: fused (the head) or burn (Burn's Linear and CrossEntropyLoss).
+    #[arg(long, value_enum, default_value = "fused")]
+    pub layers: Layers,
+    /// An option of the step's loss, timed in turn with the plain loss.
+    #[arg(long, value_enum, default_value = "plain")]
+    pub options: LossOption,
+    /// N, tokens of a step that count.
     #[arg(long, default_value_t = 840)]
     pub tokens: usize,
     /// H, width of the hidden state; heads without mixture take it from --d-embedding.
@@ -59,17 +67,30 @@ pub struct HeadThroughputArgs {
     pub json: bool,
 }
 
+/// What computes a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Layers {
+    /// The head.
+    Fused,
+    /// Burn's `Linear` and `CrossEntropyLoss`.
+    Burn,
+}
+
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
 struct Measurement {
     head: String,
     device: String,
     precision: Precision,
+    mode: Mode,
+    options: LossOption,
+    /// Tokens that count.
     tokens: usize,
     params: usize,
     median_ms: f64,
     tokens_per_s: f64,
-    /// Of the matrix products alone: logits, gradient of the contexts, gradient of the decoder, and the latent layer.
+    /// Of the matrix products alone. In a step: logits, gradient of the contexts, gradient of the decoder, and the latent
+    /// layer's three.
     gflops: f64,
     of_ceiling: f64,
     /// Rate of a square product of the same precision, measured in turn with the steps: the kernels' own where there are
@@ -78,8 +99,14 @@ struct Measurement {
     /// Growth of the process's peak memory over two steps, gradients included; on a GPU what the runtime has taken after
     /// them less what was in use before. `null` where it is not known.
     added_peak_bytes: Option<u64>,
-    /// Mean nll in nats.
+    /// In nats.
     loss: f64,
+    /// Of the plain loss, measured in turn with the option's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms: Option<f64>,
+    /// Time with the option over that of the plain loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over_plain: Option<f64>,
 }
 
 /// Runs the program.
@@ -94,6 +121,7 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
     }
     let config = args.head_config();
     config.validate()?;
+    args.validate()?;
     let name = device::resolve(args.device);
     let measured = measure(args, &config, name, &device::open(name)?)?;
     if args.json {
@@ -101,16 +129,20 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
         return Ok(());
     }
     println!(
-        "{} on {}: {:.1} ms a step, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
+        "{} on {}: {:.1} ms a {}, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
         measured.head,
         measured.device,
         measured.median_ms,
+        if args.mode == Mode::Step { "step" } else { "prediction" },
         measured.tokens_per_s,
         measured.gflops,
         100.0 * measured.of_ceiling,
         measured.ceiling_gflops,
         measured.loss,
     );
+    if let (Some(ms), Some(ratio)) = (measured.plain_ms, measured.over_plain) {
+        println!("plain loss: {ms:.1} ms; with the option {ratio:.3} times as long");
+    }
     if let Some(bytes) = measured.added_peak_bytes {
         println!("added peak memory: {:.1} MB", bytes as f64 / 1e6);
     }
@@ -118,6 +150,24 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
 }
 
 impl HeadThroughputArgs {
+    /// Refuses what cannot be combined.
+    fn validate(&self) -> Result<(), Failure> {
+        let (step, plain) = (self.mode == Mode::Step, self.options == LossOption::Plain);
+        if !step && !plain {
+            return Err("--options are those of a loss, which only --mode step has".into());
+        }
+        match self.layers {
+            Layers::Burn if self.head != HeadKind::Softmax => {
+                let head = self.head;
+                Err(format!("--layers burn has no {head}, only --head softmax").into())
+            }
+            Layers::Burn if !step || !plain => {
+                Err("--layers burn has only --mode step with --options plain".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn head_config(&self) -> HeadConfig {
         let (h, d, v, k) = (self.d_hidden, self.d_embedding, self.vocab, self.components);
         let config = match self.head {
@@ -136,16 +186,61 @@ impl HeadThroughputArgs {
         }
     }
 
-    /// Floating-point operations of a step's matrix products.
+    /// Tokens that are worked on at a time.
+    fn rows(&self) -> usize {
+        if self.mode == Mode::Decode { 1 } else { self.tokens }
+    }
+
+    /// Floating-point operations of the matrix products.
     fn flops(&self, config: &HeadConfig) -> f64 {
         let (h, d, v, k) = (config.d_hidden, config.d_embedding, config.vocab, config.context.components());
-        let rows = if matches!(self.head, HeadKind::Mos | HeadKind::MosPlif) {
-            self.tokens * k
-        } else {
-            self.tokens
+        let tokens = self.rows();
+        let rows = match self.head {
+            // Drawing a word draws its component first.
+            _ if self.mode == Mode::Sample => tokens,
+            HeadKind::Mos | HeadKind::MosPlif => tokens * k,
+            _ => tokens,
         };
-        let latent = if self.head.is_mixture() { 6.0 * (self.tokens * h * k) as f64 * d as f64 } else { 0.0 };
-        6.0 * (rows * d) as f64 * v as f64 + latent
+        let latent = if self.head.is_mixture() { (tokens * h * k) as f64 * d as f64 } else { 0.0 };
+        let products = if self.mode == Mode::Step { 3.0 } else { 1.0 };
+        2.0 * products * ((rows * d) as f64 * v as f64 + latent)
+    }
+}
+
+/// What is timed.
+enum Timed {
+    Step(OutputStep),
+    Prediction(OutputPrediction),
+}
+
+impl Timed {
+    fn new(
+        layer: OutputLayer,
+        args: &HeadThroughputArgs,
+        config: &HeadConfig,
+        option: LossOption,
+        device: &Device,
+    ) -> Self {
+        let (tokens, d_hidden) = (args.rows(), config.d_hidden);
+        match layer {
+            OutputLayer::Head(head) if args.mode != Mode::Step => {
+                Self::Prediction(OutputPrediction::new(head, [tokens, d_hidden], args.mode, device))
+            }
+            layer => Self::Step(OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device)),
+        }
+    }
+
+    /// Runs once and waits for the device. Returns the loss of a step.
+    fn run(&mut self, device: &Device) -> Result<Option<f64>, Failure> {
+        let loss = match self {
+            Self::Step(step) => Some(step.run()),
+            Self::Prediction(prediction) => {
+                prediction.run();
+                None
+            }
+        };
+        device.sync()?;
+        Ok(loss)
     }
 }
 
@@ -155,68 +250,73 @@ fn measure(
     name: DeviceName,
     device: &Device,
 ) -> Result<Measurement, Failure> {
-    let training = device.clone().autodiff();
-    training.seed(0);
-    let head = config.init(&training);
-    let hidden =
-        Tensor::<2>::random([args.tokens, config.d_hidden], Distribution::Normal(0.0, 1.0), &training);
-    let hidden = hidden.detach().require_grad();
-    let mut rng = Pcg64::seed_from_u64(0);
-    let words: Vec<i64> = (0..args.tokens).map(|_| rng.random_range(0..args.vocab as i64)).collect();
-    let targets = Tensor::<1, Int>::from_data(words.as_slice(), &training);
-
-    let step = || -> Result<f64, Failure> {
-        let loss = head.loss(hidden.clone(), targets.clone(), None);
-        let gradients = loss.backward();
-        let value = loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
-        device.sync()?;
-        drop(gradients);
-        Ok(value)
+    let place = match args.mode {
+        Mode::Step => device.clone().autodiff(),
+        _ => device.clone(),
     };
-    // Burn creates parameters when they are first asked for; they are no part of what a step adds.
-    head.visit(&mut Create);
+    place.seed(0);
+    let layer = match args.layers {
+        Layers::Fused => OutputLayer::Head(config.init(&place)),
+        Layers::Burn => OutputLayer::burn(config.d_embedding, config.vocab, &place),
+    };
+    // Parameters and inputs are no part of what a step adds.
+    layer.create();
+    let params = layer.num_params();
+    let mut timed = Timed::new(layer.clone(), args, config, args.options, &place);
     device.sync()?;
+    forget_peak();
     let before = memory_bytes(name, device);
-    let loss = step()?;
-    step()?;
+    let first = timed.run(device)?;
+    timed.run(device)?;
     let after = memory_bytes(name, device);
     let added_peak_bytes =
         before.zip(after).map(|((in_use, _), (_, reserved))| reserved.saturating_sub(in_use));
+    let loss = match &timed {
+        Timed::Prediction(prediction) => prediction.loss(),
+        Timed::Step(_) => first.unwrap_or(f64::NAN),
+    };
+    let mut plain = (args.options != LossOption::Plain)
+        .then(|| Timed::new(layer, args, config, LossOption::Plain, &place));
+    if let Some(plain) = &mut plain {
+        plain.run(device)?;
+    }
     let mut product = square_product(name, args.precision, device)?;
     product()?;
-    // In turn: where other work shares the machine, both meet the same of it.
-    let (mut steps, mut products) = (vec![], vec![]);
+    // In turn: where other work shares the machine, all meet the same of it.
+    let (mut steps, mut plains, mut products) = (vec![], vec![], vec![]);
     for _ in 0..args.repeats {
-        steps.push(seconds_of(step)?);
+        steps.push(seconds_of(|| timed.run(device))?);
+        if let Some(plain) = &mut plain {
+            plains.push(seconds_of(|| plain.run(device))?);
+        }
         products.push(seconds_of(&mut product)?);
     }
     let middle = |times: Vec<f64>| median(times).expect("a measurement has at least one step");
     let (seconds, product) = (middle(steps), middle(products));
+    let plain = median(plains);
     let ceiling = 2.0 * (square_side(name) as f64).powi(3) / product / 1e9;
     let gflops = args.flops(config) / seconds / 1e9;
     Ok(Measurement {
-        head: args.head.to_string(),
+        head: match args.layers {
+            Layers::Fused => args.head.to_string(),
+            Layers::Burn => "burn linear + cross entropy".into(),
+        },
         device: name.to_string(),
         precision: args.precision,
-        tokens: args.tokens,
-        params: head.num_params(),
+        mode: args.mode,
+        options: args.options,
+        tokens: args.rows(),
+        params,
         median_ms: seconds * 1e3,
-        tokens_per_s: args.tokens as f64 / seconds,
+        tokens_per_s: args.rows() as f64 / seconds,
         gflops,
         of_ceiling: gflops / ceiling,
         ceiling_gflops: ceiling,
         added_peak_bytes,
         loss,
+        plain_ms: plain.map(|plain| plain * 1e3),
+        over_plain: plain.map(|plain| seconds / plain),
     })
-}
-
-/// Asks for every parameter once.
-struct Create;
-
-impl ModuleVisitor for Create {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        drop(param.val());
-    }
 }
 
 /// Side of the matrices of the square product: large enough to keep the device busy for a millisecond.

@@ -14,3 +14,4 @@ pub mod step_throughput;
 pub mod study;
 pub mod synthetic;
 pub mod train;
+pub mod transformer;

@@ -8,6 +8,6 @@ mod open;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use memory::memory_bytes;
+pub use memory::{forget_peak, memory_bytes};
 pub use name::{DeviceChoice, DeviceName};
 pub use open::{open, resolve};

@@ -31,6 +31,7 @@ fn help_names_the_program_and_its_commands() {
         "head-throughput",
         "step-throughput",
         "bench-report",
+        "transformer",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))), "{command}");
         let help = text(&format!("{command} --help"));
@@ -62,6 +63,14 @@ fn an_output_head_is_timed() {
         "head-throughput --head mos --tokens 8 --d-hidden 6 --d-embedding 4 --vocab 20 --components 2";
     refused(path, &format!("{small} --repeats 0"), &["--repeats is 0"]);
     refused(path, &small.replace("--tokens 8", "--tokens 0"), &["--tokens is 0"]);
+    refused(path, &format!("{small} --layers burn"), &["--layers burn has no mos", "--head softmax"]);
+    refused(path, &format!("{small} --mode nll --options smoothing"), &["--options", "--mode step"]);
+    let softmax = small.replace("--head mos", "--head softmax");
+    refused(
+        path,
+        &format!("{softmax} --layers burn --options z-loss"),
+        &["--layers burn", "--options plain"],
+    );
     // Without optimisation the large product that it is compared with takes minutes.
     if !cfg!(debug_assertions) {
         let measured = objects(path, &format!("{small} --repeats 1 --device cpu --json")).remove(0);

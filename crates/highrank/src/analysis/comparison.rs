@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::error::AnalysisError;
-use super::rows;
+use super::rows::{self, MASKED};
 
 /// A word and what a model gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,22 +25,30 @@ pub struct TokenGain {
     pub log_prob_a: f64,
     /// `log P_B(target)` in nats.
     pub log_prob_b: f64,
-    /// The words that A finds most probable, most probable first.
+    /// The words that A finds most probable, most probable first; none that it masks.
     pub top_a: Vec<Prediction>,
-    /// The words that B finds most probable, most probable first.
+    /// The words that B finds most probable, most probable first; none that it masks.
     pub top_b: Vec<Prediction>,
 }
 
 impl TokenGain {
-    /// `log P_A(target) − log P_B(target)` in nats.
+    /// `log P_A(target) − log P_B(target)` in nats; 0 if both models mask the target.
     pub fn gain(&self) -> f64 {
-        self.log_prob_a - self.log_prob_b
+        gain(self.log_prob_a, self.log_prob_b)
     }
+}
+
+fn gain(log_prob_a: f64, log_prob_b: f64) -> f64 {
+    // Infinite on both sides, they would make NaN.
+    if log_prob_a == log_prob_b { 0.0 } else { log_prob_a - log_prob_b }
 }
 
 /// Where model A beats model B most: the tokens of a text with the largest `log P_A(target) − log P_B(target)`.
 ///
 /// The comparison of Yang et al., ICLR 2018, table 14, over a whole text: read block by block, only the winners are kept.
+///
+/// The models may mask different words. A target that only B masks is a gain of +∞, one that only A masks of −∞; a model's
+/// mean nll is then +∞.
 ///
 /// # Example
 /// ```
@@ -75,8 +83,8 @@ impl Comparison {
     /// Takes in the same contexts' rows of both models, in nats, and the words that came.
     ///
     /// # Errors
-    /// If the values do not make whole rows, one is not finite, the numbers of rows and targets differ, or a target is
-    /// outside the vocabulary. Nothing is taken in then.
+    /// If the values do not make whole rows, one is NaN or +∞, a row is −∞ throughout, the numbers of rows and targets
+    /// differ, or a target is outside the vocabulary. Nothing is taken in then.
     pub fn add_rows(&mut self, a: &[f64], b: &[f64], targets: &[usize]) -> Result<(), AnalysisError> {
         let vocab = self.columns;
         let expected = targets.len();
@@ -121,7 +129,7 @@ impl Comparison {
         self.better += usize::from(log_prob_a > log_prob_b);
         self.nll[0] -= log_prob_a;
         self.nll[1] -= log_prob_b;
-        let gain = log_prob_a - log_prob_b;
+        let gain = gain(log_prob_a, log_prob_b);
         // Of equal gains the earlier token stays in front.
         let place = self.gains.partition_point(|other| other.gain() >= gain);
         if place < self.most {
@@ -141,7 +149,7 @@ impl Comparison {
         self.tokens
     }
 
-    /// Mean negative log-likelihood of A and of B in nats; NaN before the first token.
+    /// Mean negative log-likelihood of A and of B in nats: +∞ for a model that masks a target, NaN before the first token.
     pub fn mean_nll(&self) -> [f64; 2] {
         self.nll.map(|sum| sum / self.tokens as f64)
     }
@@ -152,9 +160,9 @@ impl Comparison {
     }
 }
 
-/// The `k` largest log-probabilities with their words, largest first.
+/// The `k` largest log-probabilities with their words, largest first; fewer if fewer words are not masked.
 fn top(row: &[f64], k: usize) -> Vec<Prediction> {
-    let mut words: Vec<usize> = (0..row.len()).collect();
+    let mut words: Vec<usize> = (0..row.len()).filter(|&word| row[word] != MASKED).collect();
     let by_log_prob = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));
     if k < words.len() {
         words.select_nth_unstable_by(k, by_log_prob);
@@ -200,6 +208,26 @@ mod tests {
         let [nll_a, nll_b] = comparison.mean_nll();
         let mean: f64 = (0..count).map(gain).sum::<f64>() / count as f64;
         assert!((nll_b - nll_a - mean).abs() < 1e-12);
+    }
+
+    #[test]
+    fn masked_targets_are_gains_without_bound_and_no_predictions() {
+        let log = |row: [f64; 3]| row.map(f64::ln);
+        let (only_a, only_b) = (log([1.0, 0.0, 0.0]), log([0.0, 0.4, 0.6]));
+        let mut comparison = Comparison::new(3, 9, 2);
+        // Masked by B, by A, by both, by none.
+        comparison.add_rows(&only_a, &only_b, &[0]).unwrap();
+        comparison.add_rows(&only_a, &only_b, &[1]).unwrap();
+        comparison.add_rows(&only_a, &only_a, &[2]).unwrap();
+        comparison.add_rows(&only_b, &log([0.1, 0.8, 0.1]), &[1]).unwrap();
+        let gains: Vec<(usize, f64)> =
+            comparison.gains().iter().map(|token| (token.position, token.gain())).collect();
+        let finite = 0.4f64.ln() - 0.8f64.ln();
+        assert_eq!(gains, [(0, f64::INFINITY), (2, 0.0), (3, finite), (1, f64::NEG_INFINITY)]);
+        let words = |top: &[Prediction]| top.iter().map(|it| it.word).collect::<Vec<_>>();
+        let first = &comparison.gains()[0];
+        assert_eq!((words(&first.top_a), words(&first.top_b)), (vec![0], vec![2, 1]));
+        assert_eq!((comparison.mean_nll(), comparison.share_better()), ([f64::INFINITY; 2], 0.25));
     }
 
     #[test]

@@ -1,19 +1,22 @@
 //! Divergence between the next-word distributions of different contexts.
 
 use super::error::AnalysisError;
-use super::rows::{self, RowAnalysis};
+use super::rows::{self, MASKED, RowAnalysis};
 
 /// `KL(P ‖ Q) = Σ_v P(v) (log P(v) − log Q(v))` in nats, from two rows of log-probabilities.
 ///
-/// A word whose probability under `P` underflows to 0 adds 0; `−∞` in `P` is such a word.
+/// A masked word of `P` (log-probability −∞) adds 0, whatever `Q` gives it; a word that only `Q` masks makes the divergence
+/// +∞. Finite log-probabilities add a finite number, 0 where the probability under `P` underflows.
 ///
 /// # Panics
 /// If the rows have different lengths.
 pub fn kl_divergence(p: &[f64], q: &[f64]) -> f64 {
     assert_eq!(p.len(), q.len(), "kl_divergence: both rows must be over the same words");
-    let terms = p.iter().zip(q).map(|(p, q)| match p.exp() {
-        0.0 => 0.0,
-        probability => probability * (p - q),
+    let terms = p.iter().zip(q).map(|(&p, &q)| match (p, q) {
+        (MASKED, _) => 0.0,
+        // Also where the probability underflows: 0 · ∞ would be NaN.
+        (_, MASKED) => f64::INFINITY,
+        _ => p.exp() * (p - q),
     });
     terms.sum()
 }
@@ -34,6 +37,9 @@ pub fn kl_divergence(p: &[f64], q: &[f64]) -> f64 {
 ///
 /// so there is nothing to sample. Subtracting the first row changes nothing in exact arithmetic; it keeps the two sums
 /// small where the distributions are alike.
+///
+/// Words that all contexts mask are left out. If contexts mask different words, some pair has an infinite divergence and
+/// the mean is +∞.
 ///
 /// # Example
 /// ```
@@ -59,13 +65,22 @@ pub struct PairwiseKl {
     shifted: Vec<f64>,
     /// `Σ_i Σ_v P_i(v) a_i(v)`.
     own: f64,
+    /// Whether some rows mask other words than the first.
+    infinite: bool,
 }
 
 impl PairwiseKl {
     /// For distributions over `columns` words.
     pub fn new(columns: usize) -> Self {
         let zeros = vec![0.0; columns];
-        Self { rows: 0, first: zeros.clone(), probabilities: zeros.clone(), shifted: zeros, own: 0.0 }
+        Self {
+            rows: 0,
+            first: zeros.clone(),
+            probabilities: zeros.clone(),
+            shifted: zeros,
+            own: 0.0,
+            infinite: false,
+        }
     }
 
     /// Number of contexts read.
@@ -94,6 +109,9 @@ impl PairwiseKl {
     }
 
     fn sum(&self) -> f64 {
+        if self.infinite {
+            return f64::INFINITY;
+        }
         let cross: f64 = self.probabilities.iter().zip(&self.shifted).map(|(p, a)| p * a).sum();
         self.rows as f64 * self.own - cross
     }
@@ -114,7 +132,11 @@ impl RowAnalysis for PairwiseKl {
         for row in values.chunks_exact(columns) {
             let sums = self.probabilities.iter_mut().zip(&mut self.shifted);
             for ((log_prob, first), (probabilities, shifted)) in row.iter().zip(&self.first).zip(sums) {
+                if (*log_prob, *first) == (MASKED, MASKED) {
+                    continue;
+                }
                 let (probability, a) = (log_prob.exp(), log_prob - first);
+                self.infinite |= a.is_infinite();
                 *probabilities += probability;
                 *shifted += a;
                 self.own += probability * a;
@@ -179,7 +201,33 @@ mod tests {
         divergence.add_rows(&[0.5f64.ln(); 2]).unwrap();
         assert_eq!(divergence.mean_distinct_pairs().unwrap_err().to_string(), too_few(1));
         let error = divergence.add_rows(&[0.0, f64::NAN]).unwrap_err().to_string();
-        assert_eq!(error, "row 1, column 1 is NaN, but a log-probability must be finite");
+        let want = "row 1, column 1 is NaN, but a log-probability must be finite, or -inf for a masked word";
+        assert_eq!(error, want);
+        let error = divergence.add_rows(&[-1.0, -1.0, MASKED, MASKED]).unwrap_err().to_string();
+        let want = "row 2 is -inf throughout, but a distribution needs at least one word that is not masked";
+        assert_eq!(error, want);
         assert_eq!(divergence.rows(), 1);
+    }
+
+    #[test]
+    fn impossible_words_add_nothing_and_missing_ones_infinity() {
+        let (half, certain) = ([0.5f64.ln(); 2], [0.0, MASKED]);
+        assert_eq!(kl_divergence(&certain, &half), 2f64.ln());
+        assert_eq!(kl_divergence(&half, &certain), f64::INFINITY);
+        assert_eq!(kl_divergence(&certain, &certain), 0.0);
+        // e^-800 underflows.
+        assert_eq!(kl_divergence(&[0.0, -800.0], &certain), f64::INFINITY);
+        assert_eq!(kl_divergence(&[0.0, -800.0], &[0.0, -900.0]), 0.0);
+    }
+
+    #[test]
+    fn contexts_that_mask_different_words_are_infinitely_far_apart() {
+        let (half, certain) = ([0.5f64.ln(); 2], [0.0, MASKED]);
+        for rows in [[half, certain], [certain, half]] {
+            let mut divergence = PairwiseKl::new(2);
+            divergence.add_rows(&rows.concat()).unwrap();
+            assert_eq!(divergence.mean_distinct_pairs().unwrap(), f64::INFINITY);
+            assert_eq!(divergence.mean_all_pairs().unwrap(), f64::INFINITY);
+        }
     }
 }

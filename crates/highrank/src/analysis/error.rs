@@ -44,14 +44,35 @@ pub enum AnalysisError {
         /// The least number of rows.
         needed: usize,
     },
-    /// NaN or an infinity among the values.
-    #[error("row {row}, column {column} is {value}, but a log-probability must be finite")]
+    /// NaN or +∞ among the values.
+    #[error(
+        "row {row}, column {column} is {value}, but a log-probability must be finite, or -inf for a masked word"
+    )]
     NotFinite {
         /// Row of the first such value, counted from 0 over all blocks.
         row: usize,
         /// Its column.
         column: usize,
         /// The value.
+        value: f64,
+    },
+    /// All words of a row are masked.
+    #[error("row {row} is -inf throughout, but a distribution needs at least one word that is not masked")]
+    NoWord {
+        /// The row, counted from 0 over all blocks.
+        row: usize,
+    },
+    /// A row masks other words than the first does, which leaves the matrix without a rank.
+    #[error(
+        "row {row}, column {column} is {value}, but row 0 {} the word: all rows of a matrix must mask the same words",
+        first_row(*value)
+    )]
+    MaskedWords {
+        /// The first row that differs, counted from 0 over all blocks.
+        row: usize,
+        /// The first word that differs.
+        column: usize,
+        /// Its log-probability in that row.
         value: f64,
     },
     /// A target that is no word of the vocabulary.
@@ -67,4 +88,9 @@ pub enum AnalysisError {
     /// The decomposition did not converge.
     #[error("the singular value decomposition did not converge")]
     NoConvergence,
+}
+
+/// What the first row does where another has `value`.
+fn first_row(value: f64) -> &'static str {
+    if value == f64::NEG_INFINITY { "does not mask" } else { "masks" }
 }

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 
+use super::rows::MASKED;
 use crate::logit_map::{LogitMap, Plif};
 
 /// Mean, spread and range of a PLIF's slopes, all of which start at 1 (Ganea et al., ICML 2019, section 5).
@@ -53,7 +54,7 @@ pub fn curve(map: &LogitMap, (from, to): (f64, f64), points: usize, device: &Dev
 pub struct LogitRange {
     /// `T`.
     pub bound: f64,
-    /// Number of logits read.
+    /// Number of logits read, those of masked words left out.
     pub count: u64,
     /// Of these, how many are below `−T`.
     pub below: u64,
@@ -71,10 +72,10 @@ impl LogitRange {
         Self { bound, count: 0, below: 0, above: 0, min: f64::INFINITY, max: f64::NEG_INFINITY }
     }
 
-    /// Takes in logits before the map, of any shape. See
+    /// Takes in logits before the map, of any shape, without those of masked words (−∞). See
     /// [`BoundHead::logit_blocks`](crate::BoundHead::logit_blocks).
     pub fn add<const D: usize>(&mut self, logits: Tensor<D>) {
-        for logit in logits.into_data().iter::<f64>() {
+        for logit in logits.into_data().iter::<f64>().filter(|logit| *logit != MASKED) {
             self.count += 1;
             self.below += u64::from(logit < -self.bound);
             self.above += u64::from(logit > self.bound);
@@ -124,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn logits_on_the_bound_are_inside() {
+    fn logits_on_the_bound_are_inside_and_masked_words_nowhere() {
         let mut range = LogitRange::new(2.0);
         let device = Device::flex();
         range.add(Tensor::<2>::from_floats([[-2.0, 2.0, 2.5], [-7.0, 0.0, 3.0]], &device));
-        range.add(Tensor::<1>::from_floats([1.0, 1.0], &device));
+        range.add(Tensor::<1>::from_floats([1.0, f32::NEG_INFINITY, 1.0], &device));
         assert_eq!((range.count, range.below, range.above, range.min, range.max), (8, 1, 2, -7.0, 3.0));
         assert_eq!(range.share_outside(), 3.0 / 8.0);
     }

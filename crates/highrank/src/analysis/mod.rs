@@ -11,6 +11,19 @@
 //! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. The rows come from
 //! [`BoundHead::log_prob_blocks`](crate::BoundHead::log_prob_blocks) or from any other model. Everything is in nats and
 //! computed in f64.
+//!
+//! # Masked words
+//! A log-probability of −∞ says that the word is masked: its probability is 0, as that of a word whose decoder bias is
+//! −∞. Every analysis gives what it gives for the same model without these words. Where rows mask different words:
+//!
+//! | analysis | result |
+//! |---|---|
+//! | [`Spectrum`], [`SpectrumBuilder`] | an error: the matrix over the common words would have another rank |
+//! | [`kl_divergence`], [`PairwiseKl`], [`AgainstTruth`] | +∞ if a word is possible under `P` and masked under `Q`; `0 log 0 = 0` |
+//! | [`Comparison`] | gain of −∞ or +∞ if one model masks the target, 0 if both do |
+//! | [`LogitRange`] | logits of −∞ are not counted |
+//!
+//! A row of nothing but masked words is no distribution, and an error everywhere.
 
 mod comparison;
 mod divergence;
@@ -20,6 +33,9 @@ mod rank;
 mod rows;
 mod triangle;
 mod truth;
+
+#[cfg(test)]
+mod masked_tests;
 
 pub use comparison::{Comparison, Prediction, TokenGain};
 pub use divergence::{PairwiseKl, kl_divergence};

@@ -1,21 +1,25 @@
 //! Empirical rank of a matrix of log-probabilities.
 
+use std::borrow::Cow;
+
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::svd::{ComputeSvdVectors, SvdParams, svd, svd_scratch};
 use faer::{Auto, Mat, MatRef, get_global_parallelism};
 
 use super::error::AnalysisError;
-use super::rows::{self, RowAnalysis};
+use super::rows::{self, MASKED, RowAnalysis};
 use super::triangle::Triangle;
 
 /// The singular values of a matrix, largest first, and the rank they say it has.
 ///
 /// The rank of a matrix of log-probabilities over contexts and words is at most `d + 1` for a softmax over `h·Wᵀ`
 /// (`d + 2` with a decoder bias): the softmax bottleneck (Yang et al., ICLR 2018, section 2.2 and appendix).
+///
+/// Columns of masked words, −∞ in every row, are left out.
 #[derive(Debug, Clone)]
 pub struct Spectrum {
-    /// Singular values in descending order, `min(rows, columns)` of them.
+    /// Singular values in descending order, `min(rows, columns)` of them, masked words not counted.
     pub singular_values: Vec<f64>,
     rows: usize,
     columns: usize,
@@ -27,7 +31,8 @@ impl Spectrum {
     /// Holds the matrix and a working copy: `16 · rows · columns` bytes.
     ///
     /// # Errors
-    /// If the values do not make whole rows, one is not finite, or the decomposition does not converge.
+    /// If the values do not make whole rows, one is NaN or +∞, a row is −∞ throughout, rows mask different words, or the
+    /// decomposition does not converge.
     ///
     /// # Example
     /// ```
@@ -39,7 +44,10 @@ impl Spectrum {
     /// ```
     pub fn of(values: &[f64], columns: usize) -> Result<Self, AnalysisError> {
         let rows = rows::check(values, columns, 0)?;
-        Self::decompose(MatRef::from_row_major_slice(values, rows, columns), rows)
+        let words = Words::of(&values[..columns]);
+        words.check(values, 0)?;
+        let values = words.pick(values);
+        Self::decompose(MatRef::from_row_major_slice(&values, rows, words.kept), rows)
     }
 
     /// The spectrum of a matrix of `rows` rows that has the singular values of `matrix`.
@@ -68,7 +76,7 @@ impl Spectrum {
         self.rows
     }
 
-    /// Number of columns: words.
+    /// Number of columns: words that are not masked.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -115,8 +123,10 @@ impl Spectrum {
 /// `ε σ_max`, below the threshold of the [rank](Spectrum::rank), as a decomposition of the whole matrix would; a Gram
 /// matrix would lose all below `√ε σ_max`.
 ///
+/// Masked words are those of the first row. Other rows must mask the same ones, else they are an error.
+///
 /// Cost: `2 T V²` operations for `T` rows, then `8/3 V³` for the singular values. Memory: about `24 V²` bytes at the end
-/// (2.4 GB for 10,000 words), whatever `T`.
+/// (2.4 GB for 10,000 words), whatever `T`. `V` counts the words that are not masked.
 ///
 /// # Example
 /// ```
@@ -139,6 +149,8 @@ impl Spectrum {
 pub struct SpectrumBuilder {
     columns: usize,
     rows: usize,
+    /// Those of the first row; none before it.
+    words: Option<Words>,
     held: Held,
 }
 
@@ -152,7 +164,7 @@ enum Held {
 impl SpectrumBuilder {
     /// For a matrix of `columns` columns: the size of the vocabulary.
     pub fn new(columns: usize) -> Self {
-        Self { columns, rows: 0, held: Held::Rows(vec![]) }
+        Self { columns, rows: 0, words: None, held: Held::Rows(vec![]) }
     }
 
     /// The spectrum of the rows read.
@@ -160,13 +172,13 @@ impl SpectrumBuilder {
     /// # Errors
     /// If there is no row, or the decomposition does not converge.
     pub fn finish(self) -> Result<Spectrum, AnalysisError> {
-        let Self { columns, rows, held } = self;
+        let Self { rows, words, held, .. } = self;
+        let Some(words) = words else {
+            return Err(AnalysisError::TooFewRows { what: "a spectrum", rows, needed: 1 });
+        };
         match held {
-            Held::Rows(_) if rows == 0 => {
-                Err(AnalysisError::TooFewRows { what: "a spectrum", rows, needed: 1 })
-            }
             Held::Rows(values) => {
-                Spectrum::decompose(MatRef::from_row_major_slice(&values, rows, columns), rows)
+                Spectrum::decompose(MatRef::from_row_major_slice(&values, rows, words.kept), rows)
             }
             Held::Triangle(triangle) => {
                 let r: Mat<f64> = triangle.finish();
@@ -176,22 +188,67 @@ impl SpectrumBuilder {
     }
 }
 
+/// Which columns of a matrix are masked words: −∞ in every row.
+#[derive(Debug, Clone)]
+struct Words {
+    masked: Vec<bool>,
+    /// Number of the other columns.
+    kept: usize,
+}
+
+impl Words {
+    /// Those of a row.
+    fn of(row: &[f64]) -> Self {
+        let masked: Vec<bool> = row.iter().map(|value| *value == MASKED).collect();
+        let kept = masked.iter().filter(|masked| !**masked).count();
+        Self { masked, kept }
+    }
+
+    /// Checks that all rows mask these words and no others; `before` rows were read already.
+    fn check(&self, values: &[f64], before: usize) -> Result<(), AnalysisError> {
+        for (row, values) in (before..).zip(values.chunks_exact(self.masked.len())) {
+            let mut pairs = values.iter().zip(&self.masked);
+            if let Some(column) = pairs.position(|(value, masked)| (*value == MASKED) != *masked) {
+                return Err(AnalysisError::MaskedWords { row, column, value: values[column] });
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns that are kept.
+    fn pick<'a>(&self, values: &'a [f64]) -> Cow<'a, [f64]> {
+        if self.kept == self.masked.len() {
+            return Cow::Borrowed(values);
+        }
+        let masked = self.masked.iter().cycle();
+        Cow::Owned(
+            values.iter().zip(masked).filter(|(_, masked)| !**masked).map(|(value, _)| *value).collect(),
+        )
+    }
+}
+
 impl RowAnalysis for SpectrumBuilder {
     fn columns(&self) -> usize {
         self.columns
     }
 
     fn add_rows(&mut self, values: &[f64]) -> Result<(), AnalysisError> {
-        self.rows += rows::check(values, self.columns, self.rows)?;
+        let rows = rows::check(values, self.columns, self.rows)?;
+        let words = self.words.clone().unwrap_or_else(|| Words::of(&values[..self.columns]));
+        words.check(values, self.rows)?;
+        self.rows += rows;
+        let columns = words.kept;
+        let values = words.pick(values);
+        self.words = Some(words);
         let values = match &mut self.held {
             Held::Triangle(triangle) => {
-                triangle.add(values);
+                triangle.add(&values);
                 return Ok(());
             }
             Held::Rows(held) => {
-                let (now, later) = values.split_at(values.len().min(self.columns.pow(2) - held.len()));
+                let (now, later) = values.split_at(values.len().min(columns.pow(2) - held.len()));
                 held.extend_from_slice(now);
-                if held.len() < self.columns.pow(2) {
+                if held.len() < columns.pow(2) {
                     return Ok(());
                 }
                 later
@@ -200,7 +257,7 @@ impl RowAnalysis for SpectrumBuilder {
         let Held::Rows(square) = std::mem::replace(&mut self.held, Held::Rows(vec![])) else {
             unreachable!()
         };
-        let mut triangle = Triangle::new(self.columns);
+        let mut triangle = Triangle::new(columns);
         triangle.add(&square);
         triangle.add(values);
         self.held = Held::Triangle(triangle);
@@ -242,8 +299,16 @@ mod tests {
             "4 values do not make rows of 3 columns"
         );
         assert_eq!(
-            Spectrum::of(&[0.0, 1.0, 2.0, f64::NEG_INFINITY], 2).unwrap_err().to_string(),
-            "row 1, column 1 is -inf, but a log-probability must be finite"
+            Spectrum::of(&[0.0, 1.0, 2.0, f64::INFINITY], 2).unwrap_err().to_string(),
+            "row 1, column 1 is inf, but a log-probability must be finite, or -inf for a masked word"
+        );
+        assert_eq!(
+            Spectrum::of(&[0.0, 1.0, 2.0, MASKED], 2).unwrap_err().to_string(),
+            "row 1, column 1 is -inf, but row 0 does not mask the word: all rows of a matrix must mask the same words"
+        );
+        assert_eq!(
+            Spectrum::of(&[MASKED, 1.0, 2.0, 1.0], 2).unwrap_err().to_string(),
+            "row 1, column 0 is 2, but row 0 masks the word: all rows of a matrix must mask the same words"
         );
     }
 
@@ -329,7 +394,14 @@ mod tests {
         );
         builder.add_rows(&[1.0, 0.0, 0.0, 2.0, 1.0, 1.0]).unwrap();
         let error = builder.add_rows(&[1.0, 1.0, f64::NAN, 1.0]).unwrap_err().to_string();
-        assert_eq!(error, "row 4, column 0 is NaN, but a log-probability must be finite");
+        let want = "row 4, column 0 is NaN, but a log-probability must be finite, or -inf for a masked word";
+        assert_eq!(error, want);
+        let error = builder.add_rows(&[1.0, 1.0, MASKED, 1.0]).unwrap_err().to_string();
+        let want = "row 4, column 0 is -inf, but row 0 does not mask the word: all rows of a matrix must mask the same words";
+        assert_eq!(error, want);
+        assert!(
+            builder.add_rows(&[MASKED; 2]).unwrap_err().to_string().starts_with("row 3 is -inf throughout")
+        );
         assert_eq!(builder.finish().unwrap().rows(), 3);
     }
 }

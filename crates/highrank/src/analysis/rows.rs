@@ -6,7 +6,8 @@ use super::error::AnalysisError;
 
 /// An analysis that reads a matrix of log-probabilities, contexts by words, one block of rows after the other.
 ///
-/// A block may have any number of rows. After an error the analysis is as it was before the call.
+/// A block may have any number of rows; −∞ stands for a [masked word](crate::analysis#masked-words). After an error the
+/// analysis is as it was before the call.
 pub trait RowAnalysis {
     /// Number of columns of the matrix: `V`, the size of the vocabulary.
     fn columns(&self) -> usize;
@@ -14,7 +15,7 @@ pub trait RowAnalysis {
     /// Takes in rows given one after the other, in nats.
     ///
     /// # Errors
-    /// If the values do not make whole rows, or one is not finite.
+    /// If the values do not make whole rows, one is NaN or +∞, or a row is −∞ throughout.
     fn add_rows(&mut self, rows: &[f64]) -> Result<(), AnalysisError>;
 
     /// Takes in a tensor of log-probabilities in nats.
@@ -23,7 +24,7 @@ pub trait RowAnalysis {
     /// - block: `[.., V]`
     ///
     /// # Errors
-    /// If the last dimension is not `V`, or a value is not finite.
+    /// As there, and if the last dimension is not `V`.
     fn add<const D: usize>(&mut self, block: Tensor<D>) -> Result<(), AnalysisError> {
         self.add_rows(&read("the block", block, self.columns())?)
     }
@@ -42,14 +43,22 @@ pub(super) fn read<const D: usize>(
     Ok(block.into_data().iter::<f64>().collect())
 }
 
-/// Number of rows in `values`, all of them finite; `before` rows were read already.
+/// The log-probability of a masked word.
+pub(super) const MASKED: f64 = f64::NEG_INFINITY;
+
+/// Number of rows in `values`, each of finite numbers and masked words; `before` rows were read already.
 pub(super) fn check(values: &[f64], columns: usize, before: usize) -> Result<usize, AnalysisError> {
     if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
         return Err(AnalysisError::Shape { values: values.len(), columns });
     }
-    if let Some(i) = values.iter().position(|value| !value.is_finite()) {
-        let (row, column) = (before + i / columns, i % columns);
-        return Err(AnalysisError::NotFinite { row, column, value: values[i] });
+    for (row, values) in (before..).zip(values.chunks_exact(columns)) {
+        let wrong = |value: &f64| value.is_nan() || *value == f64::INFINITY;
+        if let Some(column) = values.iter().position(wrong) {
+            return Err(AnalysisError::NotFinite { row, column, value: values[column] });
+        }
+        if values.iter().all(|value| *value == MASKED) {
+            return Err(AnalysisError::NoWord { row });
+        }
     }
     Ok(values.len() / columns)
 }

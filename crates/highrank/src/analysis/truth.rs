@@ -4,7 +4,7 @@ use super::divergence::kl_divergence;
 use super::error::AnalysisError;
 use super::rows;
 
-/// Index of the largest value; the first of equal ones.
+/// Index of the largest value, the first of equal ones: never a masked word, unless all are.
 ///
 /// # Panics
 /// If there is none.
@@ -17,6 +17,9 @@ pub fn mode(row: &[f64]) -> usize {
 ///
 /// Mean over contexts of `KL(truth ‖ model)` in nats, and the share of contexts in which both have the same most
 /// probable word (Ganea et al., ICML 2019, section 5.1).
+///
+/// The truth may give words the probability 0 (log-probability −∞), different ones in every context. If the model masks a
+/// word that the truth does not, the mean is +∞.
 ///
 /// # Example
 /// ```
@@ -45,8 +48,8 @@ impl AgainstTruth {
     /// Takes in the same contexts' true and modelled log-probabilities, row after row, in nats.
     ///
     /// # Errors
-    /// If the values do not make whole rows, one is not finite, or there are more rows of one than of the other.
-    /// Nothing is taken in then.
+    /// If the values do not make whole rows, one is NaN or +∞, a row is −∞ throughout, or there are more rows of one than
+    /// of the other. Nothing is taken in then.
     pub fn add_rows(&mut self, truth: &[f64], model: &[f64]) -> Result<(), AnalysisError> {
         let count = rows::check(truth, self.columns, self.rows)?;
         let got = rows::check(model, self.columns, self.rows)?;
@@ -124,5 +127,17 @@ mod tests {
     #[test]
     fn the_first_of_equal_modes_counts() {
         assert_eq!(mode(&[-2.0, -1.0, -1.0]), 1);
+        assert_eq!(mode(&[rows::MASKED, -9.0, rows::MASKED]), 1);
+    }
+
+    #[test]
+    fn words_that_the_truth_rules_out_are_no_matter_and_ones_that_the_model_does_are() {
+        let log = |row: [f64; 3]| row.map(f64::ln);
+        let (truth, model) = (log([0.0, 0.5, 0.5]), log([0.5, 0.25, 0.25]));
+        let mut fit = AgainstTruth::new(3);
+        fit.add_rows(&truth, &model).unwrap();
+        assert_eq!((fit.mean_kl().unwrap(), fit.mode_match().unwrap()), (2f64.ln(), 0.0));
+        fit.add_rows(&model, &truth).unwrap();
+        assert_eq!(fit.mean_kl().unwrap(), f64::INFINITY);
     }
 }

@@ -1,65 +1,43 @@
 //! The hand-written backward passes, once for every backend.
 //!
-//! `nll` saves its inputs and recomputes each chunk backward, because the upstream gradient of a token must enter before
-//! the sum over tokens. `mean_nll` knows the whole upstream gradient but one scalar factor: it makes its gradients in the
-//! forward pass and the backward pass multiplies them by that factor. Both gradients of a product are products of the same
-//! precision.
+//! A loss that is not reduced saves its inputs and recomputes each chunk backward, because the upstream gradient of a token
+//! must enter before the sum over tokens. A reduced one knows the whole upstream gradient but one scalar factor: it makes its
+//! gradients in the forward pass and the backward pass multiplies them by that factor. Gradients of half-precision inputs
+//! are rounded to their type at the end, after that factor. Both gradients of a product are products of the same precision.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend};
+use burn::backend::{Autodiff, AutodiffBackend, Backend};
+use burn::tensor::DType;
 use highrank_kernels::node::{Node, inner, record};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::portable::token_shares;
+use crate::likelihood::portable::upstream;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, NllCall, OutputOps, PerInput,
-    Targets, Wanted,
+    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LossCall, Objective, OutputOps,
+    PerInput, Reduction, Wanted,
 };
 
-type Words<B> = Targets<Floats<B>, Ints<B>>;
+type Goal<B> = Objective<Floats<B>, Ints<B>>;
 
 impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
-    fn nll(call: NllCall<Self>) -> FloatTensor<Self> {
-        let NllCall { input, targets, .. } = call;
-        let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
-        let (input, targets) = (input.map(inner), constant(targets));
-        record::<PerToken, B, C, _>(parents, |tracked| {
-            let state = tracked.map(|tracked| (input.clone(), targets.clone(), Wanted::from_array(tracked)));
-            (<B as Kernels>::nll(input, targets), state)
-        })
-        .into_primitive()
-    }
-
-    fn mean_nll(call: NllCall<Self>) -> FloatTensor<Self> {
-        let NllCall { input, targets, weights } = call;
-        let parents = with_weights(input.inputs().map(|tensor| tensor.cloned()), weights.clone());
-        let (input, targets, weights) = (input.map(inner), constant(targets), weights.map(inner));
-        record::<Mean, B, C, _>(parents, |tracked| {
-            let Some([contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, _]) =
-                tracked
-            else {
-                let call = NllCall { input, targets, weights };
-                return (Floats::new(B::mean_nll(call)), None);
-            };
-            let wanted = Wanted { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params };
-            let shares = token_shares(&input, weights.clone());
-            let (nll, gradients) = B::nll_and_gradients(input, targets, shares.clone(), wanted);
-            let mean = (nll.clone() * shares).sum();
-            // ∂(Σ w nll / Σ w)/∂w_n = (nll_n − mean) / Σ w
-            let d_weights = weights.map(|weights| (nll - mean.clone()) / weights.sum());
-            (mean, Some((gradients, d_weights)))
-        })
-        .into_primitive()
+    fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
+        let (loss, statistics) = match call.reduction {
+            Reduction::None => per_token(call),
+            Reduction::Mean | Reduction::Sum => reduced(call),
+        };
+        let constants = statistics.map(|statistics| Self::from_inner(statistics.into_primitive()));
+        std::iter::once(loss.into_primitive()).chain(constants).collect()
     }
 
     fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
         let args = call.0;
         let parents = args.inputs().into_array().map(|tensor| tensor.cloned());
+        let types = dtypes(&parents);
         let args = args.map(inner);
         record::<Latent, B, C, _>(parents, |_| {
             let output = <B as Kernels>::latent(args.clone());
-            (output.clone(), Some((args, output)))
+            (output.clone(), Some((args, output, types)))
         })
         .into_primitive()
     }
@@ -67,28 +45,98 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self> {
         let (lhs, rhs) = (Floats::<Self>::new(lhs), Floats::<Self>::new(rhs));
         let parents = [Some(lhs.clone()), Some(rhs.clone())];
+        let types = dtypes(&parents);
         let (lhs, rhs) = (inner(lhs), inner(rhs));
         record::<Product, B, C, _>(parents, |tracked| {
             let output = <B as Kernels>::product(lhs.clone(), rhs.clone(), precision);
             // Each gradient needs the other matrix only.
-            let state =
-                tracked.map(|[of_lhs, of_rhs]| (of_rhs.then_some(lhs), of_lhs.then_some(rhs), precision));
-            (output, state)
+            let matrices = |[of_lhs, of_rhs]: [bool; 2]| [of_rhs.then_some(lhs), of_lhs.then_some(rhs)];
+            (output, tracked.map(|tracked| (matrices(tracked), precision, types)))
         })
         .into_primitive()
     }
 }
 
+/// Losses of tokens, and statistics.
+fn per_token<B: Kernels, C: CheckpointStrategy>(
+    call: LossCall<Autodiff<B, C>>,
+) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
+    let LossCall { input, objective, .. } = call;
+    let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
+    let types = dtypes(&parents);
+    let (input, objective) = (input.map(inner), constant(objective));
+    let mut statistics = None;
+    let loss = record::<PerToken, B, C, _>(parents, |tracked| {
+        let goal = Objective { statistics: false, ..objective.clone() };
+        let state = tracked.map(|tracked| (input.clone(), goal, Wanted::from_array(tracked), types));
+        let scores = B::score(input, objective);
+        statistics = scores.statistics;
+        (scores.loss, state)
+    });
+    (loss, statistics)
+}
+
+/// A weighted mean or sum of the losses, and statistics.
+fn reduced<B: Kernels + OutputOps, C: CheckpointStrategy>(
+    call: LossCall<Autodiff<B, C>>,
+) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
+    let LossCall { input, objective, weights, reduction } = call;
+    let parents = with_weights(input.inputs().map(|tensor| tensor.cloned()), weights.clone());
+    let types = dtypes(&parents);
+    let (input, objective, weights) = (input.map(inner), constant(objective), weights.map(inner));
+    let mut statistics = None;
+    let loss = record::<Reduced, B, C, _>(parents, |tracked| {
+        let Some([contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, of_weights]) =
+            tracked
+        else {
+            let call = LossCall { input, objective, weights, reduction };
+            let mut parts = B::loss(call).into_iter().map(Floats::new);
+            let loss = parts.next().expect("every call makes a loss");
+            statistics = parts.next();
+            return (loss, None);
+        };
+        let wanted = Wanted { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params };
+        let shares = upstream(&input, weights.clone(), reduction).expect("the loss is reduced");
+        let (scores, gradients) = B::score_and_gradients(input, objective, shares.clone(), wanted);
+        statistics = scores.statistics;
+        let losses = scores.loss;
+        let total = (losses.clone() * shares).sum();
+        let d_weights = weights.filter(|_| of_weights).map(|weights| match reduction {
+            // ∂(Σ w loss / Σ w)/∂w_n = (loss_n − mean) / Σ w
+            Reduction::Mean => (losses.clone() - total.clone()) / weights.cast(losses.dtype()).sum(),
+            _ => losses,
+        });
+        (total, Some((gradients, d_weights, types)))
+    });
+    (loss, statistics)
+}
+
 /// # Panics
 /// If target distributions are tracked: dropping their gradient would be silent.
-fn constant<B: Backend, C: CheckpointStrategy>(targets: Words<Autodiff<B, C>>) -> Words<B> {
-    if let Targets::Distributions(rows) = &targets {
+fn constant<B: Backend, C: CheckpointStrategy>(objective: Goal<Autodiff<B, C>>) -> Goal<B> {
+    if let Some(probs) = objective.targets.probabilities() {
         assert!(
-            !rows.primitive().is_tracked(),
-            "soft_loss: the target distributions are tracked, but they are constants of the loss: detach() them"
+            !probs.primitive().is_tracked(),
+            "the target distributions are tracked, but they are constants of the loss: detach() them"
         );
     }
-    targets.map(inner, |words| Ints::new(words.into_primitive()))
+    objective.map(inner, |words| Ints::new(words.into_primitive()))
+}
+
+fn dtypes<B: Backend, const N: usize>(inputs: &[Option<Floats<B>>; N]) -> [Option<DType>; N] {
+    inputs.each_ref().map(|input| input.as_ref().map(Floats::dtype))
+}
+
+/// Gradients in the types of their inputs.
+fn rounded<B: Backend, const N: usize>(
+    gradients: [Option<Floats<B>>; N],
+    types: [Option<DType>; N],
+) -> [Option<Floats<B>>; N] {
+    let mut types = types.into_iter();
+    gradients.map(|gradient| {
+        let dtype = types.next().expect("a type for each input");
+        gradient.zip(dtype).map(|(gradient, dtype)| gradient.cast(dtype))
+    })
 }
 
 /// The inputs of the likelihood that may be differentiated, and the token weights.
@@ -97,36 +145,38 @@ fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T
     [a, b, c, d, e, f, g, weights]
 }
 
-/// Cross-entropy of every token.
+/// Loss of every token.
 #[derive(Debug)]
 struct PerToken;
 
 impl<B: Kernels> Node<B, 7> for PerToken {
-    type State = (Likelihood<Floats<B>>, Words<B>, Wanted);
+    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; 7]);
 
     fn backward(
-        (input, targets, wanted): Self::State,
+        (input, objective, wanted, types): Self::State,
         upstream: Floats<B>,
         _: [bool; 7],
     ) -> [Option<Floats<B>>; 7] {
-        B::nll_and_gradients(input, targets, upstream, wanted).1.into_array()
+        let (_, gradients) = B::score_and_gradients(input, objective, upstream, wanted);
+        rounded(gradients.into_array(), types)
     }
 }
 
-/// Weighted mean of the cross-entropies.
+/// Weighted mean or sum of the losses.
 #[derive(Debug)]
-struct Mean;
+struct Reduced;
 
-impl<B: Kernels> Node<B, 8> for Mean {
-    type State = (Gradients<Floats<B>>, Option<Floats<B>>);
+impl<B: Kernels> Node<B, 8> for Reduced {
+    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; 8]);
 
     fn backward(
-        (gradients, d_weights): Self::State,
+        (gradients, d_weights, types): Self::State,
         upstream: Floats<B>,
         _: [bool; 8],
     ) -> [Option<Floats<B>>; 8] {
         let scale = Scale::new(upstream);
-        with_weights(gradients, d_weights).map(|gradient| gradient.map(|gradient| scale.apply(gradient)))
+        let scaled = with_weights(gradients, d_weights);
+        rounded(scaled.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
     }
 }
 
@@ -162,14 +212,15 @@ impl<B: Kernels> Scale<B> {
 struct Latent;
 
 impl<B: Kernels> Node<B, 3> for Latent {
-    type State = (LatentArgs<Floats<B>>, Floats<B>);
+    type State = (LatentArgs<Floats<B>>, Floats<B>, [Option<DType>; 3]);
 
     fn backward(
-        (args, output): Self::State,
+        (args, output, types): Self::State,
         upstream: Floats<B>,
         wanted: [bool; 3],
     ) -> [Option<Floats<B>>; 3] {
-        B::latent_backward(args, output, upstream, LatentInputs::from_array(wanted)).into_array()
+        let made = B::latent_backward(args, output, upstream, LatentInputs::from_array(wanted));
+        rounded(made.into_array(), types)
     }
 }
 
@@ -178,16 +229,17 @@ impl<B: Kernels> Node<B, 3> for Latent {
 struct Product;
 
 impl<B: Kernels> Node<B, 2> for Product {
-    type State = (Option<Floats<B>>, Option<Floats<B>>, Precision);
+    type State = ([Option<Floats<B>>; 2], Precision, [Option<DType>; 2]);
 
     fn backward(
-        (lhs, rhs, precision): Self::State,
+        ([lhs, rhs], precision, types): Self::State,
         upstream: Floats<B>,
         _: [bool; 2],
     ) -> [Option<Floats<B>>; 2] {
-        [
+        let gradients = [
             rhs.map(|rhs| <B as Kernels>::product(upstream.clone(), rhs.transpose(), precision)),
-            lhs.map(|lhs| <B as Kernels>::product(lhs.transpose(), upstream.clone(), precision)),
-        ]
+            lhs.map(|lhs| <B as Kernels>::product(lhs.transpose(), upstream, precision)),
+        ];
+        rounded(gradients, types)
     }
 }

@@ -4,13 +4,10 @@
 macro_rules! dispatch_to_kernels {
     ($backend:ty $(where $($generics:tt)*)?) => {
         impl$(<$($generics)*>)? $crate::ops::OutputOps for $backend {
-            fn nll(call: $crate::ops::NllCall<Self>) -> burn::backend::tensor::FloatTensor<Self> {
-                <Self as $crate::ops::Kernels>::nll(call.input, call.targets).into_primitive()
-            }
-
-            fn mean_nll(call: $crate::ops::NllCall<Self>) -> burn::backend::tensor::FloatTensor<Self> {
-                let $crate::ops::NllCall { input, targets, weights } = call;
-                $crate::likelihood::portable::mean_nll(input, targets, weights).into_primitive()
+            fn loss(call: $crate::ops::LossCall<Self>) -> Vec<burn::backend::tensor::FloatTensor<Self>> {
+                let $crate::ops::LossCall { input, objective, weights, reduction } = call;
+                let parts = $crate::likelihood::portable::loss(input, objective, weights, reduction);
+                parts.into_iter().map(|part| part.into_primitive()).collect()
             }
 
             fn latent(call: $crate::ops::LatentCall<Self>) -> burn::backend::tensor::FloatTensor<Self> {

@@ -1,10 +1,15 @@
 //! What a backend without kernels takes: the portable bodies on the dispatched backend, differentiable by composition.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank_kernels::{Floats, Precision};
 
 use crate::likelihood::{self, portable};
-use crate::ops::{ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, PerInput, Targets};
+use crate::ops::{
+    ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Reduction, Scores,
+    Targets,
+};
 
 const TOKENS: usize = 5;
 const VOCAB: usize = 11;
@@ -19,23 +24,31 @@ fn constant<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> 
     Tensor::from_data(TensorData::new(values, shape), (device, DType::F64))
 }
 
-/// A mixture whose contexts a latent layer makes, every input tracked; chunks of two tokens.
+/// A mixture whose contexts a latent layer makes, every input tracked; chunks of two tokens. Word 5 is masked.
 fn input(map: MapFunction, device: &Device) -> Likelihood {
     let (d_hidden, components, d) = (4, 3, 2);
     let mask = constant([TOKENS, components * d], 9, device).greater_elem(0.0).float().cast(DType::F64);
+    let is_masked = Tensor::<1, Int>::arange(0..VOCAB as i64, device).equal_elem(5);
+    let bias = constant([VOCAB], 6, device).mask_fill(is_masked, f64::NEG_INFINITY);
     Likelihood {
         contexts: ContextSource::Latent(LatentArgs {
             hidden: leaf([TOKENS, d_hidden], 1, device).into(),
             weight: leaf([d_hidden, components * d], 2, device).into(),
             bias: Some(leaf([components * d], 3, device).into()),
-            mask: Some(LatentMask { values: mask.mul_scalar(2.0).into(), first: 0, keep: 0.5 }),
+            mask: Some(LatentMask {
+                values: mask.mul_scalar(2.0).into(),
+                rows: Some(Arc::from([4, 0, 1, 1, 3])),
+                first: 0,
+                keep: 0.5,
+            }),
             precision: Precision::Full,
         }),
         log_prior: Some(leaf([TOKENS, components], 4, device).into()),
         weight: leaf([VOCAB, d], 5, device).into(),
-        bias: Some(leaf([VOCAB], 6, device).into()),
+        bias: Some(bias.require_grad().into()),
         map,
         map_params: (map.num_params() > 0).then(|| leaf([map.num_params()], 7, device).into()),
+        temperature: 1.25,
         chunk_bytes: 2 * components * VOCAB * size_of::<f64>(),
         precision: Precision::Full,
     }
@@ -45,18 +58,26 @@ fn values(x: Floats) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
 }
 
-/// A loss and the gradients of all inputs and of the token weights.
+/// A loss, its statistics, and the gradients of all inputs and of the token weights.
 fn run(
     map: MapFunction,
-    targets: fn(&Device) -> Targets,
-    loss: fn(Likelihood, Targets, Tensor<1>) -> Tensor<1>,
+    objective: &Objective,
+    reduction: Reduction,
+    form: fn(Likelihood, Objective, Tensor<1>, Reduction) -> Scores,
 ) -> Vec<Vec<f64>> {
     let device = Device::flex().autodiff();
     let input = input(map, &device);
     let weights = leaf([TOKENS], 8, &device);
-    let loss = loss(input.clone(), targets(&device), weights.clone());
-    let mut all = vec![values(loss.clone().into())];
-    let store = loss.backward();
+    let scores = form(input.clone(), objective.clone(), weights.clone().add_scalar(1.5), reduction);
+    let mut all = vec![values(scores.loss.clone())];
+    all.extend(scores.statistics.map(values));
+    let loss = scores.loss.tensor::<1>();
+    let store = match reduction {
+        Reduction::None => (loss * weights.clone()).sum(),
+        // Scaled, so that its own upstream gradient is not 1.
+        _ => loss * -2.5,
+    }
+    .backward();
     let vectors = |x: &Floats| match x.shape().num_dims() {
         1 => values(x.clone().tensor::<1>().grad(&store).expect("a gradient").into()),
         _ => values(x.clone().tensor::<2>().grad(&store).expect("a gradient").into()),
@@ -67,13 +88,25 @@ fn run(
     all
 }
 
-fn words(device: &Device) -> Targets {
-    Targets::Words(Tensor::<1, Int>::from_data([0, 10, 3, 7, 3], device).into())
+fn words(device: &Device) -> Tensor<1, Int> {
+    Tensor::from_data([0, 10, 3, 7, 3], device)
 }
 
-fn distributions(device: &Device) -> Targets {
+fn all_targets(device: &Device) -> [Targets; 3] {
+    let ids = [[0, 5], [10, 2], [1, 3], [9, 8], [4, 6]];
+    let probs = [[0.5, 0.0], [0.25, 0.75], [0.125, 0.5], [1.0, 0.0], [0.0, 0.25]];
     let rows = constant([TOKENS, VOCAB], 10, device).add_scalar(1.1);
-    Targets::Distributions((rows.clone() / rows.sum_dim(1)).into())
+    // The masked word has probability 0.
+    let rows = rows.slice_fill([0..TOKENS, 5..6], 0.0);
+    [
+        Targets::Words(words(device).into()),
+        Targets::Teacher {
+            words: words(device).into(),
+            ids: Tensor::<2, Int>::from_data(ids, device).into(),
+            probs: Tensor::<2>::from_data(probs, (device, DType::F64)).into(),
+        },
+        Targets::Distributions((rows.clone() / rows.sum_dim(1)).into()),
+    ]
 }
 
 #[test]
@@ -86,28 +119,29 @@ fn the_fallback_agrees_with_the_native_operations() {
         MapFunction::Plif { pieces: 6, bound: 1.5 },
         MapFunction::MonotonicNet { units: 3 },
     ];
+    let device = Device::flex().autodiff();
     for map in maps {
-        for targets in [words, distributions] {
-            let native = run(map, targets, |input, targets, weights| {
-                likelihood::mean_nll(input, targets, Some(weights.add_scalar(1.5)))
-            });
-            let fallback = run(map, targets, |input, targets, weights| {
-                portable::mean_nll(input, targets, Some(weights.add_scalar(1.5).into())).tensor()
-            });
-            assert_eq!(native.len(), fallback.len());
-            for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {
-                for (a, b) in native.iter().zip(fallback) {
-                    assert!((a - b).abs() <= 1e-12 * a.abs().max(1.0), "{map:?}, {i}: {a} against {b}");
+        for targets in all_targets(&device) {
+            let plain = Objective::new(targets);
+            let full = Objective { label_smoothing: 0.25, z_loss: 0.5, statistics: true, ..plain.clone() };
+            for objective in [plain, full] {
+                for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+                    let native = run(map, &objective, reduction, |input, objective, weights, reduction| {
+                        likelihood::loss(input, objective, Some(weights), reduction)
+                    });
+                    let fallback = run(map, &objective, reduction, |input, objective, weights, reduction| {
+                        let mut parts =
+                            portable::loss(input, objective, Some(weights.into()), reduction).into_iter();
+                        Scores { loss: parts.next().expect("a loss"), statistics: parts.next() }
+                    });
+                    assert_eq!(native.len(), fallback.len());
+                    for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {
+                        for (a, b) in native.iter().zip(fallback) {
+                            let near = (a - b).abs() <= 1e-12 * a.abs().max(1.0);
+                            assert!(near, "{map:?}, {objective:?}, {reduction:?}, {i}: {a} against {b}");
+                        }
+                    }
                 }
-            }
-            let native = run(map, targets, |input, targets, weights| {
-                (likelihood::nll(input, targets) * weights).sum()
-            });
-            let fallback = run(map, targets, |input, targets, weights| {
-                (portable::nll(&input, &targets).tensor::<1>() * weights).sum()
-            });
-            for (a, b) in native.concat().iter().zip(&fallback.concat()) {
-                assert!((a - b).abs() <= 1e-12 * a.abs().max(1.0), "{map:?}, nll: {a} against {b}");
             }
         }
     }

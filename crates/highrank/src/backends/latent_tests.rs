@@ -1,5 +1,7 @@
 //! The latent layer's kernel and its backward pass against the composed formula.
 
+use std::sync::Arc;
+
 use burn::backend::{Dispatch, Flex};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Precision};
@@ -30,8 +32,16 @@ fn native(args: LatentArgs) -> Floats {
     Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args)))
 }
 
+/// Whether there is a dropout mask, and whether a list says which row of it a token has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mask {
+    None,
+    InTurn,
+    Rows,
+}
+
 /// Value and gradients by the given form, with a non-uniform upstream gradient.
-fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: bool, dtype: DType) -> Vec<f64> {
+fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: Mask, dtype: DType) -> Vec<f64> {
     let device = Device::flex().autodiff();
     let (tokens, d_hidden, features) = (6, 5, 35);
     let hidden = spread([tokens, d_hidden], 1, &device, dtype).require_grad();
@@ -41,9 +51,11 @@ fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: bool, dtype: DType) -
         hidden: hidden.clone().into(),
         weight: weight.clone().into(),
         bias: bias.clone().map(Floats::from),
-        mask: masked.then(|| LatentMask {
-            values: mask([2, features], -0.5, 0.8, &device, dtype).into(),
-            first: 0,
+        mask: (masked != Mask::None).then(|| LatentMask {
+            values: mask([3, features], -0.5, 0.8, &device, dtype).into(),
+            // The second of a run of nine tokens and those after it.
+            rows: (masked == Mask::Rows).then(|| Arc::from([0, 2, 2, 0, 1, 0, 2, 1, 0])),
+            first: 1,
             keep: 0.8,
         }),
         precision: Precision::Full,
@@ -59,14 +71,15 @@ fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: bool, dtype: DType) -
 
 #[test]
 fn the_operation_agrees_with_the_composed_formula() {
-    for (bias, mask) in [(false, false), (false, true), (true, false), (true, true)] {
+    let masks = [Mask::None, Mask::InTurn, Mask::Rows];
+    for (bias, mask) in [false, true].into_iter().flat_map(|bias| masks.map(|mask| (bias, mask))) {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
             let want = run(latent::latent, bias, mask, dtype);
             let got = run(native, bias, mask, dtype);
             assert_eq!(got.len(), want.len());
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let near = (got - want).abs() <= tolerance * want.abs().max(1.0);
-                assert!(near, "bias {bias}, mask {mask}, {dtype:?}, element {i}: {got} against {want}");
+                assert!(near, "bias {bias}, mask {mask:?}, {dtype:?}, element {i}: {got} against {want}");
             }
         }
     }
@@ -81,6 +94,7 @@ fn the_portable_backward_pass_agrees_with_the_native_one() {
         bias: Some(primitive(spread([9], 3, &device, dtype))),
         mask: Some(LatentMask {
             values: primitive(mask([3, 9], 0.0, 0.5, &device, dtype)),
+            rows: None,
             first: 0,
             keep: 0.5,
         }),

@@ -3,20 +3,23 @@
 /// All methods of `Kernels` that compute, composed of Burn's own operations.
 macro_rules! portable_kernels {
     () => {
-        fn nll(
+        fn score(
             input: $crate::ops::Likelihood<highrank_kernels::Floats<Self>>,
-            targets: $crate::ops::Targets<highrank_kernels::Floats<Self>, highrank_kernels::Ints<Self>>,
-        ) -> highrank_kernels::Floats<Self> {
-            $crate::likelihood::portable::nll(&input, &targets)
+            objective: $crate::ops::Objective<highrank_kernels::Floats<Self>, highrank_kernels::Ints<Self>>,
+        ) -> $crate::ops::Scores<highrank_kernels::Floats<Self>> {
+            $crate::likelihood::portable::score(&input, &objective)
         }
 
-        fn nll_and_gradients(
+        fn score_and_gradients(
             input: $crate::ops::Likelihood<highrank_kernels::Floats<Self>>,
-            targets: $crate::ops::Targets<highrank_kernels::Floats<Self>, highrank_kernels::Ints<Self>>,
+            objective: $crate::ops::Objective<highrank_kernels::Floats<Self>, highrank_kernels::Ints<Self>>,
             upstream: highrank_kernels::Floats<Self>,
             wanted: $crate::ops::Wanted,
-        ) -> (highrank_kernels::Floats<Self>, $crate::ops::Gradients<highrank_kernels::Floats<Self>>) {
-            $crate::likelihood::portable::nll_and_gradients(&input, &targets, upstream, wanted)
+        ) -> (
+            $crate::ops::Scores<highrank_kernels::Floats<Self>>,
+            $crate::ops::Gradients<highrank_kernels::Floats<Self>>,
+        ) {
+            $crate::likelihood::portable::score_and_gradients(&input, &objective, upstream, wanted)
         }
 
         fn product(

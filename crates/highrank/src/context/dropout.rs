@@ -1,25 +1,64 @@
 //! Locked dropout on the latent contexts.
 
+use std::sync::Arc;
+
 use burn::tensor::{Distribution, Tensor};
+use serde::{Deserialize, Serialize};
 
 use crate::ops::LatentMask;
 
+/// Which leading dimension of a hidden state is time.
+///
+/// Latent dropout is *locked*: it draws one mask a sequence, which serves all of its steps. With the wrong axis it is not: the
+/// sequences of a batch then share their masks, a mask for each step, and nothing else shows it.
+///
+/// | hidden states | |
+/// |---|---|
+/// | `[time, batch, H]` | [`First`](Self::First), the default |
+/// | `[batch, time, H]`, as Burn's own modules have them | [`Second`](Self::Second) |
+/// | `[tokens, H]` | either: without a time dimension each token has a mask of its own |
+///
+/// Further dimensions count as those of the batch: each of their entries is a sequence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeAxis {
+    /// `[time, .., H]`.
+    #[default]
+    First,
+    /// `[batch, time, .., H]`.
+    Second,
+}
+
 /// A mask that drops latent features and rescales those kept by `1/(1 − p)`; none outside training.
 ///
-/// `leading` are the dimensions of the hidden state before its features. With two or more, the first is time and one
-/// mask serves all steps (*locked* or variational dropout, Gal and Ghahramani 2016); with one, tokens are independent.
+/// `leading` are the dimensions of the hidden state before its features. With two or more, one mask serves all steps of a
+/// sequence (*locked* or variational dropout, Gal and Ghahramani 2016); with one, tokens are independent.
 ///
 /// - weight: `[H, features]`, of the latent layer
-pub(super) fn locked(weight: &Tensor<2>, leading: &[usize], prob: f64) -> Option<LatentMask> {
+pub(super) fn locked(weight: &Tensor<2>, leading: &[usize], time: TimeAxis, prob: f64) -> Option<LatentMask> {
     let device = weight.device();
     if prob == 0.0 || !device.is_autodiff() {
         return None;
     }
-    let rows = if leading.len() > 1 { leading[1..].iter().product() } else { leading[0] };
+    let (sequences, rows) = sequences(leading, time);
     let keep = 1.0 - prob;
-    let shape = [rows, weight.dims()[1]];
+    let shape = [sequences, weight.dims()[1]];
     let kept = Tensor::<2>::random(shape, Distribution::Bernoulli(keep), (&device, weight.dtype()));
-    Some(LatentMask { values: kept.div_scalar(keep).into(), first: 0, keep })
+    Some(LatentMask { values: kept.div_scalar(keep).into(), rows, first: 0, keep })
+}
+
+/// The number of sequences, and which of them each token belongs to: `None` if token n belongs to `n mod sequences`.
+fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Option<Arc<[u32]>>) {
+    let axis = match time {
+        _ if leading.len() < 2 => return (leading[0], None),
+        TimeAxis::First => 0,
+        TimeAxis::Second => 1,
+    };
+    let size = |dims: &[usize]| dims.iter().product::<usize>();
+    let (outer, steps, inner) = (size(&leading[..axis]), leading[axis], size(&leading[axis + 1..]));
+    let sequence = |n: usize| (n / (steps * inner) * inner + n % inner) as u32;
+    // `n mod sequences` as well where time is the slowest dimension or has one step.
+    let rows = (outer > 1 && steps > 1).then(|| (0..size(leading)).map(sequence).collect());
+    (outer * inner, rows)
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -30,7 +69,8 @@ mod tests {
     /// The mask's values and its number of rows.
     fn mask(leading: &[usize]) -> (Vec<f32>, usize) {
         let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
-        let mask = locked(&weight, leading, 0.25).expect("a mask in training");
+        let mask = locked(&weight, leading, TimeAxis::First, 0.25).expect("a mask in training");
+        assert!(mask.rows.is_none());
         let rows = mask.values.shape()[0];
         (mask.values.into_data().try_to_vec().unwrap(), rows)
     }
@@ -56,6 +96,27 @@ mod tests {
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         let weight = Tensor::<2>::ones([4, 8], &Device::flex());
-        assert!(locked(&weight, &[2, 2], 0.25).is_none());
+        assert!(locked(&weight, &[2, 2], TimeAxis::First, 0.25).is_none());
+    }
+
+    /// The sequence of each token.
+    fn of_tokens(leading: &[usize], time: TimeAxis) -> Vec<usize> {
+        let (count, rows) = sequences(leading, time);
+        let token = |n| rows.as_ref().map_or(n % count, |rows| rows[n] as usize);
+        (0..leading.iter().product()).map(token).collect()
+    }
+
+    #[test]
+    fn tokens_find_their_sequence_on_either_axis() {
+        use TimeAxis::*;
+        assert_eq!(of_tokens(&[3, 2], First), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(of_tokens(&[2, 3], Second), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(of_tokens(&[2, 2, 2], First), [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(of_tokens(&[2, 2, 2], Second), [0, 1, 0, 1, 2, 3, 2, 3]);
+        assert_eq!(of_tokens(&[2, 1, 2], Second), [0, 1, 2, 3]);
+        assert_eq!(of_tokens(&[1, 3], Second), [0, 0, 0]);
+        for time in [First, Second] {
+            assert_eq!(of_tokens(&[3], time), [0, 1, 2]);
+        }
     }
 }

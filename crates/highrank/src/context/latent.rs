@@ -11,13 +11,15 @@
 //! These are the portable bodies: they run on every backend, and native kernels are checked against them.
 
 use burn::backend::Backend;
+use burn::tensor::TensorData;
 use highrank_kernels::precision::product;
-use highrank_kernels::{Floats, Ints};
+use highrank_kernels::{Floats, Ints, Rounding};
 
 use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted};
 
 /// `tanh(g·W + b) ∘ mask`, shape `[N, F]`; differentiable by composition.
-pub fn latent<B: Backend>(args: LatentArgs<Floats<B>>) -> Floats<B> {
+pub fn latent<B: Rounding>(args: LatentArgs<Floats<B>>) -> Floats<B> {
+    let args = args.widened();
     let product = product(args.hidden, args.weight, args.precision);
     let sum = match args.bias {
         Some(bias) => {
@@ -36,12 +38,13 @@ pub fn latent<B: Backend>(args: LatentArgs<Floats<B>>) -> Floats<B> {
 /// Gradients of `Σ grad ∘ h`, where `output` is `h`.
 ///
 /// With `t = h·keep` where a feature is kept, the gradient of the pre-activations is `grad ∘ mask ∘ (1 − t²)`.
-pub fn latent_backward<B: Backend>(
+pub fn latent_backward<B: Rounding>(
     args: LatentArgs<Floats<B>>,
     output: Floats<B>,
     grad: Floats<B>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<B>> {
+    let args = args.widened();
     let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let slope = (-output.mul_scalar(keep).square()).add_scalar(1.0);
     let slope = match args.mask {
@@ -71,15 +74,23 @@ pub(crate) fn gradients<B: Backend>(
     }
 }
 
-/// Row n of `[N, F]` times row `(first + n) mod M` of the mask.
+/// Row n of `[N, F]` times its row of the mask.
 fn times<B: Backend>(x: Floats<B>, mask: LatentMask<Floats<B>>) -> Floats<B> {
-    let LatentMask { values, first, .. } = mask;
-    let ([rows, features], [period, _]) = (x.dims(), values.dims());
-    if first % period == 0 && rows % period == 0 {
+    let ([rows, features], [period, _]) = (x.dims(), mask.values.dims());
+    let first = mask.first;
+    if mask.rows.is_none() && first % period == 0 && rows % period == 0 {
         let periods = x.reshape([rows / period, period, features]);
-        return (periods * values.reshape([1, period, features])).reshape([rows, features]);
+        return (periods * mask.values.reshape([1, period, features])).reshape([rows, features]);
     }
-    let first = (first % period) as i64;
-    let row = Ints::<B>::arange(first..first + rows as i64, &x.device());
-    x * values.select(0, row.remainder_scalar(period as i64))
+    let chosen = match &mask.rows {
+        Some(chosen) => {
+            let chosen: Vec<i64> = chosen[first..first + rows].iter().map(|row| i64::from(*row)).collect();
+            Ints::<B>::from_data(TensorData::new(chosen, [rows]), &x.device())
+        }
+        None => {
+            let first = (first % period) as i64;
+            Ints::<B>::arange(first..first + rows as i64, &x.device()).remainder_scalar(period as i64)
+        }
+    };
+    x * mask.values.select(0, chosen)
 }

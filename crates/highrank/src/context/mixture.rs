@@ -1,19 +1,24 @@
 //! The prior/latent pair that Mixture of Contexts and Mixture of Softmaxes share.
 
-use burn::config::Config;
-use burn::module::Module;
+use std::fmt::{self, Display, Formatter};
+
+use burn::config::{Config, config_to_json};
+use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use highrank_kernels::{Floats, Precision};
+use serde::{Deserialize, Serialize};
 
 use super::bodies::Bodies;
 use super::contexts::Contexts;
-use super::dropout;
+use super::dropout::{self, TimeAxis};
+use super::tokens::Tokens;
 use crate::math::log_softmax;
-use crate::ops::{ContextSource, LatentArgs};
+use crate::ops::{ContextSource, LatentArgs, wide};
 
 /// Configuration of a [`Mixture`].
-#[derive(Config, Debug)]
+// Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MixtureConfig {
     /// `H`, width of the hidden state.
     pub d_hidden: usize,
@@ -21,12 +26,29 @@ pub struct MixtureConfig {
     pub d_embedding: usize,
     /// `K`.
     pub components: usize,
-    /// Probability of dropping a latent feature while training, in `[0, 1)`.
-    #[config(default = 0.0)]
+    /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
     pub dropout: f64,
-    /// Of the products.
-    #[config(default = "Precision::Full")]
+    /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
+    #[serde(default)]
+    pub time_axis: TimeAxis,
+    /// Of both layers, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
+    #[serde(default = "linear_initializer")]
+    pub initializer: Initializer,
+    /// Of the products. Full by default.
     pub precision: Precision,
+}
+
+impl Config for MixtureConfig {}
+
+impl Display for MixtureConfig {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&config_to_json(self))
+    }
+}
+
+/// What Burn's linear layers start from: uniform in `±1/√d_input`.
+pub(crate) fn linear_initializer() -> Initializer {
+    LinearConfig::new(1, 1).initializer
 }
 
 /// `K` latent contexts with their priors (Yang et al., ICLR 2018, arXiv 1711.03953, section 2.3):
@@ -38,6 +60,7 @@ pub struct MixtureConfig {
 ///
 /// Should be created with [`MixtureConfig`].
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct Mixture {
     /// `W_π`, a linear layer `H → K` without bias.
     pub prior: Linear,
@@ -47,19 +70,58 @@ pub struct Mixture {
     pub components: usize,
     /// Probability of dropping a latent feature while training.
     pub dropout: f64,
+    /// Which leading dimension of a hidden state is time, for the dropout.
+    #[module(skip)]
+    pub time_axis: TimeAxis,
     /// Of the products.
     #[module(skip)]
     pub precision: Precision,
 }
 
 impl MixtureConfig {
-    /// Creates the mixture, weights uniform in `±1/√H`.
+    /// A mixture of `K` contexts of width `d` for hidden states of width `H`, all else by default.
+    pub fn new(d_hidden: usize, d_embedding: usize, components: usize) -> Self {
+        Self {
+            d_hidden,
+            d_embedding,
+            components,
+            dropout: 0.0,
+            time_axis: TimeAxis::First,
+            initializer: linear_initializer(),
+            precision: Precision::Full,
+        }
+    }
+
+    /// Sets [`dropout`](Self::dropout).
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// Sets [`time_axis`](Self::time_axis).
+    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
+        Self { time_axis, ..self }
+    }
+
+    /// Sets [`initializer`](Self::initializer).
+    pub fn with_initializer(self, initializer: Initializer) -> Self {
+        Self { initializer, ..self }
+    }
+
+    /// Sets [`precision`](Self::precision).
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// Creates the mixture, weights uniform in `±1/√H` if no other initialiser is set.
     pub fn init(&self, device: &Device) -> Mixture {
+        let linear =
+            |d_output| LinearConfig::new(self.d_hidden, d_output).with_initializer(self.initializer.clone());
         Mixture {
-            prior: LinearConfig::new(self.d_hidden, self.components).with_bias(false).init(device),
-            latent: LinearConfig::new(self.d_hidden, self.components * self.d_embedding).init(device),
+            prior: linear(self.components).with_bias(false).init(device),
+            latent: linear(self.components * self.d_embedding).init(device),
             components: self.components,
             dropout: self.dropout,
+            time_axis: self.time_axis,
             precision: self.precision,
         }
     }
@@ -67,14 +129,14 @@ impl MixtureConfig {
 
 impl Mixture {
     /// All components with their priors, for a Mixture of Softmaxes.
-    pub(super) fn components_of<const D: usize>(&self, hidden: Tensor<D>, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, bodies);
+    pub(super) fn components_of(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
         Contexts { contexts: ContextSource::Latent(latent), log_prior: Some(log_prior) }
     }
 
     /// The one mixed context of a Mixture of Contexts.
-    pub(super) fn mix<const D: usize>(&self, hidden: Tensor<D>, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(hidden, bodies);
+    pub(super) fn mix(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
         let latent = bodies.latent(latent);
         let [tokens, features] = latent.dims();
         let width = features / self.components;
@@ -82,20 +144,39 @@ impl Mixture {
         Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
     }
 
-    /// The latent layer's inputs, and `log π`, `[N, K]`.
-    fn latent_and_log_prior<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        bodies: Bodies,
-    ) -> (LatentArgs, Floats) {
-        let dims = hidden.dims();
-        let (leading, width) = (&dims[..D - 1], dims[D - 1]);
-        let hidden = Floats::from(hidden.reshape([leading.iter().product(), width]));
-        let prior = self.prior.weight.val().into();
-        let log_prior = log_softmax(bodies.product(hidden.clone(), prior, self.precision));
+    /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
+    fn latent_and_log_prior(&self, tokens: Tokens, bodies: Bodies) -> (LatentArgs, Floats) {
+        let Tokens { hidden, leading, kept } = tokens;
+        let prior = Floats::from(self.prior.weight.val());
+        let dtype = wide(prior.dtype());
+        let logits = bodies.product(hidden.clone().cast(dtype), prior.cast(dtype), self.precision);
         let weight = self.latent.weight.val();
-        let mask = dropout::locked(&weight, leading, self.dropout);
+        let mut mask = dropout::locked(&weight, &leading, self.time_axis, self.dropout);
+        if let (Some(mask), Some(kept)) = (&mut mask, kept) {
+            let [period, _] = mask.values.dims();
+            mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, period) as u32).collect());
+        }
         let bias = self.latent.bias.as_ref().map(|bias| bias.val().into());
-        (LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision }, log_prior)
+        let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision };
+        (latent, log_softmax(logits))
+    }
+}
+
+impl ModuleDisplay for Mixture {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let [d_hidden, features] = self.latent.weight.shape().dims();
+        let content = content
+            .add("d_hidden", &d_hidden)
+            .add("d_embedding", &(features / self.components))
+            .add("components", &self.components)
+            .add("dropout", &self.dropout);
+        match self.dropout > 0.0 {
+            true => content.add_debug_attribute("time_axis", &self.time_axis).optional(),
+            false => content.optional(),
+        }
     }
 }

@@ -8,17 +8,19 @@ mod contexts;
 mod dropout;
 pub mod latent;
 mod mixture;
+mod tokens;
 
 pub use contexts::Contexts;
+pub use dropout::TimeAxis;
+pub(crate) use mixture::linear_initializer;
 pub use mixture::{Mixture, MixtureConfig};
-
-use burn::config::Config;
-use burn::module::Module;
-use burn::tensor::Tensor;
-use highrank_kernels::Floats;
+pub use tokens::Tokens;
 
 use crate::ops::ContextSource;
 use bodies::Bodies;
+use burn::config::Config;
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
+use burn::tensor::Tensor;
 
 /// Which context a head uses.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -54,6 +56,7 @@ pub struct Direct;
 
 /// The map from hidden states to contexts.
 #[derive(Module, Debug)]
+#[module(custom_display)]
 #[non_exhaustive]
 pub enum Context {
     /// `h = g`.
@@ -69,27 +72,40 @@ impl Context {
     /// of Softmaxes as what they are made of.
     ///
     /// # Shapes
-    /// - hidden: `[.., H]`, with dropout `[T, .., H]` for more than two dimensions
+    /// - hidden: `[.., H]`; which dimension is time, for latent dropout, says [`TimeAxis`]
     /// - output: `h_k` and `[N, K]`, `N` the product of the leading dimensions
     pub fn forward<const D: usize>(&self, hidden: Tensor<D>) -> Contexts {
-        self.forward_by(hidden, Bodies::Composed)
+        self.forward_by(Tokens::all(hidden), Bodies::Composed)
     }
 
     /// As [`forward`](Self::forward), by the native products and latent layer of the device where it has them.
-    pub fn forward_native<const D: usize>(&self, hidden: Tensor<D>) -> Contexts {
-        self.forward_by(hidden, Bodies::Native)
+    pub fn forward_native(&self, tokens: Tokens) -> Contexts {
+        self.forward_by(tokens, Bodies::Native)
     }
 
-    fn forward_by<const D: usize>(&self, hidden: Tensor<D>, bodies: Bodies) -> Contexts {
+    fn forward_by(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         match self {
-            Self::Direct(_) => {
-                let width = hidden.dims()[D - 1];
-                let tokens = hidden.shape().num_elements() / width;
-                let hidden = Floats::from(hidden.reshape([tokens, width]));
-                Contexts { contexts: ContextSource::Given(hidden), log_prior: None }
+            Self::Direct(_) => Contexts { contexts: ContextSource::Given(tokens.hidden), log_prior: None },
+            Self::MixtureOfContexts(mixture) => mixture.mix(tokens, bodies),
+            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(tokens, bodies),
+        }
+    }
+}
+
+impl ModuleDisplay for Context {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        match self {
+            Self::Direct(_) => content.set_top_level_type("Direct").optional(),
+            Self::MixtureOfContexts(mixture) => {
+                mixture.custom_content(content.set_top_level_type("MixtureOfContexts"))
             }
-            Self::MixtureOfContexts(mixture) => mixture.mix(hidden, bodies),
-            Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(hidden, bodies),
+            Self::MixtureOfSoftmaxes(mixture) => {
+                mixture.custom_content(content.set_top_level_type("MixtureOfSoftmaxes"))
+            }
         }
     }
 }

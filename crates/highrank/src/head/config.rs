@@ -1,12 +1,17 @@
 //! Configuration of an output head, with the papers' heads by name.
 
-use burn::config::Config;
-use burn::tensor::Device;
+use std::fmt::{self, Display, Formatter};
+
+use burn::config::{Config, config_to_json};
+use burn::module::{Initializer, Module, ModuleMapper, Param};
+use burn::nn::Linear;
+use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::Precision;
+use serde::{Deserialize, Serialize};
 
 use super::output::OutputHead;
-use crate::context::{Context, ContextConfig, Direct, MixtureConfig};
-use crate::decoder::DecoderShape;
+use crate::context::{Context, ContextConfig, Direct, MixtureConfig, TimeAxis, linear_initializer};
+use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 
@@ -21,43 +26,98 @@ use crate::logit_map::LogitMapConfig;
 /// let mixed = HeadConfig::moc(620, 280, 10_000, 15).with_logit_map(LogitMapConfig::Sigsoftmax);
 /// assert!(published.validate().is_ok() && mixed.validate().is_ok());
 /// ```
-#[derive(Config, Debug, PartialEq)]
+// Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadConfig {
     /// `H`, width of the hidden state.
     pub d_hidden: usize,
     /// `d`, width of a decoder row.
     pub d_embedding: usize,
-    /// `V`, number of words.
+    /// `V`, number of words: those of targets and samples are `0..V`.
     pub vocab: usize,
-    /// How the hidden state becomes contexts.
-    #[config(default = "ContextConfig::Direct")]
+    /// How the hidden state becomes contexts. Direct by default.
     pub context: ContextConfig,
-    /// `f`, applied to every logit.
-    #[config(default = "LogitMapConfig::Identity")]
+    /// `f`, applied to every logit. The identity by default.
     pub logit_map: LogitMapConfig,
-    /// Probability of dropping a latent feature of a mixture while training, in `[0, 1)`.
-    #[config(default = 0.0)]
+    /// `T` of a PLIF in place of the bound in [`logit_map`](Self::logit_map), see [`with_plif_bound`](Self::with_plif_bound).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plif_bound: Option<f64>,
+    /// Probability of dropping a latent feature of a mixture while training, in `[0, 1)`. 0 by default.
     pub latent_dropout: f64,
-    /// Whether the decoder has a bias.
-    #[config(default = true)]
+    /// Which leading dimension of the hidden states is time, for latent dropout, whose masks are those of sequences. **The first
+    /// by default**, as in `[time, batch, H]`; a model with `[batch, time, H]` needs [`TimeAxis::Second`].
+    #[serde(default)]
+    pub time_axis: TimeAxis,
+    /// Whether the decoder has a bias. True by default.
     pub bias: bool,
-    /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`].
-    #[config(default = false)]
+    /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`]. False by default.
     pub tied: bool,
-    /// Size in bytes of the largest logit matrix that may exist at a time. `None`: what suits the
+    /// Of the decoder matrix; its bias starts at 0. Uniform in ±0.1 by default.
+    #[serde(default = "decoder_initializer")]
+    pub initializer: Initializer,
+    /// Of the layers of a mixture, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
+    #[serde(default = "linear_initializer")]
+    pub mixture_initializer: Initializer,
+    /// The decoder has `V` rows and as many masked ones as make their number a multiple of this. 1 by default: no padding.
+    ///
+    /// Matrix products are faster where all sizes are multiples of 64. The words of targets and samples remain `0..V`, but the
+    /// last dimension of log-probabilities, logits and target distributions is [`rows`](Self::rows), and a tied embedding
+    /// has as many rows. The padding has probability 0, and its parameters get gradients of exactly 0.
+    #[serde(default = "no_padding")]
+    pub vocab_multiple: usize,
+    /// Words of probability 0, such as the padding of a vocabulary that is already padded. None by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked_words: Vec<usize>,
+    /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default: what suits the
     /// device ([`Kernels::memory_budget`](crate::ops::Kernels::memory_budget)), on a CPU
     /// [`default_memory_budget`](crate::likelihood::default_memory_budget).
-    #[config(default = "None")]
     pub memory_budget: Option<usize>,
-    /// What the inputs of matrix products are rounded to.
-    #[config(default = "Precision::Full")]
+    /// What the inputs of matrix products are rounded to. Nothing by default.
     pub precision: Precision,
+}
+
+impl Config for HeadConfig {}
+
+impl Display for HeadConfig {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&config_to_json(self))
+    }
+}
+
+fn decoder_initializer() -> Initializer {
+    Initializer::Uniform { min: -0.1, max: 0.1 }
+}
+
+fn no_padding() -> usize {
+    1
 }
 
 /// Default of PLIF's bound `T`.
 const PLIF_BOUND: f64 = 20.0;
 
 impl HeadConfig {
+    /// A head without mixture or logit map, which needs `H = d`; all else by default.
+    pub fn new(d_hidden: usize, d_embedding: usize, vocab: usize) -> Self {
+        Self {
+            d_hidden,
+            d_embedding,
+            vocab,
+            context: ContextConfig::Direct,
+            logit_map: LogitMapConfig::Identity,
+            plif_bound: None,
+            latent_dropout: 0.0,
+            time_axis: TimeAxis::First,
+            bias: true,
+            tied: false,
+            initializer: decoder_initializer(),
+            mixture_initializer: linear_initializer(),
+            vocab_multiple: no_padding(),
+            masked_words: vec![],
+            memory_budget: None,
+            precision: Precision::Full,
+        }
+    }
+
     /// Softmax over `h·Wᵀ + b`, the rank-limited baseline.
     pub fn softmax(d_embedding: usize, vocab: usize) -> Self {
         Self::new(d_embedding, d_embedding, vocab)
@@ -110,15 +170,85 @@ impl HeadConfig {
             .with_logit_map(LogitMapConfig::Plif { knots, bound: PLIF_BOUND })
     }
 
-    /// Sets PLIF's bound `T`; no effect on other maps.
-    pub fn with_plif_bound(mut self, bound: f64) -> Self {
-        if let LogitMapConfig::Plif { bound: current, .. } = &mut self.logit_map {
-            *current = bound;
-        }
-        self
+    /// Sets [`context`](Self::context).
+    pub fn with_context(self, context: ContextConfig) -> Self {
+        Self { context, ..self }
     }
 
-    /// Checks every size and range.
+    /// Sets [`logit_map`](Self::logit_map).
+    pub fn with_logit_map(self, logit_map: LogitMapConfig) -> Self {
+        Self { logit_map, ..self }
+    }
+
+    /// Sets PLIF's bound `T`. An error of [`validate`](Self::validate) with any other map.
+    pub fn with_plif_bound(self, bound: f64) -> Self {
+        Self { plif_bound: Some(bound), ..self }
+    }
+
+    /// Sets [`latent_dropout`](Self::latent_dropout). An error of [`validate`](Self::validate) without a mixture, unless it
+    /// is 0.
+    pub fn with_latent_dropout(self, latent_dropout: f64) -> Self {
+        Self { latent_dropout, ..self }
+    }
+
+    /// Sets [`time_axis`](Self::time_axis). It says how hidden states are laid out, so a head without latent dropout takes it
+    /// as well.
+    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
+        Self { time_axis, ..self }
+    }
+
+    /// Sets [`bias`](Self::bias).
+    pub fn with_bias(self, bias: bool) -> Self {
+        Self { bias, ..self }
+    }
+
+    /// Sets [`tied`](Self::tied).
+    pub fn with_tied(self, tied: bool) -> Self {
+        Self { tied, ..self }
+    }
+
+    /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
+    pub fn with_initializer(self, initializer: Initializer) -> Self {
+        Self { initializer, ..self }
+    }
+
+    /// Sets [`mixture_initializer`](Self::mixture_initializer). An error of [`validate`](Self::validate) without a mixture.
+    pub fn with_mixture_initializer(self, mixture_initializer: Initializer) -> Self {
+        Self { mixture_initializer, ..self }
+    }
+
+    /// Sets [`vocab_multiple`](Self::vocab_multiple).
+    pub fn with_vocab_multiple(self, vocab_multiple: usize) -> Self {
+        Self { vocab_multiple, ..self }
+    }
+
+    /// Sets [`masked_words`](Self::masked_words).
+    pub fn with_masked_words(self, masked_words: Vec<usize>) -> Self {
+        Self { masked_words, ..self }
+    }
+
+    /// Sets [`memory_budget`](Self::memory_budget).
+    pub fn with_memory_budget(self, memory_budget: Option<usize>) -> Self {
+        Self { memory_budget, ..self }
+    }
+
+    /// Sets [`precision`](Self::precision).
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// Number of decoder rows: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple).
+    ///
+    /// ```
+    /// use highrank::HeadConfig;
+    ///
+    /// assert_eq!(HeadConfig::softmax(768, 50_257).with_vocab_multiple(64).rows(), 50_304);
+    /// ```
+    pub fn rows(&self) -> usize {
+        self.vocab.next_multiple_of(self.vocab_multiple.max(1))
+    }
+
+    /// Checks every size and range, and that no option is set in vain.
     ///
     /// # Errors
     /// The first [`HeadError`] found.
@@ -128,6 +258,7 @@ impl HeadConfig {
             ("d_embedding", self.d_embedding),
             ("vocab", self.vocab),
             ("components", self.context.components()),
+            ("vocab_multiple", self.vocab_multiple),
             ("memory_budget", self.memory_budget.unwrap_or(1)),
         ];
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
@@ -139,10 +270,48 @@ impl HeadConfig {
         if !(0.0..1.0).contains(&self.latent_dropout) {
             return Err(HeadError::Dropout { value: self.latent_dropout });
         }
-        self.logit_map.validate()
+        self.options_in_use()?;
+        check_masked_words(&self.masked_words, self.vocab)?;
+        self.bounded_map().validate()
     }
 
-    /// Creates the head: decoder uniform in ±0.1 with bias 0, mixture weights uniform in `±1/√H`.
+    /// Checks that every option that is set has an effect.
+    fn options_in_use(&self) -> Result<(), HeadError> {
+        let direct = self.context == ContextConfig::Direct;
+        let plif = matches!(self.logit_map, LogitMapConfig::Plif { .. });
+        let unused = [
+            (
+                direct && self.latent_dropout != 0.0,
+                "latent_dropout",
+                "a head without mixture has no latent features to drop: use a mixture, or drop hidden features",
+            ),
+            (
+                direct && self.mixture_initializer != linear_initializer(),
+                "mixture_initializer",
+                "this head has no mixture",
+            ),
+            (
+                self.tied && self.initializer != decoder_initializer(),
+                "initializer",
+                "a tied head has no decoder matrix: initialise the embedding that it is tied to",
+            ),
+            (self.plif_bound.is_some() && !plif, "plif_bound", "the logit map is not a PLIF"),
+        ];
+        match unused.into_iter().find(|(unused, ..)| *unused) {
+            Some((_, option, reason)) => Err(HeadError::Unused { option, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// The logit map with the bound of [`with_plif_bound`](Self::with_plif_bound).
+    fn bounded_map(&self) -> LogitMapConfig {
+        match (&self.logit_map, self.plif_bound) {
+            (&LogitMapConfig::Plif { knots, .. }, Some(bound)) => LogitMapConfig::Plif { knots, bound },
+            (map, _) => map.clone(),
+        }
+    }
+
+    /// Creates the head: decoder and mixture by their initialisers, the decoder's bias 0.
     ///
     /// # Panics
     /// With the message of [`validate`](Self::validate) if the configuration is invalid.
@@ -157,13 +326,70 @@ impl HeadConfig {
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
         self.validate()?;
+        let (context, shape) = (self.init_context(device), self.decoder_shape());
+        let decoder = match self.tied {
+            true => shape.tied(device)?,
+            false => shape.init(&self.initializer, device)?,
+        };
+        Ok(self.assemble(context, decoder, device))
+    }
+
+    /// Creates the head on the device of a linear layer `d → V`, whose parameters become the decoder's: the output layer of a trained
+    /// model under another head.
+    ///
+    /// ```
+    /// use burn::nn::LinearConfig;
+    /// use burn::tensor::{Device, Tensor};
+    /// use highrank::HeadConfig;
+    ///
+    /// let device = Device::default();
+    /// let linear = LinearConfig::new(16, 100).init(&device);
+    /// let head = HeadConfig::plif(16, 100, 1000).with_vocab_multiple(64).init_from_linear(linear.clone());
+    /// let hidden = Tensor::<2>::ones([1, 16], &device);
+    /// assert_eq!(head.log_probs(hidden).dims(), [1, 128]); // a PLIF starts as the identity, the padding is masked
+    /// ```
+    ///
+    /// - `W` is the layer's weight `[d, V]`, transposed. A new parameter with an id of its own: what an optimiser keeps for the old
+    ///   one has the old shape.
+    /// - `b` is the layer's bias, the same parameter with the same id, unless it has to be padded.
+    /// - Both stay frozen if they were. All other parameters are made in the float type of the layer's weight.
+    /// - A layer that is padded already, with as many columns as the head has [`rows`](Self::rows), fits as well.
+    ///
+    /// # Panics
+    /// With the message of [`validate`](Self::validate) if the configuration is invalid, if the layer does not fit (both shapes
+    /// are in the message), and if the head is tied.
+    #[track_caller]
+    pub fn init_from_linear(&self, linear: Linear) -> OutputHead {
+        self.try_init_from_linear(linear).or_panic("HeadConfig::init_from_linear")
+    }
+
+    /// [`init_from_linear`](Self::init_from_linear) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// Those of [`validate`](Self::validate), [`HeadError::Shape`] and [`HeadError::LinearBias`] if the layer does not fit,
+    /// [`HeadError::Unused`] for a tied head.
+    pub fn try_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
+        self.validate()?;
+        if self.tied {
+            let reason = "the decoder is made from a linear layer: use `init`, or a head that is not tied";
+            return Err(HeadError::Unused { option: "tied", reason });
+        }
+        let (device, dtype) = (linear.weight.lazy_device(), linear.weight.val().dtype());
+        let decoder = self.decoder_shape().from_linear(linear)?;
+        let head = self.assemble(self.init_context(&device), decoder, &device);
+        Ok(head.map(&mut Cast(dtype)))
+    }
+
+    fn init_context(&self, device: &Device) -> Context {
         let mixture = |components| {
             MixtureConfig::new(self.d_hidden, self.d_embedding, components)
                 .with_dropout(self.latent_dropout)
+                .with_time_axis(self.time_axis)
+                .with_initializer(self.mixture_initializer.clone())
                 .with_precision(self.precision)
                 .init(device)
         };
-        let context = match self.context {
+        match self.context {
             ContextConfig::Direct => Context::Direct(Direct),
             ContextConfig::MixtureOfContexts { components } => {
                 Context::MixtureOfContexts(mixture(components))
@@ -171,19 +397,53 @@ impl HeadConfig {
             ContextConfig::MixtureOfSoftmaxes { components } => {
                 Context::MixtureOfSoftmaxes(mixture(components))
             }
-        };
-        let decoder = DecoderShape {
+        }
+    }
+
+    fn decoder_shape(&self) -> DecoderShape<'_> {
+        DecoderShape {
             vocab: self.vocab,
+            padding: self.rows() - self.vocab,
             d_embedding: self.d_embedding,
             bias: self.bias,
-            tied: self.tied,
-        };
-        Ok(OutputHead {
+            masked_words: &self.masked_words,
+        }
+    }
+
+    fn assemble(&self, context: Context, decoder: Decoder, device: &Device) -> OutputHead {
+        OutputHead {
             context,
-            logit_map: self.logit_map.init(device),
-            decoder: decoder.init(device),
+            logit_map: self.bounded_map().init(device),
+            decoder,
             memory_budget: self.memory_budget,
             precision: self.precision,
-        })
+        }
+    }
+}
+
+/// Gives all parameters one float type.
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match param.val().dtype() == self.0 {
+            true => param,
+            false => param.map(|tensor| {
+                let trained = tensor.is_require_grad();
+                tensor.cast(self.0).detach().set_require_grad(trained)
+            }),
+        }
+    }
+}
+
+impl OutputHead {
+    /// The softmax head that computes what a linear layer and a softmax do, with the layer's parameters.
+    ///
+    /// For any other head, and for a padded vocabulary, see [`HeadConfig::init_from_linear`](crate::HeadConfig::init_from_linear),
+    /// which also says what becomes of the parameters.
+    pub fn from_linear(linear: Linear) -> Self {
+        let [d_embedding, vocab] = linear.weight.shape().dims();
+        let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
+        config.try_init_from_linear(linear).expect("the sizes are those of the layer")
     }
 }

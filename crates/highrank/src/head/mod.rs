@@ -1,12 +1,19 @@
 //! The output head: context, logit map and decoder behind one interface.
 
+mod beam;
 mod bound;
 mod config;
+mod losses;
 mod output;
 mod owned;
+mod predict;
 mod sampling;
+mod select;
 
-pub use bound::{BoundHead, TopK, validate_targets};
+pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
+pub use bound::BoundHead;
 pub use config::HeadConfig;
+pub use losses::validate_targets;
 pub use output::OutputHead;
+pub use predict::TopK;
 pub use sampling::Sampling;

@@ -1,10 +1,11 @@
 //! The module of an output head.
 
-use burn::module::Module;
+use burn::module::{Content, Module, ModuleDisplay};
 use highrank_kernels::Precision;
 
 use crate::context::Context;
 use crate::decoder::Decoder;
+use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMap;
 
 /// An output layer: from a hidden state to a distribution over `V` words.
@@ -13,9 +14,15 @@ use crate::logit_map::LogitMap;
 /// log P(x | c) = logsumexp_k [ log π_k(c) + log softmax( f( h_k(c) · Wᵀ + b ) )_x ]
 /// ```
 ///
-/// Should be created with [`HeadConfig`](crate::HeadConfig). It runs on whatever device its tensors are on. Hidden states may have any number of leading dimensions, of which the first is
-/// time if there are two or more (it matters to latent dropout only). All methods that need the decoder matrix are also
-/// on [`BoundHead`](crate::BoundHead), which [`tied_to`](Self::tied_to) returns for a head without a matrix of its own.
+/// Should be created with [`HeadConfig`](crate::HeadConfig). It runs on whatever device its tensors are on. Hidden states may
+/// have any number of leading dimensions. Which of them is time matters to latent dropout only: the first, unless the
+/// configuration names another [`TimeAxis`](crate::TimeAxis), as models with `[batch, time, H]` must.
+///
+/// Targets and samples are words `0..V`. A [padded vocabulary](crate::HeadConfig::vocab_multiple) makes the last dimension of
+/// log-probabilities larger than `V`; the rest of it are words of probability 0.
+///
+/// All methods that need the decoder matrix are also on [`BoundHead`](crate::BoundHead), which [`tied_to`](Self::tied_to) returns
+/// for a head without a matrix of its own.
 ///
 /// # Example
 /// ```
@@ -33,6 +40,7 @@ use crate::logit_map::LogitMap;
 /// # let _ = gradients;
 /// ```
 #[derive(Module, Debug)]
+#[module(custom_display)]
 pub struct OutputHead {
     /// `g → (h_k, log π_k)`.
     pub context: Context,
@@ -45,4 +53,41 @@ pub struct OutputHead {
     /// What the inputs of matrix products are rounded to.
     #[module(skip)]
     pub precision: Precision,
+}
+
+impl OutputHead {
+    /// Masks words: their probability is 0 and their gradients are exactly 0. See [`Decoder`].
+    ///
+    /// To mask words for a while only, such as those that a text must not hold, mask those of a clone, which shares the
+    /// parameters. Words masked here are in no record; those of [`HeadConfig::masked_words`](crate::HeadConfig::masked_words)
+    /// come back with the configuration.
+    ///
+    /// # Panics
+    /// If a word is not below `V`, or no word would be left.
+    #[track_caller]
+    pub fn mask_words(self, words: &[usize]) -> Self {
+        self.try_mask_words(words).or_panic("OutputHead::mask_words")
+    }
+
+    /// [`mask_words`](Self::mask_words) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
+    pub fn try_mask_words(self, words: &[usize]) -> Result<Self, HeadError> {
+        Ok(Self { decoder: self.decoder.try_mask_words(words)?, ..self })
+    }
+}
+
+impl ModuleDisplay for OutputHead {
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = content
+            .add("context", &self.context)
+            .add("logit_map", &self.logit_map)
+            .add("decoder", &self.decoder)
+            .add_debug_attribute("precision", &self.precision);
+        match &self.memory_budget {
+            Some(bytes) => content.add("memory_budget", bytes).optional(),
+            None => content.optional(),
+        }
+    }
 }

@@ -3,12 +3,16 @@
 use burn::config::Config;
 use rand::{Rng, RngExt};
 
+use super::select;
 use crate::error::HeadError;
 
 /// How to draw a word from a distribution.
 ///
 /// Applied in this order: temperature, top-k, top-p (nucleus sampling, Holtzman et al., ICLR 2020); what remains is
-/// renormalised.
+/// renormalised. Of equally probable words the lowest counts as more probable. A masked word, of log-probability −∞, is
+/// never drawn.
+///
+/// The cost is linear in the size of the vocabulary, since no option sorts it. A temperature of 0 is an argmax.
 ///
 /// ```
 /// use highrank::Sampling;
@@ -61,45 +65,120 @@ impl Sampling {
         self.temperature == 1.0 && self.top_k.is_none() && self.top_p.is_none_or(|p| p == 1.0)
     }
 
-    /// Draws the index of one word from log-probabilities, in f64.
-    pub(crate) fn draw(&self, log_probs: &[f64], rng: &mut impl Rng) -> usize {
+    /// Draws the index of one word from a token's log-probabilities, in f64.
+    ///
+    /// A temperature of 0 draws nothing from `rng`, everything else one number.
+    pub(crate) fn draw(
+        &self,
+        log_probs: &[f64],
+        token: usize,
+        rng: &mut impl Rng,
+    ) -> Result<usize, HeadError> {
         if self.is_neutral() {
-            let weights: Vec<f64> = log_probs.iter().map(|x| x.exp()).collect();
-            return pick(&weights, rng);
+            return draw_in_order(log_probs, token, rng);
         }
-        let mut order: Vec<usize> = (0..log_probs.len()).collect();
-        // Stable, so equal probabilities keep the order of the vocabulary.
-        order.sort_by(|&a, &b| log_probs[b].total_cmp(&log_probs[a]));
+        let best = argmax(log_probs, token)?;
         if self.temperature == 0.0 {
-            return order[0];
+            return Ok(best);
         }
-        order.truncate(self.top_k.unwrap_or(order.len()));
-        let best = log_probs[order[0]];
-        let mut weights: Vec<f64> =
-            order.iter().map(|&word| ((log_probs[word] - best) / self.temperature).exp()).collect();
-        if let Some(p) = self.top_p {
-            let enough = p * weights.iter().sum::<f64>();
-            let mut sum = 0.0;
-            let before = weights.iter().take_while(|&&weight| {
-                sum += weight;
-                sum < enough
-            });
-            let kept = before.count() + 1;
-            weights.truncate(kept);
+        let mut candidates = match self.top_k {
+            Some(k) => self.candidates(select::best(log_probs, k).unwrap_or_default(), log_probs, best),
+            None => self.candidates(0..log_probs.len(), log_probs, best),
+        };
+        let total = |candidates: &[Candidate]| candidates.iter().map(|c| c.weight).sum::<f64>();
+        if let Some(p) = self.top_p.filter(|p| *p < 1.0) {
+            let enough = p * total(&candidates) * (1.0 - SUM_ROUNDING);
+            let last = first_above(&mut candidates, enough);
+            candidates.truncate(last + 1);
         }
-        order[pick(&weights, rng)]
+        let target = rng.random::<f64>() * total(&candidates);
+        let drawn = first_above(&mut candidates, target);
+        Ok(candidates[drawn].word)
+    }
+
+    /// Those of the words that can be drawn.
+    fn candidates(
+        &self,
+        words: impl IntoIterator<Item = usize>,
+        log_probs: &[f64],
+        best: usize,
+    ) -> Vec<Candidate> {
+        words
+            .into_iter()
+            .map(|word| {
+                let log_prob = log_probs[word];
+                Candidate { word, log_prob, weight: ((log_prob - log_probs[best]) / self.temperature).exp() }
+            })
+            .filter(|candidate| candidate.weight > 0.0)
+            .collect()
     }
 }
 
-/// An index with probability proportional to its weight.
-fn pick(weights: &[f64], rng: &mut impl Rng) -> usize {
-    let mut left = rng.random::<f64>() * weights.iter().sum::<f64>();
-    let drawn = weights.iter().position(|&weight| {
-        left -= weight;
+/// What two sums of the same probabilities may differ by, relative to the sum.
+const SUM_ROUNDING: f64 = 1e-12;
+
+/// A word that can be drawn.
+struct Candidate {
+    word: usize,
+    log_prob: f64,
+    /// Proportional to the probability it is drawn with.
+    weight: f64,
+}
+
+/// Where, in order of probability, the sum of the weights first exceeds `target`: the index of that candidate, which the
+/// more probable ones precede and all others follow. The last if no sum exceeds it.
+///
+/// Halves the range in question instead of sorting it: linear in the number of candidates.
+fn first_above(candidates: &mut [Candidate], target: f64) -> usize {
+    let (mut start, mut end, mut before) = (0, candidates.len(), 0.0);
+    while end - start > 1 {
+        let half = (end - start) / 2;
+        candidates[start..end].select_nth_unstable_by(half, |a, b| {
+            select::best_first((a.log_prob, a.word), (b.log_prob, b.word))
+        });
+        let sum = candidates[start..start + half].iter().map(|candidate| candidate.weight).sum::<f64>();
+        if before + sum > target {
+            end = start + half;
+        } else {
+            before += sum;
+            start += half;
+        }
+    }
+    start
+}
+
+/// The most probable word, of equal ones the lowest.
+fn argmax(log_probs: &[f64], token: usize) -> Result<usize, HeadError> {
+    let mut best = 0;
+    for (word, &x) in log_probs.iter().enumerate() {
+        if x.is_nan() || x == f64::INFINITY {
+            return Err(HeadError::NotANumber { token });
+        }
+        if x > log_probs[best] {
+            best = word;
+        }
+    }
+    match log_probs[best] == f64::NEG_INFINITY {
+        true => Err(HeadError::AllMasked { token }),
+        false => Ok(best),
+    }
+}
+
+/// A word by the distribution itself: the first at which the sum of the probabilities, in the vocabulary's order, exceeds a
+/// random number.
+fn draw_in_order(log_probs: &[f64], token: usize, rng: &mut impl Rng) -> Result<usize, HeadError> {
+    let probs: Vec<f64> = log_probs.iter().map(|x| x.exp()).collect();
+    let total: f64 = probs.iter().sum();
+    if total.is_nan() || total == f64::INFINITY {
+        return Err(HeadError::NotANumber { token });
+    }
+    let mut left = rng.random::<f64>() * total;
+    let drawn = probs.iter().position(|&prob| {
+        left -= prob;
         left < 0.0
     });
-    // Rounding can leave a remainder after the last weight; it belongs to the last word that can occur.
-    drawn.or_else(|| weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0)
+    // Rounding can leave a remainder after the last word; it belongs to the last that can occur.
+    drawn.or_else(|| probs.iter().rposition(|&prob| prob > 0.0)).ok_or(HeadError::AllMasked { token })
 }
 
 #[cfg(test)]
@@ -113,7 +192,7 @@ mod tests {
         let log_probs: Vec<f64> = probs.iter().map(|p| p.ln()).collect();
         let mut counts = vec![0.0; probs.len()];
         for _ in 0..20_000 {
-            counts[sampling.draw(&log_probs, &mut rng)] += 1.0 / 20_000.0;
+            counts[sampling.draw(&log_probs, 0, &mut rng).unwrap()] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -152,6 +231,116 @@ mod tests {
     fn impossible_words_are_never_drawn() {
         let frequencies = frequencies(&Sampling::default(), &[0.0, 1.0, 0.0]);
         assert_eq!((frequencies[0], frequencies[2]), (0.0, 0.0));
+    }
+
+    /// By a full sort and sums in order, the definition.
+    fn draw_by_sorting(sampling: &Sampling, log_probs: &[f64], rng: &mut Pcg64) -> usize {
+        let mut order: Vec<usize> = (0..log_probs.len()).collect();
+        order.sort_by(|&a, &b| log_probs[b].total_cmp(&log_probs[a]));
+        if sampling.temperature == 0.0 {
+            return order[0];
+        }
+        order.truncate(sampling.top_k.unwrap_or(order.len()));
+        let weight = |word: &usize| ((log_probs[*word] - log_probs[order[0]]) / sampling.temperature).exp();
+        let mut weights: Vec<f64> = order.iter().map(weight).collect();
+        if let Some(p) = sampling.top_p {
+            let enough = p * weights.iter().sum::<f64>();
+            let mut sum = 0.0;
+            let last = weights.iter().position(|weight| {
+                sum += weight;
+                sum >= enough
+            });
+            weights.truncate(last.map_or(weights.len(), |last| last + 1));
+        }
+        let mut left = rng.random::<f64>() * weights.iter().sum::<f64>();
+        let drawn = weights.iter().position(|weight| {
+            left -= weight;
+            left < 0.0
+        });
+        order[drawn.unwrap()]
+    }
+
+    #[test]
+    fn selection_draws_the_same_words_as_a_full_sort() {
+        let mut numbers = Pcg64::seed_from_u64(1);
+        let (mut ours, mut theirs) = (Pcg64::seed_from_u64(2), Pcg64::seed_from_u64(2));
+        for i in 0..2000 {
+            let words = 1 + i % 97;
+            // Some are equal, and some are masked.
+            let mut log_probs: Vec<f64> =
+                (0..words).map(|_| -f64::from(numbers.random_range(0..60)) / 7.0).collect();
+            (1..words).step_by(5).for_each(|word| log_probs[word] = f64::NEG_INFINITY);
+            let sampling = Sampling::new()
+                .with_temperature([0.3, 1.0, 1.7, 0.0][i % 4])
+                .with_top_k([None, Some(1), Some(7), Some(1000)][i / 4 % 4])
+                .with_top_p([None, Some(0.9), Some(0.31)][i % 3]);
+            if !sampling.is_neutral() {
+                let got = sampling.draw(&log_probs, 0, &mut ours).unwrap();
+                let want = draw_by_sorting(&sampling, &log_probs, &mut theirs);
+                assert_eq!(got, want, "{sampling:?} of {log_probs:?}");
+            }
+        }
+        assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_of_equals_and_no_random_number() {
+        let mut rng = Pcg64::seed_from_u64(5);
+        let greedy = Sampling::new().with_temperature(0.0).with_top_p(Some(0.2));
+        assert_eq!(greedy.draw(&[-3.0, -1.0, -2.0, -1.0], 0, &mut rng).unwrap(), 1);
+        assert_eq!(greedy.draw(&[f64::NEG_INFINITY, -9.0], 0, &mut rng).unwrap(), 1);
+        assert_eq!(rng, Pcg64::seed_from_u64(5));
+    }
+
+    #[test]
+    fn the_lowest_of_equals_are_kept() {
+        let quarter = [0.25; 4];
+        let two = frequencies(&Sampling::new().with_top_k(Some(2)), &quarter);
+        assert_close(&two, &[0.5, 0.5, 0.0, 0.0]);
+        let three = frequencies(&Sampling::new().with_top_p(Some(0.75)), &quarter);
+        assert_close(&three, &[1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0]);
+    }
+
+    /// Every kind of option that draws.
+    fn all_kinds() -> [Sampling; 6] {
+        [
+            Sampling::new(),
+            Sampling::new().with_temperature(0.0),
+            Sampling::new().with_temperature(1.5),
+            Sampling::new().with_top_k(Some(5)),
+            Sampling::new().with_top_p(Some(0.99)),
+            Sampling::new().with_temperature(1e-3).with_top_k(Some(900)).with_top_p(Some(0.5)),
+        ]
+    }
+
+    #[test]
+    fn masked_words_are_never_drawn() {
+        // Fewer words than the options would keep.
+        let probs = [0.0, 0.5, 0.0, 0.0, 0.3, 0.2, 0.0];
+        for sampling in all_kinds() {
+            let got = frequencies(&sampling, &probs);
+            assert!(probs.iter().zip(&got).all(|(p, got)| *p > 0.0 || *got == 0.0), "{sampling:?}: {got:?}");
+        }
+        for sampling in [Sampling::new().with_top_k(Some(5)), Sampling::new().with_top_p(Some(0.99))] {
+            assert_close(&frequencies(&sampling, &probs), &probs);
+        }
+    }
+
+    #[test]
+    fn rows_without_a_word_to_draw_are_refused() {
+        let mut rng = Pcg64::seed_from_u64(1);
+        for sampling in all_kinds() {
+            for wrong in [f64::NAN, f64::INFINITY] {
+                for at in 0..3 {
+                    let mut row = [-1.0, f64::NEG_INFINITY, -2.0];
+                    row[at] = wrong;
+                    let error = sampling.draw(&row, 8, &mut rng).unwrap_err();
+                    assert_eq!(error, HeadError::NotANumber { token: 8 }, "{sampling:?}");
+                }
+            }
+            let error = sampling.draw(&[f64::NEG_INFINITY; 3], 9, &mut rng).unwrap_err();
+            assert_eq!(error, HeadError::AllMasked { token: 9 }, "{sampling:?}");
+        }
     }
 
     #[test]

@@ -30,27 +30,91 @@
 //! bodies are composed of Burn's differentiable operations; autodiff then keeps the logits of all tokens.
 
 mod budget;
+mod mask;
 pub mod portable;
+mod spread;
 
 pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget};
 
+pub(crate) use mask::Vocabulary;
+pub(crate) use spread::Spread;
+
 use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
-use highrank_kernels::Floats;
+use highrank_kernels::{Floats, Ints};
 
-use crate::ops::{Likelihood, NllCall, OutputOps, Targets, has_kernels};
+use crate::ops::{
+    Kernels, Likelihood, LossCall, Objective, OutputOps, Reduction, Scores, Targets, has_kernels,
+};
+
+/// The loss of an objective in nats, differentiable: `[1]` if it is reduced, otherwise `[N]` and without weights; and its
+/// statistics. Results are in f32, or f64 if the inputs are.
+///
+/// The gradient of a reduced loss also reaches tracked weights.
+///
+/// # Panics
+/// If tensors do not fit each other. On CPU backends, if a word is outside of the vocabulary; on others such a token's loss
+/// is NaN. If target distributions or a teacher's probabilities are tracked: they are constants of the loss.
+pub fn loss(
+    input: Likelihood,
+    objective: Objective,
+    weights: Option<Tensor<1>>,
+    reduction: Reduction,
+) -> Scores {
+    let mut weights = weights.map(Floats::from);
+    let mut objective = objective;
+    let outside = match Dispatch::is_cpu(&input.weight.device()) {
+        true => None,
+        false => outside(&input, &objective.targets),
+    };
+    if outside.is_some() {
+        let last = input.vocab() as i64 - 1;
+        objective = objective.map(|probs| probs, |words| words.clamp(0, last));
+    }
+    if let (Some(outside), true) = (&outside, reduction != Reduction::None) {
+        let weight = match weights {
+            Some(weights) => weights,
+            None => Floats::full([input.tokens()], 1.0, &input.weight.device(), input.wide()),
+        };
+        weights = Some(weight.fill_where(outside.clone(), f64::NAN));
+    }
+    let mut parts = match has_kernels(&input.weight.primitive().device()) {
+        true => {
+            let call = LossCall { input, objective, weights, reduction };
+            Dispatch::loss(call).into_iter().map(Floats::new).collect()
+        }
+        false => portable::loss(input, objective, weights, reduction),
+    }
+    .into_iter();
+    let loss = parts.next().expect("every call makes a loss");
+    let loss = match outside {
+        Some(outside) if reduction == Reduction::None => loss.fill_where(outside, f64::NAN),
+        _ => loss,
+    };
+    Scores { loss, statistics: parts.next() }
+}
+
+/// The tokens that name a word outside of the vocabulary, `[N]`, found without reading anything back.
+fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bools> {
+    let vocab = input.vocab() as i64;
+    let is_outside = |words: &Ints| words.below(0).or(words.at_least(vocab));
+    let words = is_outside(targets.words()?);
+    match targets {
+        Targets::Teacher { ids, .. } => {
+            let listed = ids.clone().float(input.wide()).zeros_like().fill_where(is_outside(ids), 1.0);
+            let any = listed.max_dim(1).reshape([input.tokens()]).at_least(0.5);
+            Some(words.or(any))
+        }
+        _ => Some(words),
+    }
+}
 
 /// Cross-entropy of every token in nats, shape `[N]`; differentiable.
 ///
 /// # Panics
-/// If tensors do not fit each other. On CPU backends, if a word is outside of the vocabulary. If target distributions are
-/// tracked: they are constants of the loss.
+/// As [`loss`].
 pub fn nll(input: Likelihood, targets: Targets) -> Tensor<1> {
-    let nll = match has_kernels(&input.weight.primitive().device()) {
-        true => Floats::new(<Dispatch as OutputOps>::nll(NllCall { input, targets, weights: None })),
-        false => portable::nll(&input, &targets),
-    };
-    nll.tensor()
+    loss(input, Objective::new(targets), None, Reduction::None).loss.tensor()
 }
 
 /// Weighted mean `Σ_n w_n nll_n / Σ_n w_n` in nats, shape `[1]`; without weights the mean. Differentiable, also with respect
@@ -59,12 +123,7 @@ pub fn nll(input: Likelihood, targets: Targets) -> Tensor<1> {
 /// Weights of 0 alone give NaN, a mean over nothing.
 ///
 /// # Panics
-/// As [`nll`].
+/// As [`loss`].
 pub fn mean_nll(input: Likelihood, targets: Targets, weights: Option<Tensor<1>>) -> Tensor<1> {
-    let weights = weights.map(Floats::from);
-    let mean = match has_kernels(&input.weight.primitive().device()) {
-        true => Floats::new(Dispatch::mean_nll(NllCall { input, targets, weights })),
-        false => portable::mean_nll(input, targets, weights),
-    };
-    mean.tensor()
+    loss(input, Objective::new(targets), weights, Reduction::Mean).loss.tensor()
 }

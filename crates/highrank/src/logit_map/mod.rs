@@ -21,12 +21,12 @@ pub use soft_cap::SoftCap;
 
 use burn::backend::Backend;
 use burn::config::Config;
-use burn::module::Module;
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
 use crate::error::{HeadError, OrPanic};
-use crate::ops::MapFunction;
+use crate::ops::{MapFunction, wide};
 
 /// Which logit map a head applies.
 #[derive(Config, Debug, PartialEq)]
@@ -107,6 +107,7 @@ pub struct Identity;
 // A head has one map: the size of the largest variant costs nothing, a box would only add a look-up.
 #[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
+#[module(custom_display)]
 #[non_exhaustive]
 pub enum LogitMap {
     /// See [`Identity`].
@@ -126,17 +127,20 @@ pub enum LogitMap {
 impl LogitMap {
     /// Applies the map to logits of any shape.
     ///
-    /// Differentiable by composition; training goes through the [fused likelihood](crate::likelihood) instead.
+    /// Differentiable by composition; training goes through the [fused likelihood](crate::likelihood) instead. Logits in
+    /// half precision are mapped in f32 and rounded at the end.
     ///
     /// # Shapes
     /// - logits: `[..]`
     /// - output: `[..]`
     pub fn forward<const D: usize>(&self, logits: Tensor<D>) -> Tensor<D> {
-        let shape = logits.shape();
+        let (shape, dtype) = (logits.shape(), logits.dtype());
         let elements = shape.num_elements();
         let function = self.function();
-        let table = self.packed_params().map(|params| function.table(params.into()));
-        function.apply(Floats::from(logits).reshape([1, elements]), table.as_ref()).reshape(shape).tensor()
+        let params = self.packed_params().map(|params| Floats::from(params).cast(wide(dtype)));
+        let table = params.map(|params| function.table(params));
+        let logits = Floats::from(logits).cast(wide(dtype)).reshape([1, elements]);
+        function.apply(logits, table.as_ref()).cast(dtype).reshape(shape).tensor()
     }
 
     /// The function itself, without its parameters.
@@ -159,6 +163,26 @@ impl LogitMap {
             Self::Plif(map) => Some(map.packed_params()),
             Self::MonotonicNet(map) => Some(map.packed_params()),
         }
+    }
+}
+
+impl ModuleDisplay for LogitMap {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = match self {
+            Self::Identity(_) => content.set_top_level_type("Identity"),
+            Self::Sigsoftmax(_) => content.set_top_level_type("Sigsoftmax"),
+            Self::Gss(_) => content.set_top_level_type("Gss"),
+            Self::SoftCap(map) => content.set_top_level_type("SoftCap").add("cap", &map.cap),
+            Self::Plif(map) => {
+                content.set_top_level_type("Plif").add("knots", &map.knots()).add("bound", &map.bound)
+            }
+            Self::MonotonicNet(map) => content.set_top_level_type("MonotonicNet").add("units", &map.units()),
+        };
+        content.optional()
     }
 }
 

@@ -8,6 +8,7 @@ use highrank_kernels::Floats;
 
 use super::element::element;
 use crate::math::{inverse_softplus, sigmoid, softplus};
+use crate::ops::wide;
 
 /// A learnable increasing function, a sum of rising sigmoids:
 ///
@@ -55,10 +56,16 @@ impl MonotonicNet {
         self.bias.shape().num_elements()
     }
 
+    /// In the type of sums: rounded to half precision, a height would be off by more than the parameter that it is made of.
     pub(super) fn packed_params(&self) -> Tensor<1> {
-        let height = softplus(self.raw_height.val().into()).tensor();
-        let steepness = softplus(self.raw_steepness.val().into()).tensor();
-        Tensor::cat(vec![height, steepness, self.bias.val(), self.offset.val()], 0)
+        let widened = |param: &Param<Tensor<1>>| {
+            let value = Floats::from(param.val());
+            let dtype = wide(value.dtype());
+            value.cast(dtype)
+        };
+        let height = softplus(widened(&self.raw_height));
+        let steepness = softplus(widened(&self.raw_steepness));
+        Floats::cat(vec![height, steepness, widened(&self.bias), widened(&self.offset)], 0).tensor()
     }
 }
 

@@ -7,33 +7,37 @@ use burn::backend::{
 use highrank_kernels::{Floats, Ints};
 
 use super::latent::LatentArgs;
-use super::likelihood::{Likelihood, Targets};
+use super::likelihood::Likelihood;
+use super::objective::{Objective, Reduction};
 
 /// Arguments of the likelihood.
 #[derive(Debug, Clone)]
-pub struct NllCall<B: Backend> {
+pub struct LossCall<B: Backend> {
     /// All that it depends on but the targets.
     pub input: Likelihood<Floats<B>>,
-    /// What it is scored against.
-    pub targets: Targets<Floats<B>, Ints<B>>,
-    /// `w`, `[N]`, of a weighted mean.
+    /// What it is scored against, and how.
+    pub objective: Objective<Floats<B>, Ints<B>>,
+    /// `w`, `[N]`, of a weighted mean or sum.
     pub weights: Option<Floats<B>>,
+    /// What becomes of the tokens' losses.
+    pub reduction: Reduction,
 }
 
 /// Arguments of the latent layer.
 #[derive(Debug, Clone)]
 pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
 
-impl<B: Backend> NllCall<B> {
+impl<B: Backend> LossCall<B> {
     fn map<C: Backend>(
         self,
         mut float: impl FnMut(Floats<B>) -> Floats<C>,
-        int: impl FnOnce(Ints<B>) -> Ints<C>,
-    ) -> NllCall<C> {
-        NllCall {
+        int: impl FnMut(Ints<B>) -> Ints<C>,
+    ) -> LossCall<C> {
+        LossCall {
             input: self.input.map(&mut float),
             weights: self.weights.map(&mut float),
-            targets: self.targets.map(float, int),
+            objective: self.objective.map(float, int),
+            reduction: self.reduction,
         }
     }
 }
@@ -48,8 +52,8 @@ impl Context {
     }
 }
 
-impl<B: Backend> ExtensionType<B> for NllCall<B> {
-    type Target = NllCall<Dispatch>;
+impl<B: Backend> ExtensionType<B> for LossCall<B> {
+    type Target = LossCall<Dispatch>;
 
     fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
     where
@@ -84,10 +88,9 @@ impl<B: Backend> ExtensionType<B> for NllCall<B> {
         let mut context = Context::default();
         target.input.as_ref().map(|x| context.merge(x.primitive()));
         target.weights.iter().for_each(|x| context.merge(x.primitive()));
-        match &target.targets {
-            Targets::Words(words) => context.merge(words.primitive()),
-            Targets::Distributions(rows) => context.merge(rows.primitive()),
-        }
+        let targets = &target.objective.targets;
+        targets.words().iter().for_each(|x| context.merge(x.primitive()));
+        targets.probabilities().iter().for_each(|x| context.merge(x.primitive()));
         context.0
     }
 }

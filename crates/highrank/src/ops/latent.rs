@@ -1,7 +1,11 @@
 //! What the latent layer of a mixture reads and which gradients it has.
 
+use std::sync::Arc;
+
 use burn::backend::Backend;
 use highrank_kernels::{Floats, Precision};
+
+use super::sums::wide;
 
 /// Inputs of the latent layer `h = tanh(g·W + b) ∘ mask`.
 #[derive(Debug, Clone)]
@@ -21,8 +25,10 @@ pub struct LatentArgs<F = Floats> {
 /// A locked dropout mask. A constant: no gradient flows to it.
 #[derive(Debug, Clone)]
 pub struct LatentMask<F = Floats> {
-    /// 0 or `1/keep`, shape `[M, F]`: token n has row `(first + n) mod M`.
+    /// 0 or `1/keep`, shape `[M, F]`.
     pub values: F,
+    /// The row of each token: token n has row `rows[first + n]`; without a list, row `(first + n) mod M`.
+    pub rows: Option<Arc<[u32]>>,
     /// Where the first token stands.
     pub first: usize,
     /// Probability of keeping a feature.
@@ -38,6 +44,7 @@ impl<F> LatentArgs<F> {
             bias: self.bias.map(&mut f),
             mask: self.mask.map(|mask| LatentMask {
                 values: f(mask.values),
+                rows: mask.rows,
                 first: mask.first,
                 keep: mask.keep,
             }),
@@ -53,6 +60,7 @@ impl<F> LatentArgs<F> {
             bias: self.bias.as_ref(),
             mask: self.mask.as_ref().map(|mask| LatentMask {
                 values: &mask.values,
+                rows: mask.rows.clone(),
                 first: mask.first,
                 keep: mask.keep,
             }),
@@ -66,7 +74,23 @@ impl<F> LatentArgs<F> {
     }
 }
 
+impl<F> LatentMask<F> {
+    /// The row of token `n`, of `period` rows.
+    pub fn row(&self, n: usize, period: usize) -> usize {
+        match &self.rows {
+            Some(rows) => rows[self.first + n] as usize,
+            None => (self.first + n) % period,
+        }
+    }
+}
+
 impl<B: Backend> LatentArgs<Floats<B>> {
+    /// The same layer with all tensors in the type of sums.
+    pub fn widened(self) -> Self {
+        let dtype = wide(self.weight.dtype());
+        self.map(|tensor| tensor.cast(dtype))
+    }
+
     /// The layer for tokens `start .. end`.
     pub fn slice(&self, start: usize, end: usize) -> Self {
         let mask = self.mask.clone().map(|mask| LatentMask { first: mask.first + start, ..mask });

@@ -1,12 +1,12 @@
 //! What the likelihood of a run of tokens reads and which gradients it has.
 
-use std::ops::Range;
-
 use burn::backend::Backend;
-use highrank_kernels::{Floats, Ints, Precision};
+use burn::tensor::DType;
+use highrank_kernels::{Floats, Precision};
 
 use super::latent::{LatentArgs, LatentWanted};
 use super::map::MapFunction;
+use super::sums::wide;
 
 /// The contexts `h_k` of a run of tokens, or what they are made of.
 #[derive(Debug, Clone)]
@@ -44,12 +44,14 @@ pub struct Likelihood<F = Floats> {
     pub log_prior: Option<F>,
     /// `W`, shape `[V, d]`.
     pub weight: F,
-    /// `b`, shape `[V]`; `None` means 0.
+    /// `b`, shape `[V]`; `None` means 0. −∞ masks a word: it has probability 0, whatever `f`.
     pub bias: Option<F>,
     /// `f`.
     pub map: MapFunction,
     /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
     pub map_params: Option<F>,
+    /// `τ`, which divides the mapped logits of every component; priors stay as they are.
+    pub temperature: f64,
     /// Size in bytes of the largest logit matrix that may exist at a time.
     pub chunk_bytes: usize,
     /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own.
@@ -66,6 +68,7 @@ impl<F> Likelihood<F> {
             bias: self.bias.map(&mut f),
             map: self.map,
             map_params: self.map_params.map(&mut f),
+            temperature: self.temperature,
             chunk_bytes: self.chunk_bytes,
             precision: self.precision,
         }
@@ -80,6 +83,7 @@ impl<F> Likelihood<F> {
             bias: self.bias.as_ref(),
             map: self.map,
             map_params: self.map_params.as_ref(),
+            temperature: self.temperature,
             chunk_bytes: self.chunk_bytes,
             precision: self.precision,
         }
@@ -131,6 +135,17 @@ impl<B: Backend> Likelihood<Floats<B>> {
         self.weight.shape()[0]
     }
 
+    /// The float type that sums and results have: f64 for f64, f32 for all shorter types.
+    pub fn wide(&self) -> DType {
+        wide(self.weight.dtype())
+    }
+
+    /// The same likelihood with all tensors in the type of its sums.
+    pub fn widened(self) -> Self {
+        let dtype = self.wide();
+        self.map(|tensor| tensor.cast(dtype))
+    }
+
     /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
     pub fn chunk_tokens(&self) -> usize {
         let token_bytes = self.components() * self.vocab() * self.weight.dtype().size();
@@ -176,35 +191,6 @@ pub fn runs(tokens: usize, step: usize) -> impl Iterator<Item = (usize, usize)> 
     (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
 }
 
-/// What the log-probabilities are scored against.
-#[derive(Debug, Clone)]
-pub enum Targets<F = Floats, I = Ints> {
-    /// One word a token, shape `[N]`: the cross-entropy is `−log P(y)`.
-    Words(I),
-    /// A distribution a token, shape `[N, V]`: the cross-entropy is `−Σ_v q_v log P(v)`.
-    Distributions(F),
-}
-
-impl<F, I> Targets<F, I> {
-    /// The same targets with the tensor changed by one of the functions.
-    pub fn map<G, J>(self, float: impl FnOnce(F) -> G, int: impl FnOnce(I) -> J) -> Targets<G, J> {
-        match self {
-            Self::Words(words) => Targets::Words(int(words)),
-            Self::Distributions(rows) => Targets::Distributions(float(rows)),
-        }
-    }
-}
-
-impl<B: Backend> Targets<Floats<B>, Ints<B>> {
-    /// Those of a range of tokens.
-    pub fn slice(&self, tokens: Range<usize>) -> Self {
-        match self {
-            Self::Words(words) => Self::Words(words.clone().rows(tokens)),
-            Self::Distributions(rows) => Self::Distributions(rows.clone().rows(tokens)),
-        }
-    }
-}
-
 /// A value for each input of the likelihood that may be differentiated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerInput<T> {
@@ -224,7 +210,7 @@ pub struct PerInput<T> {
     pub map_params: T,
 }
 
-/// Gradients of `Σ_n upstream_n · cross-entropy_n`; `None` where not wanted or without such an input.
+/// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or without such an input.
 pub type Gradients<F = Floats> = PerInput<Option<F>>;
 
 /// Which gradients are asked for; those of frozen inputs cost nothing.

@@ -16,38 +16,48 @@ mod calls;
 mod latent;
 mod likelihood;
 mod map;
+mod objective;
+mod sums;
 
-pub use calls::{LatentCall, NllCall};
+pub use calls::{LatentCall, LossCall};
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
-pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Targets, Wanted, runs};
+pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
+pub use objective::{MASKED, MASKING_BIAS, Objective, Reduction, Scores, Statistic, Targets};
+pub use sums::wide;
 
 use burn::backend::tensor::{Device, FloatTensor};
 use burn::backend::{Backend, DispatchDevice, backend_extension};
-use highrank_kernels::{Floats, Ints, Precision};
+use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
 /// What a backend computes inside of itself, by native kernels or by the portable bodies. No call is tracked.
-pub trait Kernels: Backend {
-    /// Cross-entropy of every token in nats, shape `[N]`.
-    fn nll(input: Likelihood<Floats<Self>>, targets: Targets<Floats<Self>, Ints<Self>>) -> Floats<Self>;
-
-    /// Cross-entropy of every token, `[N]`, and the gradients of `Σ_n upstream_n · nll_n`.
+pub trait Kernels: Rounding {
+    /// Loss of every token in nats, and what else the objective asks for.
     ///
-    /// The upstream gradient, shape `[N]`, depends only on the number of tokens, so one pass computes both.
-    fn nll_and_gradients(
+    /// Tensors may have any float type; results have the [type of sums](wide). Targets are words of the vocabulary.
+    fn score(
         input: Likelihood<Floats<Self>>,
-        targets: Targets<Floats<Self>, Ints<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>>;
+
+    /// As [`score`](Self::score), and the gradients of `Σ_n upstream_n · loss_n`.
+    ///
+    /// The upstream gradient, shape `[N]`, does not depend on the losses, so one pass computes both.
+    fn score_and_gradients(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
         upstream: Floats<Self>,
         wanted: Wanted,
-    ) -> (Floats<Self>, Gradients<Floats<Self>>);
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>);
 
     /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self>;
 
-    /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`.
+    /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`, in the [type of sums](wide).
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self>;
 
-    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`latent`](Self::latent) for `args`.
+    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`latent`](Self::latent) for `args`, in the type of
+    /// sums.
     fn latent_backward(
         args: LatentArgs<Floats<Self>>,
         output: Floats<Self>,
@@ -73,13 +83,9 @@ pub trait Kernels: Backend {
     Autodiff
 )]
 pub trait OutputOps: Backend {
-    /// Cross-entropy of every token in nats, shape `[N]`; weights are not read.
-    fn nll(#[extension_type] call: NllCall<Self>) -> FloatTensor<Self>;
-
-    /// Weighted mean `Σ_n w_n nll_n / Σ_n w_n`, shape `[1]`; without weights the mean.
-    ///
-    /// Weights of 0 alone give NaN, a mean over nothing.
-    fn mean_nll(#[extension_type] call: NllCall<Self>) -> FloatTensor<Self>;
+    /// The loss, `[1]` if it is reduced and otherwise `[N]` without weights, and after it
+    /// the [statistics](Scores::statistics), if asked for.
+    fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
     fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;

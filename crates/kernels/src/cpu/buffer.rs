@@ -1,11 +1,14 @@
 //! Large buffers whose memory outlives them: fresh memory costs a page fault every four kilobytes, which is a quarter of
 //! the time of an LSTM layer.
 //!
-//! A [`Buffer`] that is dropped, or a tensor made of one, leaves its memory to the next buffer of its size.
+//! A [`Buffer`] that is dropped, or a tensor made of one, leaves its memory to the next buffer of its size. Idle memory is
+//! bounded: all of it is at most twice the size of what was in use at one time during the last few hundred requests, and at
+//! most what [`keep_at_most`] says. Memory that none of as many requests has taken is freed, and [`clear`] frees all.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{Bytes, TensorData};
@@ -31,13 +34,21 @@ const SMALLEST: usize = (32 << 10) / size_of::<Line>();
 /// Requests after which idle memory is given back: a training step makes some sixty.
 const PATIENCE: u64 = 256;
 
-/// Memory that nobody uses at the moment.
-static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), requests: 0 });
+static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
+/// Memory that nobody uses at the moment. Sizes are in lines.
 struct Pool {
-    /// With the number of the request after which it was left.
-    idle: Vec<(u64, Vec<Line>)>,
+    /// With the number of the request after which it was left; the longest idle first.
+    idle: VecDeque<(u64, Vec<Line>)>,
     requests: u64,
+    /// Size of all that is idle.
+    kept: usize,
+    /// Size of all that is in use.
+    used: usize,
+    /// The largest size in use at one time, among the current [`PATIENCE`] requests and among those before.
+    peaks: [usize; 2],
+    /// The bound that the program has set.
+    most: usize,
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
@@ -45,16 +56,83 @@ fn pool() -> MutexGuard<'static, Pool> {
 }
 
 impl Pool {
-    /// The smallest idle memory of `lines` to twice as many lines.
-    fn take(&mut self, lines: usize) -> Option<Vec<Line>> {
+    const fn new() -> Self {
+        Self { idle: VecDeque::new(), requests: 0, kept: 0, used: 0, peaks: [0; 2], most: usize::MAX }
+    }
+
+    /// The smallest idle memory of `lines` to twice as many lines, if there is any, and what is idle for too long.
+    fn take(&mut self, lines: usize) -> (Option<Vec<Line>>, Vec<Vec<Line>>) {
         self.requests += 1;
-        let oldest = self.requests.saturating_sub(PATIENCE);
-        self.idle.retain(|(left, _)| *left >= oldest);
+        if self.requests.is_multiple_of(PATIENCE) {
+            self.peaks = [self.used, self.peaks[0]];
+        }
         let fitting = |memory: &Vec<Line>| (lines..=2 * lines).contains(&memory.len());
         let candidates = self.idle.iter().enumerate().filter(|(_, (_, memory))| fitting(memory));
-        let (index, _) = candidates.min_by_key(|(_, (_, memory))| memory.len())?;
-        Some(self.idle.swap_remove(index).1)
+        let best = candidates.min_by_key(|(_, (_, memory))| memory.len()).map(|(index, _)| index);
+        let found = best.and_then(|index| self.idle.remove(index)).map(|(_, memory)| memory);
+        self.kept -= found.as_ref().map_or(0, Vec::len);
+        (found, self.shrink())
     }
+
+    /// Counts memory that is now in use.
+    fn lend(&mut self, lines: usize) {
+        self.used += lines;
+        self.peaks[0] = self.peaks[0].max(self.used);
+    }
+
+    /// Keeps memory that is no longer in use; what is too much.
+    fn keep(&mut self, memory: Vec<Line>) -> Vec<Vec<Line>> {
+        self.used -= memory.len();
+        self.kept += memory.len();
+        self.idle.push_back((self.requests, memory));
+        self.shrink()
+    }
+
+    /// All that is idle. What is in use now bounds what is kept next.
+    fn clear(&mut self) -> VecDeque<(u64, Vec<Line>)> {
+        self.kept = 0;
+        self.peaks = [self.used; 2];
+        std::mem::take(&mut self.idle)
+    }
+
+    /// Sets the bound; what is too much.
+    fn keep_at_most(&mut self, lines: usize) -> Vec<Vec<Line>> {
+        self.most = lines;
+        self.shrink()
+    }
+
+    /// Takes out what is idle for too long or too much, the longest idle first. It is freed where the pool is not locked.
+    fn shrink(&mut self) -> Vec<Vec<Line>> {
+        let oldest = self.requests.saturating_sub(PATIENCE);
+        let most = (2 * self.peaks[0].max(self.peaks[1])).min(self.most);
+        let mut out = vec![];
+        while let Some((_, memory)) = self.idle.pop_front_if(|(left, _)| *left < oldest || self.kept > most) {
+            self.kept -= memory.len();
+            out.push(memory);
+        }
+        out
+    }
+}
+
+/// Gives all idle memory back to the allocator, and says how many bytes that were.
+///
+/// Buffers in use, and tensors made of them, stay as they are; their memory is kept once they are dropped. For a program that
+/// has done its computations and goes on with other work: idle memory ages by requests for memory, not by time.
+pub fn clear() -> usize {
+    let idle = pool().clear();
+    idle.iter().map(|(_, memory)| size_of_val(memory.as_slice())).sum()
+}
+
+/// Bytes of idle memory.
+pub fn idle_bytes() -> usize {
+    pool().kept * size_of::<Line>()
+}
+
+/// Bounds idle memory to so many bytes from now on, for all threads; with 0 none is kept.
+///
+/// The other bound holds as well: twice the memory in use at one time.
+pub fn keep_at_most(bytes: usize) {
+    let _idle = pool().keep_at_most(bytes / size_of::<Line>());
 }
 
 /// Memory that goes back to the pool.
@@ -64,17 +142,21 @@ struct Memory(Vec<Line>);
 impl Memory {
     fn new(bytes: usize) -> Self {
         let lines = bytes.div_ceil(size_of::<Line>());
-        let reused = if lines < SMALLEST { None } else { pool().take(lines) };
-        Self(reused.unwrap_or_else(|| vec![Line::zeroed(); lines]))
+        if lines < SMALLEST {
+            return Self(vec![Line::zeroed(); lines]);
+        }
+        let (found, _idle) = pool().take(lines);
+        let memory = found.unwrap_or_else(|| vec![Line::zeroed(); lines]);
+        pool().lend(memory.len());
+        Self(memory)
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.0.len() >= SMALLEST {
-            let mut pool = pool();
-            let left = pool.requests;
-            pool.idle.push((left, std::mem::take(&mut self.0)));
+            let memory = std::mem::take(&mut self.0);
+            let _idle = pool().keep(memory);
         }
     }
 }
@@ -136,8 +218,9 @@ impl<T: Real> DerefMut for Buffer<T> {
 }
 
 impl AllocationController for Memory {
+    /// What a copy of the memory needs: that of the numbers. It lies on cache lines, but copies may not ask for that much.
     fn alloc_align(&self) -> usize {
-        align_of::<Line>()
+        align_of::<u128>()
     }
 
     fn property(&self) -> AllocationProperty {
@@ -184,7 +267,13 @@ mod tests {
         let copy = tensor.clone().into_data().try_to_vec::<f32>().unwrap();
         drop(tensor);
         assert!(copy.iter().enumerate().all(|(i, x)| *x == (i % 1000) as f32));
-        assert_eq!(Buffer::<f64>::new(LEN / 2).as_ptr().cast(), place);
+        let again = Buffer::<f64>::new(LEN / 2);
+        assert_eq!(again.as_ptr().cast(), place);
+
+        // It is idle again, until all idle memory is given back.
+        drop(again);
+        assert!(idle_bytes() >= 4 * LEN);
+        assert!(clear() >= 4 * LEN);
     }
 
     #[test]
@@ -196,11 +285,85 @@ mod tests {
         assert!(other.as_slice::<f32>().unwrap().iter().all(|x| *x == 2.0));
     }
 
+    fn memory(lines: usize) -> Vec<Line> {
+        vec![Line::zeroed(); lines]
+    }
+
+    /// A request, served from the pool or not.
+    fn request(pool: &mut Pool, lines: usize) -> Vec<Line> {
+        let found = pool.take(lines).0.unwrap_or_else(|| memory(lines));
+        pool.lend(found.len());
+        found
+    }
+
+    #[test]
+    fn memory_is_found_by_its_size() {
+        let mut pool = Pool::new();
+        let [small, large] = [10, 14].map(|lines| request(&mut pool, lines));
+        assert!(pool.keep(large).is_empty() && pool.keep(small).is_empty());
+        assert!(pool.take(15).0.is_none() && pool.take(4).0.is_none());
+        assert_eq!(pool.take(8).0.map(|memory| memory.len()), Some(10), "the smallest that fits");
+        assert_eq!(pool.take(8).0.map(|memory| memory.len()), Some(14));
+        assert!(pool.take(8).0.is_none());
+        assert_eq!(pool.kept, 0);
+    }
+
     #[test]
     fn idle_memory_is_given_back_in_time() {
-        let mut pool = Pool { idle: vec![(0, vec![Line::zeroed(); 10])], requests: 0 };
-        assert!(pool.take(11).is_none() && pool.take(4).is_none());
-        (0..PATIENCE).for_each(|_| assert!(pool.take(100).is_none()));
-        assert!(pool.idle.is_empty());
+        let mut pool = Pool::new();
+        let once = request(&mut pool, 10);
+        pool.keep(once);
+        let mut freed = 0;
+        for _ in 0..=PATIENCE {
+            assert_eq!(freed, 0);
+            freed += pool.take(100).1.iter().map(Vec::len).sum::<usize>();
+        }
+        assert_eq!((freed, pool.kept, pool.idle.len()), (10, 0, 0));
+    }
+
+    #[test]
+    fn idle_memory_is_bounded_by_what_was_in_use() {
+        let mut pool = Pool::new();
+        // Ever larger memory, which nothing smaller fits: one at a time.
+        let mut size = 1;
+        for _ in 0..8 {
+            let one = request(&mut pool, size);
+            assert_eq!(one.len(), size, "nothing fits");
+            pool.keep(one);
+            assert!((size..=2 * size).contains(&pool.kept), "{} kept of {size}", pool.kept);
+            assert_eq!(pool.kept, pool.idle.iter().map(|(_, memory)| memory.len()).sum::<usize>());
+            size = 2 * size + 1;
+        }
+        // All at once: twice as much may be idle.
+        let all: Vec<_> = (0..8).map(|_| request(&mut pool, 3 * size)).collect();
+        let used = pool.used;
+        assert_eq!(used, all.iter().map(Vec::len).sum::<usize>());
+        all.into_iter().for_each(|one| assert!(pool.keep(one).is_empty()));
+        assert!((used..=2 * used).contains(&pool.kept));
+        assert_eq!(pool.used, 0);
+        // A long time without them.
+        for _ in 0..2 * PATIENCE {
+            let one = request(&mut pool, 1);
+            pool.keep(one);
+        }
+        assert_eq!((pool.kept, pool.peaks), (1, [1; 2]));
+    }
+
+    #[test]
+    fn a_program_bounds_and_clears_what_is_kept() {
+        let mut pool = Pool::new();
+        let both = [10, 30].map(|lines| request(&mut pool, lines));
+        let held = request(&mut pool, 7);
+        both.into_iter().for_each(|one| assert!(pool.keep(one).is_empty()));
+        let freed = pool.keep_at_most(30);
+        assert_eq!(freed.iter().map(Vec::len).collect::<Vec<_>>(), [10], "the longest idle");
+        assert_eq!((pool.clear().len(), pool.kept, pool.used), (1, 0, 7));
+        // What is in use is known to the pool as before.
+        assert!(pool.keep(held).is_empty());
+        assert_eq!((pool.kept, pool.used), (7, 0));
+        assert_eq!(pool.keep_at_most(0).len(), 1);
+        let one = request(&mut pool, 9);
+        assert_eq!(pool.keep(one).len(), 1);
+        assert_eq!(pool.kept, 0);
     }
 }

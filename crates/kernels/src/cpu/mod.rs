@@ -7,8 +7,9 @@ mod buffer;
 mod panels;
 mod product;
 mod real;
+mod rounding;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
 pub use panels::Panels;
 pub use product::{Matrix, multiply};
 pub use real::{Real, sigmoid, softplus, tanh};

@@ -58,6 +58,25 @@ pub trait Real:
 
     /// `log(1 + t)` for `t` in [0, 1], relative error below 4 units of the last place.
     fn log1p_of_unit(self) -> Self;
+
+    /// Natural logarithm of a finite positive number that is not subnormal, vectorised; relative error below 4 units of the
+    /// last place. Of any other number but NaN it is a number without meaning.
+    fn log(self) -> Self;
+}
+
+/// `2 artanh(s)` by its series up to the term of degree `2 last + 1`.
+macro_rules! twice_artanh {
+    ($float:ident, $s:expr, $last:expr) => {{
+        let s: $float = $s;
+        let square = s * s;
+        let mut terms = 1.0 / (2 * ($last) + 1) as $float;
+        let mut i = $last;
+        while i > 0 {
+            i -= 1;
+            terms = terms.mul_add(square, 1.0 / (2 * i + 1) as $float);
+        }
+        2.0 * s * terms
+    }};
 }
 
 macro_rules! real {
@@ -135,18 +154,22 @@ macro_rules! real {
             #[inline(always)]
             fn log1p_of_unit(self) -> Self {
                 // log(1 + t) = 2 artanh(s) with s = t/(2 + t), at most 1/3.
-                let s = self / (self + 2.0);
-                let square = s * s;
-                let terms: $float = {
-                    let mut sum = 1.0 / (2 * $log + 1) as $float;
-                    let mut i = $log;
-                    while i > 0 {
-                        i -= 1;
-                        sum = sum.mul_add(square, 1.0 / (2 * i + 1) as $float);
-                    }
-                    sum
-                };
-                2.0 * s * terms
+                twice_artanh!($float, self / (self + 2.0), $log)
+            }
+
+            #[inline(always)]
+            fn log(self) -> Self {
+                // x = m 2^n with m from √½ to √2. The exponent, with its bias, becomes a number as in `index`.
+                let half = (core::f64::consts::FRAC_1_SQRT_2 as $float).to_bits();
+                let one = (1.0 as $float).to_bits();
+                let biased = self.to_bits().wrapping_sub(half).wrapping_add(one) >> $mantissa;
+                let n = <$float>::from_bits(biased | ($unit as $float).to_bits()) - ($unit + $bias as $float);
+                let m = self.to_bits().wrapping_sub(biased.wrapping_sub($bias) << $mantissa);
+                let m = <$float>::from_bits(m);
+                // log m = 2 artanh(s) with |s| at most 0.172.
+                let log = twice_artanh!($float, (m - 1.0) / (m + 1.0), $log / 2 + 2);
+                let result = n.mul_add($ln2_high, n.mul_add($ln2_low, log));
+                if self.is_nan() { self } else { result }
             }
         }
     };
@@ -254,6 +277,20 @@ mod tests {
     }
 
     #[test]
+    fn logarithms_of_any_size_keep_their_bound() {
+        let sizes = || (-1021..1023).map(|i: i32| 2f64.powi(i) * (1.0 + f64::from(i * i % 1009) / 1009.0));
+        let points =
+            || grid(0.4, 2.6).chain(grid(1.0 - 1e-4, 1.0 + 1e-4)).chain(sizes()).filter(|x| *x as f32 != 1.0);
+        let f64_error = worst(points(), Real::log, f64::ln);
+        assert!(f64_error < 4.0 * f64::EPSILON, "{f64_error:e}");
+        let normal = |x: &f64| (1.2e-38..3.4e38).contains(x);
+        let points = points().filter(normal).map(|x| x as f32 as f64);
+        let f32_error = worst(points, |x| Real::log(x as f32) as f64, f64::ln);
+        assert!(f32_error < 4.0 * f32::EPSILON as f64, "{f32_error:e}");
+        assert_eq!((Real::log(1f32), Real::log(1f64)), (0.0, 0.0));
+    }
+
+    #[test]
     fn the_vectorised_tanh_keeps_its_bound() {
         let error = grid(-12.0, 12.0).map(|x| (tanh(x as f32) as f64 - (x as f32 as f64).tanh()).abs());
         let worst = error.fold(0.0, f64::max);
@@ -272,6 +309,7 @@ mod tests {
         assert_eq!((Real::exp(0f32), Real::exp(-200f32), Real::exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
         assert_eq!((Real::exp(0f64), Real::exp(-800f64)), (1.0, 0.0));
         assert!(Real::exp(f32::NAN).is_nan() && Real::exp(f64::NAN).is_nan());
+        assert!(Real::log(f32::NAN).is_nan() && Real::log(f64::NAN).is_nan());
         assert!(softplus(f32::NAN).is_nan() && sigmoid(f32::NAN).is_nan());
         assert_eq!((softplus(1e4f32), sigmoid(1e4f32), sigmoid(-1e4f32)), (1e4, 1.0, 0.0));
     }

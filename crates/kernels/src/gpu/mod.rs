@@ -9,6 +9,7 @@ pub mod fused;
 mod fused_tests;
 mod memory;
 mod product;
+mod rounding;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub mod testing;
@@ -28,6 +29,40 @@ use crate::tensor::{Floats, Ints};
 
 /// Most cubes of a launch along one axis that every API takes.
 const MAX_CUBES: usize = 65_535;
+
+/// Largest index of a kernel, whose numbers have 32 bits: what a unit adds to one before it stops is less than the other half.
+const MAX_INDEX: usize = i32::MAX as usize;
+
+/// Most rows of `width` values that the 32-bit indices of a kernel reach, so what a launch reads and writes together must be
+/// cut into chunks of no more: `rows · width < 2³¹`.
+///
+/// # Panics
+/// If they do not reach through one row.
+pub fn most_rows(width: usize) -> usize {
+    assert!(width <= MAX_INDEX, "a row of {width} values, but a kernel's indices go up to {MAX_INDEX}");
+    MAX_INDEX / width.max(1)
+}
+
+/// Checks the tensor `what` before a launch: a kernel trusts the sizes that it is told, so any other tensor would let it
+/// read or write beyond its memory.
+///
+/// # Panics
+/// If the shape or the type is another one, with both in the message, or the memory is not row-major.
+#[track_caller]
+pub fn expect<const D: usize>(tensor: &CubeTensor, what: &str, shape: [usize; D], dtype: DType) {
+    let got = tensor.meta.shape();
+    assert!(
+        got[..] == shape && tensor.dtype == dtype,
+        "{what}: the kernel needs {shape:?} in {dtype:?}, but the tensor has {:?} in {:?}",
+        &got[..],
+        tensor.dtype,
+    );
+    assert!(
+        tensor.is_contiguous() && tensor.handle.size() >= (got.num_elements() * dtype.size()) as u64,
+        "{what}: the kernel needs row-major memory, but the strides of {shape:?} are {:?}",
+        tensor.meta.strides(),
+    );
+}
 
 /// The row-major memory of a tensor, copied only if it is not so already.
 pub fn contiguous(tensor: Floats<CubeBackend>) -> CubeTensor {
@@ -52,4 +87,58 @@ pub fn one_cube_each(count: usize) -> CubeCount {
 /// Cubes of `units` units for one unit for each of `count` pieces of work, or as many as a launch may have.
 pub fn one_unit_each(count: usize, units: u32) -> (CubeCount, CubeDim) {
     (one_cube_each(count.div_ceil(units as usize)), CubeDim::new_1d(units))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_stay_within_the_indices() {
+        for width in [1, 2, 3, 10_000, 262_144, MAX_INDEX] {
+            let rows = most_rows(width);
+            assert!(rows * width < 1 << 31 && (rows + 1) * width >= 1 << 31, "{width}");
+        }
+        assert_eq!(most_rows(0), MAX_INDEX);
+    }
+
+    #[test]
+    #[should_panic(expected = "a row of 2147483648 values, but a kernel's indices go up to 2147483647")]
+    fn a_row_beyond_the_indices_is_refused() {
+        most_rows(1 << 31);
+    }
+
+    #[cfg(feature = "wgpu")]
+    mod on_a_device {
+        use super::*;
+        use crate::gpu::testing::{Plain, spread};
+
+        fn memory() -> CubeTensor {
+            contiguous(spread::<Plain, 2>([3, 5], 1))
+        }
+
+        #[test]
+        fn what_a_kernel_needs_passes() {
+            expect(&memory(), "bias", [3, 5], DType::F32);
+        }
+
+        #[test]
+        #[should_panic(expected = "bias: the kernel needs [5] in F32, but the tensor has [3, 5] in F32")]
+        fn another_shape_is_refused() {
+            expect(&memory(), "bias", [5], DType::F32);
+        }
+
+        #[test]
+        #[should_panic(expected = "bias: the kernel needs [3, 5] in F16, but the tensor has [3, 5] in F32")]
+        fn another_type_is_refused() {
+            expect(&memory(), "bias", [3, 5], DType::F16);
+        }
+
+        #[test]
+        #[should_panic(expected = "bias: the kernel needs row-major memory, but the strides of [5, 3] are")]
+        fn a_transpose_is_refused() {
+            let transpose = spread::<Plain, 2>([3, 5], 1).transpose().into_primitive();
+            expect(&transpose, "bias", [5, 3], DType::F32);
+        }
+    }
 }

@@ -23,46 +23,72 @@ use cubek::std::InputBinding;
 use serde::{Deserialize, Serialize};
 
 use super::{CubeBackend, CubeTensor, empty};
-use crate::precision::Precision;
+use crate::precision::{Precision, product_dtype};
 use crate::tensor::Floats;
 
 /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says. Either may have been
-/// [rounded](rounded) before.
+/// [rounded](rounded) before, and they may have different float types.
 ///
 /// # Shapes
 /// - lhs: `[m, k]`
 /// - rhs: `[k, n]`
-/// - output: `[m, n]`, in f32 if either input is
+/// - output: `[m, n]`, of the [`product_dtype`] of the two: sums of half-precision numbers are in f32
+///
+/// # Panics
+/// If the columns of the first are not as many as the rows of the second matrix.
 pub fn product(
     lhs: Floats<CubeBackend>,
     rhs: Floats<CubeBackend>,
     precision: Precision,
 ) -> Floats<CubeBackend> {
-    let is_f32 = [lhs.dtype(), rhs.dtype()].contains(&DType::F32);
-    let (lhs, rhs) = (rounded(lhs, precision), rounded(rhs, precision));
-    if !is_f32 {
-        return lhs.matmul(rhs);
+    let ([m, k], [rows, n]) = (lhs.dims(), rhs.dims());
+    assert_eq!(k, rows, "product: columns of a matrix [{m}, {k}], rows of the other one [{rows}, {n}]");
+    let dtype = product_dtype(lhs.dtype(), rhs.dtype());
+    if [m, k, n].contains(&0) {
+        return Floats::zeros([m, n], &lhs.device(), dtype);
     }
+    let [lhs, rhs] = [lhs, rhs].map(|matrix| rounded(matrix, precision));
+    let number = number(lhs.dtype(), rhs.dtype(), precision);
+    // Kernels read two matrices of one type.
+    let [lhs, rhs] = match lhs.dtype() == rhs.dtype() {
+        true => [lhs, rhs],
+        false => [lhs, rhs].map(|matrix| matrix.cast(dtype)),
+    };
     let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
-    if precision == Precision::Full && exact_is_best(&lhs) {
-        return Floats::new(exact(lhs, rhs));
+    if has_units(&lhs, number) {
+        let out = output(&lhs, &rhs, dtype);
+        let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), dtype);
+        return Floats::new(product.expect("a product of matrices whose sizes fit"));
     }
-    let out = output(&lhs, &rhs);
-    let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), DType::F32);
-    Floats::new(product.expect("a product of matrices whose sizes fit"))
+    // Burn's own product has nothing to add: only units would be faster. Its tuner rounds the sizes that it chooses by, and
+    // panics where the kernel chosen for one size refuses another.
+    Floats::new(exact(lhs, rhs, dtype))
+}
+
+/// The numbers that units must multiply for a product of such matrices to be what the precision says. Units for shorter ones
+/// would round what they read.
+fn number(lhs: DType, rhs: DType, precision: Precision) -> FloatKind {
+    let is_half = |dtype| matches!(dtype, DType::F16 | DType::BF16);
+    match (lhs, rhs) {
+        (DType::F64, _) | (_, DType::F64) => FloatKind::F64,
+        (DType::F16, DType::F16) => FloatKind::F16,
+        (DType::BF16, DType::BF16) => FloatKind::BF16,
+        // The type that holds both.
+        _ if precision == Precision::Tf32 || (is_half(lhs) && is_half(rhs)) => FloatKind::TF32,
+        _ => FloatKind::F32,
+    }
 }
 
 /// A tensor in the form in which [`product`] reads it: for one that enters several products.
 ///
 /// On a device with units for the precision's type that is the type itself or what its kernels round by themselves,
-/// elsewhere the tensor's own type with rounded values.
+/// elsewhere the tensor's own type with rounded values. Half precision stays as it is.
 pub fn rounded(tensor: Floats<CubeBackend>, precision: Precision) -> Floats<CubeBackend> {
-    if tensor.dtype() != DType::F32 || precision == Precision::Full {
-        return tensor;
-    }
-    match precision {
-        Precision::Tf32 if has_units(tensor.primitive(), FloatKind::TF32) => tensor,
-        Precision::Bf16 if has_units(tensor.primitive(), FloatKind::BF16) => tensor.cast(DType::BF16),
+    match (precision, tensor.dtype()) {
+        (Precision::Tf32, DType::F32) if has_units(tensor.primitive(), FloatKind::TF32) => tensor,
+        (Precision::Bf16, DType::F32) if has_units(tensor.primitive(), FloatKind::BF16) => {
+            tensor.cast(DType::BF16)
+        }
         _ => precision.rounded(tensor),
     }
 }
@@ -75,23 +101,15 @@ fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
     units.cmma.iter().chain(&units.mma).any(|unit| unit.a_type == number)
 }
 
-/// Whether Burn's own product has nothing to add to the [`exact`] kernels: only units for f32 itself would be faster.
-///
-/// Its kernels for other units read f32 as their own numbers. Its tuner rounds the sizes that it chooses by, and panics
-/// where the kernel chosen for one size refuses another.
-fn exact_is_best(tensor: &CubeTensor) -> bool {
-    !has_units(tensor, FloatKind::F32)
-}
-
 /// Memory for a product. Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
-fn output(lhs: &CubeTensor, rhs: &CubeTensor) -> CubeTensor {
-    empty(lhs, [lhs.meta.shape()[0], rhs.meta.shape()[1]], DType::F32)
+fn output(lhs: &CubeTensor, rhs: &CubeTensor, dtype: DType) -> CubeTensor {
+    empty(lhs, [lhs.meta.shape()[0], rhs.meta.shape()[1]], dtype)
 }
 
-/// A product in f32 throughout, by the fastest of the kernels that are so.
-fn exact(lhs: CubeTensor, rhs: CubeTensor) -> CubeTensor {
+/// A product whose terms and sums are in the type of the result throughout, by the fastest of the kernels that are so.
+fn exact(lhs: CubeTensor, rhs: CubeTensor, dtype: DType) -> CubeTensor {
     static TUNER: LocalTuner<Key, CubeTuneId> = local_tuner!("exact");
-    let out = output(&lhs, &rhs);
+    let out = output(&lhs, &rhs, dtype);
     let id = CubeTuneId::new(&lhs.client, &lhs.device);
     let kernels = TUNER.init(&id, || {
         // Groups are tried from the highest number down until a kernel of one takes the sizes; a negative one never is.
@@ -205,6 +223,7 @@ fn launch(strategy: &Strategy, lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor
 mod tests {
     use super::*;
     use crate::gpu::testing::{Plain, spread, values};
+    use burn::backend::Backend;
 
     /// In f64 on the host.
     fn expected(lhs: &Floats<Plain>, rhs: &Floats<Plain>) -> Vec<f64> {
@@ -226,7 +245,7 @@ mod tests {
     }
 
     fn by_exact_kernels(lhs: Floats<Plain>, rhs: Floats<Plain>) -> Floats<Plain> {
-        Floats::new(exact(lhs.into_primitive(), rhs.into_primitive()))
+        Floats::new(exact(lhs.into_primitive(), rhs.into_primitive(), DType::F32))
     }
 
     #[test]
@@ -253,5 +272,47 @@ mod tests {
             let before = rounded(rhs.clone(), precision);
             assert_close(product(lhs.clone(), before, precision), &want, 2e-5);
         }
+    }
+
+    /// In every pair of types that the device computes with.
+    #[test]
+    fn half_precision_is_summed_in_f32() {
+        // Sums of this many terms of about one size lose three digits in f16, and all in bf16.
+        let (m, k, n) = (5, 1024, 9);
+        let device = crate::gpu::testing::device();
+        let mut types = vec![DType::F32, DType::F16, DType::BF16];
+        types.retain(|dtype| Plain::supports_dtype(&device, *dtype));
+        println!("{types:?}");
+        for lhs_type in &types {
+            for rhs_type in &types {
+                let lhs = spread([m, k], 1).add_scalar(2.0).cast(*lhs_type);
+                let rhs = spread([n, k], 2).add_scalar(2.0).cast(*rhs_type).transpose();
+                assert_eq!(product_dtype(*lhs_type, *rhs_type), DType::F32);
+                for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
+                    // A short number has no more digits than these; casting it back is exact.
+                    let read = |x: &Floats<Plain>| precision.rounded(x.clone()).cast(DType::F32);
+                    let want = expected(&read(&lhs), &read(&rhs));
+                    let got = product(lhs.clone(), rhs.clone(), precision);
+                    assert_eq!(got.dtype(), DType::F32, "{lhs_type:?}, {rhs_type:?}, {precision}");
+                    assert_close(got, &want, 1e-5 * want[0]);
+                    let before = rounded(rhs.clone(), precision);
+                    assert_close(product(lhs.clone(), before, precision), &want, 1e-5 * want[0]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_without_terms_is_zero() {
+        let [lhs, rhs] = [[2, 0], [0, 3]].map(|shape| spread(shape, 1));
+        assert_eq!(values(product(lhs, rhs, Precision::Full)), [0f32; 6]);
+        let none = product(spread([0, 4], 1), spread([4, 3], 1), Precision::Bf16);
+        assert_eq!(none.dims(), [0, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "product: columns of a matrix [2, 3], rows of the other one [4, 5]")]
+    fn matrices_that_do_not_fit_are_refused() {
+        product(spread([2, 3], 1), spread([4, 5], 1), Precision::Full);
     }
 }

@@ -3,8 +3,8 @@
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend};
-use highrank_kernels::Floats;
 use highrank_kernels::node::{Node, inner, record};
+use highrank_kernels::{Floats, Rounding};
 
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
 use crate::lstm::portable;
@@ -49,7 +49,7 @@ impl<B: LstmKernels> Node<B, 7> for LstmNode {
 }
 
 /// For autodiff on top of autodiff: the formulas, differentiable by composition.
-impl<B: Backend, C: CheckpointStrategy> LstmKernels for Autodiff<B, C> {
+impl<B: Rounding, C: CheckpointStrategy> LstmKernels for Autodiff<B, C> {
     fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
         portable::forward_with_saved(args)
     }

@@ -5,56 +5,67 @@ use std::array::from_fn;
 use burn::backend::tensor::Device;
 use burn::tensor::{DType, Shape};
 use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, IntSlot, Taken, operation};
+use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::backends::dispatched::dispatch_to_kernels;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Targets, Wanted,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
+    Wanted, wide,
 };
 
 dispatch_to_kernels!(Fusion<B> where B: FusionBackend + Kernels);
 
 impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
-    fn nll(input: Likelihood<Floats<Self>>, targets: Targets<Floats<Self>, Ints<Self>>) -> Floats<Self> {
-        let outputs = [(Shape::new([input.tokens()]), input.weight.dtype())];
+    fn score(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>> {
+        let outputs = scores(&input, &objective);
         let mut inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
-        let targets = add(targets, &mut inputs);
+        let objective = add(objective, &mut inputs);
         let run = move |taken: &mut Taken<B>| {
             let input = input.clone().map(|slot| taken.float(slot));
-            vec![B::nll(input, take(&targets, taken))]
+            let scores = B::score(input, take(&objective, taken));
+            std::iter::once(scores.loss).chain(scores.statistics).collect()
         };
-        operation("highrank_nll", inputs, &outputs, run).remove(0)
+        let mut made = operation("highrank_score", inputs, &outputs, run).into_iter();
+        Scores { loss: made.next().expect("the losses"), statistics: made.next() }
     }
 
-    fn nll_and_gradients(
+    fn score_and_gradients(
         input: Likelihood<Floats<Self>>,
-        targets: Targets<Floats<Self>, Ints<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
         upstream: Floats<Self>,
         wanted: Wanted,
-    ) -> (Floats<Self>, Gradients<Floats<Self>>) {
-        let dtype = input.weight.dtype();
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
+        let dtype = input.wide();
         let shapes = wanted_shapes(input.inputs().into_array(), wanted.into_array());
-        let mut outputs = vec![(Shape::new([input.tokens()]), dtype)];
+        let mut outputs = scores(&input, &objective);
         outputs.extend(shapes.iter().flatten().map(|shape| (shape.clone(), dtype)));
+        let statistics = objective.statistics;
         let mut inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
-        let targets = add(targets, &mut inputs);
+        let objective = add(objective, &mut inputs);
         let upstream = inputs.float(upstream);
         let run = move |taken: &mut Taken<B>| {
             let input = input.clone().map(|slot| taken.float(slot));
-            let targets = take(&targets, taken);
-            let (nll, gradients) = B::nll_and_gradients(input, targets, taken.float(upstream), wanted);
-            std::iter::once(nll).chain(gradients.into_array().into_iter().flatten()).collect()
+            let objective = take(&objective, taken);
+            let (scores, gradients) = B::score_and_gradients(input, objective, taken.float(upstream), wanted);
+            let scores = std::iter::once(scores.loss).chain(scores.statistics);
+            scores.chain(gradients.into_array().into_iter().flatten()).collect()
         };
-        let mut made = operation("highrank_nll_and_gradients", inputs, &outputs, run).into_iter();
-        let nll = made.next().expect("the cross-entropies");
-        (nll, Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next()))))
+        let mut made = operation("highrank_score_and_gradients", inputs, &outputs, run).into_iter();
+        let loss = made.next().expect("the losses");
+        let statistics = if statistics { made.next() } else { None };
+        let gradients = Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())));
+        (Scores { loss, statistics }, gradients)
     }
 
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
         let ([m, _], [_, n]) = (lhs.dims(), rhs.dims());
-        let dtype = if rhs.dtype() == DType::F32 { DType::F32 } else { lhs.dtype() };
+        let dtype = product_dtype(lhs.dtype(), rhs.dtype());
         let mut inputs = Inputs::<B>::default();
         let [lhs, rhs] = [lhs, rhs].map(|tensor| inputs.float(tensor));
         let run = move |taken: &mut Taken<B>| {
@@ -66,7 +77,7 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
 
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
         let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
-        let outputs = [(Shape::new([tokens, features]), args.hidden.dtype())];
+        let outputs = [(Shape::new([tokens, features]), wide(args.weight.dtype()))];
         let mut inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
         let run = move |taken: &mut Taken<B>| vec![B::latent(args.clone().map(|slot| taken.float(slot)))];
@@ -79,7 +90,7 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
         grad: Floats<Self>,
         wanted: LatentWanted,
     ) -> LatentGradients<Floats<Self>> {
-        let dtype = output.dtype();
+        let dtype = wide(args.weight.dtype());
         let shapes = wanted_shapes(args.inputs().into_array(), wanted.into_array());
         let outputs: Vec<_> = shapes.iter().flatten().map(|shape| (shape.clone(), dtype)).collect();
         let mut inputs = Inputs::<B>::default();
@@ -112,24 +123,31 @@ fn wanted_shapes<B: FusionBackend, const N: usize>(
     from_fn(|i| inputs[i].filter(|_| wanted[i]).map(Floats::shape))
 }
 
-/// Adds the tensor of the targets to the inputs.
-fn add<B: FusionBackend>(
-    targets: Targets<Floats<Fusion<B>>, Ints<Fusion<B>>>,
-    inputs: &mut Inputs<B>,
-) -> Targets<FloatSlot, IntSlot> {
-    match targets {
-        Targets::Words(words) => Targets::Words(inputs.int(words)),
-        Targets::Distributions(rows) => Targets::Distributions(inputs.float(rows)),
-    }
+/// Shapes and types of the scores that a call will make.
+fn scores<B: FusionBackend>(
+    input: &Likelihood<Floats<Fusion<B>>>,
+    objective: &Objective<Floats<Fusion<B>>, Ints<Fusion<B>>>,
+) -> Vec<(Shape, DType)> {
+    let (tokens, dtype) = (input.tokens(), input.wide());
+    let statistics = objective.statistics.then(|| (Shape::new([tokens, Statistic::COUNT]), dtype));
+    std::iter::once((Shape::new([tokens]), dtype)).chain(statistics).collect()
 }
 
-/// The targets on the backend below.
+/// Adds the tensors of the objective to the inputs.
+fn add<B: FusionBackend>(
+    objective: Objective<Floats<Fusion<B>>, Ints<Fusion<B>>>,
+    inputs: &mut Inputs<B>,
+) -> Objective<FloatSlot, IntSlot> {
+    // Either closure needs the inputs, one after the other.
+    let inputs = std::cell::RefCell::new(inputs);
+    objective.map(|x| inputs.borrow_mut().float(x), |x| inputs.borrow_mut().int(x))
+}
+
+/// The objective on the backend below.
 fn take<B: FusionBackend>(
-    targets: &Targets<FloatSlot, IntSlot>,
+    objective: &Objective<FloatSlot, IntSlot>,
     taken: &mut Taken<B>,
-) -> Targets<Floats<B>, Ints<B>> {
-    match *targets {
-        Targets::Words(words) => Targets::Words(taken.int(words)),
-        Targets::Distributions(rows) => Targets::Distributions(taken.float(rows)),
-    }
+) -> Objective<Floats<B>, Ints<B>> {
+    let taken = std::cell::RefCell::new(taken);
+    objective.clone().map(|slot| taken.borrow_mut().float(slot), |slot| taken.borrow_mut().int(slot))
 }

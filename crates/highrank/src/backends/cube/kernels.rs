@@ -1,86 +1,82 @@
-//! The three visits of a chunk's logits.
+//! The visits of a chunk's logits that every call makes, and the small one of its tokens.
 //!
 //! | kernel | a cube's work | a unit's work |
 //! |---|---|---|
 //! | [`statistics`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word of it |
-//! | [`responsibilities`] | | a token's components, one after the other |
+//! | [`scores`] | | a token's components, one after the other |
 //! | [`gradient`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word of it |
 //!
 //! The same inputs give the same bits: a sum within a row is a tree in shared memory, and the sums of a PLIF's pieces are
-//! whole numbers ([`fixed`]), which come out the same in any order.
+//! whole numbers ([`fixed`](highrank_kernels::gpu::fixed)), which come out the same in any order.
 
 use cubecl::prelude::*;
-use highrank_kernels::gpu::fixed;
 
-use super::map::{self, Map, Numbers};
+use super::map::{Form, Numbers, is_masked, logit, mapped, mapped_slope, mapped_word};
+use super::pieces::{OUTER_VALUES, add_to_pieces};
+use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
+use crate::ops::Statistic;
 
-/// Units of a cube that shares a row; a power of two for the tree.
-pub(super) const ROW_UNITS: u32 = 256;
+/// The values stored for a row of logits.
+pub(super) mod row {
+    /// The largest mapped logit. Where logits are large it has most digits of their log-sum-exp, so what is left of that
+    /// stands apart: a log-probability near 0 keeps its own digits.
+    pub const MAX: usize = 0;
+    /// `log Σ_v e^{y_v − max}` of the mapped logits `y`.
+    pub const LOG_SUM: usize = 1;
+    /// The target's log-probability; for the gradient the weight of its one-hot distribution.
+    pub const TARGET: usize = 2;
+    /// `Σ_i extra_i r_k(id_i)` of a teacher's words; for the gradient the weight of the component's probabilities.
+    pub const PROBS: usize = 3;
+    /// `Σ_v r_k(v)` of a mixture over unmasked words; for the gradient that of the log-prior.
+    pub const PRIOR: usize = 4;
+    /// `log π_k − log Σ_k`, with a mapped logit relative to the maximum `log π_k p_k`; only for the gradient of levels, as what follows.
+    pub const OFFSET: usize = 5;
+    /// Upstream gradient times level.
+    pub const LEVEL: usize = 6;
+    /// The upstream gradient.
+    pub const UPSTREAM: usize = 7;
+    /// Number of values.
+    pub const VALUES: usize = 8;
+}
 
-/// Where a maximum starts: WGSL has no infinity.
-const LOWEST: f32 = f32::MIN;
+/// The values stored for a token's distribution.
+pub(super) mod token {
+    /// `Σ_v log P(v)` over unmasked words.
+    pub const SUM: usize = 0;
+    /// Number of unmasked words.
+    pub const COUNT: usize = 1;
+    /// `−Σ_v P(v) log P(v)`.
+    pub const ENTROPY: usize = 2;
+    /// The likeliest word.
+    pub const ARGMAX: usize = 3;
+    /// Its log-probability.
+    pub const MAX: usize = 4;
+    /// Number of values.
+    pub const VALUES: usize = 5;
+}
 
-/// What is known of a row: at `2r` the log-sum-exp of its mapped logits, at `2r + 1` the target's log-probability and
-/// later the row's weight in the gradient.
-pub(super) const ROW_VALUES: usize = 2;
+/// Cross-entropies from here on are those of a masked word.
+const INFINITE: f32 = 1e20;
 
-/// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
-/// either.
-pub(super) const OUTER_VALUES: usize = 4;
-
-/// Which inputs there are.
+/// Which values of [`token`] a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Form {
-    pub(super) map: Map,
-    pub(super) bias: bool,
+pub(super) struct Sums {
+    /// Those before the entropy.
+    pub(super) level: bool,
+    /// The entropy and what follows.
+    pub(super) statistics: bool,
 }
 
-/// The sum of `x` over the cube's units, on all of them.
-#[cube]
-fn cube_sum(x: f32, shared: &mut Shared<[f32]>) -> f32 {
-    shared[UNIT_POS_X as usize] = x;
-    sync_cube();
-    let mut half = comptime!(ROW_UNITS / 2).runtime();
-    while half > 0 {
-        if UNIT_POS_X < half {
-            shared[UNIT_POS_X as usize] += shared[(UNIT_POS_X + half) as usize];
-        }
-        sync_cube();
-        half /= 2;
+impl Sums {
+    pub(super) const NONE: Self = Self { level: false, statistics: false };
+
+    pub(super) const fn any(self) -> bool {
+        self.level || self.statistics
     }
-    let sum = shared[0];
-    sync_cube();
-    sum
 }
 
-/// The maximum of `x` over the cube's units, on all of them.
-#[cube]
-fn cube_max(x: f32, shared: &mut Shared<[f32]>) -> f32 {
-    shared[UNIT_POS_X as usize] = x;
-    sync_cube();
-    let mut half = comptime!(ROW_UNITS / 2).runtime();
-    while half > 0 {
-        if UNIT_POS_X < half {
-            let other = shared[(UNIT_POS_X + half) as usize];
-            if other > shared[UNIT_POS_X as usize] {
-                shared[UNIT_POS_X as usize] = other;
-            }
-        }
-        sync_cube();
-        half /= 2;
-    }
-    let max = shared[0];
-    sync_cube();
-    max
-}
-
-/// `z` of a word: the product, and the bias where there is one.
-#[cube]
-fn logit(product: f32, bias: &[f32], word: usize, #[comptime] form: Form) -> f32 {
-    if comptime!(form.bias) { product + bias[word] } else { product }
-}
-
-/// Log-sum-exp of every row's mapped logits, and the target's log-probability, in one visit.
+/// Maximum and log-sum-exp of every row's mapped logits, and the target's log-probability, in one visit. Where a row is all of its
+/// token's distribution, also the sums over its words that the objective asks for.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn statistics<I: Numeric>(
@@ -89,11 +85,13 @@ pub(super) fn statistics<I: Numeric>(
     table: &[f32],
     words: &[I],
     rows: &mut [f32],
+    known: &mut [f32],
     count: u32,
     vocab: u32,
     components: u32,
     numbers: Numbers,
     #[comptime] form: Form,
+    #[comptime] sums: Sums,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
@@ -101,48 +99,136 @@ pub(super) fn statistics<I: Numeric>(
     while row < count {
         let start = row as usize * vocab as usize;
         let mut max = LOWEST.runtime();
+        // Relative to the unit's maximum so far: Σ e^y, Σ y and Σ y e^y.
         let mut sum = 0.0f32;
+        let mut total = 0.0f32;
+        let mut weighted = 0.0f32;
+        let mut unmasked = 0u32;
+        let mut best = 0u32;
         let mut word = UNIT_POS_X;
         while word < vocab {
-            let z = logit(products[start + word as usize], bias, word as usize, form);
-            let mapped = map::apply(z, table, &numbers, form.map);
-            if mapped > max {
-                sum *= (max - mapped).exp();
-                max = mapped;
+            let product = products[start + word as usize];
+            if comptime!(sums.any()) {
+                if !is_masked(bias, word as usize, form) {
+                    let y = mapped(logit(product, bias, word as usize, form), table, &numbers, form);
+                    if y > max {
+                        // The first time the difference may be infinite, and there is nothing to scale.
+                        if unmasked > 0 {
+                            let drop = max - y;
+                            let scale = drop.exp();
+                            weighted = scale * (weighted + drop * sum);
+                            sum *= scale;
+                            total += drop * f32::cast_from(unmasked);
+                        }
+                        max = y;
+                        best = word;
+                    }
+                    let below = y - max;
+                    let share = below.exp();
+                    sum += share;
+                    weighted += share * below;
+                    total += below;
+                    unmasked += 1;
+                }
+            } else {
+                let y = mapped_word(product, bias, word as usize, table, &numbers, form);
+                if y > max {
+                    sum *= (max - y).exp();
+                    max = y;
+                }
+                sum += (y - max).exp();
             }
-            sum += (mapped - max).exp();
             word += ROW_UNITS;
         }
         let row_max = cube_max(max, &mut shared);
         let row_sum = cube_sum(sum * (max - row_max).exp(), &mut shared);
-        if UNIT_POS_X == 0 {
-            let lse = row_max + row_sum.ln();
-            rows[ROW_VALUES * row as usize] = lse;
-            let target = u32::cast_from(words[(row / components) as usize]);
-            // A word outside of the vocabulary has no logit to read: its probability is 0.
-            let mut at_target = LOWEST.runtime();
-            if target < vocab {
-                let z = logit(products[start + target as usize], bias, target as usize, form);
-                at_target = map::apply(z, table, &numbers, form.map) - lse;
+        let log_sum = row_sum.ln();
+        if comptime!(sums.any()) {
+            let place = token::VALUES * row as usize;
+            let mut drop = 0.0f32;
+            if unmasked > 0 {
+                drop = max - row_max;
             }
-            rows[ROW_VALUES * row as usize + 1] = at_target;
+            let row_count = cube_sum(f32::cast_from(unmasked), &mut shared);
+            if comptime!(sums.level) {
+                let below = cube_sum(total + drop * f32::cast_from(unmasked), &mut shared);
+                if UNIT_POS_X == 0 {
+                    known[place + token::SUM] = below - row_count * log_sum;
+                    known[place + token::COUNT] = row_count;
+                }
+            }
+            if comptime!(sums.statistics) {
+                let mean = cube_sum(drop.exp() * (weighted + drop * sum), &mut shared) / row_sum;
+                let argmax = cube_lowest_word(max, row_max, best, &mut shared);
+                if UNIT_POS_X == 0 {
+                    known[place + token::ENTROPY] = log_sum - mean;
+                    known[place + token::ARGMAX] = argmax;
+                    known[place + token::MAX] = -log_sum;
+                }
+            }
+        }
+        if UNIT_POS_X == 0 {
+            let place = row::VALUES * row as usize;
+            rows[place + row::MAX] = row_max;
+            rows[place + row::LOG_SUM] = log_sum;
+            let target = u32::cast_from(words[(row / components) as usize]);
+            let mut at_target = numbers.nan;
+            if target < vocab {
+                let product = products[start + target as usize];
+                let y = mapped_word(product, bias, target as usize, table, &numbers, form);
+                at_target = y - row_max - log_sum;
+            }
+            rows[place + row::TARGET] = at_target;
         }
         row += CUBE_COUNT_X;
     }
 }
 
-/// Cross-entropy of every token; where there is an upstream gradient, the weight `u γ_k` of each of its rows takes the
-/// place of the target's log-probability.
+/// What the scores are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parts {
+    /// Whether there are log-priors.
+    pub(super) prior: bool,
+    /// Whether there may be masked words.
+    pub(super) masked: bool,
+    /// Whether every unmasked word has a share of the target distribution.
+    pub(super) level: bool,
+    /// Whether targets are listed words instead of one a token.
+    pub(super) listed: bool,
+    pub(super) z_loss: bool,
+    pub(super) statistics: bool,
+    /// Whether there is an upstream gradient.
+    pub(super) upstream: bool,
+}
+
+/// Numbers of an objective that no kernel is compiled for.
+#[derive(Clone, Copy, Debug, CubeType, CubeLaunch)]
+pub(super) struct Weights {
+    /// `1 − ε`.
+    pub(super) keep: f32,
+    /// `λ`.
+    pub(super) z_loss: f32,
+    /// The loss of a masked word.
+    pub(super) infinity: f32,
+}
+
+/// Loss and [statistics](crate::ops::Statistic) of every token. Where there is an upstream gradient, each of its rows gets
+/// the weights that [`gradient`] reads.
 #[cube(launch_unchecked)]
-pub(super) fn responsibilities(
+#[allow(clippy::too_many_arguments)]
+pub(super) fn scores(
     rows: &mut [f32],
     log_prior: &[f32],
     upstream: &[f32],
-    nll: &mut [f32],
+    known: &[f32],
+    level: &[f32],
+    listed: &[f32],
+    loss: &mut [f32],
+    columns: &mut [f32],
     tokens: u32,
     components: u32,
-    #[comptime] has_prior: bool,
-    #[comptime] has_upstream: bool,
+    weights: Weights,
+    #[comptime] parts: Parts,
 ) {
     let mut token = ABSOLUTE_POS as u32;
     while token < tokens {
@@ -150,7 +236,7 @@ pub(super) fn responsibilities(
         let mut max = LOWEST.runtime();
         for k in 0..components {
             let row = first + k as usize;
-            let joint = joint(rows[ROW_VALUES * row + 1], log_prior, row, has_prior);
+            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, parts.prior);
             if joint > max {
                 max = joint;
             }
@@ -158,15 +244,83 @@ pub(super) fn responsibilities(
         let mut sum = 0.0f32;
         for k in 0..components {
             let row = first + k as usize;
-            sum += (joint(rows[ROW_VALUES * row + 1], log_prior, row, has_prior) - max).exp();
+            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, parts.prior);
+            sum += (joint - max).exp();
         }
         let log_prob = max + sum.ln();
-        nll[token as usize] = -log_prob;
-        if comptime!(has_upstream) {
+
+        let place = token::VALUES * token as usize;
+        let mut cross_entropy = -log_prob;
+        if comptime!(parts.listed) {
+            cross_entropy = -listed[token as usize];
+        } else if comptime!(parts.level) {
+            cross_entropy *= weights.keep;
+        }
+        if comptime!(parts.level) {
+            cross_entropy -= level[token as usize] * known[place + token::SUM];
+        }
+        cross_entropy = or_infinite(cross_entropy, weights.infinity, parts.masked);
+        let mut z_term = 0.0f32;
+        if comptime!(parts.z_loss || parts.statistics) {
             for k in 0..components {
                 let row = first + k as usize;
-                let joint = joint(rows[ROW_VALUES * row + 1], log_prior, row, has_prior);
-                rows[ROW_VALUES * row + 1] = upstream[token as usize] * (joint - log_prob).exp();
+                let lse = rows[row::VALUES * row + row::MAX] + rows[row::VALUES * row + row::LOG_SUM];
+                z_term += prior(log_prior, row, parts.prior) * lse * lse;
+            }
+        }
+        if comptime!(parts.z_loss) {
+            cross_entropy += weights.z_loss * z_term;
+        }
+        loss[token as usize] = cross_entropy;
+        if comptime!(parts.statistics) {
+            let column = comptime!(Statistic::COUNT) * token as usize;
+            columns[column + comptime!(Statistic::Nll as usize)] =
+                or_infinite(-log_prob, weights.infinity, parts.masked);
+            columns[column + comptime!(Statistic::Entropy as usize)] = known[place + token::ENTROPY];
+            columns[column + comptime!(Statistic::Argmax as usize)] = known[place + token::ARGMAX];
+            columns[column + comptime!(Statistic::MaxLogProb as usize)] = known[place + token::MAX];
+            columns[column + comptime!(Statistic::ZTerm as usize)] = z_term;
+        }
+
+        if comptime!(parts.upstream) {
+            let upstream = upstream[token as usize];
+            for k in 0..components {
+                let row = first + k as usize;
+                let of_row = row::VALUES * row;
+                // Σ_v q_v r_k(v), of the target alone and of all words.
+                let joint = joint(rows[of_row + row::TARGET], log_prior, row, parts.prior);
+                let mut at_target = (joint - log_prob).exp();
+                if comptime!(parts.level && !parts.listed) {
+                    at_target *= weights.keep;
+                }
+                let mut share = at_target;
+                if comptime!(parts.listed) {
+                    share = rows[of_row + row::PROBS];
+                }
+                if comptime!(parts.level) {
+                    let everywhere = if comptime!(parts.prior) {
+                        rows[of_row + row::PRIOR]
+                    } else {
+                        known[place + token::COUNT]
+                    };
+                    share += level[token as usize] * everywhere;
+                    if comptime!(parts.prior) {
+                        rows[of_row + row::OFFSET] = log_prior[row] - rows[of_row + row::LOG_SUM];
+                    }
+                    rows[of_row + row::LEVEL] = upstream * level[token as usize];
+                    rows[of_row + row::UPSTREAM] = upstream;
+                }
+                let mut of_probs = share;
+                let mut of_prior = -share;
+                if comptime!(parts.z_loss) {
+                    let lse = rows[of_row + row::MAX] + rows[of_row + row::LOG_SUM];
+                    let pull = weights.z_loss * prior(log_prior, row, parts.prior) * lse;
+                    of_probs += 2.0 * pull;
+                    of_prior += pull * lse;
+                }
+                rows[of_row + row::TARGET] = upstream * at_target;
+                rows[of_row + row::PROBS] = upstream * of_probs;
+                rows[of_row + row::PRIOR] = upstream * of_prior;
             }
         }
         token += CUBE_COUNT_X * CUBE_DIM_X;
@@ -179,75 +333,162 @@ fn joint(at_target: f32, log_prior: &[f32], row: usize, #[comptime] has_prior: b
     if comptime!(has_prior) { at_target + log_prior[row] } else { at_target }
 }
 
-/// `∂/∂z = w (softmax(f(z)) − onehot_y) f'(z)` with the row's weight `w`, in the place of the products. A PLIF's
-/// gradients are summed by piece: in `sums` the moments `g (z − left)` and the gradients `g` of its inner pieces, in
-/// units of the largest upstream gradient (and of a piece's width), in `outer` those of the first and last.
+/// `π_k` of a row.
+#[cube]
+fn prior(log_prior: &[f32], row: usize, #[comptime] has_prior: bool) -> f32 {
+    if comptime!(has_prior) { log_prior[row].exp() } else { 1.0f32.runtime() }
+}
+
+/// A cross-entropy, infinite if it is that of a masked word, of which the word's share may be small.
+#[cube]
+fn or_infinite(cross_entropy: f32, infinity: f32, #[comptime] masked: bool) -> f32 {
+    let mut value = cross_entropy;
+    if comptime!(masked) {
+        if value >= INFINITE {
+            value = infinity;
+        }
+    }
+    value
+}
+
+/// What the gradient of a chunk's logits is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Slopes {
+    /// Whether there are log-priors.
+    pub(super) prior: bool,
+    /// See [`Parts::level`].
+    pub(super) level: bool,
+    /// See [`Parts::listed`].
+    pub(super) listed: bool,
+    /// Whether a PLIF's gradients are summed by piece.
+    pub(super) pieces: bool,
+}
+
+/// `∂/∂z = (s p_k − q r_k) ∂(f(z)/τ)/∂z` in the place of the products, with the rows' weights `s` from [`scores`]. For one
+/// word a token that is `w (p_k − onehot_y)`; a mixture's `r_k(v) = π_k p_k(v) / P(v)` comes from its log-probabilities, and
+/// of a teacher's words from `assigned`, whose memory then holds what they add.
+///
+/// Each unit makes its own words, listed ones too, so none reads what another writes. A PLIF's gradients are summed by piece,
+/// before the division by the temperature: see [`add_to_pieces`].
 #[cube(launch_unchecked)]
-// The negated comparison is what sees a NaN.
-#[allow(clippy::too_many_arguments, clippy::neg_cmp_op_on_partial_ord)]
+#[allow(clippy::too_many_arguments)]
 pub(super) fn gradient<I: Numeric>(
     products: &mut [f32],
     bias: &[f32],
     table: &[f32],
     words: &[I],
     rows: &[f32],
-    largest: &[f32],
-    sums: &[Atomic<u32>],
+    log_probs: &[f32],
+    assigned: &mut [f32],
+    unit: &[f32],
+    inner: &[Atomic<u32>],
     outer: &mut [f32],
     count: u32,
     vocab: u32,
     components: u32,
+    length: u32,
     numbers: Numbers,
     #[comptime] form: Form,
+    #[comptime] slopes: Slopes,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
     let mut row = CUBE_POS_X;
     while row < count {
         let start = row as usize * vocab as usize;
-        let lse = rows[ROW_VALUES * row as usize];
-        let weight = rows[ROW_VALUES * row as usize + 1];
-        let target = u32::cast_from(words[(row / components) as usize]);
+        let token = row / components;
+        let place = row::VALUES * row as usize;
+        let max = rows[place + row::MAX];
+        let log_sum = rows[place + row::LOG_SUM];
+        let of_probs = rows[place + row::PROBS];
         let mut first_moment = 0.0f32;
         let mut first_gradient = 0.0f32;
         let mut last_moment = 0.0f32;
         let mut last_gradient = 0.0f32;
+        if comptime!(slopes.listed) {
+            let upstream = rows[place + row::UPSTREAM];
+            for i in 0..length {
+                let word = u32::cast_from(words[(token * length + i) as usize]);
+                if word < vocab && word % ROW_UNITS == UNIT_POS_X {
+                    let at = (row * length + i) as usize;
+                    let mut slope = 0.0f32;
+                    if !is_masked(bias, word as usize, form) {
+                        let z = logit(products[start + word as usize], bias, word as usize, form);
+                        let g = -upstream * assigned[at];
+                        slope = g * mapped_slope(z, table, &numbers, form);
+                        if comptime!(slopes.pieces) {
+                            add_to_pieces(
+                                g,
+                                z,
+                                unit[0],
+                                inner,
+                                &numbers,
+                                &mut first_moment,
+                                &mut first_gradient,
+                                &mut last_moment,
+                                &mut last_gradient,
+                            );
+                        }
+                    }
+                    assigned[at] = slope;
+                }
+            }
+        }
         let mut word = UNIT_POS_X;
         while word < vocab {
-            let place = start + word as usize;
-            let z = logit(products[place], bias, word as usize, form);
-            let mut g = weight * (map::apply(z, table, &numbers, form.map) - lse).exp();
-            if word == target {
-                g -= weight;
-            }
-            products[place] = g * map::slope(z, table, &numbers, form.map);
-            if comptime!(form.map == Map::Plif) {
-                let piece = map::piece_of(z, &numbers);
-                let distance = map::distance_of(z, piece, &numbers);
-                let index = u32::cast_from(piece);
-                let term = g / largest[0];
-                // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a
-                // term a little above 1.
-                if index == 0 || !(term.abs() <= 2.0f32) {
-                    first_moment += g * distance;
-                    first_gradient += g;
-                } else if index == numbers.pieces - 1 {
-                    last_moment += g * distance;
-                    last_gradient += g;
-                } else {
-                    fixed::add(sums, 2 * index as usize, term * (distance / numbers.delta));
-                    fixed::add(sums, 2 * index as usize + 1, term);
+            let at = start + word as usize;
+            if is_masked(bias, word as usize, form) {
+                products[at] = 0.0;
+            } else {
+                let z = logit(products[at], bias, word as usize, form);
+                let y = mapped(z, table, &numbers, form) - max;
+                let mut g = of_probs * (y - log_sum).exp();
+                if comptime!(slopes.level) {
+                    let level = rows[place + row::LEVEL];
+                    if comptime!(slopes.prior) {
+                        let log_prob = log_probs[token as usize * vocab as usize + word as usize];
+                        g -= level * ratio(y + rows[place + row::OFFSET] - log_prob);
+                    } else {
+                        g -= level;
+                    }
+                }
+                if comptime!(!slopes.listed) {
+                    if word == u32::cast_from(words[token as usize]) {
+                        g -= rows[place + row::TARGET];
+                    }
+                }
+                products[at] = g * mapped_slope(z, table, &numbers, form);
+                if comptime!(slopes.pieces) {
+                    add_to_pieces(
+                        g,
+                        z,
+                        unit[0],
+                        inner,
+                        &numbers,
+                        &mut first_moment,
+                        &mut first_gradient,
+                        &mut last_moment,
+                        &mut last_gradient,
+                    );
                 }
             }
             word += ROW_UNITS;
         }
-        if comptime!(form.map == Map::Plif) {
+        if comptime!(slopes.listed) {
+            for i in 0..length {
+                let word = u32::cast_from(words[(token * length + i) as usize]);
+                if word < vocab && word % ROW_UNITS == UNIT_POS_X {
+                    products[start + word as usize] += assigned[(row * length + i) as usize];
+                }
+            }
+        }
+        if comptime!(slopes.pieces) {
             let first_moment = cube_sum(first_moment, &mut shared);
             let first_gradient = cube_sum(first_gradient, &mut shared);
             let last_moment = cube_sum(last_moment, &mut shared);
             let last_gradient = cube_sum(last_gradient, &mut shared);
             if UNIT_POS_X == 0 {
-                let place = OUTER_VALUES * row as usize;
+                let place = comptime!(OUTER_VALUES) * row as usize;
                 outer[place] = first_moment;
                 outer[place + 1] = first_gradient;
                 outer[place + 2] = last_moment;
@@ -258,28 +499,12 @@ pub(super) fn gradient<I: Numeric>(
     }
 }
 
-/// The gradient of a PLIF's table, slopes and then values, from the sums of [`gradient`] over all chunks.
-#[cube(launch_unchecked)]
-pub(super) fn table_gradient(
-    sums: &[u32],
-    outer: &[f32],
-    largest: &[f32],
-    d_table: &mut [f32],
-    numbers: Numbers,
-) {
-    let mut piece = ABSOLUTE_POS as u32;
-    while piece < numbers.pieces {
-        let mut moment = fixed::value(sums, 2 * piece as usize) * numbers.delta * largest[0];
-        let mut g = fixed::value(sums, 2 * piece as usize + 1) * largest[0];
-        if piece == 0 {
-            moment = outer[0];
-            g = outer[1];
-        } else if piece == numbers.pieces - 1 {
-            moment = outer[2];
-            g = outer[3];
-        }
-        d_table[piece as usize] = moment;
-        d_table[(piece + numbers.pieces) as usize] = g;
-        piece += CUBE_COUNT_X * CUBE_DIM_X;
+/// `e^x` of a ratio that is at most 1 but for rounding.
+#[cube]
+pub(super) fn ratio(x: f32) -> f32 {
+    let mut negative = x;
+    if x > 0.0 {
+        negative = 0.0f32;
     }
+    negative.exp()
 }

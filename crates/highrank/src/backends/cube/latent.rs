@@ -1,26 +1,38 @@
 //! Native GPU kernels of the latent layer on Burn's CubeCL backend (WebGPU, CUDA), in f32: beside its products, one visit
-//! in either direction.
+//! in either direction. Inputs in half precision are multiplied as they are.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 use cubecl::prelude::*;
-use highrank_kernels::Floats;
-use highrank_kernels::gpu::{CubeBackend, CubeTensor, contiguous, empty, one_unit_each, product};
+use highrank_kernels::gpu::{
+    CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, most_rows, one_unit_each, product,
+};
+use highrank_kernels::{Floats, Ints};
 
 use crate::context::latent as portable;
-use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted};
+use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, wide};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
 
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on a GPU.
+///
+/// # Panics
+/// If a tensor's shape is not what the others' say, or a mask has no row for a token.
 pub(super) fn latent(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> {
-    if args.hidden.dtype() != DType::F32 {
+    if wide(args.weight.dtype()) != DType::F32 {
         return portable::latent(args);
     }
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
+    let count = indexed(tokens, features);
     let latent = contiguous(product(args.hidden, args.weight, args.precision));
-    let has_bias = args.bias.is_some();
-    let bias = args.bias.map_or_else(|| empty(&latent, [1], DType::F32), contiguous);
+    expect(&latent, "latent layer", [tokens, features], DType::F32);
+    let bias = args.bias.map(|bias| {
+        let bias = contiguous(bias.cast(DType::F32));
+        expect(&bias, "bias of the latent layer", [features], DType::F32);
+        bias
+    });
+    let has_bias = bias.is_some();
+    let bias = bias.unwrap_or_else(|| empty(&latent, [1], DType::F32));
     let mask = Mask::new(&latent, args.mask);
     let (cubes, units) = one_unit_each(tokens * features, UNITS);
     // SAFETY: the product has no other owner; its sizes, and those of the bias and the mask, are the ones said.
@@ -32,29 +44,36 @@ pub(super) fn latent(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBacken
             latent.clone().into_buffer_arg(),
             bias.into_buffer_arg(),
             mask.values.into_buffer_arg(),
-            (tokens * features) as u32,
+            mask.rows.into_buffer_arg(),
+            count,
             features as u32,
             mask.period,
             mask.first,
             has_bias,
-            mask.is_there,
+            mask.kind,
         );
     }
     Floats::new(latent)
 }
 
 /// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) on a GPU.
+///
+/// # Panics
+/// As [`latent`].
 pub(super) fn latent_backward(
     args: LatentArgs<Floats<CubeBackend>>,
     output: Floats<CubeBackend>,
     grad: Floats<CubeBackend>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<CubeBackend>> {
-    if args.hidden.dtype() != DType::F32 {
+    if wide(args.weight.dtype()) != DType::F32 {
         return portable::latent_backward(args, output, grad, wanted);
     }
-    let [tokens, features] = output.dims();
-    let output = contiguous(output);
+    let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
+    let count = indexed(tokens, features);
+    let [output, grad] = [output, grad].map(|x| contiguous(x.cast(DType::F32)));
+    expect(&output, "output of the latent layer", [tokens, features], DType::F32);
+    expect(&grad, "gradient of the latent layer", [tokens, features], DType::F32);
     let d_sum = empty(&output, [tokens, features], DType::F32);
     let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let mask = Mask::new(&output, args.mask);
@@ -66,15 +85,16 @@ pub(super) fn latent_backward(
             cubes,
             units,
             output.clone().into_buffer_arg(),
-            contiguous(grad).into_buffer_arg(),
+            grad.into_buffer_arg(),
             mask.values.into_buffer_arg(),
+            mask.rows.into_buffer_arg(),
             d_sum.clone().into_buffer_arg(),
-            (tokens * features) as u32,
+            count,
             features as u32,
             mask.period,
             mask.first,
             keep as f32,
-            mask.is_there,
+            mask.kind,
         );
     }
     let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
@@ -83,25 +103,77 @@ pub(super) fn latent_backward(
     })
 }
 
+/// Elements of the layer's output, of which a kernel's indices reach all.
+fn indexed(tokens: usize, features: usize) -> u32 {
+    let most = most_rows(features);
+    assert!(
+        tokens <= most,
+        "latent layer: {tokens} tokens of {features} features, but a kernel reaches {most}"
+    );
+    (tokens * features) as u32
+}
+
+/// How the row of a token's mask is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Rows {
+    /// There is no mask.
+    None,
+    /// Rows come round and round.
+    Periodic,
+    /// The row of each token is listed.
+    Listed,
+}
+
 /// A mask as the kernels take it.
 struct Mask {
+    /// `[period, F]`
     values: CubeTensor,
+    /// The row of each token, if they are listed.
+    rows: CubeTensor,
     period: u32,
     first: u32,
-    is_there: bool,
+    kind: Rows,
 }
 
 impl Mask {
+    /// For the tokens and features of `like`.
     fn new(like: &CubeTensor, mask: Option<LatentMask<Floats<CubeBackend>>>) -> Self {
-        match mask {
-            None => Self { values: empty(like, [1], DType::F32), period: 1, first: 0, is_there: false },
-            Some(LatentMask { values, first, .. }) => {
-                let [period, _] = values.dims();
-                let first = (first % period) as u32;
-                Self { values: contiguous(values), period: period as u32, first, is_there: true }
+        let mut made = Self {
+            values: empty(like, [1], DType::F32),
+            rows: empty(like, [1], DType::U32),
+            period: 1,
+            first: 0,
+            kind: Rows::None,
+        };
+        let Some(LatentMask { values, rows, first, .. }) = mask else { return made };
+        let ([tokens, features], [period, _]) = (like.meta.shape().dims(), values.dims());
+        indexed(period, features);
+        made.values = contiguous(values.cast(DType::F32));
+        expect(&made.values, "mask of the latent layer", [period, features], DType::F32);
+        made.period = period as u32;
+        match rows {
+            None => {
+                made.first = (first % period) as u32;
+                made.kind = Rows::Periodic;
+            }
+            Some(rows) => {
+                let rows = &rows[first..first + tokens];
+                let last = rows.iter().max().map_or(0, |last| *last as usize);
+                assert!(last < period, "mask of the latent layer: row {last} of a mask of {period} rows");
+                let rows = TensorData::new(rows.to_vec(), [tokens]);
+                made.rows = contiguous_ints(Ints::from_data(rows, &like.device));
+                expect(&made.rows, "rows of the mask", [tokens], DType::U32);
+                made.kind = Rows::Listed;
             }
         }
+        made
     }
+}
+
+/// The mask's row of a token.
+#[cube]
+fn mask_row(token: u32, rows: &[u32], period: u32, first: u32, #[comptime] kind: Rows) -> u32 {
+    if comptime!(kind == Rows::Listed) { rows[token as usize] } else { (token + first) % period }
 }
 
 /// `tanh(x + b) ∘ mask` in the place of the product `x`.
@@ -111,12 +183,13 @@ fn forward(
     latent: &mut [f32],
     bias: &[f32],
     mask: &[f32],
+    rows: &[u32],
     count: u32,
     features: u32,
     period: u32,
     first: u32,
     #[comptime] has_bias: bool,
-    #[comptime] has_mask: bool,
+    #[comptime] kind: Rows,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
@@ -126,8 +199,8 @@ fn forward(
             x += bias[feature as usize];
         }
         let mut y = x.tanh();
-        if comptime!(has_mask) {
-            let row = (at / features + first) % period;
+        if comptime!(kind != Rows::None) {
+            let row = mask_row(at / features, rows, period, first, kind);
             y *= mask[(row * features + feature) as usize];
         }
         latent[at as usize] = y;
@@ -142,20 +215,21 @@ fn backward(
     output: &[f32],
     grad: &[f32],
     mask: &[f32],
+    rows: &[u32],
     d_sum: &mut [f32],
     count: u32,
     features: u32,
     period: u32,
     first: u32,
     keep: f32,
-    #[comptime] has_mask: bool,
+    #[comptime] kind: Rows,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
         let t = output[at as usize] * keep;
         let mut slope = 1.0 - t * t;
-        if comptime!(has_mask) {
-            let row = (at / features + first) % period;
+        if comptime!(kind != Rows::None) {
+            let row = mask_row(at / features, rows, period, first, kind);
             slope *= mask[(row * features + at % features) as usize];
         }
         d_sum[at as usize] = grad[at as usize] * slope;
@@ -167,7 +241,7 @@ fn backward(
 mod tests {
     use highrank_kernels::Precision;
     use highrank_kernels::gpu::CubeDevice;
-    use highrank_kernels::gpu::testing::{Fused, Plain, spread, values};
+    use highrank_kernels::gpu::testing::{Fused, Plain, device, spread, values};
 
     use super::*;
     use crate::ops::Kernels;
@@ -190,7 +264,7 @@ mod tests {
             hidden: spread([TOKENS, 7], 1),
             weight: spread([7, FEATURES], 2),
             bias: bias.then(|| spread([FEATURES], 3)),
-            mask: (period > 0).then(|| LatentMask { values: mask(period), first: 4, keep: 0.5 }),
+            mask: (period > 0).then(|| LatentMask { values: mask(period), rows: None, first: 4, keep: 0.5 }),
             precision,
         }
     }
@@ -231,5 +305,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The rows of a mask that a list names are those of a mask which has a row for each token.
+    #[test]
+    fn a_token_has_the_row_that_is_listed_for_it() {
+        let list: Vec<u32> = vec![9, 9, 2, 0, 1, 1, 2, 0];
+        let (first, period) = (2, 3);
+        let noise = values::<Plain>(spread([period, FEATURES], 4));
+        let mask: Vec<f32> = noise.into_iter().map(|x| if x > 0.0 { 2.0 } else { 0.0 }).collect();
+        let chosen: Vec<f32> = list[first..]
+            .iter()
+            .flat_map(|row| mask[*row as usize * FEATURES..][..FEATURES].to_vec())
+            .collect();
+        fn values_of<B: Kernels<Device = CubeDevice>>(values: &[f32], rows: usize) -> Floats<B> {
+            Floats::from_data(TensorData::new(values.to_vec(), [rows, FEATURES]), &device())
+        }
+        fn listed_mask<B>(values: Floats<B>, list: &[u32], first: usize) -> LatentArgs<Floats<B>>
+        where
+            B: Kernels<Device = CubeDevice>,
+        {
+            let mask = LatentMask { values, rows: Some(list.into()), first, keep: 0.5 };
+            LatentArgs { mask: Some(mask), ..args(true, 0, Precision::Full) }
+        }
+        let mask_of_all = LatentMask { values: values_of(&chosen, TOKENS), rows: None, first: 0, keep: 0.5 };
+        let want = native(LatentArgs { mask: Some(mask_of_all), ..args::<Plain>(true, 0, Precision::Full) });
+        assert!(want[0].contains(&0.0), "the mask drops something");
+        assert_eq!(native(listed_mask::<Plain>(values_of(&mask, period), &list, first)), want);
+        assert_eq!(native(listed_mask::<Fused>(values_of(&mask, period), &list, first)), want);
+    }
+
+    #[test]
+    #[should_panic(expected = "mask of the latent layer: row 3 of a mask of 3 rows")]
+    fn a_row_that_the_mask_has_not_is_refused() {
+        let mask = LatentMask {
+            values: spread([3, FEATURES], 4),
+            rows: Some([0, 1, 2, 3, 0, 0].as_slice().into()),
+            first: 0,
+            keep: 0.5,
+        };
+        Plain::latent(LatentArgs { mask: Some(mask), ..args::<Plain>(true, 0, Precision::Full) });
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "bias of the latent layer: the kernel needs [50] in F32, but the tensor has [1] in F32"
+    )]
+    fn a_bias_of_other_features_is_refused() {
+        Plain::latent(LatentArgs { bias: Some(spread([1], 3)), ..args::<Plain>(false, 0, Precision::Full) });
     }
 }

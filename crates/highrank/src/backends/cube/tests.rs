@@ -1,136 +1,505 @@
 //! The kernels against the portable path on the same backend, on any adapter there is.
 
-use burn::tensor::DType;
+use burn::backend::Backend;
+use burn::tensor::{DType, TensorData};
 use highrank_kernels::gpu::CubeDevice;
 use highrank_kernels::gpu::testing::{Fused, Plain, device, integers, spread as tensor, values};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::portable;
-use crate::ops::{ContextSource, Gradients, Kernels, Likelihood, MapFunction, Targets, Wanted};
+use crate::math::log_softmax;
+use crate::ops::{
+    ContextSource, Gradients, Kernels, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
+    Targets, Wanted,
+};
+
+const PLIF: MapFunction = MapFunction::Plif { pieces: 12, bound: 1.5 };
 
 const MAPS: [MapFunction; 6] = [
     MapFunction::Identity,
     MapFunction::Sigsoftmax,
     MapFunction::SoftCap { cap: 2.0 },
     // Narrower than the logits, so that the outer pieces are reached.
-    MapFunction::Plif { pieces: 12, bound: 1.5 },
+    PLIF,
     MapFunction::Plif { pieces: 2, bound: 1.5 },
     MapFunction::Plif { pieces: 1, bound: 1.5 },
 ];
 
 const TOKENS: usize = 7;
 const VOCAB: usize = 300;
+const LISTED: usize = 5;
 
-/// More words than units share a row; chunks of three tokens that do not divide the tokens.
-fn input<B>(map: MapFunction, components: usize, bias: bool) -> Likelihood<Floats<B>>
-where
-    B: Kernels<Device = CubeDevice>,
-{
-    let d = 5;
-    Likelihood {
-        contexts: ContextSource::Given(tensor([TOKENS * components, d], 1)),
-        log_prior: (components > 1).then(|| tensor([TOKENS, components], 2)),
-        weight: tensor([VOCAB, d], 3),
-        bias: bias.then(|| tensor([VOCAB], 4)),
-        map,
-        map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5)),
-        chunk_bytes: 3 * components * VOCAB * size_of::<f32>(),
-        precision: Precision::Full,
-    }
+/// Which words are masked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Masked {
+    NoBias,
+    None,
+    Some,
+    AllButOne,
 }
 
-fn words<B: Kernels<Device = CubeDevice>>() -> Ints<B> {
-    let words: Vec<i32> = (0..TOKENS).map(|i| (i * 7919 % VOCAB) as i32).collect();
-    integers(&words)
-}
-
-/// Cross-entropies and all gradients, each with its name.
-fn listed<B: Kernels>((nll, gradients): (Floats<B>, Gradients<Floats<B>>)) -> Vec<(&'static str, Vec<f32>)> {
-    let Gradients { contexts, log_prior, weight, bias, map_params, .. } = gradients;
-    let parts = [
-        ("nll", Some(values(nll))),
-        ("contexts", contexts.map(values)),
-        ("log_prior", log_prior.map(values)),
-        ("weight", weight.map(values)),
-        ("bias", bias.map(values)),
-        ("map_params", map_params.map(values)),
-    ];
-    parts.into_iter().filter_map(|(name, values)| Some((name, values?))).collect()
-}
-
-#[track_caller]
-fn assert_close(got: &[(&str, Vec<f32>)], want: &[(&str, Vec<f32>)], what: &str) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    for ((name, got), (_, want)) in got.iter().zip(want) {
-        assert_eq!(got.len(), want.len(), "{what}: {name}");
-        let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
-        for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            assert!((got - want).abs() <= 1e-5 * scale, "{what}: {name}[{i}] is {got}, expected {want}");
+impl Masked {
+    fn contains(self, word: usize) -> bool {
+        match self {
+            Self::NoBias | Self::None => false,
+            Self::Some => word % 7 == 3,
+            Self::AllButOne => word != 290,
         }
     }
+
+    /// An unmasked word for any number.
+    fn word(self, number: usize) -> usize {
+        (0..VOCAB).map(|i| (number + i) % VOCAB).find(|word| !self.contains(*word)).unwrap()
+    }
 }
 
-fn by_kernels<B>(map: MapFunction, components: usize, bias: bool) -> Vec<(&'static str, Vec<f32>)>
-where
-    B: Kernels<Device = CubeDevice>,
-{
-    let result = B::nll_and_gradients(
-        input(map, components, bias),
-        Targets::Words(words()),
-        tensor([TOKENS], 6),
-        Wanted::ALL,
-    );
-    listed(result)
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    map: MapFunction,
+    components: usize,
+    masked: Masked,
+    temperature: f64,
+    teacher: bool,
+    label_smoothing: f64,
+    z_loss: f64,
+    statistics: bool,
+    /// Of contexts, weight and all else.
+    dtypes: [DType; 3],
+}
+
+impl Case {
+    const fn plain(map: MapFunction, components: usize, masked: Masked) -> Self {
+        Self {
+            map,
+            components,
+            masked,
+            temperature: 1.0,
+            teacher: false,
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            statistics: false,
+            dtypes: [DType::F32; 3],
+        }
+    }
+
+    const fn all_options(self) -> Self {
+        Self { temperature: 1.7, teacher: true, label_smoothing: 0.2, z_loss: 0.5, statistics: true, ..self }
+    }
+
+    /// More words than units share a row; chunks of three tokens that do not divide the tokens.
+    fn input<B>(&self) -> Likelihood<Floats<B>>
+    where
+        B: Kernels<Device = CubeDevice>,
+    {
+        let (d, components) = (5, self.components);
+        let [contexts, weight, other] = self.dtypes;
+        let bias = values::<B>(tensor([VOCAB], 4)).into_iter().enumerate();
+        let bias = bias.map(|(word, x)| if self.masked.contains(word) { f32::NEG_INFINITY } else { x });
+        let bias = Floats::from_data(TensorData::new(bias.collect::<Vec<_>>(), [VOCAB]), &device());
+        Likelihood {
+            contexts: ContextSource::Given(tensor([TOKENS * components, d], 1).cast(contexts)),
+            log_prior: (components > 1).then(|| log_softmax(tensor([TOKENS, components], 2)).cast(other)),
+            weight: tensor([VOCAB, d], 3).cast(weight),
+            bias: (self.masked != Masked::NoBias).then(|| bias.cast(other)),
+            map: self.map,
+            map_params: (self.map.num_params() > 0).then(|| tensor([self.map.num_params()], 5).cast(other)),
+            temperature: self.temperature,
+            chunk_bytes: 3 * components * VOCAB * size_of::<f32>(),
+            precision: Precision::Full,
+        }
+    }
+
+    fn objective<B>(&self) -> Objective<Floats<B>, Ints<B>>
+    where
+        B: Kernels<Device = CubeDevice>,
+    {
+        let words: Vec<i32> = (0..TOKENS).map(|i| self.masked.word(i * 7919) as i32).collect();
+        let words = integers(&words);
+        let targets = if self.teacher {
+            let ids: Vec<usize> =
+                (0..TOKENS * LISTED).map(|i| (i / LISTED * 53 + i % LISTED * 61) % VOCAB).collect();
+            let prob = |(i, id): (usize, &usize)| match self.masked.contains(*id) {
+                true => 0.0,
+                // A row that leaves something, and one that does not.
+                false if i < LISTED => 1.0 / LISTED as f32,
+                false => (1 + i % 4) as f32 / 32.0,
+            };
+            let probs: Vec<f32> = ids.iter().enumerate().map(prob).collect();
+            let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+            Targets::Teacher {
+                words,
+                ids: integers(&ids).reshape([TOKENS, LISTED]),
+                probs: Floats::from_data(TensorData::new(probs, [TOKENS, LISTED]), &device()),
+            }
+        } else {
+            Targets::Words(words)
+        };
+        Objective {
+            targets,
+            label_smoothing: self.label_smoothing,
+            z_loss: self.z_loss,
+            statistics: self.statistics,
+        }
+    }
+
+    fn by_kernels<B>(&self) -> Made
+    where
+        B: Kernels<Device = CubeDevice>,
+    {
+        let (scores, gradients) =
+            B::score_and_gradients(self.input(), self.objective(), tensor([TOKENS], 6), Wanted::ALL);
+        Made::new(scores, Some(gradients))
+    }
+
+    fn scored_by_kernels<B>(&self) -> Made
+    where
+        B: Kernels<Device = CubeDevice>,
+    {
+        Made::new(B::score(self.input(), self.objective()), None)
+    }
+
+    fn by_the_portable_path(&self) -> Made {
+        let upstream = tensor([TOKENS], 6);
+        let (scores, gradients) =
+            portable::score_and_gradients::<Plain>(&self.input(), &self.objective(), upstream, Wanted::ALL);
+        Made::new(scores, Some(gradients))
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        let want = self.by_the_portable_path();
+        self.by_kernels::<Plain>().assert_close(&want, &format!("{self:?}"));
+        self.by_kernels::<Fused>().assert_close(&want, &format!("fused, {self:?}"));
+        let scores = Made(want.0.into_iter().filter(|part| part.is_score()).collect());
+        self.scored_by_kernels::<Plain>().assert_close(&scores, &format!("score, {self:?}"));
+        self.scored_by_kernels::<Fused>().assert_close(&scores, &format!("fused score, {self:?}"));
+    }
+}
+
+/// A tensor that a call made.
+#[derive(Debug)]
+struct Part {
+    name: &'static str,
+    values: Vec<f32>,
+}
+
+impl Part {
+    fn is_score(&self) -> bool {
+        ["loss", "statistics"].contains(&self.name)
+    }
+}
+
+/// Scores and all gradients.
+#[derive(Debug)]
+struct Made(Vec<Part>);
+
+impl Made {
+    fn new<B: Kernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
+        let gradients = gradients.unwrap_or_default();
+        let parts = [
+            ("loss", Some(scores.loss)),
+            ("statistics", scores.statistics),
+            ("contexts", gradients.contexts),
+            ("latent_weight", gradients.latent_weight),
+            ("latent_bias", gradients.latent_bias),
+            ("log_prior", gradients.log_prior),
+            ("weight", gradients.weight),
+            ("bias", gradients.bias),
+            ("map_params", gradients.map_params),
+        ];
+        let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
+        Self(parts.into_iter().filter_map(part).collect())
+    }
+
+    #[track_caller]
+    fn part(&self, name: &str) -> &[f32] {
+        &self.0.iter().find(|part| part.name == name).expect("the part was made").values
+    }
+
+    #[track_caller]
+    fn assert_close(&self, want: &Self, what: &str) {
+        assert_eq!(self.0.len(), want.0.len(), "{what}");
+        for (got, want) in self.0.iter().zip(&want.0) {
+            let name = want.name;
+            assert_eq!((got.name, got.values.len()), (name, want.values.len()), "{what}");
+            let scale = want.values.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
+            for (i, (got, want)) in got.values.iter().zip(&want.values).enumerate() {
+                // A whole number is right or wrong.
+                let is_word = name == "statistics" && i % Statistic::COUNT == Statistic::Argmax as usize;
+                let tolerance = if is_word { 0.0 } else { 1e-5 * scale };
+                assert!((got - want).abs() <= tolerance, "{what}: {name}[{i}] is {got}, expected {want}");
+            }
+        }
+    }
 }
 
 #[test]
 fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
     for map in MAPS {
-        for (components, bias) in [(1, false), (3, true)] {
-            let what = format!("{map:?}, {components} components, bias: {bias}");
-            let want = listed(portable::nll_and_gradients::<Plain>(
-                &input(map, components, bias),
-                &Targets::Words(words()),
-                tensor([TOKENS], 6),
-                Wanted::ALL,
-            ));
-            assert_close(&by_kernels::<Plain>(map, components, bias), &want, &what);
-            assert_close(&by_kernels::<Fused>(map, components, bias), &want, &format!("fused: {what}"));
-            let nll = Plain::nll(input(map, components, bias), Targets::Words(words()));
-            assert_close(&[("nll", values(nll))], &want[..1], &what);
+        Case::plain(map, 1, Masked::NoBias).check();
+        Case::plain(map, 3, Masked::None).check();
+    }
+}
+
+#[test]
+fn each_option_agrees_with_the_portable_path() {
+    for map in [MapFunction::Identity, PLIF] {
+        for components in [1, 3] {
+            let plain = Case::plain(map, components, Masked::None);
+            Case { temperature: 0.4, ..plain }.check();
+            Case { label_smoothing: 0.1, ..plain }.check();
+            Case { z_loss: 0.5, ..plain }.check();
+            Case { teacher: true, ..plain }.check();
+            Case { statistics: true, ..plain }.check();
+            Case { masked: Masked::Some, ..plain }.check();
         }
     }
 }
 
 #[test]
-fn the_same_inputs_give_the_same_bits() {
-    let map = MapFunction::Plif { pieces: 12, bound: 1.5 };
-    let bits = || {
-        by_kernels::<Plain>(map, 3, true)
-            .into_iter()
-            .flat_map(|(_, v)| v)
-            .map(f32::to_bits)
-            .collect::<Vec<_>>()
-    };
-    let first = bits();
-    for _ in 0..5 {
-        assert_eq!(bits(), first);
+fn all_options_together_agree_with_the_portable_path() {
+    for map in MAPS {
+        Case::plain(map, 1, Masked::Some).all_options().check();
+        Case::plain(map, 3, Masked::Some).all_options().check();
+    }
+    Case::plain(PLIF, 1, Masked::NoBias).all_options().check();
+    Case::plain(PLIF, 2, Masked::NoBias).all_options().check();
+}
+
+/// The logits are so large that a log-probability by way of their log-sum-exp would have three digits.
+#[test]
+fn large_logits_leave_log_probabilities_their_digits() {
+    // Sixteenths, so that 8192 more is exact in f32.
+    let coarse = |x: Floats<Plain>| x.mul_scalar(16.0).floor().mul_scalar(1.0 / 16.0);
+    for components in [1, 3] {
+        let plain = Case::plain(MapFunction::Identity, components, Masked::None);
+        for case in [plain, Case { label_smoothing: 0.1, ..plain }] {
+            let made = |shift: f64| {
+                let mut input = case.input();
+                input.contexts = input.contexts.map(coarse);
+                input.weight = coarse(input.weight);
+                input.bias = input.bias.map(|bias| coarse(bias).add_scalar(shift));
+                let (scores, gradients) =
+                    Plain::score_and_gradients(input, case.objective(), tensor([TOKENS], 6), Wanted::ALL);
+                Made::new(scores, Some(gradients))
+            };
+            made(8192.0).assert_close(&made(0.0), &format!("{case:?}"));
+        }
     }
 }
 
 #[test]
-fn a_target_outside_of_the_vocabulary_has_no_probability() {
-    let targets = integers(&[VOCAB as i32; TOKENS]);
-    let nll = values(Plain::nll(input(MapFunction::Identity, 3, true), Targets::Words(targets)));
-    assert!(nll.iter().all(|nll| *nll > 1e30), "{nll:?}");
+fn masked_words_have_no_gradient() {
+    for components in [1, 3] {
+        for map in [MapFunction::SoftCap { cap: 2.0 }, PLIF] {
+            for case in [
+                Case::plain(map, components, Masked::Some),
+                Case::plain(map, components, Masked::Some).all_options(),
+            ] {
+                let made = case.by_kernels::<Plain>();
+                assert!(made.0.iter().flat_map(|part| &part.values).all(|x| x.is_finite()), "{case:?}");
+                for word in (0..VOCAB).filter(|word| case.masked.contains(*word)) {
+                    assert_eq!(made.part("bias")[word], 0.0, "{case:?}: word {word}");
+                    assert_eq!(made.part("weight")[5 * word..][..5], [0.0; 5], "{case:?}: word {word}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_only_word_left_is_certain() {
+    for components in [1, 3] {
+        let case = Case::plain(PLIF, components, Masked::AllButOne);
+        for case in [case, Case { label_smoothing: 0.3, statistics: true, ..case }] {
+            let made = case.by_kernels::<Plain>();
+            let near = |x: &f32| x.abs() < 1e-5;
+            assert!(made.part("loss").iter().all(near), "{case:?}: {:?}", made.part("loss"));
+            assert!(made.part("weight").iter().all(near), "{case:?}: {:?}", made.part("weight"));
+            if case.statistics {
+                for row in made.part("statistics").chunks(Statistic::COUNT) {
+                    assert_eq!(row[Statistic::Argmax as usize], 290.0);
+                    assert!(near(&row[Statistic::Entropy as usize]), "{row:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_masked_target_has_an_infinite_loss() {
+    for components in [1, 3] {
+        for label_smoothing in [0.0, 0.1] {
+            let case = Case::plain(PLIF, components, Masked::Some);
+            let targets = Targets::Words(integers(&[3; TOKENS]));
+            let objective = Objective { label_smoothing, statistics: true, ..Objective::new(targets) };
+            let scores = Plain::score(case.input(), objective);
+            let made = Made::new::<Plain>(scores, None);
+            assert_eq!(made.part("loss"), [f32::INFINITY; TOKENS]);
+            for row in made.part("statistics").chunks(Statistic::COUNT) {
+                assert_eq!(row[Statistic::Nll as usize], f32::INFINITY);
+                assert!(row[1..].iter().all(|x| x.is_finite()), "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
+    // What comes to a kernel in half precision, where the adapter has it at all.
+    for half in [DType::F16, DType::BF16].into_iter().filter(|half| Plain::supports_dtype(&device(), *half)) {
+        for dtypes in [[half; 3], [DType::F32, half, half], [half, DType::F32, DType::F32]] {
+            let case = Case { dtypes, ..Case::plain(PLIF, 3, Masked::Some) };
+            case.check();
+            case.all_options().check();
+        }
+        let case = Case { dtypes: [half; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
+        let (scores, gradients) =
+            Fused::score_and_gradients(case.input(), case.objective(), tensor([TOKENS], 6), Wanted::ALL);
+        let made = gradients.into_array().into_iter().chain([Some(scores.loss), scores.statistics]);
+        assert!(made.flatten().all(|x| x.dtype() == DType::F32));
+    }
+}
+
+#[test]
+fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
+    let dtypes = [DType::F32, DType::F16, DType::BF16];
+    for dtype in dtypes.into_iter().filter(|dtype| Plain::supports_dtype(&device(), *dtype)) {
+        fn input<B: Kernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
+            let dtype = case.dtypes[0];
+            let layer = LatentArgs {
+                hidden: tensor([TOKENS, 4], 7).cast(dtype),
+                weight: tensor([4, 15], 8).cast(dtype),
+                bias: Some(tensor([15], 9).cast(dtype)),
+                mask: None,
+                precision: Precision::Full,
+            };
+            Likelihood { contexts: ContextSource::Latent(layer), ..case.input() }
+        }
+        fn made<B: Kernels<Device = CubeDevice>>(case: Case) -> Made {
+            let upstream = tensor([TOKENS], 6);
+            let (scores, gradients) =
+                B::score_and_gradients(input(case), case.objective(), upstream, Wanted::ALL);
+            Made::new(scores, Some(gradients))
+        }
+        let case = Case { dtypes: [dtype; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
+        let upstream = tensor([TOKENS], 6);
+        let (scores, gradients) =
+            portable::score_and_gradients::<Plain>(&input(case), &case.objective(), upstream, Wanted::ALL);
+        let want = Made::new(scores, Some(gradients));
+        assert!(want.part("latent_weight").iter().any(|x| *x != 0.0));
+        made::<Plain>(case).assert_close(&want, &format!("{dtype:?}"));
+        made::<Fused>(case).assert_close(&want, &format!("fused, {dtype:?}"));
+    }
+}
+
+#[test]
+fn the_same_inputs_give_the_same_bits() {
+    for case in [Case::plain(PLIF, 3, Masked::Some), Case::plain(PLIF, 3, Masked::Some).all_options()] {
+        let bits = || {
+            let made = case.by_kernels::<Plain>();
+            made.0.into_iter().flat_map(|part| part.values).map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let first = bits();
+        for _ in 0..5 {
+            assert_eq!(bits(), first, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
+    for components in [1, 3] {
+        for outside in [VOCAB as i32, -1, i32::MAX, i32::MIN] {
+            let case = Case { label_smoothing: 0.1, ..Case::plain(PLIF, components, Masked::None) };
+            let mut words: Vec<i32> = (0..TOKENS as i32).collect();
+            words[4] = outside;
+            let ids: Vec<i32> = words.iter().flat_map(|word| [7, *word]).collect();
+            let words = || Targets::Words(integers(&words));
+            let teacher = || Targets::Teacher {
+                words: integers(&[0; TOKENS]),
+                ids: integers(&ids).reshape([TOKENS, 2]),
+                probs: Floats::full([TOKENS, 2], 0.25, &device(), DType::F32),
+            };
+            for objective in [
+                Objective::new(words()),
+                Objective { label_smoothing: 0.1, ..Objective::new(words()) },
+                Objective::new(teacher()),
+            ] {
+                let what = format!("{components} components, {outside}, {objective:?}");
+                let (scores, gradients) =
+                    Plain::score_and_gradients(case.input(), objective, tensor([TOKENS], 6), Wanted::ALL);
+                let made = Made::new(scores, Some(gradients));
+                let row = 5 * components;
+                for token in 0..TOKENS {
+                    let is_nan = made.part("loss")[token].is_nan();
+                    assert_eq!(is_nan, token == 4, "{what}: token {token}");
+                    let contexts = &made.part("contexts")[token * row..][..row];
+                    assert!(token == 4 || contexts.iter().all(|x| x.is_finite()), "{what}: token {token}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
 fn gradients_that_are_not_numbers_stay_so() {
-    let map = MapFunction::Plif { pieces: 12, bound: 1.5 };
-    let upstream = Floats::full([TOKENS], f64::NAN, &device(), DType::F32);
-    let (_, gradients) =
-        Plain::nll_and_gradients(input(map, 3, true), Targets::Words(words()), upstream, Wanted::ALL);
-    let d_params = values(gradients.map_params.unwrap());
-    assert!(d_params.iter().any(|x| x.is_nan()), "{d_params:?}");
+    for case in [Case::plain(PLIF, 3, Masked::None), Case::plain(PLIF, 3, Masked::None).all_options()] {
+        let upstream = Floats::full([TOKENS], f64::NAN, &device(), DType::F32);
+        let (_, gradients) =
+            Plain::score_and_gradients(case.input(), case.objective(), upstream, Wanted::ALL);
+        let d_params = values(gradients.map_params.unwrap());
+        assert!(d_params.iter().any(|x| x.is_nan()), "{case:?}: {d_params:?}");
+    }
+}
+
+fn score(change: impl Fn(&mut Likelihood<Floats<Plain>>, &mut Objective<Floats<Plain>, Ints<Plain>>)) {
+    let case = Case::plain(PLIF, 3, Masked::None).all_options();
+    let (mut input, mut objective) = (case.input(), case.objective());
+    change(&mut input, &mut objective);
+    Plain::score(input, objective);
+}
+
+#[test]
+#[should_panic(expected = "bias: the kernel needs [300] in F32, but the tensor has [299] in F32")]
+fn a_bias_of_other_words_is_refused() {
+    score(|input, _| input.bias = Some(tensor([VOCAB - 1], 1)));
+}
+
+#[test]
+#[should_panic(expected = "log-priors: the kernel needs [7, 3] in F32, but the tensor has [8, 3] in F32")]
+fn priors_of_other_tokens_are_refused() {
+    score(|input, _| input.log_prior = Some(tensor([TOKENS + 1, 3], 1)));
+}
+
+#[test]
+#[should_panic(
+    expected = "parameters of the logit map: the kernel needs [13] in F32, but the tensor has [12] in F32"
+)]
+fn too_few_parameters_of_a_map_are_refused() {
+    score(|input, _| input.map_params = Some(tensor([12], 1)));
+}
+
+#[test]
+#[should_panic(expected = "targets: the kernel needs [7] in I32, but the tensor has [6] in I32")]
+fn too_few_targets_are_refused() {
+    score(|_, objective| objective.targets = Targets::Words(integers(&[0; TOKENS - 1])));
+}
+
+#[test]
+#[should_panic(
+    expected = "a teacher's probabilities: the kernel needs [7, 5] in F32, but the tensor has [7, 4] in F32"
+)]
+fn a_teacher_with_too_few_probabilities_is_refused() {
+    score(|_, objective| {
+        let Targets::Teacher { probs, .. } = &mut objective.targets else { unreachable!("a teacher's case") };
+        *probs = tensor([TOKENS, LISTED - 1], 1);
+    });
+}
+
+#[test]
+#[should_panic(expected = "upstream gradient: the kernel needs [7] in F32, but the tensor has [1] in F32")]
+fn an_upstream_gradient_of_other_tokens_is_refused() {
+    let case = Case::plain(PLIF, 3, Masked::None);
+    Plain::score_and_gradients(case.input(), case.objective(), tensor([1], 6), Wanted::ALL);
 }

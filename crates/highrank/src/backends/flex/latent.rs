@@ -1,6 +1,7 @@
 //! Native CPU kernel of the latent layer on Burn's Flex backend.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
@@ -17,6 +18,7 @@ use crate::ops::{LatentArgs, LatentGradients, LatentWanted};
 
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on Flex.
 pub(super) fn latent(args: LatentArgs<Floats<Flex>>) -> Floats<Flex> {
+    let args = args.widened();
     match (args.hidden.dtype(), args.precision) {
         (DType::F32, Precision::Full) => Floats::new(forward::<f32>(&Inputs::new(&args))),
         (DType::F64, Precision::Full) => Floats::new(forward::<f64>(&Inputs::new(&args))),
@@ -31,6 +33,7 @@ pub(super) fn latent_backward(
     grad: Floats<Flex>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<Flex>> {
+    let args = args.widened();
     let backward = match (args.hidden.dtype(), args.precision) {
         (DType::F32, Precision::Full) => backward::<f32>,
         (DType::F64, Precision::Full) => backward::<f64>,
@@ -45,6 +48,7 @@ pub(super) struct Inputs {
     weight: FlexTensor,
     bias: Option<FlexTensor>,
     mask: Option<FlexTensor>,
+    rows: Option<Arc<[u32]>>,
     first: usize,
     keep: f64,
     tokens: usize,
@@ -60,6 +64,7 @@ impl Inputs {
             weight: contiguous(&args.weight),
             bias: args.bias.as_ref().map(contiguous),
             mask: args.mask.as_ref().map(|mask| contiguous(&mask.values)),
+            rows: args.mask.as_ref().and_then(|mask| mask.rows.clone()),
             first: args.mask.as_ref().map_or(0, |mask| mask.first),
             keep: args.mask.as_ref().map_or(1.0, |mask| mask.keep),
             tokens,
@@ -75,6 +80,7 @@ impl Inputs {
             weight: Matrix::new(slice(&self.weight), self.d_hidden, self.features),
             bias: self.bias.as_ref().map(slice),
             mask: self.mask.as_ref().map(slice),
+            rows: self.rows.as_deref(),
             first: self.first,
             keep: T::of(self.keep),
             d_hidden: self.d_hidden,
@@ -111,6 +117,8 @@ pub(super) struct Layer<'a, T> {
     bias: Option<&'a [T]>,
     /// `[M, F]`
     mask: Option<&'a [T]>,
+    /// The mask's row for each token, if they do not follow each other.
+    rows: Option<&'a [u32]>,
     first: usize,
     keep: T,
     d_hidden: usize,
@@ -128,7 +136,10 @@ impl<T: Real> Layer<'_, T> {
     /// The mask's row for a token.
     fn mask_row(&self, token: usize) -> Option<&[T]> {
         let mask = self.mask?;
-        let row = (self.first + token) % (mask.len() / self.features);
+        let row = match self.rows {
+            Some(rows) => rows[self.first + token] as usize,
+            None => (self.first + token) % (mask.len() / self.features),
+        };
         Some(&mask[row * self.features..(row + 1) * self.features])
     }
 

@@ -30,11 +30,10 @@ impl<'a, T: Real> Map<'a, T> {
         }
     }
 
-    /// Values a logit that [`apply`](Self::apply) keeps for [`backward`](Self::backward); none for the maps whose rows
-    /// are done without either.
+    /// Values a logit that [`apply`](Self::apply) keeps for [`backward`](Self::backward).
     pub(super) fn kept(&self) -> usize {
         match self {
-            Self::Identity | Self::Sigsoftmax => 0,
+            Self::Identity => 0,
             Self::Plif(_) => plif::KEPT,
             _ => 1,
         }
@@ -43,16 +42,25 @@ impl<'a, T: Real> Map<'a, T> {
     /// `f(z)` of a row, in place. `kept` is empty, or takes [`kept`](Self::kept) values a logit.
     #[inline(always)]
     pub(super) fn apply(&self, row: &mut [T], kept: &mut [T]) {
-        if !matches!(self, Self::Plif(_)) {
+        if matches!(self, Self::Gss { .. } | Self::MonotonicNet { .. }) {
             kept.iter_mut().zip(&*row).for_each(|(kept, z)| *kept = *z);
         }
         match self {
             Self::Identity => {}
-            Self::Sigsoftmax => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
+            Self::Sigsoftmax if kept.is_empty() => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
+            // Keeps its slope, which shares an exponential with the value.
+            Self::Sigsoftmax => row.iter_mut().zip(kept).for_each(|(z, slope)| {
+                *slope = T::ONE + sigmoid(-*z);
+                *z = *z - softplus(-*z);
+            }),
             &Self::Gss { center, excess } => {
                 row.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
             }
-            &Self::SoftCap { cap } => row.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh()),
+            &Self::SoftCap { cap } => {
+                row.iter_mut().for_each(|z| *z = (*z / cap).tanh());
+                kept.iter_mut().zip(&*row).for_each(|(kept, t)| *kept = *t);
+                row.iter_mut().for_each(|t| *t *= cap);
+            }
             Self::Plif(map) => map.apply(row, kept),
             &Self::MonotonicNet { params, units } => {
                 for block in row.chunks_mut(BLOCK) {
@@ -80,28 +88,30 @@ impl<'a, T: Real> Map<'a, T> {
         let pairs = || kept.iter().copied();
         match self {
             Self::Identity | Self::Plif(_) => {}
-            Self::Sigsoftmax => {
-                g.iter_mut().zip(pairs()).for_each(|(g, z)| *g *= T::ONE + sigmoid(-z));
-            }
+            Self::Sigsoftmax => g.iter_mut().zip(pairs()).for_each(|(g, slope)| *g *= slope),
             &Self::Gss { center, excess } => {
                 let mut lanes = [[T::ZERO; BLOCK]; 2];
-                for (g, z) in g.chunks_mut(BLOCK).zip(kept.chunks(BLOCK)) {
-                    let [d_center, d_slope] = &mut lanes;
-                    for (lane, (g, z)) in g.iter_mut().zip(z).enumerate() {
-                        let bend = excess * sigmoid(center - *z);
-                        d_center[lane] += *g * bend;
-                        d_slope[lane] += *g * softplus(center - *z);
-                        *g *= T::ONE + bend;
+                let [d_center, d_slope] = &mut lanes;
+                let mut visit = |lane: usize, g: &mut T, z: T| {
+                    let bend = excess * sigmoid(center - z);
+                    d_center[lane] += *g * bend;
+                    d_slope[lane] += *g * softplus(center - z);
+                    *g *= T::ONE + bend;
+                };
+                let ((g, g_rest), (z, z_rest)) = (g.as_chunks_mut::<BLOCK>(), kept.as_chunks::<BLOCK>());
+                for (g, z) in g.iter_mut().zip(z) {
+                    for lane in 0..BLOCK {
+                        visit(lane, &mut g[lane], z[lane]);
                     }
+                }
+                for (lane, (g, z)) in g_rest.iter_mut().zip(z_rest).enumerate() {
+                    visit(lane, g, *z);
                 }
                 for (sum, lanes) in sums.iter_mut().zip(&lanes) {
                     *sum += -T::of(lanes.iter().map(|lane| lane.wide()).sum());
                 }
             }
-            &Self::SoftCap { cap } => g.iter_mut().zip(pairs()).for_each(|(g, z)| {
-                let t = (z / cap).tanh();
-                *g *= T::ONE - t * t;
-            }),
+            Self::SoftCap { .. } => g.iter_mut().zip(pairs()).for_each(|(g, t)| *g *= T::ONE - t * t),
             &Self::MonotonicNet { params, units } => {
                 // The sums of a unit are kept in lanes over the row, which vectorise.
                 let mut lanes = vec![[[T::ZERO; BLOCK]; 3]; units];

@@ -2,55 +2,75 @@
 //!
 //! A chunk of tokens: one matrix product into a buffer, then every token's rows in one visit while they are in cache
 //! (bias, map, maximum, exponentials and their sum, responsibilities, gradient in place), then two products out of the
-//! buffer. Straight on the tensors' memory; f32 and f64 by the same code, f16 and bf16 in f32.
+//! buffer. Straight on the tensors' memory; f32 and f64 by the same code, f16 and bf16 in f32. Targets that are distributions
+//! over all words are left to the portable body.
 //!
 //! | file | job |
 //! |---|---|
+//! | `goal.rs` | targets and options of each token |
+//! | `vocabulary.rs` | bias and masked words |
 //! | `sweep.rs` | chunks, products, threads |
 //! | `token.rs` | one token's rows |
+//! | `component.rs` | one of a token's rows as part of its distribution |
+//! | `visit.rs` | what smoothing and statistics need of all words |
+//! | `row.rs` | maximum, exponentials and sums of one row |
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `map.rs` | logit maps on slices |
 //! | `plif.rs` | the one with tables |
 //!
 //! Exponentials and products come from [`highrank_kernels::cpu`].
 
+mod component;
+mod goal;
 mod latent;
 mod map;
 mod plif;
+mod row;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod token;
+mod visit;
+mod vocabulary;
 
 use burn::backend::Flex;
 use burn::backend::tensor::Device;
 use burn::tensor::DType;
+use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
 use highrank_kernels::{Floats, Ints, Precision, precision};
 
 use super::dispatched::dispatch_to_kernels;
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
-    ContextSource, Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Targets, Wanted,
+    ContextSource, Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective,
+    Scores, Statistic, Targets, Wanted,
 };
+use goal::Goal;
+use vocabulary::Vocabulary;
 
 dispatch_to_kernels!(Flex);
 
 impl Kernels for Flex {
-    fn nll(input: Likelihood<Floats<Self>>, targets: Targets<Floats<Self>, Ints<Self>>) -> Floats<Self> {
-        match targets {
-            Targets::Words(words) if input.is_exact() => score(input, words, None, Wanted::ALL).0,
-            targets => portable::nll(&input, &targets),
+    fn score(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>> {
+        match is_native(&input, &objective) {
+            true => score(input, objective, None, Wanted::ALL).0,
+            false => portable::score(&input, &objective),
         }
     }
 
-    fn nll_and_gradients(
+    fn score_and_gradients(
         input: Likelihood<Floats<Self>>,
-        targets: Targets<Floats<Self>, Ints<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
         upstream: Floats<Self>,
         wanted: Wanted,
-    ) -> (Floats<Self>, Gradients<Floats<Self>>) {
-        match targets {
-            Targets::Words(words) if input.is_exact() => score(input, words, Some(upstream), wanted),
-            targets => portable::nll_and_gradients(&input, &targets, upstream, wanted),
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
+        match is_native(&input, &objective) {
+            true => score(input, objective, Some(upstream), wanted),
+            false => portable::score_and_gradients(&input, &objective, upstream, wanted),
         }
     }
 
@@ -80,42 +100,51 @@ impl Kernels for Flex {
     }
 }
 
-/// Cross-entropies and gradients in the tensors' own precision, half precision by way of f32.
+/// Whether the kernel takes a call.
+fn is_native(input: &Likelihood<Floats<Flex>>, objective: &Objective<Floats<Flex>, Ints<Flex>>) -> bool {
+    input.is_exact() && !matches!(objective.targets, Targets::Distributions(_))
+}
+
+/// Losses and gradients, half precision by way of f32.
 fn score(
     input: Likelihood<Floats<Flex>>,
-    words: Ints<Flex>,
+    objective: Objective<Floats<Flex>, Ints<Flex>>,
     upstream: Option<Floats<Flex>>,
     wanted: Wanted,
-) -> (Floats<Flex>, Gradients<Floats<Flex>>) {
-    let dtype = input.weight.dtype();
+) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
+    let dtype = input.wide();
+    let (input, upstream) = (input.widened(), upstream.map(|upstream| upstream.cast(dtype)));
     match dtype {
-        DType::F32 => run::<f32>(&input, words, upstream, wanted),
-        DType::F64 => run::<f64>(&input, words, upstream, wanted),
-        _ => {
-            let wide = input.map(|tensor| tensor.cast(DType::F32));
-            let upstream = upstream.map(|upstream| upstream.cast(DType::F32));
-            let (nll, gradients) = run::<f32>(&wide, words, upstream, wanted);
-            (nll.cast(dtype), gradients.map_some(|gradient| gradient.cast(dtype)))
-        }
+        DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
+        _ => run::<f32>(&input, &objective, upstream, wanted),
     }
+}
+
+/// # Panics
+/// If a tensor has more values than the others ask for, or less.
+fn assert_length(name: &str, tensor: Option<&FlexTensor>, expected: usize) {
+    let Some(tensor) = tensor else { return };
+    let shape = tensor.layout().shape().clone();
+    assert_eq!(shape.num_elements(), expected, "likelihood: values of {name}, of shape {shape:?}");
 }
 
 fn run<T: Real>(
     input: &Likelihood<Floats<Flex>>,
-    words: Ints<Flex>,
+    objective: &Objective<Floats<Flex>, Ints<Flex>>,
     upstream: Option<Floats<Flex>>,
     wanted: Wanted,
-) -> (Floats<Flex>, Gradients<Floats<Flex>>) {
+) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
     let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
     let log_prior = input.log_prior.as_ref().map(contiguous);
     let weight = contiguous(&input.weight);
-    let bias = input.bias.as_ref().map(contiguous);
     let params = input.map_params.as_ref().map(contiguous);
     let upstream = upstream.as_ref().map(contiguous);
-    let words: Vec<usize> = words.into_data().iter::<i64>().map(|word| word as usize).collect();
-    if let Some((token, word)) = words.iter().enumerate().find(|(_, word)| **word >= vocab) {
-        panic!("likelihood: target {} at token {token} is outside the vocabulary 0..{vocab}", *word as i64);
-    }
+    assert_length("log_prior", log_prior.as_ref(), tokens * components);
+    assert_length("upstream gradient", upstream.as_ref(), tokens);
+    let bias = input.bias.as_ref().map(contiguous);
+    assert_length("bias", bias.as_ref(), vocab);
+    let vocabulary = Vocabulary::<T>::new(bias);
+    let goal = Goal::new(input, objective, vocabulary.masked.len());
 
     let (given, latent) = match &input.contexts {
         ContextSource::Given(contexts) => (Some(contiguous(contexts)), None),
@@ -139,10 +168,12 @@ fn run<T: Real>(
         weight: slice(&weight),
         shared: token::Shared {
             vocab,
-            bias: bias.as_ref().map(slice),
+            bias: vocabulary.bias(),
+            masked: &vocabulary.masked,
             map: map::Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
+            temperature: T::of(input.temperature),
         },
-        words: &words,
+        goal: &goal,
         upstream: upstream.as_ref().map(slice),
         components,
         d,
@@ -176,5 +207,11 @@ fn run<T: Real>(
         bias: output.bias.map(vector),
         map_params: output.params.filter(|_| wanted.map_params).map(vector),
     };
-    (Floats::new(cpu::tensor(output.nll, [tokens])), gradients)
+    let scores = Scores {
+        loss: Floats::new(cpu::tensor(output.loss, [tokens])),
+        statistics: objective
+            .statistics
+            .then(|| Floats::new(cpu::tensor(output.statistics, [tokens, Statistic::COUNT]))),
+    };
+    (scores, gradients)
 }

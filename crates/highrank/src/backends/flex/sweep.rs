@@ -9,9 +9,12 @@ use highrank_kernels::cpu::{Buffer, Matrix, Real, multiply};
 use pulp::Arch;
 use rayon::prelude::*;
 
+use super::component::Component;
+use super::goal::Goal;
 use super::latent::{Layer, LayerGradients};
-use super::token::{Shared, Sums, Token, Upstream};
-use crate::ops::{Wanted, runs};
+use super::token::{Scratch, Shared, Sums, Token, Upstream};
+use super::visit::Visit;
+use crate::ops::{Statistic, Wanted, runs};
 
 /// The likelihood's inputs as slices, row-major.
 pub(super) struct Input<'a, T> {
@@ -21,9 +24,8 @@ pub(super) struct Input<'a, T> {
     /// `[V, d]`
     pub(super) weight: &'a [T],
     pub(super) shared: Shared<'a, T>,
-    /// `[N]`, all below V.
-    pub(super) words: &'a [usize],
-    /// Gradient of the cross-entropies, `[N]`, if gradients are to be made.
+    pub(super) goal: &'a Goal<T>,
+    /// Gradient of the losses, `[N]`, if gradients are to be made.
     pub(super) upstream: Option<&'a [T]>,
     pub(super) components: usize,
     pub(super) d: usize,
@@ -46,10 +48,12 @@ pub(super) enum ContextGradient<T> {
     Layer(LayerGradients<T>),
 }
 
-/// Cross-entropies, and gradients where wanted.
+/// Losses, and statistics and gradients where wanted.
 pub(super) struct Output<T> {
     /// `[N]`
-    pub(super) nll: Vec<T>,
+    pub(super) loss: Vec<T>,
+    /// `[N, Statistic::COUNT]`, or nothing.
+    pub(super) statistics: Vec<T>,
     /// `[N, K]`
     pub(super) log_prior: Option<Buffer<T>>,
     /// `[V, d]`
@@ -61,16 +65,17 @@ pub(super) struct Output<T> {
 }
 
 impl<T: Real> Output<T> {
-    /// Room for the cross-entropies, and with an upstream gradient for the wanted gradients.
+    /// Room for the losses, and with an upstream gradient for the wanted gradients.
     ///
     /// To be made by the calling thread: memory that pool threads allocate in turns is held by each of them.
     pub(super) fn new(input: &Input<'_, T>, wanted: Wanted) -> Self {
         let (tokens, components, vocab, d) =
-            (input.words.len(), input.components, input.shared.vocab, input.d);
+            (input.goal.tokens(), input.components, input.shared.vocab, input.d);
         let graded = input.upstream.is_some();
         let room = |wanted: bool, count: usize| (wanted && graded && count > 0).then(|| Buffer::zeros(count));
         Self {
-            nll: vec![T::ZERO; tokens],
+            loss: vec![T::ZERO; tokens],
+            statistics: vec![T::ZERO; if input.goal.statistics { tokens * Statistic::COUNT } else { 0 }],
             log_prior: room(wanted.log_prior && input.log_prior.is_some(), tokens * components),
             weight: room(wanted.weight, vocab * d),
             bias: room(wanted.bias && input.shared.bias.is_some(), vocab),
@@ -96,34 +101,50 @@ struct Work<T> {
 struct Worker<T> {
     sums: Sums<T>,
     kept: Buffer<T>,
-    stats: Vec<[T; 2]>,
+    scratch: Scratch<T>,
 }
 
-/// Cross-entropies, and with an upstream gradient the gradients that there is room for.
+impl<T: Real> Worker<T> {
+    /// To be made by the calling thread, as [`Output::new`].
+    fn new(input: &Input<'_, T>, output: &Output<T>) -> Self {
+        let Input { goal, components, shared, .. } = input;
+        let (components, vocab) = (*components, shared.vocab);
+        let kept = if input.upstream.is_some() { shared.map.kept() * components * vocab } else { 0 };
+        let table = if output.params.is_some() { shared.map.num_sums() } else { 0 };
+        let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
+        Self {
+            sums: Sums { bias: Buffer::zeros(bias), table: Buffer::zeros(table) },
+            kept: Buffer::new(kept),
+            scratch: Scratch {
+                components: vec![Component::default(); components],
+                listed: vec![0.0; components * goal.width],
+                visit: Visit::new(vocab, goal.has_level() && input.log_prior.is_some()),
+            },
+        }
+    }
+}
+
+/// Losses, and with an upstream gradient the gradients that there is room for.
 pub(super) fn run<T: Real>(
     input: &Input<'_, T>,
     d_contexts: &mut ContextGradient<T>,
     output: &mut Output<T>,
 ) {
-    let (tokens, components, vocab, d) = (input.words.len(), input.components, input.shared.vocab, input.d);
+    let (tokens, components, vocab, d) = (input.goal.tokens(), input.components, input.shared.vocab, input.d);
+    if tokens == 0 {
+        return;
+    }
     let block = even(tokens, input.block_tokens);
     let chunk = even(block, input.chunk_tokens);
-    let kept = if input.upstream.is_some() { input.shared.map.kept() * components * vocab } else { 0 };
-    let table = if output.params.is_some() { input.shared.map.num_sums() } else { 0 };
-    let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
     // Tokens are dealt to a fixed number of workers in runs of fixed length, whichever thread runs which: the sums, and
     // so the gradients, have the same bits in every run on a machine.
-    let worker = |_| Worker {
-        sums: Sums { bias: Buffer::zeros(bias), table: Buffer::zeros(table) },
-        kept: Buffer::new(kept),
-        stats: vec![[T::ZERO; 2]; components],
-    };
+    let workers = (0..rayon::current_num_threads()).map(|_| Worker::new(input, output)).collect();
     let mut work = Work {
         chunk,
         logits: Buffer::new(chunk * components * vocab),
         scales: vec![T::ZERO; chunk * components],
         scaled: Buffer::new(if output.weight.is_some() { chunk * components * d } else { 0 }),
-        workers: (0..rayon::current_num_threads()).map(worker).collect(),
+        workers,
     };
 
     let size = |tokens: usize| tokens * components * d;
@@ -220,43 +241,69 @@ fn sweep_rows<T: Real>(
     let (components, vocab) = (input.components, input.shared.vocab);
     let tokens = logits.len() / (components * vocab);
     let run = tokens.div_ceil(workers.len());
-    let nll = &mut output.nll[start..start + tokens];
+    let loss = &mut output.loss[start..start + tokens];
     let d_log_prior = match &mut output.log_prior {
         Some(all) => &mut all[start * components..(start + tokens) * components],
         None => &mut [][..],
     };
+    let statistics = match input.goal.statistics {
+        true => &mut output.statistics[start * Statistic::COUNT..(start + tokens) * Statistic::COUNT],
+        false => &mut [][..],
+    };
     let mut d_log_prior = parts(d_log_prior, run * components);
     let mut scales = parts(scales, run * components);
-    let chunks = logits.chunks_mut(run * components * vocab).zip(nll.chunks_mut(run));
+    let mut statistics = parts(statistics, run * Statistic::COUNT);
+    let chunks = logits.chunks_mut(run * components * vocab).zip(loss.chunks_mut(run));
     let jobs: Vec<_> = chunks
         .zip(workers)
         .enumerate()
-        .map(|(part, (rows_and_nll, worker))| {
-            (start + part * run, rows_and_nll, d_log_prior(), scales(), worker)
+        .map(|(part, ((rows, loss), worker))| Job {
+            first: start + part * run,
+            rows,
+            loss,
+            statistics: statistics(),
+            d_log_prior: d_log_prior(),
+            scales: scales(),
+            worker,
         })
         .collect();
-    let arch = Arch::new();
-    jobs.into_par_iter().for_each(|(first, (rows, nll), d_log_prior, scales, worker)| {
+    jobs.into_par_iter().for_each(|job| job.run(input));
+}
+
+/// A run of tokens that one thread scores.
+struct Job<'a, T> {
+    /// The first token.
+    first: usize,
+    rows: &'a mut [T],
+    loss: &'a mut [T],
+    statistics: &'a mut [T],
+    d_log_prior: &'a mut [T],
+    scales: &'a mut [T],
+    worker: &'a mut Worker<T>,
+}
+
+impl<T: Real> Job<'_, T> {
+    fn run(self, input: &Input<'_, T>) {
+        let Self { first, rows, loss, statistics, d_log_prior, scales, worker } = self;
+        let Worker { sums, kept, scratch } = worker;
+        let (components, shared, arch) = (input.components, &input.shared, Arch::new());
         let mut d_log_prior = parts(d_log_prior, components);
         let mut scales = parts(scales, components);
-        for (i, (rows, nll)) in rows.chunks_exact_mut(components * vocab).zip(nll).enumerate() {
+        let mut statistics = parts(statistics, Statistic::COUNT);
+        for (i, (rows, loss)) in rows.chunks_exact_mut(components * shared.vocab).zip(loss).enumerate() {
             let token = first + i;
-            *nll = arch.dispatch(Token {
-                shared: &input.shared,
-                rows,
-                log_prior: input.log_prior.map(|prior| &prior[token * components..(token + 1) * components]),
-                word: input.words[token],
-                stats: &mut worker.stats,
-                upstream: input.upstream.map(|upstream| Upstream {
-                    nll: upstream[token],
-                    d_log_prior: d_log_prior(),
-                    kept: &mut worker.kept,
-                    scales: scales(),
-                    sums: &mut worker.sums,
-                }),
+            let log_prior = input.log_prior.map(|prior| &prior[token * components..(token + 1) * components]);
+            let upstream = input.upstream.map(|upstream| Upstream {
+                loss: upstream[token],
+                d_log_prior: d_log_prior(),
+                kept,
+                scales: scales(),
+                sums,
             });
+            let (aim, statistics) = (input.goal.aim(token), statistics());
+            *loss = arch.dispatch(Token { shared, rows, log_prior, aim, scratch, statistics, upstream });
         }
-    });
+    }
 }
 
 /// Hands out a slice in parts of `length`, of which the last may be shorter, and then empty ones.

@@ -1,23 +1,34 @@
 //! One token: its `K` rows of logits, which stay in cache, become their own gradient.
 //!
-//! A row is left *unscaled*: with `e_v = e^{f(z_v) − max}`, `S = Σ e_v` and the token's weight `w = u γ_k`, the gradient
+//! With `a_k = f(z_k)/τ`, `p_k = softmax(a_k)`, `r_kv = π_k p_kv / P_v`, the target distribution `q̃`, `s_k = Σ_v q̃_v r_kv` and the
+//! upstream gradient `u`:
 //!
 //! ```text
-//! w (softmax(f(z)) − onehot_y) ∘ f'(z)  =  (w / S) · (e − S·onehot_y) ∘ f'(z)
+//! ∂/∂a_kv    = u (p_kv c_k − q̃_v r_kv)      c_k = s_k + 2 λ π_k LSE_k
+//! ∂/∂log π_k = u (λ π_k LSE_k² − s_k)
 //! ```
 //!
-//! is a vector known as soon as its row is, times a number known after all rows of the token. The products that follow
-//! take the number with the small matrices, so no pass over the logits is spent on it. Maps with parameters, whose sums
-//! need the true gradient, are scaled in place and have the scale 1.
+//! `q̃` is a level for all words and something more for a few that are listed, mostly for one. Without a level a row is left
+//! *unscaled*: with `e_v = e^{a_v − max}` and `S = Σ_v e_v` its gradient is
+//!
+//! ```text
+//! (u c / S) · (e − (S / c) q̃ r)
+//! ```
+//!
+//! a vector that is known, but for the listed words, as soon as its row is, times a number known after all rows of the
+//! token. The products that follow take the number with the small matrices, so no pass over the logits is spent on it.
+//! Maps with parameters, whose sums need the true gradient, are scaled in place and have the scale 1. A level, and
+//! statistics, need `P_v` of all words, for which `visit.rs` visits the rows once more.
 
-use highrank_kernels::cpu::{Buffer, Real, sigmoid, softplus};
+use highrank_kernels::cpu::{Buffer, Real};
 use pulp::{Simd, WithSimd};
 
+use super::component::{Component, is_masked};
+use super::goal::Aim;
 use super::map::Map;
-
-/// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
-/// gives the same bits on every machine.
-const LANES: usize = 32;
+use super::row::{exponentials, max};
+use super::visit::{Seen, Visit, keep_exponentials, see_single};
+use crate::ops::{MASKED, Statistic};
 
 /// Words whose bias gradients are summed over a token's rows at a time: they stay in the first-level cache.
 const TILE: usize = 1024;
@@ -25,8 +36,28 @@ const TILE: usize = 1024;
 /// What all tokens of a call share.
 pub(super) struct Shared<'a, T> {
     pub(super) vocab: usize,
+    /// That of masked words is 0.
     pub(super) bias: Option<&'a [T]>,
+    /// The words of probability 0.
+    pub(super) masked: &'a [usize],
     pub(super) map: Map<'a, T>,
+    /// Divides mapped logits.
+    pub(super) temperature: T,
+}
+
+impl<T: Real> Shared<'_, T> {
+    /// Turns a row of products into mapped logits; `kept` is empty, or takes what the map keeps of them.
+    #[inline(always)]
+    fn map_row(&self, row: &mut [T], kept: &mut [T]) {
+        if let Some(bias) = self.bias {
+            row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
+        }
+        self.map.apply(row, kept);
+        if self.temperature != T::ONE {
+            row.iter_mut().for_each(|z| *z = *z / self.temperature);
+        }
+        self.masked.iter().for_each(|word| row[*word] = T::of(MASKED));
+    }
 }
 
 /// Sums that a thread keeps over its tokens.
@@ -39,8 +70,8 @@ pub(super) struct Sums<T> {
 
 /// The gradient a token is asked for.
 pub(super) struct Upstream<'a, T> {
-    /// Upstream gradient of the token's nll.
-    pub(super) nll: T,
+    /// Upstream gradient of the token's loss.
+    pub(super) loss: T,
     /// Gradient of the token's log-priors, `[K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
     /// What the map [keeps](Map::kept) of each row.
@@ -50,6 +81,15 @@ pub(super) struct Upstream<'a, T> {
     pub(super) sums: &'a mut Sums<T>,
 }
 
+/// What a thread works with, token by token.
+pub(super) struct Scratch<T> {
+    /// `[K]`
+    pub(super) components: Vec<Component<T>>,
+    /// Of each listed word in each row: `a − top`, then what it takes of the row's gradient, `e_i r_ki`, `[K, m]`.
+    pub(super) listed: Vec<f64>,
+    pub(super) visit: Visit<T>,
+}
+
 /// Scores one token and, if asked, leaves the unscaled gradient of its logits in their place.
 pub(super) struct Token<'t, 'a, T> {
     pub(super) shared: &'t Shared<'a, T>,
@@ -57,213 +97,186 @@ pub(super) struct Token<'t, 'a, T> {
     pub(super) rows: &'t mut [T],
     /// `log π_k`, `[K]`, or nothing.
     pub(super) log_prior: Option<&'t [T]>,
-    pub(super) word: usize,
-    /// `[K]`, scratch: sum of exponentials and joint log-probability of each row.
-    pub(super) stats: &'t mut [[T; 2]],
+    pub(super) aim: Aim<'t, T>,
+    pub(super) scratch: &'t mut Scratch<T>,
+    /// The token's [statistics](Statistic), or nothing.
+    pub(super) statistics: &'t mut [T],
     pub(super) upstream: Option<Upstream<'t, T>>,
 }
 
 impl<T: Real> WithSimd for Token<'_, '_, T> {
     type Output = T;
 
-    /// The token's nll.
+    /// The token's loss.
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> T {
-        let Self { shared, rows, log_prior, word, stats, mut upstream } = self;
-        let vocab = shared.vocab;
-        for (k, (row, stats)) in rows.chunks_exact_mut(vocab).zip(stats.iter_mut()).enumerate() {
-            let (log_likelihood, sum) = match (&shared.map, &mut upstream) {
-                (Map::Identity, Some(_)) => score(row, shared.bias, word, &Identity, true),
-                (Map::Identity, None) => score(row, shared.bias, word, &Identity, false),
-                (Map::Sigsoftmax, Some(_)) => score(row, shared.bias, word, &Sigsoftmax, true),
-                (Map::Sigsoftmax, None) => score(row, shared.bias, word, &Sigsoftmax, false),
-                (map, upstream) => {
-                    if let Some(bias) = shared.bias {
-                        row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
-                    }
-                    let kept = map.kept() * vocab;
-                    match upstream {
-                        Some(upstream) => map.apply(row, &mut upstream.kept[k * kept..(k + 1) * kept]),
-                        None => map.apply(row, &mut []),
-                    }
-                    score(row, None, word, &Identity, upstream.is_some())
+    fn with_simd<S: Simd>(mut self, _simd: S) -> T {
+        let wants_statistics = !self.statistics.is_empty();
+        let sees_all = self.aim.level != T::ZERO || wants_statistics;
+        let mut seen = self.score_rows(sees_all, wants_statistics);
+
+        let Self { shared, rows, log_prior, aim, scratch, statistics, upstream } = self;
+        let Scratch { components, listed, visit } = scratch;
+        let Listed { mut loss, nll } = score_listed(&aim, components, listed);
+        match log_prior {
+            Some(_) if sees_all => {
+                seen = visit.run(rows, shared.vocab, components, aim.level, wants_statistics);
+            }
+            Some(_) => {}
+            None => components[0].share += aim.level.wide() * seen.unmasked as f64,
+        }
+        loss -= aim.level.wide() * seen.log_probs;
+        let z_term: f64 = components.iter().map(|part| part.pull() * part.lse()).sum();
+        // Also without a z-loss: a row that is not all numbers shows here, whichever words are listed.
+        loss += aim.z_loss * z_term;
+        if wants_statistics {
+            statistics[Statistic::Nll as usize] = T::of(nll);
+            statistics[Statistic::Entropy as usize] = T::of(seen.entropy);
+            statistics[Statistic::Argmax as usize] = T::of(seen.argmax as f64);
+            statistics[Statistic::MaxLogProb as usize] = T::of(seen.max_log_prob);
+            statistics[Statistic::ZTerm as usize] = T::of(z_term);
+        }
+        if let Some(upstream) = upstream {
+            let rows = Rows { shared, rows, is_mixture: log_prior.is_some() };
+            rows.backward(&aim, components, listed, visit, upstream);
+        }
+        T::of(loss)
+    }
+}
+
+impl<T: Real> Token<'_, '_, T> {
+    /// Turns products into exponentials, and makes the components of them. What is to be seen of all words, if there is but one
+    /// component.
+    #[inline(always)]
+    fn score_rows(&mut self, sees_all: bool, wants_statistics: bool) -> Seen {
+        let Self { shared, rows, log_prior, aim, scratch, upstream, .. } = self;
+        let (vocab, width) = (shared.vocab, aim.ids.len());
+        let kept = shared.map.kept() * vocab;
+        let mut seen = Seen::default();
+        for (k, row) in rows.chunks_exact_mut(vocab).enumerate() {
+            match upstream {
+                Some(upstream) => shared.map_row(row, &mut upstream.kept[k * kept..(k + 1) * kept]),
+                None => shared.map_row(row, &mut []),
+            }
+            let top = max(row);
+            let listed = scratch.listed[k * width..(k + 1) * width].iter_mut();
+            listed.zip(aim.ids).for_each(|(listed, id)| *listed = (row[*id] - top).wide());
+            let sum = match log_prior {
+                _ if !sees_all => exponentials(row, top, upstream.is_some()),
+                Some(_) => keep_exponentials(row, top),
+                None => {
+                    let sum;
+                    (sum, seen) = see_single(row, top, vocab - shared.masked.len(), wants_statistics);
+                    sum
                 }
             };
-            let log_prior = log_prior.map_or(T::ZERO, |prior| prior[k]);
-            *stats = [sum, log_prior + log_likelihood];
+            let log_prior = log_prior.map_or(0.0, |prior| prior[k].wide());
+            scratch.components[k] = Component::new(top, sum, log_prior);
         }
-        let joint = stats.iter().map(|stats| stats[1]);
-        let top = joint.clone().fold(T::LOWEST, |top, x| if x > top { x } else { top });
-        let mixed = joint.map(|x| (x - top).wide().exp()).sum::<f64>();
-        let nll = -(top + T::of(mixed.ln()));
-        if let Some(upstream) = upstream {
-            backward(shared, rows, stats, nll, upstream);
+        seen
+    }
+}
+
+/// What the listed words make of a token.
+struct Listed {
+    /// Their part of the cross-entropy, without the level.
+    loss: f64,
+    /// `−log P` of the last one, which is the token's word.
+    nll: f64,
+}
+
+/// Turns `a − top` of the listed words into `e_i r_ki`.
+#[inline(always)]
+fn score_listed<T: Real>(aim: &Aim<'_, T>, components: &mut [Component<T>], listed: &mut [f64]) -> Listed {
+    let width = aim.ids.len();
+    let mut result = Listed { loss: 0.0, nll: 0.0 };
+    for (i, extra) in aim.extra.iter().map(|extra| extra.wide()).enumerate() {
+        let of_word = || listed.iter().skip(i).step_by(width);
+        let joints = || components.iter().zip(of_word()).map(|(part, shift)| part.joint(*shift));
+        let top = joints().fold(f64::NEG_INFINITY, f64::max);
+        let log_prob = top + joints().map(|joint| (joint - top).exp()).sum::<f64>().ln();
+        let masked = is_masked(listed[i]);
+        result.nll = if masked { f64::INFINITY } else { -log_prob };
+        // A listed word of probability 0 adds nothing, even if it is masked.
+        if extra != 0.0 {
+            result.loss += extra * result.nll;
         }
-        nll
+        for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *components) {
+            let taken = match extra {
+                0.0 => 0.0,
+                _ => extra * (part.joint(*listed) - log_prob).exp(),
+            };
+            part.share += taken;
+            // The gradient of a masked word is 0, also where its loss is infinite.
+            *listed = if masked { 0.0 } else { taken };
+        }
     }
+    result
 }
 
-/// An increasing map without parameters, whose row is done in one pass.
-trait Pointwise<T> {
-    /// `f(z)`.
-    fn value(&self, z: T) -> T;
-    /// `f(z)` and `f'(z)`.
-    fn value_and_slope(&self, z: T) -> (T, T);
+/// A token's rows of exponentials.
+struct Rows<'t, 'a, T> {
+    shared: &'t Shared<'a, T>,
+    /// `[K, V]`
+    rows: &'t mut [T],
+    is_mixture: bool,
 }
 
-struct Identity;
-
-impl<T: Real> Pointwise<T> for Identity {
+impl<T: Real> Rows<'_, '_, T> {
+    /// Makes the rows' gradients, the log-priors', and adds what the rows contribute to sums.
     #[inline(always)]
-    fn value(&self, z: T) -> T {
-        z
-    }
-
-    #[inline(always)]
-    fn value_and_slope(&self, z: T) -> (T, T) {
-        (z, T::ONE)
-    }
-}
-
-struct Sigsoftmax;
-
-impl<T: Real> Pointwise<T> for Sigsoftmax {
-    #[inline(always)]
-    fn value(&self, z: T) -> T {
-        z - softplus(-z)
-    }
-
-    #[inline(always)]
-    fn value_and_slope(&self, z: T) -> (T, T) {
-        (z - softplus(-z), T::ONE + sigmoid(-z))
-    }
-}
-
-/// Log-probability of `word` and the sum of exponentials of a row of logits, to which the bias is still to be added.
-/// If `graded`, the row becomes its unscaled gradient.
-#[inline(always)]
-fn score<T: Real>(
-    row: &mut [T],
-    bias: Option<&[T]>,
-    word: usize,
-    map: &impl Pointwise<T>,
-    graded: bool,
-) -> (T, T) {
-    match bias {
-        Some(bias) => score_with(row, Some(&bias[..row.len()]), word, map, graded),
-        None => score_with(row, None, word, map, graded),
-    }
-}
-
-#[inline(always)]
-fn score_with<T: Real>(
-    row: &mut [T],
-    bias: Option<&[T]>,
-    word: usize,
-    map: &impl Pointwise<T>,
-    graded: bool,
-) -> (T, T) {
-    let at = |row: &[T], word: usize| match bias {
-        Some(bias) => row[word] + bias[word],
-        None => row[word],
-    };
-    // The map increases, so the largest mapped logit is the largest logit, mapped.
-    let max = map.value(match bias {
-        Some(bias) => max(row, bias, |z, b| z + b),
-        None => max(row, row, |z, _| z),
-    });
-    let (target, target_slope) = map.value_and_slope(at(row, word));
-    let target = target - max;
-
-    let mut lanes = [T::ZERO; LANES];
-    let visit = |z: T, lane: &mut T| {
-        let (value, slope) = map.value_and_slope(z);
-        let e = (value - max).exp();
-        *lane += e;
-        e * slope
-    };
-    match bias {
-        Some(bias) => {
-            let (blocks, rest) = row.as_chunks_mut::<LANES>();
-            let (bias_blocks, bias_rest) = bias.as_chunks::<LANES>();
-            for (block, bias) in blocks.iter_mut().zip(bias_blocks) {
-                for i in 0..LANES {
-                    let e = visit(block[i] + bias[i], &mut lanes[i]);
-                    if graded {
-                        block[i] = e;
-                    }
+    fn backward(
+        self,
+        aim: &Aim<'_, T>,
+        components: &[Component<T>],
+        listed: &[f64],
+        visit: &Visit<T>,
+        upstream: Upstream<'_, T>,
+    ) {
+        let Self { shared, rows, is_mixture } = self;
+        let (vocab, width) = (shared.vocab, aim.ids.len());
+        let Upstream { loss: upstream_loss, d_log_prior, kept, scales, sums } = upstream;
+        let (upstream_loss, kept_of_row) = (upstream_loss.wide(), shared.map.kept() * vocab);
+        for (k, (row, part)) in rows.chunks_exact_mut(vocab).zip(components).enumerate() {
+            let (pull, sum) = (aim.z_loss * part.pull(), part.sum.wide());
+            let of_probs = part.share + 2.0 * pull;
+            if let Some(slot) = d_log_prior.get_mut(k) {
+                *slot = T::of(upstream_loss * (pull * part.lse() - part.share));
+            }
+            // What the row, and what the listed words take of it, are multiplied with.
+            let (scale, unit) = if aim.level == T::ZERO {
+                let of_probs = away_from_zero(of_probs);
+                (of_probs / sum, sum / of_probs)
+            } else {
+                let of_exponentials = T::of(of_probs / sum);
+                match is_mixture {
+                    true => visit.finish(row, part, of_exponentials, aim.level),
+                    false => row.iter_mut().for_each(|e| *e = of_exponentials.mul_add(*e, -aim.level)),
                 }
+                shared.masked.iter().for_each(|word| row[*word] = T::ZERO);
+                (1.0, 1.0)
+            };
+            for (id, taken) in aim.ids.iter().zip(&listed[k * width..(k + 1) * width]) {
+                row[*id] = row[*id] - T::of(unit * taken);
             }
-            for ((z, bias), lane) in rest.iter_mut().zip(bias_rest).zip(&mut lanes) {
-                *z = visit(*z + *bias, lane);
-            }
-        }
-        None => {
-            let (blocks, rest) = row.as_chunks_mut::<LANES>();
-            for block in blocks {
-                for i in 0..LANES {
-                    let e = visit(block[i], &mut lanes[i]);
-                    if graded {
-                        block[i] = e;
-                    }
-                }
-            }
-            for (z, lane) in rest.iter_mut().zip(&mut lanes) {
-                *z = visit(*z, lane);
+            scales[k] = T::of(upstream_loss * scale / shared.temperature.wide());
+            if kept_of_row > 0 {
+                let scale = std::mem::replace(&mut scales[k], T::ONE);
+                let kept = &kept[k * kept_of_row..(k + 1) * kept_of_row];
+                shared.map.backward(kept, row, scale, &mut sums.table);
             }
         }
-    }
-    let sum = T::of(lanes.iter().map(|lane| lane.wide()).sum());
-    if graded {
-        row[word] = (target.exp() - sum) * target_slope;
-    }
-    (target - sum.ln(), sum)
-}
-
-/// The scale `u γ_k / S` of each row, and the sums that the rows contribute to.
-#[inline(always)]
-fn backward<T: Real>(
-    shared: &Shared<'_, T>,
-    rows: &mut [T],
-    stats: &[[T; 2]],
-    nll: T,
-    upstream: Upstream<'_, T>,
-) {
-    let vocab = shared.vocab;
-    let Upstream { nll: upstream_nll, d_log_prior, kept, scales, sums } = upstream;
-    let kept_of_row = shared.map.kept() * vocab;
-    for (k, (row, [sum, joint])) in rows.chunks_exact_mut(vocab).zip(stats).enumerate() {
-        let weight = upstream_nll * T::of((*joint + nll).wide().exp());
-        if let Some(slot) = d_log_prior.get_mut(k) {
-            *slot = -weight;
-        }
-        scales[k] = weight / *sum;
-        if kept_of_row > 0 {
-            let scale = std::mem::replace(&mut scales[k], T::ONE);
-            let kept = &kept[k * kept_of_row..(k + 1) * kept_of_row];
-            shared.map.backward(kept, row, scale, &mut sums.table);
-        }
-    }
-    for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {
-        for (row, scale) in rows.chunks_exact(vocab).zip(&*scales) {
-            let row = &row[tile * TILE..tile * TILE + sums.len()];
-            sums.iter_mut().zip(row).for_each(|(sum, g)| *sum = scale.mul_add(*g, *sum));
+        for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {
+            for (row, scale) in rows.chunks_exact(vocab).zip(&*scales) {
+                let row = &row[tile * TILE..tile * TILE + sums.len()];
+                sums.iter_mut().zip(row).for_each(|(sum, g)| *sum = scale.mul_add(*g, *sum));
+            }
         }
     }
 }
 
-/// The largest `of(x, y)` of two slices of one length. NaN is passed over here and shows in the sum of exponentials.
+/// A number to divide by: a factor too small to matter otherwise.
 #[inline(always)]
-fn max<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> T {
-    let larger = |a: T, b: T| if b > a { b } else { a };
-    let mut lanes = [T::LOWEST; LANES];
-    let (x_blocks, x_rest) = xs.as_chunks::<LANES>();
-    let (y_blocks, y_rest) = ys.as_chunks::<LANES>();
-    for (x, y) in x_blocks.iter().zip(y_blocks) {
-        for i in 0..LANES {
-            lanes[i] = larger(lanes[i], of(x[i], y[i]));
-        }
-    }
-    let rest = x_rest.iter().zip(y_rest).map(|(x, y)| of(*x, *y));
-    rest.fold(lanes.into_iter().fold(T::LOWEST, larger), larger)
+fn away_from_zero(x: f64) -> f64 {
+    const LEAST: f64 = 1e-20;
+    if x.abs() < LEAST { LEAST.copysign(x) } else { x }
 }

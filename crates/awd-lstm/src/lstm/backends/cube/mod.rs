@@ -1,5 +1,6 @@
 //! Native GPU kernels of the LSTM operation on Burn's CubeCL backend (WebGPU, CUDA), in f32: a product and one launch a
-//! step in either direction, in memory that the whole sequence shares. Other float types take the portable path.
+//! step in either direction, in memory that the whole sequence shares. Other float types, and sequences beyond the
+//! kernels' 32-bit indices, take the portable path.
 
 mod fusion;
 mod kernels;
@@ -9,16 +10,18 @@ mod tests;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
-use highrank_kernels::gpu::{CubeBackend, contiguous, empty, one_unit_each, product, rounded};
+use highrank_kernels::gpu::{
+    CubeBackend, CubeTensor, contiguous, empty, expect, most_rows, one_unit_each, product, rounded,
+};
 
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
 use crate::lstm::portable;
 
 impl LstmOps for CubeBackend {
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {
-        let packed = match args.x.dtype() {
-            DType::F32 => forward(args).0,
-            _ => portable::forward(args),
+        let packed = match has_kernels(&args) {
+            true => forward(args).0,
+            false => portable::forward(args),
         };
         packed.into_primitive()
     }
@@ -26,9 +29,9 @@ impl LstmOps for CubeBackend {
 
 impl LstmKernels for CubeBackend {
     fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
-        match args.x.dtype() {
-            DType::F32 => forward(args),
-            _ => portable::forward_with_saved(args),
+        match has_kernels(&args) {
+            true => forward(args),
+            false => portable::forward_with_saved(args),
         }
     }
 
@@ -39,11 +42,27 @@ impl LstmKernels for CubeBackend {
         grad: Floats<Self>,
         wanted: LstmWanted,
     ) -> LstmGrads<Floats<Self>> {
-        match args.x.dtype() {
-            DType::F32 => backward(args, packed, saved, grad, wanted),
-            _ => portable::backward(args, packed, saved, grad, wanted),
+        match has_kernels(&args) {
+            true => backward(args, packed, saved, grad, wanted),
+            false => portable::backward(args, packed, saved, grad, wanted),
         }
     }
+}
+
+/// Whether the kernels compute in this float type and their indices reach the gates of all steps.
+fn has_kernels(args: &LstmArgs<Floats<CubeBackend>>) -> bool {
+    let ([steps, batch, _], [rows]) = (args.x.dims(), args.b_ih.dims());
+    args.x.dtype() == DType::F32 && rows <= most_rows(1) && steps * batch <= most_rows(rows)
+}
+
+/// The memory of a tensor that a kernel reads, of the shape said.
+///
+/// # Panics
+/// If it has another shape or float type.
+fn checked<const D: usize>(tensor: Floats<CubeBackend>, what: &str, shape: [usize; D]) -> CubeTensor {
+    let tensor = contiguous(tensor);
+    expect(&tensor, what, shape, DType::F32);
+    tensor
 }
 
 fn forward(args: LstmArgs<Floats<CubeBackend>>) -> (Floats<CubeBackend>, LstmSaved<Floats<CubeBackend>>) {
@@ -52,8 +71,8 @@ fn forward(args: LstmArgs<Floats<CubeBackend>>) -> (Floats<CubeBackend>, LstmSav
     let portable::Products { recurrent, inputs } = portable::products(&args, product);
     let recurrent_t = rounded(recurrent.clone().transpose(), args.precision);
 
-    let gates = contiguous(inputs);
-    let c0 = contiguous(args.c0);
+    let gates = checked(inputs, "lstm: gates", [steps * batch, 4 * units]);
+    let c0 = checked(args.c0, "lstm: c0", [batch, units]);
     let cells = empty(&gates, [steps, batch, units], DType::F32);
     let packed = empty(&gates, [steps + 1, batch, units], DType::F32);
     let next = empty(&gates, [batch, units], DType::F32);
@@ -61,14 +80,15 @@ fn forward(args: LstmArgs<Floats<CubeBackend>>) -> (Floats<CubeBackend>, LstmSav
     let (cubes, cube_size) = one_unit_each(batch * units, kernels::UNITS);
     for step in 0..steps {
         let product = product(hidden, recurrent_t.clone(), args.precision);
-        // SAFETY: every array has the shape that its name has at the top of the LSTM module, `[steps, batch, …]`. The
-        // state that the product has read is written over after it, in the order of the launches.
+        let product = checked(product, "lstm: recurrent product", [batch, 4 * units]);
+        // SAFETY: every array has the shape that its name has at the top of the LSTM module, `[steps, batch, …]`: it was
+        // made or checked so. The state that the product has read is written over after it, in the order of the launches.
         unsafe {
             kernels::forward::launch_unchecked(
                 &gates.client,
                 cubes.clone(),
                 cube_size,
-                contiguous(product).into_buffer_arg(),
+                product.into_buffer_arg(),
                 c0.clone().into_buffer_arg(),
                 gates.clone().into_buffer_arg(),
                 cells.clone().into_buffer_arg(),
@@ -93,16 +113,16 @@ fn backward(
     grad: Floats<CubeBackend>,
     wanted: LstmWanted,
 ) -> LstmGrads<Floats<CubeBackend>> {
-    let [steps, batch, rows] = saved.gates.dims();
-    let units = rows / 4;
+    let [steps, batch, _] = args.x.dims();
+    let [rows, units] = args.w_hh.dims();
     // A copy, because the kernel writes over it.
     let last = grad.clone().rows(steps..steps + 1).reshape([batch, units]);
-    let d_cell = contiguous(last.mul_scalar(1.0));
-    let grad = contiguous(grad);
-    let gates = contiguous(saved.gates);
-    let cells = contiguous(saved.cells);
+    let d_cell = checked(last.mul_scalar(1.0), "lstm: gradient of the cell", [batch, units]);
+    let grad = checked(grad, "lstm: upstream gradient", [steps + 1, batch, units]);
+    let gates = checked(saved.gates, "lstm: gates", [steps, batch, 4 * units]);
+    let cells = checked(saved.cells, "lstm: cells", [steps, batch, units]);
     let recurrent = rounded(saved.recurrent, args.precision);
-    let c0 = contiguous(args.c0.clone());
+    let c0 = checked(args.c0.clone(), "lstm: c0", [batch, units]);
     let d_gates = empty(&grad, [steps, batch, rows], DType::F32);
     let dz = empty(&grad, [batch, rows], DType::F32);
     let absent = empty(&grad, [1], DType::F32);
@@ -110,7 +130,10 @@ fn backward(
     let (cubes, cube_size) = one_unit_each(batch * units, kernels::UNITS);
     for step in (0..steps).rev() {
         let has_next = from_next.is_some();
-        let next = from_next.take().map_or_else(|| absent.clone(), contiguous);
+        let next = from_next.take().map_or_else(
+            || absent.clone(),
+            |next| checked(next, "lstm: gradient of the hidden state", [batch, units]),
+        );
         // SAFETY: as in the forward pass.
         unsafe {
             kernels::backward::launch_unchecked(

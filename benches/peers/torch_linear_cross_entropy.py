@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Peer: one training step (forward and backward of the mean loss) of a softmax output layer over a large vocabulary, in PyTorch.
+
+  plain    F.linear, then F.cross_entropy: all logits exist at once
+  chunked  F.linear_cross_entropy with LinearCrossEntropyOptions (PyTorch 2.13 and later): logits a chunk of tokens at a time
+
+Prints one JSON object: the median time of a step, tokens/s, the growth of the process's peak memory over two steps
+(gradients included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
+Example: python torch_linear_cross_entropy.py --tokens 2048 --d 1024 --vocab 131072 --mode chunked
+"""
+import argparse, json, os, statistics, time, warnings
+
+import torch
+import torch.nn.functional as F
+
+
+def resident_peak():
+    """Largest resident memory of the process in bytes since `reset_peak`."""
+    with open("/proc/self/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def reset_peak():
+    """The largest resident memory becomes the present one, where the system lets a process do so."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        pass
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--tokens", type=int, default=2048)
+    a.add_argument("--d", type=int, default=1024)
+    a.add_argument("--vocab", type=int, default=131_072)
+    a.add_argument("--repeats", type=int, default=3)
+    a.add_argument("--mode", choices=["plain", "chunked"], default="plain")
+    a.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    a.add_argument("--label-smoothing", type=float, default=0.0)
+    a.add_argument("--no-bias", action="store_true")
+    a.add_argument("--threads", type=int, default=os.cpu_count())
+    c = a.add_argument_group("chunked")
+    c.add_argument("--chunk-tokens", type=int, help="tokens of a chunk, in place of PyTorch's own choice")
+    c.add_argument("--chunking", default="auto", help="PyTorch's chunking_method: auto, aspect_ratio or aspect_ratio:N")
+    c.add_argument("--acc-policy", choices=["auto", "accurate", "compact"], default="auto")
+    o = a.parse_args()
+    if o.mode == "chunked" and o.label_smoothing:
+        a.error("PyTorch's chunked form has no label smoothing: it would compute the plain one")
+    torch.set_num_threads(o.threads)
+    torch.manual_seed(0)
+    dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[o.dtype]
+    tensor = lambda *shape, scale: (torch.randn(*shape, dtype=dtype) * scale).requires_grad_()
+    hidden = tensor(o.tokens, o.d, scale=1.0)
+    weight = tensor(o.vocab, o.d, scale=0.05)
+    bias = None if o.no_bias else tensor(o.vocab, scale=0.05)
+    targets = torch.randint(0, o.vocab, (o.tokens,))
+
+    if o.mode == "plain":
+        loss = lambda h, w, b, y: F.cross_entropy(F.linear(h, w, b), y, label_smoothing=o.label_smoothing)
+    else:
+        # What the chunked form does not support it computes by the plain one, with a warning.
+        warnings.filterwarnings("error", message=".*linear_cross_entropy.*")
+        options = torch.nn.LinearCrossEntropyOptions(
+            batch_chunk_size=o.chunk_tokens,
+            chunking_method=None if o.chunk_tokens else o.chunking,
+            acc_policy=o.acc_policy,
+        )
+        loss = lambda h, w, b, y: F.linear_cross_entropy(h, w, y, linear_bias=b, options=options)
+
+    def step():
+        for t in (hidden, weight, bias):
+            if t is not None:
+                t.grad = None
+        value = loss(hidden, weight, bias, targets)
+        value.backward()
+        return value.item()
+
+    # What PyTorch loads with the first call is no part of what a step adds.
+    loss(tensor(4, 8, scale=1.0), tensor(16, 8, scale=1.0), tensor(16, scale=1.0), torch.arange(4)).backward()
+    reset_peak()
+    before = resident_peak()
+    value = step()
+    step()
+    added = resident_peak() - before
+    times = []
+    for _ in range(o.repeats):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    seconds = statistics.median(times)
+    print(json.dumps(dict(
+        peer="torch " + torch.__version__, mode=o.mode, dtype=o.dtype, tokens=o.tokens, d=o.d, vocab=o.vocab,
+        label_smoothing=o.label_smoothing, threads=o.threads, median_ms=1e3 * seconds, tokens_per_s=o.tokens / seconds,
+        added_peak_bytes=added, loss=value,
+    )))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+//! The text that a model is trained on.
+
+use std::path::Path;
+
+use awd_lstm::data::{Corpus, TextConfig, Vocabulary};
+use awd_lstm::language::{Language, LanguageConfig};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use crate::failure::Failure;
+
+/// Lengths of the generated texts in tokens.
+const TRAIN_TOKENS: usize = 100_000;
+const VALID_TOKENS: usize = 20_000;
+const TEST_TOKENS: usize = 10_000;
+/// Seed of the generated texts.
+const TEXT_SEED: u64 = 1;
+
+/// A corpus, and the language that it was drawn from, if it is known.
+#[derive(Debug, Clone)]
+pub struct Text {
+    /// The texts.
+    pub corpus: Corpus,
+    /// What generated them.
+    language: Option<Language>,
+}
+
+impl Text {
+    /// The texts of a folder, or generated ones.
+    ///
+    /// # Errors
+    /// What the readers say, or if options are given that a generated text has not.
+    pub fn load(data: Option<&Path>, text: &TextConfig) -> Result<Self, Failure> {
+        match data {
+            Some(folder) => Ok(Self { corpus: Corpus::load(folder, text)?, language: None }),
+            None => Self::generate(text),
+        }
+    }
+
+    /// The validation and the test text in the words of a saved model.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_held_out(
+        data: Option<&Path>,
+        text: &TextConfig,
+        vocabulary: Vocabulary,
+    ) -> Result<Self, Failure> {
+        match data {
+            Some(folder) => {
+                Ok(Self { corpus: Corpus::load_held_out(folder, vocabulary, text)?, language: None })
+            }
+            None => Self::generate(text),
+        }
+    }
+
+    fn generate(text: &TextConfig) -> Result<Self, Failure> {
+        let options = [("--characters", text.characters), ("--lower-case", text.lower_case)];
+        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+            return Err(
+                format!("{option} is given, but the generated language has words only: give --data").into()
+            );
+        }
+        text.validate()?;
+        let mut config = LanguageConfig::default();
+        config.vocab = text.vocab_size.map_or(config.vocab, |size| size.min(config.vocab));
+        let language = Language::new(config)?;
+        let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
+        let mut draw = |tokens| language.generate(tokens, &mut rng);
+        let (train, valid, test) = (draw(TRAIN_TOKENS), draw(VALID_TOKENS), draw(TEST_TOKENS));
+        let corpus = Corpus::from_ids(language.vocabulary(), train, valid, test)?;
+        Ok(Self { corpus, language: Some(language) })
+    }
+
+    /// The lowest perplexity that the first `tokens` tokens of the test text can be expected to have, where it is known.
+    pub fn floor_ppl(&self, tokens: usize) -> Option<f64> {
+        let test = self.corpus.test();
+        self.language.as_ref().map(|language| language.mean_nll(&test[..tokens.min(test.len())]).exp())
+    }
+}

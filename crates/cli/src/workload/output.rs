@@ -1,0 +1,295 @@
+//! What is timed of an output layer: a training step under every option of the loss, and what it predicts.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use clap::ValueEnum;
+use highrank::{LossOptions, OutputHead, Sampling};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use super::first;
+
+/// An output layer whose training step is timed.
+#[derive(Debug, Clone)]
+pub enum OutputLayer {
+    /// A head, with its fused loss.
+    Head(OutputHead),
+    /// Burn's own layers, which keep the logits of all tokens.
+    Burn(Linear, CrossEntropyLoss),
+}
+
+impl OutputLayer {
+    /// Burn's `Linear` with the head's initial values and `CrossEntropyLoss`, of width `d` over `vocab` words.
+    pub fn burn(d: usize, vocab: usize, device: &Device) -> Self {
+        let linear =
+            LinearConfig::new(d, vocab).with_initializer(Initializer::Uniform { min: -0.1, max: 0.1 });
+        Self::Burn(linear.init(device), CrossEntropyLossConfig::new().init(device))
+    }
+
+    /// Number of parameters.
+    pub fn num_params(&self) -> usize {
+        match self {
+            Self::Head(head) => head.num_params(),
+            Self::Burn(linear, _) => linear.num_params(),
+        }
+    }
+
+    /// Asks for every parameter once: Burn creates them when they are first asked for.
+    pub fn create(&self) {
+        match self {
+            Self::Head(head) => head.visit(&mut Create),
+            Self::Burn(linear, _) => linear.visit(&mut Create),
+        }
+    }
+}
+
+struct Create;
+
+impl ModuleVisitor for Create {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        drop(param.val());
+    }
+}
+
+/// An option of the loss whose cost is measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossOption {
+    /// None: the mean nll.
+    #[default]
+    Plain,
+    /// One ignored token, of target −100, after every eight that count.
+    Ignore,
+    /// Label smoothing of 0.1.
+    Smoothing,
+    /// 16 words a token with a probability of 0.9 together.
+    Teacher,
+    /// A z-loss of 1e-4.
+    ZLoss,
+    /// Temperature 2.
+    Temperature,
+    /// Statistics of every token.
+    Statistics,
+    /// A weight for each token.
+    Weights,
+    /// A weight for each word of the vocabulary.
+    ClassWeights,
+}
+
+/// The target of tokens that do not count.
+const IGNORED: i64 = -100;
+/// Tokens that count between two that do not.
+const RUN: usize = 8;
+/// Words that a teacher lists.
+const LISTED: usize = 16;
+
+impl LossOption {
+    /// Its options for targets over a vocabulary of a size.
+    fn options(self, targets: &[i64], vocab: usize, device: &Device) -> LossOptions {
+        let options = LossOptions::new();
+        let weights = |count: usize| Tensor::<1>::random([count], Distribution::Uniform(0.5, 1.5), device);
+        match self {
+            Self::Plain => options,
+            Self::Ignore => options.with_ignore_index(IGNORED),
+            Self::Smoothing => options.with_label_smoothing(0.1),
+            Self::Teacher => {
+                let listed = LISTED.min(vocab);
+                let word = |target: i64, i: usize| (target + (i * (vocab / listed)) as i64) % vocab as i64;
+                let ids: Vec<i64> =
+                    targets.iter().flat_map(|&target| (0..listed).map(move |i| word(target, i))).collect();
+                let shape = [targets.len(), listed];
+                let ids = Tensor::<1, Int>::from_data(ids.as_slice(), device).reshape(shape);
+                options.with_teacher(ids, Tensor::full(shape, 0.9 / listed as f64, device))
+            }
+            Self::ZLoss => options.with_z_loss(1e-4),
+            Self::Temperature => options.with_temperature(2.0),
+            Self::Statistics => options.with_statistics(true),
+            Self::Weights => options.with_token_weights(weights(targets.len())),
+            Self::ClassWeights => options.with_class_weights(weights(vocab)),
+        }
+    }
+}
+
+/// What is timed of an output layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Forward and backward of the mean loss.
+    Step,
+    /// The nll of every token.
+    Nll,
+    /// All log-probabilities.
+    LogProbs,
+    /// The ten most probable words of every token.
+    TopK,
+    /// A word drawn for every token.
+    Sample,
+    /// The most probable word of a single token.
+    Decode,
+}
+
+/// Words that [`Mode::TopK`] asks for.
+const TOP: usize = 10;
+
+/// Forward and backward of a layer's loss on random hidden states and targets.
+#[derive(Debug, Clone)]
+pub struct OutputStep {
+    layer: OutputLayer,
+    /// `[N, H]`, tracked.
+    hidden: Tensor<2>,
+    /// `[N]`
+    targets: Tensor<1, Int>,
+    /// None for the short form of the loss.
+    options: Option<LossOptions>,
+}
+
+impl OutputStep {
+    /// For `tokens` tokens that count, hidden states of width `d_hidden` and a vocabulary of a size. The device tracks
+    /// gradients. Burn's own layers know no options.
+    pub fn new(
+        layer: OutputLayer,
+        [tokens, d_hidden, vocab]: [usize; 3],
+        option: LossOption,
+        device: &Device,
+    ) -> Self {
+        let mut words = random_words(tokens, vocab);
+        if option == LossOption::Ignore {
+            words = words.chunks(RUN).flat_map(|run| run.iter().copied().chain([IGNORED])).collect();
+        }
+        let hidden = random_hidden(words.len(), d_hidden, device);
+        let options = (option != LossOption::Plain).then(|| option.options(&words, vocab, device));
+        let targets = Tensor::from_data(words.as_slice(), device);
+        Self { layer, hidden: hidden.detach().require_grad(), targets, options }
+    }
+
+    /// Makes one step. Returns the loss in nats.
+    pub fn run(&self) -> f64 {
+        let (hidden, targets) = (self.hidden.clone(), self.targets.clone());
+        let loss = match (&self.layer, &self.options) {
+            (OutputLayer::Head(head), None) => head.loss(hidden, targets, None),
+            (OutputLayer::Head(head), Some(options)) => head.loss_with(hidden, targets, options).loss,
+            (OutputLayer::Burn(linear, loss), _) => loss.forward(linear.forward(hidden), targets),
+        };
+        let gradients = loss.backward();
+        let value = first(loss.inner());
+        drop(gradients);
+        value
+    }
+}
+
+/// Predictions of a head for random hidden states.
+#[derive(Debug)]
+pub struct OutputPrediction {
+    head: OutputHead,
+    mode: Mode,
+    /// `[N, H]`
+    hidden: Tensor<2>,
+    /// `[N]`
+    targets: Tensor<1, Int>,
+    rng: Pcg64,
+}
+
+impl OutputPrediction {
+    /// For `tokens` tokens and hidden states of width `d_hidden`. The device tracks no gradients.
+    ///
+    /// # Panics
+    /// If the mode is [`Mode::Step`].
+    pub fn new(head: OutputHead, [tokens, d_hidden]: [usize; 2], mode: Mode, device: &Device) -> Self {
+        assert!(mode != Mode::Step, "OutputPrediction: a step is no prediction");
+        let hidden = random_hidden(tokens, d_hidden, device);
+        let targets = Tensor::from_data(random_words(tokens, head.decoder.vocab).as_slice(), device);
+        Self { head, mode, hidden, targets, rng: Pcg64::seed_from_u64(0) }
+    }
+
+    /// Predicts once.
+    pub fn run(&mut self) {
+        let (head, hidden, sampling) = (&self.head, self.hidden.clone(), Sampling::new());
+        match self.mode {
+            Mode::Step | Mode::Nll => drop(head.nll(hidden, self.targets.clone())),
+            Mode::LogProbs => drop(head.log_probs(hidden)),
+            Mode::TopK => drop(head.top_k(hidden, TOP.min(head.decoder.vocab))),
+            Mode::Sample => drop::<Tensor<1, Int>>(head.sample(hidden, &sampling, &mut self.rng)),
+            Mode::Decode => {
+                let greedy = sampling.with_temperature(0.0);
+                drop::<Tensor<1, Int>>(head.sample(hidden, &greedy, &mut self.rng));
+            }
+        }
+    }
+
+    /// Mean nll of the targets in nats.
+    pub fn loss(&self) -> f64 {
+        first(self.head.nll(self.hidden.clone(), self.targets.clone()).mean())
+    }
+}
+
+fn random_words(tokens: usize, vocab: usize) -> Vec<i64> {
+    let mut rng = Pcg64::seed_from_u64(0);
+    (0..tokens).map(|_| rng.random_range(0..vocab as i64)).collect()
+}
+
+fn random_hidden(tokens: usize, width: usize, device: &Device) -> Tensor<2> {
+    Tensor::random([tokens, width], Distribution::Normal(0.0, 1.0), device)
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use highrank::HeadConfig;
+
+    const D: usize = 6;
+    const VOCAB: usize = 40;
+
+    fn step(option: LossOption) -> OutputStep {
+        let device = Device::flex().autodiff();
+        let head = HeadConfig::softmax(D, VOCAB).init(&device);
+        OutputStep::new(OutputLayer::Head(head), [20, D, VOCAB], option, &device)
+    }
+
+    #[test]
+    fn burns_own_layers_with_the_heads_parameters_have_its_loss() {
+        let fused = step(LossOption::Plain);
+        let OutputLayer::Head(head) = &fused.layer else { unreachable!() };
+        let mut layer = OutputLayer::burn(D, VOCAB, &fused.hidden.device());
+        assert_eq!(layer.num_params(), head.num_params());
+        let OutputLayer::Burn(linear, _) = &mut layer else { unreachable!() };
+        let value = |tensor: Tensor<2>| Param::from_tensor(tensor.detach());
+        linear.weight = value(head.decoder.weight.as_ref().unwrap().val().transpose());
+        linear.bias = head.decoder.bias.as_ref().map(|bias| Param::from_tensor(bias.val().detach()));
+        let burn = OutputStep { layer, ..fused.clone() };
+        assert!((burn.run() - fused.run()).abs() < 1e-5, "{} against {}", burn.run(), fused.run());
+    }
+
+    #[test]
+    fn ignored_tokens_are_beside_as_many_that_count() {
+        let ignoring = step(LossOption::Ignore);
+        let targets: Vec<i64> = ignoring.targets.to_data().iter::<i64>().collect();
+        let kept: Vec<i64> =
+            (0..targets.len() as i64).filter(|&token| targets[token as usize] != IGNORED).collect();
+        assert_eq!((targets.len(), kept.len()), (23, 20));
+        let kept = Tensor::<1, Int>::from_data(kept.as_slice(), &ignoring.hidden.device());
+        let plain = OutputStep {
+            hidden: ignoring.hidden.clone().select(0, kept.clone()).detach().require_grad(),
+            targets: ignoring.targets.clone().select(0, kept),
+            options: None,
+            ..ignoring.clone()
+        };
+        assert!((plain.run() - ignoring.run()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn every_option_and_prediction_runs() {
+        for option in LossOption::value_variants() {
+            assert!(step(*option).run() > 0.0, "{option:?}");
+        }
+        let device = Device::flex();
+        for mode in &Mode::value_variants()[1..] {
+            let head = HeadConfig::mos(D, 4, VOCAB, 2).init(&device);
+            let mut prediction = OutputPrediction::new(head, [3, D], *mode, &device);
+            prediction.run();
+            assert!((prediction.loss() - (VOCAB as f64).ln()).abs() < 0.5, "{mode:?}");
+        }
+    }
+}

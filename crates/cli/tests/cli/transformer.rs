@@ -1,0 +1,251 @@
+//! `transformer`: bad input, a small run from its first step to its evaluation, and the comparison with Burn's own layers.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{folder, objects, refused, run};
+
+/// A model and procedure of a second or so.
+const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2";
+
+fn number(line: &Value, key: &str) -> f64 {
+    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
+}
+
+#[test]
+fn settings_that_make_no_model_are_refused() {
+    let folder = folder();
+    let cases = [
+        ("--head softmix", &["unknown head `softmix`", "soft-cap, monotonic-net"][..]),
+        ("--head softmax --components 3", &["--components is given, but the softmax head has no mixture"]),
+        ("--head mos --knots 3", &["--knots is given, but the mos head has no PLIF"]),
+        ("--components 0", &["components is 0"]),
+        ("--head plif --plif-bound -1", &["-1", "positive"]),
+        ("--head soft-cap --cap 0", &["cap is 0"]),
+        ("--head monotonic-net --units 0", &["units is 0"]),
+        ("--dropout-latent 1", &["latent dropout is 1"]),
+        ("--attention-heads 3", &["attention_heads is 3, but must be a divisor of d_model"]),
+        ("--d-model 0", &["d_model is 0"]),
+        ("--d-embedding 0", &["d_embedding is 0"]),
+        ("--layers 0", &["layers is 0"]),
+        ("--context 0", &["context is 0"]),
+        ("--dropout 1", &["dropout is 1"]),
+        ("--steps 0", &["steps is 0"]),
+        ("--steps 10 --rounds 3", &["rounds is 3, but must be a divisor"]),
+        ("--steps 10 --epochs 1", &["--steps", "--epochs"]),
+        ("--steps 10 --warmup 10", &["warmup is 10"]),
+        ("--lr 0", &["lr is 0"]),
+        ("--clip nan", &["clip is NaN"]),
+        ("--batch 0", &["batch is 0"]),
+        ("--valid-tokens 1", &["valid_tokens is 1"]),
+        ("--eval-tokens 1", &["eval_tokens is 1"]),
+        ("--repeats 0", &["repeats is 0"]),
+        ("--characters", &["--characters is given, but the generated language"]),
+        ("--vocab-size 2", &["vocab_size is 2"]),
+        ("--device abacus", &["unknown device `abacus`"]),
+        ("--data nowhere", &["data folder `nowhere` does not exist"]),
+        ("--data data --context 5000", &["context is 5000, but must be less than the number of tokens"]),
+        (
+            "--data data --head mos --components 60 --equal-parameters --d-embedding 1",
+            &["with an embedding of width 1"],
+        ),
+        ("--run data", &["`data` is not a run folder"]),
+    ];
+    for (line, expected) in cases {
+        refused(
+            folder.path(),
+            &format!("transformer --out run {line}").replace("--out run --run", "--run"),
+            expected,
+        );
+    }
+}
+
+#[test]
+fn a_run_from_its_first_step_to_its_evaluation() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("transformer --data data {SMALL} --head mos --steps 40 --rounds 2 --lr 0.01 --json");
+    let lines = objects(path, &format!("{train} --out first"));
+    assert_eq!(lines.len(), 3);
+    for (index, line) in lines[..2].iter().enumerate() {
+        assert_eq!((&line["round"], &line["step"]), (&(index + 1).into(), &(20 * (index + 1)).into()));
+        for key in ["seconds", "tokens_per_s", "train_ppl", "valid_ppl", "train_accuracy", "valid_accuracy"] {
+            assert!(number(line, key) > 0.0, "{key} in {line}");
+        }
+    }
+    let last = &lines[2];
+    assert_eq!((&last["head"], &last["steps"], &last["run"]), (&"mos".into(), &40.into(), &"first".into()));
+    for key in ["seconds", "tokens_per_s", "parameters", "train_ppl", "valid_accuracy", "test_accuracy"] {
+        assert!(number(last, key) > 0.0, "{key} in {last}");
+    }
+    assert!(last.get("floor_ppl").is_none());
+    // A uniform guess has the number of words as its perplexity.
+    let words = fs::read_to_string(path.join("first/vocab.txt")).unwrap().lines().count();
+    assert_eq!((&last["vocab"], &last["rows"]), (&words.into(), &words.into()));
+    for key in ["valid_ppl", "test_ppl"] {
+        assert!(number(last, key) < 0.9 * words as f64, "{key} in {last}");
+    }
+    // All of the validation text is met in a round, since it is short.
+    assert!((number(last, "valid_ppl") / number(&lines[1], "valid_ppl") - 1.0).abs() < 1e-4, "{lines:?}");
+
+    // The saved model reads back to the same values.
+    let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
+    assert_eq!(
+        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>(),
+        lines
+    );
+    assert!(path.join("first/train/epoch-2/Accuracy.log").is_file());
+    let scores = objects(path, "transformer --run first --json").remove(0);
+    for key in ["valid_ppl", "test_ppl", "valid_accuracy", "test_accuracy"] {
+        assert!((number(&scores, key) / number(last, key) - 1.0).abs() < 1e-6, "{key}: {scores} and {last}");
+    }
+
+    // The same seed makes the same model, another seed another.
+    objects(path, &format!("{train} --out second"));
+    objects(path, &format!("{train} --out third --seed 29"));
+    let score = |run: &str| objects(path, &format!("transformer --run {run} --json")).remove(0);
+    assert_eq!(score("second"), scores);
+    assert_ne!(score("third"), scores);
+    let again = run(path, &format!("{train} --out first"));
+    assert_eq!(again.status.code(), Some(2));
+
+    fs::write(path.join("first/model.bpk"), "no model").unwrap();
+    refused(path, "transformer --run first", &["first/model.bpk` is damaged"]);
+    fs::remove_file(path.join("first/model.bpk")).unwrap();
+    refused(path, "transformer --run first", &["`first` is not a run folder: it has no model.bpk"]);
+}
+
+#[test]
+fn every_head_is_trained_and_parameters_can_be_equal() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    let train = |more: &str| {
+        let line = format!("transformer --data data {small} --steps 3 --eval-tokens 50 --json {more}");
+        objects(path, &line).pop().unwrap()
+    };
+    let softmax = train("--head softmax --d-embedding 10");
+    for head in [
+        "moc",
+        "mos",
+        "sigsoftmax",
+        "gss",
+        "plif --knots 20",
+        "mos-plif --knots 20",
+        "soft-cap",
+        "monotonic-net",
+    ] {
+        let last = train(&format!("--d-embedding 10 --equal-parameters --head {head}"));
+        assert!(head.starts_with(last["head"].as_str().unwrap()));
+        assert!(number(&last, "test_ppl").is_finite());
+        // Half of what a unit of width adds, at most.
+        let off = number(&last, "parameters") - number(&softmax, "parameters");
+        assert!(off.abs() <= 90.0, "{last}");
+    }
+    // Each in a folder of its own.
+    assert!(path.join("runs/transformer-mos-28/config.json").is_file());
+    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 9);
+}
+
+#[test]
+fn a_padded_vocabulary_changes_no_perplexity() {
+    let folder = folder();
+    let path = folder.path();
+    let train = |more: &str| {
+        let line =
+            format!("transformer --data data {SMALL} --steps 1 --lr 1e-9 --dropout 0 --json --out {more}");
+        objects(path, &line).pop().unwrap()
+    };
+    let plain = train("plain");
+    let padded = train("padded --vocab-size 500");
+    // With a largest size there is an <unk> besides the words.
+    assert_eq!((number(&padded, "rows"), number(&padded, "vocab")), (500.0, number(&plain, "vocab") + 1.0));
+    // A model that knows nothing guesses among the words alone.
+    for key in ["valid_ppl", "test_ppl"] {
+        assert!((number(&padded, key) / number(&padded, "vocab") - 1.0).abs() < 0.1, "{padded}");
+    }
+    let fewer = train("fewer --vocab-size 20");
+    assert_eq!((number(&fewer, "rows"), number(&fewer, "vocab")), (20.0, 20.0));
+}
+
+#[test]
+fn epochs_are_rounds_over_the_whole_text() {
+    let folder = folder();
+    let lines = objects(
+        folder.path(),
+        &format!("transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run"),
+    );
+    assert_eq!(lines.len(), 3);
+    let config: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("run/config.json")).unwrap()).unwrap();
+    // 3,000 tokens in steps of 512.
+    assert_eq!((&config["train"]["steps"], &config["train"]["rounds"]), (&12.into(), &2.into()));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_training() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!(
+        "transformer --data data {SMALL} --steps 40 --lr 1 --warmup 0 --clip 1e38 --out first --json"
+    );
+    // A weight decay of more than everything makes all weights grow without bound.
+    let output = run(path, &format!("{line} --weight-decay 1e30"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.lines().last().unwrap().starts_with("error: the loss is not finite in round 1 of 4"),
+        "{errors}"
+    );
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert!(!path.join("first/model.bpk").exists());
+}
+
+#[test]
+fn burns_own_layers_are_compared_with_the_head() {
+    let folder = folder();
+    let line = format!("transformer {SMALL} --vocab-size 50 --compare --repeats 1 --device cpu --json");
+    let rows = objects(folder.path(), &line);
+    let names: Vec<_> =
+        rows.iter().map(|row| (row["part"].as_str().unwrap(), row["layer"].as_str().unwrap())).collect();
+    let parts = ["output", "model"].map(|part| ["burn", "softmax", "mos"].map(|layer| (part, layer)));
+    assert_eq!(names, parts.concat());
+    for row in &rows {
+        assert!(number(row, "median_ms") > 0.0 && number(row, "speedup") > 0.0, "{row}");
+        assert_eq!((&row["tokens"], &row["rows"], &row["d_embedding"]), (&32.into(), &50.into(), &8.into()));
+        assert!(!cfg!(target_os = "linux") || number(row, "added_peak_bytes") > 0.0, "{row}");
+        // Small weights cannot be far from the uniform distribution.
+        assert!((number(row, "loss") - 50f64.ln()).abs() < 0.3, "{row}");
+    }
+    // The same layer with the same weights.
+    assert!((number(&rows[3], "loss") - number(&rows[4], "loss")).abs() < 1e-4, "{rows:?}");
+    assert!(!folder.path().join("runs").exists());
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupt_saves_the_model_so_far() {
+    use std::process::{Command, Stdio};
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("transformer --data data {SMALL} --steps 1000000 --rounds 1 --json --out first");
+    let child = super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Steps have been made when their metrics are there.
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !path.join("first/train/epoch-1/Loss.log").exists() {
+        assert!(Instant::now() < patience, "no step was made");
+        sleep(Duration::from_millis(2));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{errors}");
+    assert_eq!(errors.lines().last(), Some("stopped; the model is saved in first"), "{errors}");
+    let scores = objects(path, "transformer --run first --json").remove(0);
+    assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
+}

@@ -1,0 +1,245 @@
+//! The shape of a model and how it is trained.
+
+use awd_lstm::Error;
+use awd_lstm::data::Corpus;
+use awd_lstm::error::check;
+use burn::config::Config;
+use burn::module::{Initializer, Module};
+use burn::nn::transformer::TransformerEncoderConfig;
+use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::Device;
+use highrank::{HeadConfig, TimeAxis};
+
+use crate::model::Gpt;
+
+/// Configuration to create a [`Gpt`].
+///
+/// ```
+/// use burn::tensor::Device;
+/// use gpt::GptConfig;
+/// use highrank::HeadConfig;
+///
+/// let head = HeadConfig::mos(32, 16, 100, 3).with_tied(true);
+/// let config = GptConfig::new(32, head).with_layers(1);
+/// let model = config.try_init(&Device::default().autodiff()).unwrap();
+/// assert_eq!(model.embedding.weight.dims(), [100, 16]);
+/// ```
+#[derive(Config, Debug, PartialEq)]
+pub struct GptConfig {
+    /// Width of the transformer.
+    pub d_model: usize,
+    /// The output layer, tied: its decoder matrix is the embedding, which has the width and the rows that it asks for. Its hidden
+    /// state may be of another width than the transformer.
+    pub head: HeadConfig,
+    /// T, the longest sequence that the model reads.
+    #[config(default = 64)]
+    pub context: usize,
+    /// Layers of the transformer. The feed-forward part of each has four times its width.
+    #[config(default = 2)]
+    pub layers: usize,
+    /// Attention heads of a layer, which share its width.
+    #[config(default = 4)]
+    pub attention_heads: usize,
+    /// Probability of dropping a feature while training, after the embedding and in each layer, in `[0, 1)`.
+    #[config(default = 0.1)]
+    pub dropout: f64,
+}
+
+/// Spread of all weights of the transformer at the start (Radford et al. 2019).
+const SPREAD: f64 = 0.02;
+
+/// Spread of the logits of a hidden state whose features are of order 1, at the start. It makes the embedding's spread: with
+/// one of 0.02 a mixture, whose contexts tanh keeps below 1, needs hundreds of steps to find logits of any size.
+const LOGIT_SPREAD: f64 = 0.5;
+
+impl GptConfig {
+    /// Checks every size and probability.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] or [`Error::Head`], of the first that is wrong.
+    pub fn validate(&self) -> Result<(), Error> {
+        let Self { d_model, head, context, layers, attention_heads, dropout } = self;
+        check(*d_model > 0, "d_model", d_model, "at least 1")?;
+        check(*context > 0, "context", context, "at least 1")?;
+        check(*layers > 0, "layers", layers, "at least 1")?;
+        let divides = *attention_heads > 0 && d_model.is_multiple_of(*attention_heads);
+        check(divides, "attention_heads", attention_heads, "a divisor of d_model")?;
+        check((0.0..1.0).contains(dropout), "dropout", dropout, "in [0, 1)")?;
+        check(head.tied, "head.tied", head.tied, "true: the decoder matrix is the embedding")?;
+        Ok(head.validate()?)
+    }
+
+    /// Creates the model: weights normal with a spread of 0.02, those of the embedding with `0.5/√d`, the head's own layers as
+    /// its configuration says.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<Gpt, Error> {
+        self.validate()?;
+        // Sequences lie along the second axis, which latent dropout wants to know.
+        let head = self.head.clone().with_time_axis(TimeAxis::Second);
+        let (d_model, normal) = (self.d_model, Initializer::Normal { mean: 0.0, std: SPREAD });
+        let encoder = TransformerEncoderConfig::new(d_model, 4 * d_model, self.attention_heads, self.layers)
+            .with_dropout(self.dropout)
+            .with_norm_first(true)
+            .with_initializer(normal.clone());
+        Ok(Gpt {
+            embedding: EmbeddingConfig::new(head.rows(), head.d_embedding)
+                .with_initializer(Initializer::Normal {
+                    mean: 0.0,
+                    std: LOGIT_SPREAD / (head.d_embedding as f64).sqrt(),
+                })
+                .init(device),
+            input: between(head.d_embedding, d_model, device),
+            positions: EmbeddingConfig::new(self.context, d_model).with_initializer(normal).init(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            encoder: encoder.init(device),
+            norm: LayerNormConfig::new(d_model).init(device),
+            output: between(d_model, head.d_hidden, device),
+            head: head.try_init(device)?,
+        })
+    }
+
+    /// Number of learnt scalars. The tied matrix counts once.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub fn num_params(&self, device: &Device) -> Result<usize, Error> {
+        // Parameters are created when they are first used: this allocates hardly any.
+        Ok(self.try_init(device)?.num_params())
+    }
+}
+
+/// What leads from one width to another, if they differ.
+fn between(from: usize, to: usize, device: &Device) -> Option<Linear> {
+    (from != to).then(|| LinearConfig::new(from, to).with_bias(false).init(device))
+}
+
+/// How a model is trained: AdamW with a learning rate that rises linearly and falls as a cosine to 0.
+#[derive(Config, Debug, PartialEq)]
+pub struct TrainConfig {
+    /// Optimiser steps in all.
+    pub steps: usize,
+    /// Times that the model meets the validation text, at equal distances: a divisor of `steps`. Each is an epoch to Burn.
+    #[config(default = 1)]
+    pub rounds: usize,
+    /// B, sequences of a step.
+    #[config(default = 16)]
+    pub batch: usize,
+    /// The highest learning rate, in `(0, 1]`.
+    #[config(default = 1e-3)]
+    pub lr: f64,
+    /// Steps of the rise, fewer than `steps`.
+    #[config(default = 0)]
+    pub warmup: usize,
+    /// Weight decay.
+    #[config(default = 0.01)]
+    pub weight_decay: f64,
+    /// The largest norm of a parameter's gradient.
+    #[config(default = 1.0)]
+    pub clip: f64,
+    /// Tokens at the start of the validation text that the model meets in each round; `None`: all.
+    #[config(default = "None")]
+    pub valid_tokens: Option<usize>,
+    /// Seed of the places that sequences are taken from.
+    #[config(default = 28)]
+    pub seed: u64,
+}
+
+impl TrainConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`], of the first that is out of range.
+    pub fn validate(&self) -> Result<(), Error> {
+        let Self { steps, rounds, batch, lr, warmup, weight_decay, clip, valid_tokens, seed: _ } = self;
+        check(*steps > 0, "steps", steps, "at least 1")?;
+        let divides = *rounds > 0 && steps.is_multiple_of(*rounds);
+        check(divides, "rounds", rounds, "a divisor of the number of steps")?;
+        check(*batch > 0, "batch", batch, "at least 1")?;
+        check(*lr > 0.0 && *lr <= 1.0, "lr", lr, "above 0 and at most 1")?;
+        check(warmup < steps, "warmup", warmup, "less than the number of steps")?;
+        check(
+            *weight_decay >= 0.0 && weight_decay.is_finite(),
+            "weight_decay",
+            weight_decay,
+            "finite and not negative",
+        )?;
+        check(*clip > 0.0 && clip.is_finite(), "clip", clip, "finite and above 0")?;
+        let enough = valid_tokens.is_none_or(|tokens| tokens > 1);
+        check(enough, "valid_tokens", valid_tokens.unwrap_or_default(), "at least 2")
+    }
+
+    /// Checks that the texts are long enough for sequences of `context` tokens.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), and [`Error::CorpusTooShort`] for a held-out text in which there is nothing to predict.
+    pub fn validate_for(&self, corpus: &Corpus, context: usize) -> Result<(), Error> {
+        self.validate()?;
+        let fits = context < corpus.train().len();
+        check(fits, "context", context, "less than the number of tokens of the training text")?;
+        for (what, text) in [("the validation text", corpus.valid()), ("the test text", corpus.test())] {
+            if text.len() < 2 {
+                return Err(Error::CorpusTooShort { what, tokens: text.len(), batch: 1, needed: 2 });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wrong_setting_is_named() {
+        let head = || HeadConfig::softmax(12, 50).with_tied(true);
+        let good = GptConfig::new(12, head());
+        good.validate().unwrap();
+        let wrong = [
+            (good.clone().with_layers(0), "layers is 0"),
+            (good.clone().with_context(0), "context is 0"),
+            (good.clone().with_attention_heads(5), "attention_heads is 5, but must be a divisor of d_model"),
+            (good.clone().with_dropout(1.0), "dropout is 1"),
+            (GptConfig::new(0, head()), "d_model is 0"),
+            (GptConfig::new(12, head().with_tied(false)), "head.tied is false"),
+            (GptConfig::new(12, HeadConfig::plif(12, 50, 0).with_tied(true)), "knots"),
+        ];
+        for (config, expected) in wrong {
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        let good = TrainConfig::new(10);
+        good.validate().unwrap();
+        let wrong = [
+            (TrainConfig::new(0), "steps is 0"),
+            (good.clone().with_rounds(3), "rounds is 3, but must be a divisor"),
+            (good.clone().with_batch(0), "batch is 0"),
+            (good.clone().with_lr(0.0), "lr is 0"),
+            (good.clone().with_lr(2.0), "lr is 2"),
+            (good.clone().with_warmup(10), "warmup is 10"),
+            (good.clone().with_weight_decay(f64::NAN), "weight_decay is NaN"),
+            (good.clone().with_clip(0.0), "clip is 0"),
+            (good.clone().with_valid_tokens(Some(1)), "valid_tokens is 1"),
+        ];
+        for (config, expected) in wrong {
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn layers_between_widths_are_there_where_widths_differ() {
+        let params = |config: &GptConfig| config.num_params(&Device::flex()).unwrap();
+        let (v, m) = (50, 12);
+        let softmax = |d| GptConfig::new(m, HeadConfig::softmax(d, v).with_tied(true));
+        let body = params(&softmax(m)) - v * m - v;
+        // Embedding and bias, and a layer before and one after the transformer.
+        assert_eq!(params(&softmax(7)), body + v * 7 + v + 2 * 7 * m);
+        let mos = GptConfig::new(m, HeadConfig::mos(m, 7, v, 3).with_tied(true));
+        assert_eq!(params(&mos), body + v * 7 + v + 7 * m + 3 * m + 3 * 7 * (m + 1));
+        // Padding has rows of its own.
+        let padded = GptConfig::new(m, HeadConfig::softmax(m, v).with_vocab_multiple(64).with_tied(true));
+        assert_eq!(params(&padded), body + 64 * m + 64);
+    }
+}

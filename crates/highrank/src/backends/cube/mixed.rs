@@ -1,0 +1,212 @@
+//! The further visits of a mixture whose targets are more than one word a token, and of a teacher's words.
+//!
+//! | kernel | a cube's work | a unit's work |
+//! |---|---|---|
+//! | [`mixed_log_probs`] | | a word of a token, all its components |
+//! | [`token_sums`] | a token, then the next of its tokens | every `CUBE_DIM`-th word |
+//! | [`shares`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word, listed or of all |
+
+use cubecl::prelude::*;
+
+use super::kernels::{Sums, ratio, row, token};
+use super::map::{Form, Numbers, is_masked, logit, mapped, mapped_word};
+use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
+
+/// `log P(v)` of every word of a mixture's tokens, `[tokens, V]`; that of a masked word is finite and very low.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn mixed_log_probs(
+    products: &[f32],
+    bias: &[f32],
+    table: &[f32],
+    rows: &[f32],
+    log_prior: &[f32],
+    log_probs: &mut [f32],
+    count: u32,
+    vocab: u32,
+    components: u32,
+    numbers: Numbers,
+    #[comptime] form: Form,
+) {
+    let mut at = ABSOLUTE_POS as u32;
+    while at < count {
+        let word = at % vocab;
+        let first = at / vocab * components;
+        let mut max = LOWEST.runtime();
+        let mut sum = 0.0f32;
+        for k in 0..components {
+            let row = (first + k) as usize;
+            let product = products[row * vocab as usize + word as usize];
+            let y = mapped_word(product, bias, word as usize, table, &numbers, form);
+            let below = y - rows[row::VALUES * row + row::MAX];
+            let joint = below - rows[row::VALUES * row + row::LOG_SUM] + log_prior[row];
+            if joint > max {
+                sum *= (max - joint).exp();
+                max = joint;
+            }
+            sum += (joint - max).exp();
+        }
+        log_probs[at as usize] = max + sum.ln();
+        at += CUBE_COUNT_X * CUBE_DIM_X;
+    }
+}
+
+/// The sums over every token's words that the objective asks for: see [`token`].
+#[cube(launch_unchecked)]
+pub(super) fn token_sums(
+    log_probs: &[f32],
+    bias: &[f32],
+    known: &mut [f32],
+    tokens: u32,
+    vocab: u32,
+    #[comptime] form: Form,
+    #[comptime] sums: Sums,
+) {
+    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut token = CUBE_POS_X;
+    while token < tokens {
+        let start = token as usize * vocab as usize;
+        let mut total = 0.0f32;
+        let mut unmasked = 0.0f32;
+        let mut entropy = 0.0f32;
+        let mut max = LOWEST.runtime();
+        let mut best = 0u32;
+        let mut word = UNIT_POS_X;
+        while word < vocab {
+            if !is_masked(bias, word as usize, form) {
+                let log_prob = log_probs[start + word as usize];
+                if comptime!(sums.level) {
+                    total += log_prob;
+                    unmasked += 1.0;
+                }
+                if comptime!(sums.statistics) {
+                    entropy -= log_prob.exp() * log_prob;
+                    if log_prob > max {
+                        max = log_prob;
+                        best = word;
+                    }
+                }
+            }
+            word += ROW_UNITS;
+        }
+        let place = token::VALUES * token as usize;
+        if comptime!(sums.level) {
+            let total = cube_sum(total, &mut shared);
+            let unmasked = cube_sum(unmasked, &mut shared);
+            if UNIT_POS_X == 0 {
+                known[place + token::SUM] = total;
+                known[place + token::COUNT] = unmasked;
+            }
+        }
+        if comptime!(sums.statistics) {
+            let entropy = cube_sum(entropy, &mut shared);
+            let token_max = cube_max(max, &mut shared);
+            let argmax = cube_lowest_word(max, token_max, best, &mut shared);
+            if UNIT_POS_X == 0 {
+                known[place + token::ENTROPY] = entropy;
+                known[place + token::ARGMAX] = argmax;
+                known[place + token::MAX] = token_max;
+            }
+        }
+        token += CUBE_COUNT_X;
+    }
+}
+
+/// Which sums [`shares`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShareSums {
+    /// Whether there are log-priors and with them log-probabilities; otherwise the only component has all of a word.
+    pub(super) prior: bool,
+    /// Over the words of a teacher's list.
+    pub(super) listed: bool,
+    /// Over all unmasked words.
+    pub(super) all: bool,
+}
+
+/// Sums of `r_k(v) = π_k p_k(v) / P(v)` over a row's words: `Σ_i extra_i r_k(id_i)` over a list, with its terms in
+/// `assigned`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn shares<I: Numeric>(
+    products: &[f32],
+    bias: &[f32],
+    table: &[f32],
+    words: &[I],
+    extra: &[f32],
+    log_prior: &[f32],
+    log_probs: &[f32],
+    rows: &mut [f32],
+    assigned: &mut [f32],
+    listed: &mut [f32],
+    count: u32,
+    vocab: u32,
+    components: u32,
+    length: u32,
+    numbers: Numbers,
+    #[comptime] form: Form,
+    #[comptime] of: ShareSums,
+    #[define(I)] _dtype: ElemType,
+) {
+    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut row = CUBE_POS_X;
+    while row < count {
+        let token = row / components;
+        let start = row as usize * vocab as usize;
+        let of_token = token as usize * vocab as usize;
+        let place = row::VALUES * row as usize;
+        let max = rows[place + row::MAX];
+        let log_sum = rows[place + row::LOG_SUM];
+        if comptime!(of.listed) {
+            let mut share = 0.0f32;
+            let mut sum = 0.0f32;
+            let mut i = UNIT_POS_X;
+            while i < length {
+                let at = (token * length + i) as usize;
+                let word = u32::cast_from(words[at]);
+                let mut log_prob = numbers.nan;
+                let mut part = numbers.nan;
+                if word < vocab {
+                    let product = products[start + word as usize];
+                    let y = mapped_word(product, bias, word as usize, table, &numbers, form) - max - log_sum;
+                    if comptime!(of.prior) {
+                        log_prob = log_probs[of_token + word as usize];
+                        part = ratio(y + log_prior[row as usize] - log_prob);
+                    } else {
+                        log_prob = y;
+                        part = 1.0f32;
+                    }
+                }
+                part *= extra[at];
+                share += part;
+                sum += extra[at] * log_prob;
+                assigned[(row * length + i) as usize] = part;
+                i += ROW_UNITS;
+            }
+            let share = cube_sum(share, &mut shared);
+            let sum = cube_sum(sum, &mut shared);
+            if UNIT_POS_X == 0 {
+                rows[place + row::PROBS] = share;
+                if row % components == 0 {
+                    listed[token as usize] = sum;
+                }
+            }
+        }
+        if comptime!(of.all) {
+            let mut total = 0.0f32;
+            let mut word = UNIT_POS_X;
+            while word < vocab {
+                if !is_masked(bias, word as usize, form) {
+                    let z = logit(products[start + word as usize], bias, word as usize, form);
+                    let y = mapped(z, table, &numbers, form) - max - log_sum;
+                    total += ratio(y + log_prior[row as usize] - log_probs[of_token + word as usize]);
+                }
+                word += ROW_UNITS;
+            }
+            let total = cube_sum(total, &mut shared);
+            if UNIT_POS_X == 0 {
+                rows[place + row::PRIOR] = total;
+            }
+        }
+        row += CUBE_COUNT_X;
+    }
+}

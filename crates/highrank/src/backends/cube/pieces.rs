@@ -1,0 +1,131 @@
+//! The gradient of a PLIF's table: sums of the mapped logits' gradients by piece.
+
+use burn::tensor::DType;
+use cubecl::prelude::*;
+use highrank_kernels::gpu::{self, CubeBackend, CubeTensor, contiguous, empty, fixed, one_unit_each};
+use highrank_kernels::{Floats, Ints};
+
+use super::map::{Numbers, NumbersLaunch, distance_of, piece_of};
+use super::reduce::ROW_UNITS;
+
+/// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
+/// either.
+pub(super) const OUTER_VALUES: usize = 4;
+
+/// Sums of a PLIF's gradients by piece, over the chunks so far.
+pub(super) struct PieceSums {
+    /// What the inner sums are counted in, `[1]`: no gradient of a mapped logit is larger, but for rounding.
+    pub(super) unit: CubeTensor,
+    /// Whole numbers, two of two words for each piece.
+    pub(super) inner: CubeTensor,
+    /// `[1, OUTER_VALUES]`
+    outer: Option<Floats<CubeBackend>>,
+    pieces: usize,
+}
+
+impl PieceSums {
+    /// Sums of so many pieces in units of `unit`, `[1]`. Without pieces it is memory that no kernel touches.
+    pub(super) fn new(unit: Floats<CubeBackend>, pieces: usize) -> Self {
+        let words = 2 * fixed::WORDS * pieces.max(1);
+        let inner = Ints::zeros([words], &unit.device(), DType::I32);
+        Self { unit: contiguous(unit), inner: gpu::contiguous_ints(inner), outer: None, pieces }
+    }
+
+    /// Whether there is anything to sum.
+    pub(super) fn are_there(&self) -> bool {
+        self.pieces > 0
+    }
+
+    /// Memory for what `rows` rows add to the outer pieces.
+    pub(super) fn outer_rows(&self, rows: usize) -> CubeTensor {
+        empty(&self.unit, [if self.pieces == 0 { 1 } else { rows }, OUTER_VALUES], DType::F32)
+    }
+
+    /// Adds what a chunk's rows left there.
+    pub(super) fn add_outer(&mut self, rows: CubeTensor) {
+        if self.pieces == 0 {
+            return;
+        }
+        let sum = Floats::new(rows).sum_dim(0);
+        self.outer = Some(match self.outer.take() {
+            Some(outer) => outer + sum,
+            None => sum,
+        });
+    }
+
+    /// The gradient of the table; none without pieces or chunks.
+    pub(super) fn finish(self, numbers: NumbersLaunch) -> Option<Floats<CubeBackend>> {
+        let outer = contiguous(self.outer?);
+        let d_table = empty(&self.unit, [2 * self.pieces], DType::F32);
+        let (cubes, units) = one_unit_each(self.pieces, ROW_UNITS);
+        // SAFETY: every array has its number of values for each piece.
+        unsafe {
+            table_gradient::launch_unchecked(
+                &d_table.client,
+                cubes,
+                units,
+                self.inner.into_buffer_arg(),
+                outer.into_buffer_arg(),
+                self.unit.into_buffer_arg(),
+                d_table.clone().into_buffer_arg(),
+                numbers,
+            );
+        }
+        Some(Floats::new(d_table))
+    }
+}
+
+/// Adds the gradient `g` of `f(z)` to the sums of its piece: to those of an inner piece the moment `g (z − left)`, in units
+/// of `unit` and of a piece's width, and `g`, in units of `unit`; to those of the first and last as they are.
+#[cube]
+// The negated comparison is what sees a NaN.
+#[allow(clippy::too_many_arguments, clippy::neg_cmp_op_on_partial_ord)]
+pub(super) fn add_to_pieces(
+    g: f32,
+    z: f32,
+    unit: f32,
+    inner: &[Atomic<u32>],
+    numbers: &Numbers,
+    first_moment: &mut f32,
+    first_gradient: &mut f32,
+    last_moment: &mut f32,
+    last_gradient: &mut f32,
+) {
+    let piece = piece_of(z, numbers);
+    let distance = distance_of(z, piece, numbers);
+    let index = u32::cast_from(piece);
+    let term = g / unit;
+    // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a term a little
+    // above 1.
+    if index == 0 || !(term.abs() <= 2.0f32) {
+        *first_moment += g * distance;
+        *first_gradient += g;
+    } else if index == numbers.pieces - 1 {
+        *last_moment += g * distance;
+        *last_gradient += g;
+    } else {
+        fixed::add(inner, 2 * index as usize, term * (distance / numbers.delta));
+        fixed::add(inner, 2 * index as usize + 1, term);
+    }
+}
+
+/// The gradient of a PLIF's table, slopes and then values, from the sums over all chunks.
+#[cube(launch_unchecked)]
+fn table_gradient(inner: &[u32], outer: &[f32], unit: &[f32], d_table: &mut [f32], numbers: Numbers) {
+    let unit = unit[0] / numbers.temperature;
+    let mut piece = ABSOLUTE_POS as u32;
+    while piece < numbers.pieces {
+        let mut moment = fixed::value(inner, 2 * piece as usize) * numbers.delta * unit;
+        let mut g = fixed::value(inner, 2 * piece as usize + 1) * unit;
+        if piece == 0 {
+            moment = outer[0] / numbers.temperature;
+            g = outer[1] / numbers.temperature;
+        } else if piece == numbers.pieces - 1 {
+            moment = outer[2] / numbers.temperature;
+            g = outer[3] / numbers.temperature;
+        }
+        d_table[piece as usize] = moment;
+        d_table[(piece + numbers.pieces) as usize] = g;
+        piece += CUBE_COUNT_X * CUBE_DIM_X;
+    }
+}

@@ -1,0 +1,552 @@
+//! A call of the likelihood: chunk by chunk, launch by launch.
+
+use std::ops::Range;
+
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
+use cubecl::prelude::CubeDim;
+use highrank_kernels::gpu::{
+    self, CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, one_cube_each, one_unit_each,
+};
+use highrank_kernels::{Floats, Ints};
+
+use super::kernels::{self, Parts, Slopes, Sums, WeightsLaunch, row, token};
+use super::map::{Form, Map, NumbersLaunch};
+use super::mixed::{self, ShareSums};
+use super::pieces::PieceSums;
+use super::reduce::ROW_UNITS;
+use crate::likelihood::portable::{self, Sums as InputSums};
+use crate::likelihood::{Spread, Vocabulary};
+use crate::ops::{ContextSource, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs};
+
+/// One call of the likelihood.
+pub(super) struct Sweep {
+    /// All but the contexts and the weight in f32.
+    input: Likelihood<Floats<CubeBackend>>,
+    /// `W` as the product with the contexts reads it: it is rounded once a call.
+    forward: Floats<CubeBackend>,
+    /// The input with `W` as the products with gradients read it.
+    backward: Likelihood<Floats<CubeBackend>>,
+    words: Ints<CubeBackend>,
+    /// The target distributions, unless they are one word a token.
+    spread: Option<Spread<CubeBackend>>,
+    /// Number of a teacher's words.
+    listed: Option<usize>,
+    statistics: bool,
+    label_smoothing: f64,
+    z_loss: f64,
+    form: Form,
+    /// The map's numbers that no kernel is compiled for.
+    bound_delta: [f32; 2],
+    pieces: u32,
+    bias: CubeTensor,
+    table: CubeTensor,
+}
+
+/// A run of tokens that is worked on at a time.
+struct Chunk {
+    /// `[tokens·K, V]`, later the gradient of the logits.
+    products: CubeTensor,
+    /// `[tokens·K, row::VALUES]`
+    rows: CubeTensor,
+    /// `[tokens, token::VALUES]`
+    known: CubeTensor,
+    /// `log π_k`, `[tokens, K]`
+    log_prior: CubeTensor,
+    /// `log P(v)`, `[tokens, V]`, of a mixture
+    log_probs: CubeTensor,
+    /// The words that are not only part of the level: of a teacher's list `[tokens, m]`, otherwise the target, `[tokens]`.
+    words: CubeTensor,
+    /// Of a teacher's words, `[tokens·K, m]`: see [`mixed::shares`].
+    assigned: CubeTensor,
+    /// `[tokens]`
+    loss: CubeTensor,
+    /// `[tokens, Statistic::COUNT]`
+    statistics: CubeTensor,
+}
+
+/// The tensor as a kernel reads it.
+fn checked<const D: usize>(
+    tensor: Floats<CubeBackend>,
+    what: &str,
+    shape: [usize; D],
+) -> Floats<CubeBackend> {
+    let tensor = contiguous(tensor);
+    expect(&tensor, what, shape, DType::F32);
+    Floats::new(tensor)
+}
+
+/// As [`checked`], of integers of any type.
+fn checked_ints<const D: usize>(
+    tensor: Ints<CubeBackend>,
+    what: &str,
+    shape: [usize; D],
+) -> Ints<CubeBackend> {
+    let tensor = contiguous_ints(tensor);
+    expect(&tensor, what, shape, tensor.dtype);
+    Ints::new(tensor)
+}
+
+/// A range of the tensor's rows, or memory that no kernel touches.
+fn rows_or_none(tensor: Option<&Floats<CubeBackend>>, range: &Range<usize>, like: &CubeTensor) -> CubeTensor {
+    match tensor {
+        Some(tensor) => contiguous(tensor.clone().rows(range.clone())),
+        None => empty(like, [1], DType::F32),
+    }
+}
+
+impl Sweep {
+    /// None if there are no kernels for the input.
+    pub(super) fn new(
+        input: &Likelihood<Floats<CubeBackend>>,
+        objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
+        gradients: bool,
+    ) -> Option<Self> {
+        let (map, bound_delta, pieces) = Map::of(input.map)?;
+        let listed = match &objective.targets {
+            Targets::Words(_) => None,
+            Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
+            Targets::Distributions(_) => return None,
+        };
+        if input.wide() != DType::F32 || listed == Some(0) {
+            return None;
+        }
+        let input = as_read(input);
+        let words = objective.targets.words()?.clone();
+        let words = checked_ints(words, "targets", [input.tokens()]);
+        let spread = match listed.is_some() || objective.label_smoothing != 0.0 {
+            true => Some(spread_of(&input, objective)?),
+            false => None,
+        };
+        let absent = || Floats::zeros([1], &input.weight.device(), DType::F32);
+        let table = input.map_params.clone().map(|params| input.map.table(params));
+        assert!(
+            pieces == 0 || table.is_some(),
+            "parameters of the logit map: the kernel needs {pieces} pieces, but there are no parameters"
+        );
+        let table = contiguous(table.unwrap_or_else(absent));
+        let bias = contiguous(input.bias.clone().unwrap_or_else(absent));
+        let (forward, backward) = rounded_weights(&input, gradients);
+        Some(Self {
+            forward,
+            backward: Likelihood { weight: backward, ..input.clone() },
+            words,
+            spread,
+            listed,
+            statistics: objective.statistics,
+            label_smoothing: objective.label_smoothing,
+            z_loss: objective.z_loss,
+            form: Form { map, bias: input.bias.is_some(), temperature: input.temperature != 1.0 },
+            bound_delta,
+            pieces,
+            bias,
+            table,
+            input,
+        })
+    }
+
+    pub(super) fn score(&self) -> Scores<Floats<CubeBackend>> {
+        let mut parts = Parted::default();
+        for block in portable::blocks(&self.input) {
+            for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
+                let contexts = block.contexts(start, end);
+                parts.add(&self.visit(contexts, block.start + start..block.start + end, None));
+            }
+        }
+        parts.finish(self.statistics)
+    }
+
+    pub(super) fn score_and_gradients(
+        &self,
+        upstream: Floats<CubeBackend>,
+        wanted: Wanted,
+    ) -> (Scores<Floats<CubeBackend>>, Gradients<Floats<CubeBackend>>) {
+        let upstream = checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()]);
+        let pieces = if wanted.map_params { self.pieces as usize } else { 0 };
+        let mut parts = Parted::default();
+        let mut sums = InputSums::default();
+        let unit = match pieces {
+            0 => upstream.clone().rows(0..1),
+            _ => upstream.clone().abs().max(),
+        };
+        let mut piece_sums = PieceSums::new(unit, pieces);
+        for block in portable::blocks(&self.input) {
+            for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
+                let contexts = block.contexts(start, end);
+                let tokens = block.start + start..block.start + end;
+                let chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
+                parts.add(&chunk);
+                let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
+                let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
+                let d_logits = if self.z_loss != 0.0 && pieces > 0 {
+                    // A z-loss has no bound that is known before the chunk.
+                    let of_probs = Floats::new(chunk.rows.clone()).narrow(1, row::PROBS..row::PROBS + 1);
+                    let unit = of_probs.abs().max() + upstream.clone().abs().max();
+                    let mut own = PieceSums::new(unit, pieces);
+                    let d_logits = self.gradient(chunk, &mut own);
+                    add(&mut sums.map_table, own.finish(self.numbers()));
+                    d_logits
+                } else {
+                    self.gradient(chunk, &mut piece_sums)
+                };
+                sums.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
+            }
+            sums.add_block(block, wanted);
+        }
+        add(&mut sums.map_table, piece_sums.finish(self.numbers()));
+        (parts.finish(self.statistics), sums.finish(&self.input))
+    }
+
+    /// Tokens of a chunk whose numbers can all be indexed.
+    fn chunk_tokens(&self) -> usize {
+        let width = self.input.vocab().max(row::VALUES).max(self.listed.unwrap_or(0));
+        self.input.chunk_tokens().min(gpu::most_rows(self.input.components() * width))
+    }
+
+    fn numbers(&self) -> NumbersLaunch {
+        let [bound, delta] = self.bound_delta;
+        NumbersLaunch::new(bound, delta, self.pieces, self.input.temperature as f32, f32::NAN)
+    }
+
+    /// Which sums over a token's words the objective asks for.
+    fn sums(&self) -> Sums {
+        Sums { level: self.spread.is_some(), statistics: self.statistics }
+    }
+
+    fn has_prior(&self) -> bool {
+        self.input.log_prior.is_some()
+    }
+
+    /// The product, what is known of its rows and tokens, and the scores of tokens whose contexts are given.
+    fn visit(
+        &self,
+        contexts: Floats<CubeBackend>,
+        tokens: Range<usize>,
+        upstream: Option<&Floats<CubeBackend>>,
+    ) -> Chunk {
+        let (vocab, components) = (self.input.vocab(), self.input.components());
+        let (length, count) = (tokens.len(), tokens.len() * components);
+        let weight = self.forward.clone().transpose();
+        let products = contiguous(gpu::product(contexts, weight, self.input.precision));
+        expect(&products, "logits", [count, vocab], DType::F32);
+        let memory = |is_there: bool, shape: [usize; 2]| {
+            empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
+        };
+        let is_mixed = self.has_prior() && self.sums().any();
+        let mut chunk = Chunk {
+            rows: memory(true, [count, row::VALUES]),
+            known: memory(self.sums().any(), [length, token::VALUES]),
+            log_prior: rows_or_none(self.input.log_prior.as_ref(), &tokens, &products),
+            log_probs: memory(is_mixed, [length, vocab]),
+            words: contiguous_ints(self.words.clone().rows(tokens.clone())),
+            assigned: memory(self.listed.is_some(), [count, self.listed.unwrap_or(1)]),
+            loss: empty(&products, [length], DType::F32),
+            statistics: memory(self.statistics, [length, Statistic::COUNT]),
+            products,
+        };
+        self.statistics(&chunk);
+        if is_mixed {
+            self.mix(&chunk);
+        }
+        let listed = self.shares(&mut chunk, &tokens, upstream.is_some());
+        self.scores(&chunk, listed, &tokens, upstream);
+        chunk
+    }
+
+    /// Log-sum-exps and the targets' log-probabilities; without a mixture also the sums over words.
+    fn statistics(&self, chunk: &Chunk) {
+        let [count, vocab] = chunk.products.meta.shape().dims();
+        // SAFETY: rows, words of the vocabulary, and what belongs to either, are the shapes of the memory, which was checked
+        // where it is not made here; a target outside of the vocabulary is not read at.
+        unsafe {
+            kernels::statistics::launch_unchecked(
+                &chunk.products.client,
+                one_cube_each(count),
+                CubeDim::new_1d(ROW_UNITS),
+                chunk.products.clone().into_buffer_arg(),
+                self.bias.clone().into_buffer_arg(),
+                self.table.clone().into_buffer_arg(),
+                chunk.words.clone().into_buffer_arg(),
+                chunk.rows.clone().into_buffer_arg(),
+                chunk.known.clone().into_buffer_arg(),
+                count as u32,
+                vocab as u32,
+                self.input.components() as u32,
+                self.numbers(),
+                self.form,
+                if self.has_prior() { Sums::NONE } else { self.sums() },
+                dtype_to_elem_type(chunk.words.dtype),
+            );
+        }
+    }
+
+    /// A mixture's log-probabilities and the sums over them.
+    fn mix(&self, chunk: &Chunk) {
+        let [count, vocab] = chunk.products.meta.shape().dims();
+        let components = self.input.components();
+        let tokens = count / components;
+        let (cubes, units) = one_unit_each(tokens * vocab, ROW_UNITS);
+        // SAFETY: as above.
+        unsafe {
+            mixed::mixed_log_probs::launch_unchecked(
+                &chunk.products.client,
+                cubes,
+                units,
+                chunk.products.clone().into_buffer_arg(),
+                self.bias.clone().into_buffer_arg(),
+                self.table.clone().into_buffer_arg(),
+                chunk.rows.clone().into_buffer_arg(),
+                chunk.log_prior.clone().into_buffer_arg(),
+                chunk.log_probs.clone().into_buffer_arg(),
+                (tokens * vocab) as u32,
+                vocab as u32,
+                components as u32,
+                self.numbers(),
+                self.form,
+            );
+            mixed::token_sums::launch_unchecked(
+                &chunk.products.client,
+                one_cube_each(tokens),
+                CubeDim::new_1d(ROW_UNITS),
+                chunk.log_probs.clone().into_buffer_arg(),
+                self.bias.clone().into_buffer_arg(),
+                chunk.known.clone().into_buffer_arg(),
+                tokens as u32,
+                vocab as u32,
+                self.form,
+                self.sums(),
+            );
+        }
+    }
+
+    /// The components' shares of all words and of a teacher's, which then are the chunk's words; what the teacher's add to
+    /// the log-likelihood of each token, `[tokens]`.
+    fn shares(&self, chunk: &mut Chunk, tokens: &Range<usize>, gradients: bool) -> CubeTensor {
+        let [count, vocab] = chunk.products.meta.shape().dims();
+        let of = ShareSums {
+            prior: self.has_prior(),
+            listed: self.listed.is_some(),
+            all: gradients && self.has_prior() && self.spread.is_some(),
+        };
+        let sums = empty(&chunk.products, [tokens.len()], DType::F32);
+        if !of.listed && !of.all {
+            return sums;
+        }
+        let spread = self.spread.as_ref().filter(|_| of.listed);
+        if let Some(spread) = spread {
+            chunk.words = contiguous_ints(spread.ids.clone().rows(tokens.clone()));
+        }
+        let extra = rows_or_none(spread.map(|spread| &spread.extra), tokens, &chunk.products);
+        // SAFETY: as above; listed words are read at as targets are.
+        unsafe {
+            mixed::shares::launch_unchecked(
+                &chunk.products.client,
+                one_cube_each(count),
+                CubeDim::new_1d(ROW_UNITS),
+                chunk.products.clone().into_buffer_arg(),
+                self.bias.clone().into_buffer_arg(),
+                self.table.clone().into_buffer_arg(),
+                chunk.words.clone().into_buffer_arg(),
+                extra.into_buffer_arg(),
+                chunk.log_prior.clone().into_buffer_arg(),
+                chunk.log_probs.clone().into_buffer_arg(),
+                chunk.rows.clone().into_buffer_arg(),
+                chunk.assigned.clone().into_buffer_arg(),
+                sums.clone().into_buffer_arg(),
+                count as u32,
+                vocab as u32,
+                self.input.components() as u32,
+                self.listed.unwrap_or(1) as u32,
+                self.numbers(),
+                self.form,
+                of,
+                dtype_to_elem_type(chunk.words.dtype),
+            );
+        }
+        sums
+    }
+
+    /// Losses and statistics, and where there is an upstream gradient the weights of the rows.
+    fn scores(
+        &self,
+        chunk: &Chunk,
+        listed: CubeTensor,
+        tokens: &Range<usize>,
+        upstream: Option<&Floats<CubeBackend>>,
+    ) {
+        let components = self.input.components();
+        let parts = Parts {
+            prior: self.has_prior(),
+            masked: self.form.bias,
+            level: self.spread.is_some(),
+            listed: self.listed.is_some(),
+            z_loss: self.z_loss != 0.0,
+            statistics: self.statistics,
+            upstream: upstream.is_some(),
+        };
+        let like = &chunk.products;
+        let level = self.spread.as_ref().map(|spread| &spread.level);
+        let level = rows_or_none(level, tokens, like);
+        let upstream = rows_or_none(upstream, tokens, like);
+        let (cubes, units) = one_unit_each(tokens.len(), ROW_UNITS);
+        let keep = (1.0 - self.label_smoothing) as f32;
+        // SAFETY: tokens and components are the shapes of the memory.
+        unsafe {
+            kernels::scores::launch_unchecked(
+                &chunk.products.client,
+                cubes,
+                units,
+                chunk.rows.clone().into_buffer_arg(),
+                chunk.log_prior.clone().into_buffer_arg(),
+                upstream.into_buffer_arg(),
+                chunk.known.clone().into_buffer_arg(),
+                level.into_buffer_arg(),
+                listed.into_buffer_arg(),
+                chunk.loss.clone().into_buffer_arg(),
+                chunk.statistics.clone().into_buffer_arg(),
+                tokens.len() as u32,
+                components as u32,
+                WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY),
+                parts,
+            );
+        }
+    }
+
+    /// The gradient of the logits, in the memory of their product.
+    fn gradient(&self, chunk: Chunk, pieces: &mut PieceSums) -> Floats<CubeBackend> {
+        let [count, vocab] = chunk.products.meta.shape().dims();
+        let outer = pieces.outer_rows(count);
+        let slopes = Slopes {
+            prior: self.has_prior(),
+            level: self.spread.is_some(),
+            listed: self.listed.is_some(),
+            pieces: pieces.are_there(),
+        };
+        // SAFETY: as above; the product has no other owner, and a piece's number is below that of the pieces.
+        unsafe {
+            kernels::gradient::launch_unchecked(
+                &chunk.products.client,
+                one_cube_each(count),
+                CubeDim::new_1d(ROW_UNITS),
+                chunk.products.clone().into_buffer_arg(),
+                self.bias.clone().into_buffer_arg(),
+                self.table.clone().into_buffer_arg(),
+                chunk.words.clone().into_buffer_arg(),
+                chunk.rows.into_buffer_arg(),
+                chunk.log_probs.into_buffer_arg(),
+                chunk.assigned.into_buffer_arg(),
+                pieces.unit.clone().into_buffer_arg(),
+                pieces.inner.clone().into_buffer_arg(),
+                outer.clone().into_buffer_arg(),
+                count as u32,
+                vocab as u32,
+                self.input.components() as u32,
+                self.listed.unwrap_or(1) as u32,
+                self.numbers(),
+                self.form,
+                slopes,
+                dtype_to_elem_type(chunk.words.dtype),
+            );
+        }
+        pieces.add_outer(outer);
+        Floats::new(chunk.products)
+    }
+}
+
+/// The scores of the chunks so far.
+#[derive(Default)]
+struct Parted {
+    loss: Vec<Floats<CubeBackend>>,
+    statistics: Vec<Floats<CubeBackend>>,
+}
+
+impl Parted {
+    fn add(&mut self, chunk: &Chunk) {
+        self.loss.push(Floats::new(chunk.loss.clone()));
+        self.statistics.push(Floats::new(chunk.statistics.clone()));
+    }
+
+    fn finish(self, statistics: bool) -> Scores<Floats<CubeBackend>> {
+        Scores {
+            loss: Floats::cat(self.loss, 0),
+            statistics: statistics.then(|| Floats::cat(self.statistics, 0)),
+        }
+    }
+}
+
+/// The input with all that the kernels read themselves in f32. Memory for its chunks is that of logits in f32, whatever the
+/// type of the weight.
+///
+/// # Panics
+/// If a tensor's shape is not what the others' say.
+fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBackend>> {
+    let (tokens, components) = (input.tokens(), input.components());
+    if let ContextSource::Given(contexts) = &input.contexts {
+        let [rows, _] = contexts.dims();
+        assert_eq!(
+            rows,
+            tokens * components,
+            "contexts: rows against {components} for each of {tokens} tokens"
+        );
+    }
+    let wide = |x: &Option<Floats<CubeBackend>>| x.clone().map(|x| x.cast(DType::F32));
+    Likelihood {
+        log_prior: wide(&input.log_prior).map(|x| checked(x, "log-priors", [tokens, components])),
+        bias: wide(&input.bias).map(|x| checked(x, "bias", [input.vocab()])),
+        map_params: wide(&input.map_params)
+            .map(|x| checked(x, "parameters of the logit map", [input.map.num_params()])),
+        chunk_bytes: input.chunk_bytes / DType::F32.size() * input.weight.dtype().size(),
+        ..input.clone()
+    }
+}
+
+/// The target distributions of words with label smoothing or of a teacher.
+///
+/// # Panics
+/// If a teacher's tensors have not a row for each token.
+fn spread_of(
+    input: &Likelihood<Floats<CubeBackend>>,
+    objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
+) -> Option<Spread<CubeBackend>> {
+    let vocabulary = Vocabulary::new(input);
+    let Targets::Teacher { words, ids, probs } = &objective.targets else {
+        return Spread::new(input, objective, &vocabulary);
+    };
+    let [_, listed] = ids.dims();
+    let shape = [input.tokens(), listed];
+    let ids = checked_ints(ids.clone(), "a teacher's words", shape);
+    let probs = checked(probs.clone().cast(DType::F32), "a teacher's probabilities", shape);
+    // Only the kernels look where a word lies before they read at it.
+    let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
+    let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
+    let spread = Spread::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
+    Some(Spread { ids, ..spread })
+}
+
+/// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be
+/// multiplied, so it is in f32 where it does not meet contexts of its own type.
+fn rounded_weights(
+    input: &Likelihood<Floats<CubeBackend>>,
+    gradients: bool,
+) -> (Floats<CubeBackend>, Floats<CubeBackend>) {
+    let weight = &input.weight;
+    let meets_its_own = match &input.contexts {
+        ContextSource::Given(contexts) => contexts.dtype() == weight.dtype(),
+        ContextSource::Latent(_) => weight.dtype() == DType::F32,
+    };
+    let wide = || gpu::rounded(weight.clone().cast(DType::F32), input.precision);
+    if weight.dtype() == DType::F32 || !meets_its_own {
+        let weight = wide();
+        return (weight.clone(), weight);
+    }
+    let own = gpu::rounded(weight.clone(), input.precision);
+    let backward = if gradients { wide() } else { own.clone() };
+    (own, backward)
+}
+
+fn add(sum: &mut Option<Floats<CubeBackend>>, part: Option<Floats<CubeBackend>>) {
+    *sum = match (sum.take(), part) {
+        (Some(sum), Some(part)) => Some(sum + part),
+        (sum, part) => sum.or(part),
+    };
+}

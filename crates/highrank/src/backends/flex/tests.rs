@@ -1,0 +1,404 @@
+//! The kernel against the portable body: every map, option and float type, masked words, and logits of all sizes.
+
+use burn::backend::Flex;
+use burn::backend::tensor::Device;
+use burn::tensor::{DType, TensorData};
+use highrank_kernels::{Floats, Ints, Precision};
+
+use crate::likelihood::portable;
+use crate::ops::{
+    ContextSource, Gradients, Kernels, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic,
+    Targets, Wanted,
+};
+
+const TOKENS: usize = 5;
+const WIDTH: usize = 4;
+
+const MAPS: [MapFunction; 6] = [
+    MapFunction::Identity,
+    MapFunction::Sigsoftmax,
+    MapFunction::Gss,
+    MapFunction::SoftCap { cap: 2.5 },
+    MapFunction::Plif { pieces: 6, bound: 1.5 },
+    MapFunction::MonotonicNet { units: 3 },
+];
+
+type Goal = Objective<Floats<Flex>, Ints<Flex>>;
+
+/// Multiples of 1/512 in about ±1 times `scale`, a power of 2: numbers that every float type but the shortest has.
+fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
+    let number = |i: usize| (((i + 31 * seed) * 7919 + 13 * seed) % 1009) as f64 / 512.0 - 1.0;
+    let values: Vec<f64> = (0..shape.iter().product()).map(|i| number(i) * scale).collect();
+    Floats::from_data(TensorData::new(values, shape).convert_dtype(dtype), &Device::<Flex>::default())
+}
+
+fn integers<const D: usize>(values: Vec<i64>, shape: [usize; D]) -> Ints<Flex> {
+    Ints::from_data(TensorData::new(values, shape), &Device::<Flex>::default())
+}
+
+fn values(x: &Floats<Flex>) -> Vec<f64> {
+    x.clone().into_data().iter::<f64>().collect()
+}
+
+/// What a likelihood is made of.
+#[derive(Debug, Clone, Copy)]
+struct Model {
+    map: MapFunction,
+    components: usize,
+    vocab: usize,
+    /// Of the decoder, and so of the logits.
+    scale: f64,
+    /// Of the log-priors.
+    prior_scale: f64,
+    masked: bool,
+    temperature: f64,
+}
+
+impl Model {
+    fn new(map: MapFunction, components: usize, vocab: usize) -> Self {
+        Self { map, components, vocab, scale: 1.0, prior_scale: 1.0, masked: false, temperature: 1.0 }
+    }
+
+    /// Not one of them is a target.
+    fn masked_words(&self) -> Vec<usize> {
+        match self.masked {
+            true => vec![1, 20, self.vocab - 2, self.vocab - 1],
+            false => vec![],
+        }
+    }
+
+    fn words(&self) -> Vec<i64> {
+        (0..TOKENS).map(|token| (token * 7 % (self.vocab - 2)) as i64 / 2 * 2).map(|word| word % 18).collect()
+    }
+
+    fn input(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
+        let Self { map, components, vocab, .. } = *self;
+        let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
+        self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
+        let bias = TensorData::new(bias, [vocab]).convert_dtype(dtype);
+        let log_prior = tensor([TOKENS, components], 2, self.prior_scale, dtype).sub_scalar(self.prior_scale);
+        Likelihood {
+            contexts: ContextSource::Given(tensor([TOKENS * components, WIDTH], 1, 1.0, dtype)),
+            // Not normalised, which nothing needs, but below 0.
+            log_prior: (components > 1).then_some(log_prior),
+            weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
+            bias: Some(Floats::from_data(bias, &Device::<Flex>::default())),
+            map,
+            map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
+            temperature: self.temperature,
+            // Two tokens a chunk.
+            chunk_bytes: 2 * components * vocab * dtype.size(),
+            precision: Precision::Full,
+        }
+    }
+}
+
+/// Options beside the targets' kind.
+const OPTIONS: [(&str, f64, f64, bool); 5] = [
+    ("nothing", 0.0, 0.0, false),
+    ("smoothing", 0.125, 0.0, false),
+    ("z-loss", 0.0, 0.25, false),
+    ("statistics", 0.0, 0.0, true),
+    ("all", 0.125, 0.25, true),
+];
+
+/// Words, and teachers that list a few words, all of whose probability they have or not, or one word, or every word.
+fn all_targets(model: &Model, dtype: DType) -> Vec<(&'static str, Targets<Floats<Flex>, Ints<Flex>>)> {
+    let words = || integers(model.words(), [TOKENS]);
+    let teacher = |listed: &[i64], probs: &[f64]| {
+        let count = listed.len();
+        let ids: Vec<i64> =
+            (0..TOKENS).flat_map(|token| listed.iter().map(move |id| rotate(*id, token))).collect();
+        let probs = TensorData::new(probs.repeat(TOKENS), [TOKENS, count]).convert_dtype(dtype);
+        Targets::Teacher {
+            words: words(),
+            ids: integers(ids, [TOKENS, count]),
+            probs: Floats::from_data(probs, &Device::<Flex>::default()),
+        }
+    };
+    // Even numbers below 18, of which none is masked.
+    fn rotate(id: i64, token: usize) -> i64 {
+        if id % 2 == 0 && id < 18 { (id + 2 * token as i64) % 18 } else { id }
+    }
+    let every: Vec<i64> = (0..model.vocab as i64).collect();
+    let masked = model.masked_words();
+    let share = 1.0 / (model.vocab - masked.len()) as f64;
+    let of_every: Vec<f64> =
+        (0..model.vocab).map(|word| if masked.contains(&word) { 0.0 } else { share }).collect();
+    vec![
+        ("words", Targets::Words(words())),
+        ("a whole teacher", teacher(&[0, 6, 14], &[0.5, 0.125, 0.375])),
+        ("a teacher with a rest, of a word with probability 0", teacher(&[2, 1, 8], &[0.5, 0.0, 0.25])),
+        ("a teacher of one word", teacher(&[4], &[0.625])),
+        ("a teacher of every word", teacher(&every, &of_every)),
+    ]
+}
+
+type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
+
+fn native(
+    input: &Likelihood<Floats<Flex>>,
+    objective: &Goal,
+    upstream: Floats<Flex>,
+    wanted: Wanted,
+) -> Made {
+    Flex::score_and_gradients(input.clone(), objective.clone(), upstream, wanted)
+}
+
+fn composed(
+    input: &Likelihood<Floats<Flex>>,
+    objective: &Goal,
+    upstream: Floats<Flex>,
+    wanted: Wanted,
+) -> Made {
+    portable::score_and_gradients(input, objective, upstream, wanted)
+}
+
+fn upstream(dtype: DType) -> Floats<Flex> {
+    tensor([TOKENS], 6, 1.0, dtype)
+}
+
+/// Loss, statistics but for the likeliest words, each gradient; and the likeliest words.
+fn parts((scores, gradients): &Made) -> (Vec<Vec<f64>>, Vec<f64>) {
+    let mut all = vec![values(&scores.loss)];
+    let mut words = vec![];
+    if let Some(statistics) = &scores.statistics {
+        let (mut rest, columns) = (vec![], values(statistics));
+        for row in columns.chunks_exact(Statistic::COUNT) {
+            for (column, value) in row.iter().enumerate() {
+                match column == Statistic::Argmax as usize {
+                    true => words.push(*value),
+                    false => rest.push(*value),
+                }
+            }
+        }
+        all.push(rest);
+    }
+    all.extend(gradients.clone().into_array().iter().flatten().map(values));
+    (all, words)
+}
+
+/// The largest difference, relative to the largest number or 1.
+fn error(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+    let worst = got.iter().zip(want).map(|(got, want)| (got - want).abs());
+    // NaN is the largest of errors.
+    worst.fold(0.0, |most: f64, x| if x <= most { most } else { x }) / scale
+}
+
+/// Compares everything that a call makes with what the portable body makes in f64.
+fn check(model: &Model, dtype: DType, tolerance: f64) {
+    let (input, exact) = (model.input(dtype), model.input(DType::F64));
+    let targets = all_targets(model, dtype).into_iter().zip(all_targets(model, DType::F64));
+    for ((kind, targets), (_, exact_targets)) in targets {
+        for (options, label_smoothing, z_loss, statistics) in OPTIONS {
+            let what = format!("{model:?}, {dtype:?}, {kind}, {options}");
+            let goal = |targets| Objective { targets, label_smoothing, z_loss, statistics };
+            let (goal, exact_goal) = (goal(targets.clone()), goal(exact_targets.clone()));
+            let got = native(&input, &goal, upstream(dtype), Wanted::ALL);
+            let want = composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL);
+            for word in model.masked_words() {
+                let rows = [(&got.1.weight, WIDTH), (&got.1.bias, 1)];
+                for (gradient, width) in rows.map(|(x, width)| (values(x.as_ref().unwrap()), width)) {
+                    let row = &gradient[word * width..(word + 1) * width];
+                    assert!(row.iter().all(|x| *x == 0.0), "{what}: masked word {word}: {row:?}");
+                }
+            }
+            let ((got, words), (want, exact_words)) = (parts(&got), parts(&want));
+            assert_eq!(words, exact_words, "{what}: likeliest words");
+            assert_eq!(got.len(), want.len(), "{what}");
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                let error = error(got, want);
+                assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
+            }
+            // What is made without gradients is the same.
+            let alone = Flex::score(input.clone(), goal);
+            let (alone, alone_words) = parts(&(alone, Gradients::default()));
+            assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
+            for (alone, got) in alone.iter().zip(&got) {
+                let error = error(alone, got);
+                assert!(error <= 1e-6f64.min(tolerance), "{what}: {alone:?} without gradients, {got:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_objective_agrees_with_the_portable_body() {
+    for map in MAPS {
+        for components in [1, 3] {
+            for masked in [false, true] {
+                for temperature in [1.0, 0.5] {
+                    let model = Model { masked, temperature, ..Model::new(map, components, 41) };
+                    check(&model, DType::F64, 1e-13);
+                    check(&model, DType::F32, 2e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_tiles_agree() {
+    for map in [MapFunction::Identity, MapFunction::SoftCap { cap: 2.5 }] {
+        for (components, vocab) in [(1, 700), (2, 512), (3, 700)] {
+            let model = Model { masked: true, ..Model::new(map, components, vocab) };
+            check(&model, DType::F64, 1e-13);
+            check(&model, DType::F32, 3e-6);
+        }
+    }
+}
+
+/// From logits of which some words' probabilities are no numbers any more to those of which all but one are not.
+#[test]
+fn logits_of_any_size_agree() {
+    for map in [MapFunction::Identity, MapFunction::Gss] {
+        for components in [1, 3] {
+            for (scale, prior_scale) in [(16.0, 1.0), (64.0, 64.0), (1024.0, 16.0), (8192.0, 1024.0)] {
+                let model = Model { scale, prior_scale, masked: true, ..Model::new(map, components, 300) };
+                // The portable body subtracts a normaliser as large as the logits.
+                check(&model, DType::F64, 2e-16 * scale.max(64.0) * 8.0);
+                check(&model, DType::F32, 1e-7 * scale.max(64.0) * 8.0);
+            }
+        }
+    }
+}
+
+/// A model, and an objective with everything in it.
+fn everything(dtype: DType) -> (Model, Goal) {
+    let model = Model { masked: true, ..Model::new(MapFunction::Plif { pieces: 6, bound: 1.5 }, 3, 300) };
+    let (_, targets) = all_targets(&model, dtype).swap_remove(2);
+    (model, Objective { targets, label_smoothing: 0.125, z_loss: 0.25, statistics: true })
+}
+
+#[test]
+fn a_gradient_is_the_same_whichever_others_are_wanted() {
+    let (model, goal) = everything(DType::F64);
+    let input = model.input(DType::F64);
+    let all = native(&input, &goal, upstream(DType::F64), Wanted::ALL).1.into_array();
+    for alone in 0..all.len() {
+        let wanted = PerInput::from_array(std::array::from_fn(|i| i == alone));
+        let made = native(&input, &goal, upstream(DType::F64), wanted).1.into_array();
+        for (i, (made, all)) in made.iter().zip(&all).enumerate() {
+            match (made, all) {
+                (Some(made), Some(all)) if i == alone => assert_eq!(values(made), values(all)),
+                (None, all) => assert!(i != alone || all.is_none(), "gradient {i} is missing"),
+                (Some(_), _) => panic!("gradient {i} was not wanted"),
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_give_the_same_bits_and_two_threads_the_same_numbers() {
+    let (model, goal) = everything(DType::F32);
+    let input = model.input(DType::F32);
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        parts(&pool.install(|| native(&input, &goal, upstream(DType::F32), Wanted::ALL)))
+    };
+    let one = on(1);
+    for threads in [1, 2, 3] {
+        let (first, second) = (on(threads), on(threads));
+        assert_eq!(first, second, "{threads} threads");
+        assert_eq!(first.1, one.1);
+        for (got, want) in first.0.iter().zip(&one.0) {
+            assert!(error(got, want) < 1e-6, "{threads} threads: {got:?}, one: {want:?}");
+        }
+    }
+}
+
+/// With a z-loss the factor of a row's softmax may be 0 while the target's is not.
+#[test]
+fn a_softmax_of_no_weight_leaves_the_target_its_gradient() {
+    for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 1e-7)] {
+        let model = Model { scale: 0.0, ..Model::new(MapFunction::Identity, 1, 32) };
+        let mut input = model.input(dtype);
+        // log Σ e^b = −2, and 1 + 2 λ (−2) = 0.
+        let bias = TensorData::new(vec![-2.0 - 32f64.ln(); 32], [32]).convert_dtype(dtype);
+        input.bias = Some(Floats::from_data(bias, &Device::<Flex>::default()));
+        let goal =
+            Objective { z_loss: 0.25, ..Objective::new(Targets::Words(integers(model.words(), [TOKENS]))) };
+        let (got, _) = parts(&native(&input, &goal, upstream(dtype), Wanted::ALL));
+        let (want, _) = parts(&composed(&input, &goal, upstream(dtype), Wanted::ALL));
+        for (got, want) in got.iter().zip(&want) {
+            assert!(error(got, want) <= tolerance, "{dtype:?}: {got:?} against {want:?}");
+        }
+        assert!(got[3].iter().any(|x| x.abs() > 0.1), "no gradient of the bias: {:?}", got[3]);
+    }
+}
+
+#[test]
+fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
+    for map in MAPS {
+        for components in [1, 3] {
+            let model = Model { masked: true, ..Model::new(map, components, 41) };
+            let input = model.input(DType::F32);
+            let mut words = model.words();
+            words[2] = 20;
+            for (options, label_smoothing, z_loss, statistics) in OPTIONS {
+                let goal = |words: Vec<i64>| {
+                    let targets = Targets::Words(integers(words, [TOKENS]));
+                    Objective { targets, label_smoothing, z_loss, statistics }
+                };
+                let made = native(&input, &goal(words.clone()), upstream(DType::F32), Wanted::ALL);
+                let others = native(&input, &goal(model.words()), upstream(DType::F32), Wanted::ALL);
+                let (got, want) = (values(&made.0.loss), values(&others.0.loss));
+                for token in 0..TOKENS {
+                    let want = if token == 2 { f64::INFINITY } else { want[token] };
+                    assert_eq!(got[token], want, "{map:?}, {components}, {options}, token {token}");
+                }
+                let all = made.1.clone().into_array();
+                assert!(all.iter().flatten().flat_map(values).all(f64::is_finite), "{map:?}, {options}");
+                let row = values(made.1.weight.as_ref().unwrap())[20 * WIDTH..21 * WIDTH].to_vec();
+                assert_eq!(row, [0.0; WIDTH], "{map:?}, {options}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_number_shows_in_its_token_alone() {
+    for components in [1, 3] {
+        let model = Model::new(MapFunction::Identity, components, 300);
+        for number in [f64::NAN, f64::INFINITY] {
+            let mut input = model.input(DType::F32);
+            let ContextSource::Given(contexts) = &mut input.contexts else { unreachable!() };
+            let mut broken = values(contexts);
+            broken[2 * components * WIDTH] = number;
+            let broken = TensorData::new(broken, [TOKENS * components, WIDTH]).convert_dtype(DType::F32);
+            *contexts = Floats::from_data(broken, &Device::<Flex>::default());
+            for (options, label_smoothing, z_loss, statistics) in OPTIONS {
+                for (kind, targets) in all_targets(&model, DType::F32) {
+                    let goal = Objective { targets, label_smoothing, z_loss, statistics };
+                    for (token, loss) in values(&Flex::score(input.clone(), goal).loss).iter().enumerate() {
+                        let what = format!("{components} components, {number}, {kind}, {options}");
+                        assert_eq!(loss.is_finite(), token != 2, "{what}: token {token} has {loss}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "values of bias, of shape")]
+fn a_bias_of_another_length_is_refused() {
+    let model = Model::new(MapFunction::Identity, 1, 41);
+    let mut input = model.input(DType::F32);
+    input.bias = Some(tensor([40], 1, 1.0, DType::F32));
+    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))));
+}
+
+#[test]
+#[should_panic(expected = "target 41 at token 1 is outside the vocabulary 0..41")]
+fn a_listed_word_outside_of_the_vocabulary_is_refused() {
+    let model = Model::new(MapFunction::Identity, 1, 41);
+    let targets = Targets::Teacher {
+        words: integers(model.words(), [TOKENS]),
+        ids: integers(vec![0, 1, 2, 41, 4, 5, 6, 7, 8, 9], [TOKENS, 2]),
+        probs: tensor([TOKENS, 2], 1, 0.25, DType::F32),
+    };
+    Flex::score(model.input(DType::F32), Objective::new(targets));
+}

@@ -1,0 +1,266 @@
+//! The second visit of a mixture's rows: `log P_v` of every word, and what a level of the targets makes of it.
+//!
+//! `P_v = Σ_k π_k e_kv / S_k` is summed as it stands: every exponential has its row's maximum subtracted. Words for which that
+//! is too little to be exact are done in log space, with all of their tile; ordinary logits never get there. For these
+//! words a row keeps an exponential that is too small to be a number as its logarithm, which is negative.
+
+use std::slice::ChunksExact;
+
+use highrank_kernels::cpu::{Buffer, Real};
+
+use super::component::{Component, is_masked};
+use super::row::{find, larger, max, max_of, sum_of, sums};
+use crate::ops::MASKED;
+
+/// Words of a tile: with all rows of a token it stays in the first-level cache.
+const TILE: usize = 256;
+
+/// Below this probability a sum over the rows is not exact: `1e8` times the smallest normal number of f32.
+const FAINT: f64 = 1e-30;
+
+/// What the visit of all words has seen.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// How many words are not masked; only where there is one component.
+    pub(super) unmasked: usize,
+    /// `Σ_v log P_v` over unmasked words.
+    pub(super) log_probs: f64,
+    /// This and the next two only for statistics.
+    pub(super) entropy: f64,
+    /// The likeliest word, the lowest of equals.
+    pub(super) argmax: usize,
+    pub(super) max_log_prob: f64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { unmasked: 0, log_probs: 0.0, entropy: 0.0, argmax: 0, max_log_prob: f64::NEG_INFINITY }
+    }
+}
+
+/// `e^{a − top}` of a row of mapped logits, in place, and their sum; those that are too small as their logarithms.
+#[inline(always)]
+pub(super) fn keep_exponentials<T: Real>(row: &mut [T], top: T) -> T {
+    let [sum] = sums(row, |a| {
+        let shift = *a - top;
+        let e = shift.exp();
+        *a = if e > T::ZERO { e } else { shift };
+        [e]
+    });
+    T::of(sum)
+}
+
+/// An exponential that [`keep_exponentials`] has made.
+#[inline(always)]
+fn exponential<T: Real>(kept: T) -> T {
+    if kept > T::ZERO { kept } else { T::ZERO }
+}
+
+/// The logarithm of an exponential that [`keep_exponentials`] has made.
+#[inline(always)]
+fn logarithm<T: Real>(kept: T) -> T {
+    let log = kept.log();
+    if kept > T::ZERO { log } else { kept }
+}
+
+/// A single row, of which nothing is visited twice: `e^{a − top}` in place, their sum, and what is to be seen of its
+/// `unmasked` words.
+#[inline(always)]
+pub(super) fn see_single<T: Real>(row: &mut [T], top: T, unmasked: usize, statistics: bool) -> (T, Seen) {
+    let mut seen = Seen { unmasked, ..Seen::default() };
+    if statistics {
+        seen.argmax = find(row, top).unwrap_or(0);
+    }
+    let [sum, shifts, products] = sums(row, |a| {
+        let shift = *a - top;
+        *a = shift.exp();
+        [*a, if is_masked(shift) { T::ZERO } else { shift }, *a * shift]
+    });
+    let log_sum = sum.ln();
+    seen.log_probs = shifts - unmasked as f64 * log_sum;
+    seen.entropy = log_sum - products / sum;
+    seen.max_log_prob = -log_sum;
+    (T::of(sum), seen)
+}
+
+/// What the visit leaves for the rows' gradients.
+pub(super) struct Visit<T> {
+    /// `level / P_v`, or `log P_v` in a faint tile, `[V]`.
+    spread: Buffer<T>,
+    /// Whether a tile is done in log space.
+    faint: Vec<bool>,
+}
+
+/// A tile of words.
+struct Tile<T> {
+    /// The first word, and the one after the last.
+    start: usize,
+    end: usize,
+    /// `P_v`
+    probs: [T; TILE],
+    /// `log P_v`; [`MASKED`] for masked words.
+    log_probs: [T; TILE],
+}
+
+impl<T: Real> Visit<T> {
+    /// For mixtures over `vocab` words, with a level or without.
+    pub(super) fn new(vocab: usize, has_level: bool) -> Self {
+        Self {
+            spread: Buffer::new(if has_level { vocab } else { 0 }),
+            faint: vec![false; vocab.div_ceil(TILE)],
+        }
+    }
+
+    /// Sees all words of rows of [exponentials](keep_exponentials), `[K, V]`, and adds to the components' shares what the
+    /// level has of each. Without a level the rows become exponentials and nothing else.
+    #[inline(always)]
+    pub(super) fn run(
+        &mut self,
+        rows: &mut [T],
+        vocab: usize,
+        components: &mut [Component<T>],
+        level: T,
+        statistics: bool,
+    ) -> Seen {
+        let mut seen = Seen::default();
+        for (number, start) in (0..vocab).step_by(TILE).enumerate() {
+            let end = vocab.min(start + TILE);
+            let mut tile = Tile { start, end, probs: [T::ZERO; TILE], log_probs: [T::ZERO; TILE] };
+            let is_faint = !tile.mix(rows.chunks_exact(vocab), components);
+            self.faint[number] = is_faint;
+            if is_faint {
+                tile.mix_logarithms(rows.chunks_exact(vocab), components);
+            }
+            if level == T::ZERO {
+                for row in rows.chunks_exact_mut(vocab) {
+                    row[start..end].iter_mut().for_each(|e| *e = exponential(*e));
+                }
+            } else {
+                let spread = &mut self.spread[start..end];
+                tile.share(rows.chunks_exact(vocab), components, level, is_faint, spread);
+            }
+            seen.add(&tile, statistics);
+        }
+        seen
+    }
+
+    /// After [`run`](Self::run) with a level: turns a row into `of_probs · e − level · r`.
+    #[inline(always)]
+    pub(super) fn finish(&self, row: &mut [T], component: &Component<T>, of_probs: T, level: T) {
+        let Component { weight, .. } = *component;
+        let tiles = row.chunks_mut(TILE).zip(self.spread.chunks(TILE)).zip(&self.faint);
+        for ((row, spread), is_faint) in tiles {
+            if *is_faint {
+                let log_weight = component.log_weight;
+                for (e, log_prob) in row.iter_mut().zip(spread) {
+                    let share = (logarithm(*e) + log_weight - *log_prob).exp();
+                    *e = of_probs * exponential(*e) - level * share;
+                }
+            } else {
+                for (e, spread) in row.iter_mut().zip(spread) {
+                    *e = exponential(*e) * (of_probs - weight * *spread);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Tile<T> {
+    /// The tile's part of a row.
+    #[inline(always)]
+    fn of<'r>(&self, row: &'r [T]) -> &'r [T] {
+        &row[self.start..self.end]
+    }
+
+    /// `P_v` and its logarithm in linear space. False if that is not exact.
+    #[inline(always)]
+    fn mix(&mut self, rows: ChunksExact<'_, T>, components: &[Component<T>]) -> bool {
+        for (row, component) in rows.clone().zip(components) {
+            let row = self.of(row);
+            for (prob, e) in self.probs.iter_mut().zip(row) {
+                *prob = component.weight.mul_add(exponential(*e), *prob);
+            }
+        }
+        let first = self.of(rows.clone().next().expect("a mixture has rows"));
+        for ((log_prob, prob), first) in self.log_probs.iter_mut().zip(&self.probs).zip(first) {
+            let log = prob.log();
+            *log_prob = if is_masked(*first) { T::of(MASKED) } else { log };
+        }
+        let (probs, log_probs) = (&self.probs[..first.len()], &self.log_probs[..first.len()]);
+        let faintest = max_of(probs, log_probs, |prob, log| if is_masked(log) { T::LOWEST } else { -prob });
+        -faintest >= T::of(FAINT)
+    }
+
+    /// The same in log space.
+    #[inline(always)]
+    fn mix_logarithms(&mut self, rows: ChunksExact<'_, T>, components: &[Component<T>]) {
+        let mut tops = [T::LOWEST; TILE];
+        for (row, component) in rows.clone().zip(components) {
+            for (top, e) in tops.iter_mut().zip(self.of(row)) {
+                *top = larger(*top, logarithm(*e) + component.log_weight);
+            }
+        }
+        let mut sums = [T::ZERO; TILE];
+        for (row, component) in rows.clone().zip(components) {
+            for ((sum, top), e) in sums.iter_mut().zip(&tops).zip(self.of(row)) {
+                *sum += (logarithm(*e) + component.log_weight - *top).exp();
+            }
+        }
+        let first = self.of(rows.clone().next().expect("a mixture has rows"));
+        for (i, first) in first.iter().enumerate() {
+            self.log_probs[i] = if is_masked(*first) { T::of(MASKED) } else { tops[i] + sums[i].log() };
+            self.probs[i] = self.log_probs[i].exp();
+        }
+    }
+
+    /// Adds `level · Σ_v r_kv` to the components' shares, and keeps what `r` is made of.
+    #[inline(always)]
+    fn share(
+        &self,
+        rows: ChunksExact<'_, T>,
+        components: &mut [Component<T>],
+        level: T,
+        is_faint: bool,
+        spread: &mut [T],
+    ) {
+        let parts = spread.iter_mut().zip(&self.probs).zip(&self.log_probs);
+        if !is_faint {
+            for ((spread, prob), log_prob) in parts {
+                *spread = if is_masked(*log_prob) { T::ZERO } else { level / *prob };
+            }
+            for (row, component) in rows.zip(components) {
+                let sum = sum_of(self.of(row), spread, |e, spread| exponential(e) * spread);
+                component.share += component.weight.wide() * sum;
+            }
+            return;
+        }
+        for ((spread, _), log_prob) in parts {
+            // All shares of a masked word come out as 0.
+            *spread = if is_masked(*log_prob) { T::ZERO } else { *log_prob };
+        }
+        for (row, component) in rows.zip(components) {
+            let log_weight = component.log_weight;
+            let sum = sum_of(self.of(row), spread, |e, log| (logarithm(e) + log_weight - log).exp());
+            component.share += level.wide() * sum;
+        }
+    }
+}
+
+impl Seen {
+    #[inline(always)]
+    fn add<T: Real>(&mut self, tile: &Tile<T>, statistics: bool) {
+        let (probs, log_probs) = (&tile.probs, &tile.log_probs);
+        self.log_probs += sum_of(log_probs, log_probs, |x, _| if is_masked(x) { T::ZERO } else { x });
+        if !statistics {
+            return;
+        }
+        // Beyond the last word both are 0.
+        self.entropy -= sum_of(probs, log_probs, |prob, log_prob| prob * log_prob);
+        let log_probs = &log_probs[..tile.end - tile.start];
+        let best = max(log_probs);
+        if best.wide() > self.max_log_prob {
+            self.max_log_prob = best.wide();
+            self.argmax = tile.start + find(log_probs, best).unwrap_or(0);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The hidden states of a run of tokens, and where they stood.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use highrank_kernels::Floats;
+
+/// Hidden states in a row, with what is known of the dimensions that they had.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    /// `[N', H]`
+    pub(super) hidden: Floats,
+    /// The dimensions before the features, of N tokens in all.
+    pub(super) leading: Vec<usize>,
+    /// The tokens' numbers among the N; `None` if they are all.
+    pub(super) kept: Option<Arc<[u32]>>,
+}
+
+impl Tokens {
+    /// All tokens of `[.., H]`.
+    pub fn all<const D: usize>(hidden: Tensor<D>) -> Self {
+        let dims = hidden.dims();
+        let (leading, width) = (dims[..D - 1].to_vec(), dims[D - 1]);
+        let tokens = leading.iter().product();
+        Self { hidden: hidden.reshape([tokens, width]).into(), leading, kept: None }
+    }
+
+    /// Those of the tokens of `[.., H]` that are listed by number. Nothing else of the tensor is read, and the gradient of
+    /// the others is exactly 0.
+    pub fn kept<const D: usize>(hidden: Tensor<D>, kept: Arc<[u32]>) -> Self {
+        let all = Self::all(hidden);
+        let numbers = Self::numbers(&kept, &Device::new(all.hidden.device()));
+        Self { hidden: all.hidden.select(0, numbers.into()), kept: Some(kept), ..all }
+    }
+
+    /// A list of tokens as a tensor.
+    pub fn numbers(kept: &[u32], device: &Device) -> Tensor<1, Int> {
+        let numbers: Vec<i64> = kept.iter().map(|token| i64::from(*token)).collect();
+        Tensor::from_data(TensorData::new(numbers, [kept.len()]), device)
+    }
+}

@@ -1,0 +1,15 @@
+//! Beam search: the most probable sequences of words under any step function, a head's among them.
+
+mod config;
+mod hypothesis;
+mod log_probs;
+mod predict;
+mod search;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use config::{BeamSearch, FinishedHypotheses};
+pub use hypothesis::{Hypothesis, LiveHypotheses};
+pub use log_probs::StepLogProbs;
+pub use state::BeamState;

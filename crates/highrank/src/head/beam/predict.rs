@@ -1,0 +1,51 @@
+//! Beam search with the log-probabilities of a head.
+
+use burn::tensor::Tensor;
+
+use super::config::BeamSearch;
+use super::hypothesis::{Hypothesis, LiveHypotheses};
+use super::search;
+use super::state::BeamState;
+use crate::error::{HeadError, OrPanic};
+use crate::head::bound::BoundHead;
+
+impl BoundHead<'_> {
+    /// Searches for the most probable sequences of a decoder that ends in this head: one list for each context, best first.
+    ///
+    /// As [`BeamSearch::search`], but the step function returns hidden states `[rows, H]`. Of their log-probabilities only the
+    /// best few words a row are kept ([`top_k`](Self::top_k)).
+    ///
+    /// # Panics
+    /// If the options are invalid ([`BeamSearch::validate`]), or have a word that is none of the `V`; if the hidden states do not
+    /// fit the head or are not one a row, or a log-probability is NaN.
+    #[track_caller]
+    pub fn beam_search<S: BeamState>(
+        &self,
+        search: &BeamSearch,
+        contexts: usize,
+        state: S,
+        step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+    ) -> Vec<Vec<Hypothesis>> {
+        self.try_beam_search(search, contexts, state, step).or_panic("beam_search")
+    }
+
+    /// [`beam_search`](Self::beam_search) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// [`HeadError::BeamSearch`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
+    pub fn try_beam_search<S: BeamState>(
+        &self,
+        search: &BeamSearch,
+        contexts: usize,
+        state: S,
+        mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+    ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
+        let vocab = self.head.decoder.vocab;
+        search.validate_words(vocab)?;
+        let k = search.words_needed(vocab);
+        search::run(search, contexts, state, |live, state| {
+            let (hidden, state) = step(live, state);
+            Ok((self.try_top_k(hidden, k)?.into(), state))
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! The search itself.
+
+use std::cmp::Ordering;
+
+use super::config::{BeamSearch, FinishedHypotheses};
+use super::hypothesis::{Hypothesis, LiveHypotheses, LiveRow};
+use super::log_probs::{Extensions, StepLogProbs};
+use super::state::BeamState;
+use crate::error::{HeadError, OrPanic};
+
+impl BeamSearch {
+    /// Searches with any step function: one list for each context, best first.
+    ///
+    /// The step function is called once a step, for the live hypotheses of all contexts together. It takes those, one row
+    /// each, with the state of each row, and returns the log-probabilities in nats of each row's next word, with the new
+    /// state. Before the next call the search takes the rows of the state that hypotheses go on from
+    /// ([`BeamState`]).
+    ///
+    /// The log-probabilities are a `Tensor<2>` of shape `[rows, V]`, or a `Vec<Vec<f64>>` on the host. −∞ is a word that cannot
+    /// come. They need not be normalised. For those of a head see [`OutputHead::beam_search`](crate::OutputHead::beam_search),
+    /// which never makes the whole tensor.
+    ///
+    /// # Arguments
+    /// - contexts: number of searches
+    /// - state: the state in front of the first word, one row for each context
+    ///
+    /// # Panics
+    /// If the options are invalid ([`validate`](Self::validate)), or have a word that is none of the `V`; if the step function
+    /// returns another number of rows, or NaN or +∞.
+    ///
+    /// # Example
+    /// A chain over three words that is known by a table, without a state:
+    ///
+    /// ```
+    /// use highrank::BeamSearch;
+    ///
+    /// let (bos, eos) = (1, 0);
+    /// let table = [[0.2f64, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]].map(|row| row.map(f64::ln).to_vec());
+    /// let found = BeamSearch::new(2, 5, eos).search(1, (), |live, ()| {
+    ///     let rows: Vec<Vec<f64>> = live.last(bos).into_iter().map(|word| table[word].clone()).collect();
+    ///     (rows, ())
+    /// });
+    /// assert_eq!(found[0][0].words, [2, 0]); // 0.7 · 0.6
+    /// assert!((found[0][0].log_prob - 0.42f64.ln()).abs() < 1e-12);
+    /// ```
+    #[track_caller]
+    pub fn search<S: BeamState, R: Into<StepLogProbs>>(
+        &self,
+        contexts: usize,
+        state: S,
+        step: impl FnMut(&LiveHypotheses, S) -> (R, S),
+    ) -> Vec<Vec<Hypothesis>> {
+        self.try_search(contexts, state, step).or_panic("BeamSearch::search")
+    }
+
+    /// [`search`](Self::search) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// [`HeadError::BeamSearch`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
+    pub fn try_search<S: BeamState, R: Into<StepLogProbs>>(
+        &self,
+        contexts: usize,
+        state: S,
+        mut step: impl FnMut(&LiveHypotheses, S) -> (R, S),
+    ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
+        run(self, contexts, state, |live, state| {
+            let (log_probs, state) = step(live, state);
+            Ok((log_probs.into(), state))
+        })
+    }
+}
+
+/// What may come next: a live hypothesis with one more word, or a finished one that keeps its place.
+struct Candidate<'a> {
+    log_prob: f64,
+    words: &'a [usize],
+    /// The word to add, and the row to go on from.
+    extension: Option<(usize, usize)>,
+}
+
+impl Candidate<'_> {
+    /// The most probable first, of equal ones that of the lowest words.
+    fn order(&self, other: &Self) -> Ordering {
+        other.log_prob.total_cmp(&self.log_prob).then_with(|| self.sequence().cmp(other.sequence()))
+    }
+
+    fn sequence(&self) -> impl Iterator<Item = usize> {
+        self.words.iter().copied().chain(self.extension.map(|(word, _)| word))
+    }
+}
+
+/// A finished hypothesis, before it has a score.
+struct Finished {
+    words: Vec<usize>,
+    log_prob: f64,
+}
+
+/// The search for all contexts, with a step function that may fail.
+pub(super) fn run<S: BeamState>(
+    search: &BeamSearch,
+    contexts: usize,
+    mut state: S,
+    mut step: impl FnMut(&LiveHypotheses, S) -> Result<(StepLogProbs, S), HeadError>,
+) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
+    search.validate()?;
+    let mut live = LiveHypotheses::start(contexts);
+    let mut pools: Vec<Vec<Finished>> = (0..contexts).map(|_| vec![]).collect();
+    for length in 1..=search.max_length {
+        if live.is_empty() {
+            break;
+        }
+        let (log_probs, after) = step(&live, state)?;
+        let extensions = log_probs.extensions(search, live.len())?;
+        let (mut next, mut parents, mut first) = (vec![], vec![], 0);
+        for rows in live.rows.chunk_by(|a, b| a.context == b.context) {
+            let last = first + rows.len();
+            let pool = &mut pools[rows[0].context];
+            for (row, parent) in extend(search, rows, &extensions[first..last], pool) {
+                next.push(row);
+                parents.push(first + parent);
+            }
+            first = last;
+        }
+        live = LiveHypotheses { rows: next };
+        // Nothing reads the state after the last step.
+        let goes_on = length < search.max_length && !live.is_empty();
+        state = if goes_on { after.select(&parents) } else { after };
+    }
+    let mut results: Vec<Vec<Hypothesis>> = vec![];
+    for pool in pools {
+        results.push(pool.into_iter().map(|f| hypothesis(search, f.words, f.log_prob, true)).collect());
+    }
+    for row in live.rows {
+        results[row.context].push(hypothesis(search, row.words, row.log_prob, false));
+    }
+    for found in &mut results {
+        found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.words.cmp(&b.words)));
+        found.truncate(search.n_best);
+    }
+    Ok(results)
+}
+
+/// A step of one context: the hypotheses that go on, each with the row of `rows` it comes from. Finished ones go to the
+/// pool.
+fn extend(
+    search: &BeamSearch,
+    rows: &[LiveRow],
+    extensions: &[Extensions],
+    pool: &mut Vec<Finished>,
+) -> Vec<(LiveRow, usize)> {
+    let kept = match search.finished {
+        FinishedHypotheses::LeaveBeam => vec![],
+        FinishedHypotheses::KeepPlace => std::mem::take(pool),
+    };
+    let mut candidates: Vec<Candidate<'_>> = kept
+        .iter()
+        .map(|kept| Candidate { log_prob: kept.log_prob, words: &kept.words, extension: None })
+        .collect();
+    for (parent, (row, extensions)) in rows.iter().zip(extensions).enumerate() {
+        candidates.extend(extensions.iter().map(|&(word, log_prob)| Candidate {
+            log_prob: row.log_prob + log_prob,
+            words: &row.words,
+            extension: Some((word, parent)),
+        }));
+    }
+    candidates.sort_by(Candidate::order);
+    let mut next = vec![];
+    let mut places = search.width;
+    for candidate in candidates {
+        if places == 0 {
+            break;
+        }
+        let (words, log_prob) = (candidate.sequence().collect(), candidate.log_prob);
+        match candidate.extension {
+            Some((word, parent)) if word != search.eos => {
+                next.push((LiveRow { context: rows[0].context, words, log_prob }, parent));
+                places -= 1;
+            }
+            _ => {
+                pool.push(Finished { words, log_prob });
+                places -= usize::from(search.finished == FinishedHypotheses::KeepPlace);
+            }
+        }
+    }
+    next
+}
+
+fn hypothesis(search: &BeamSearch, words: Vec<usize>, log_prob: f64, finished: bool) -> Hypothesis {
+    let score = log_prob / (words.len() as f64).powf(search.alpha);
+    Hypothesis { words, log_prob, score, finished }
+}

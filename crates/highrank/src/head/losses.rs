@@ -1,0 +1,182 @@
+//! The losses of a head.
+
+use burn::tensor::{Int, Tensor};
+use highrank_kernels::Floats;
+
+use super::bound::{BoundHead, leading, same_shape, with_last};
+use crate::error::{HeadError, OrPanic};
+use crate::likelihood;
+use crate::loss::{Counted, Loss, LossOptions, Reduction};
+
+impl BoundHead<'_> {
+    /// Negative log-likelihood of every token in nats, `−log P(target)`.
+    ///
+    /// Equals `−log_probs(hidden).gather(targets)` without the `[.., V]` tensor. Takes any upstream gradient; the
+    /// backward pass recomputes the logits chunk by chunk. For a mean, [`loss`](Self::loss) is cheaper.
+    ///
+    /// A masked word has probability 0: as a target its nll is +∞, and the gradients of such a token mean nothing.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, D dimensions
+    /// - targets, output: `[..]`, T = D − 1 dimensions
+    ///
+    /// # Panics
+    /// If the shapes do not fit (both are in the message). On CPU backends, if a target is outside `0..V`; on others
+    /// the nll of such a token is NaN, see [`validate_targets`].
+    #[track_caller]
+    pub fn nll<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+    ) -> Tensor<T> {
+        let shape = targets.dims();
+        let options = LossOptions::new().with_reduction(Reduction::None);
+        self.try_loss_with(hidden, targets, &options).or_panic("nll").loss.reshape(shape)
+    }
+
+    /// Weighted mean of the tokens' negative log-likelihoods in nats, `Σ w nll / Σ w`.
+    ///
+    /// Without weights the plain mean. A token of weight 0 is ignored: it adds nothing to the loss or any gradient, whatever
+    /// its hidden state and target are. Weights of 0 alone give NaN. The gradient also reaches tracked weights.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, D dimensions
+    /// - targets, weights: `[..]`, T = D − 1 dimensions
+    /// - output: `[1]`
+    ///
+    /// # Panics
+    /// As [`nll`](Self::nll), and on CPU backends if a weight is negative or not a number.
+    #[track_caller]
+    pub fn loss<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        weights: Option<Tensor<T>>,
+    ) -> Tensor<1> {
+        let mut options = LossOptions::new();
+        options.token_weights = weights.map(Floats::from);
+        self.try_loss_with(hidden, targets, &options).or_panic("loss").loss
+    }
+
+    /// The loss that the [options](LossOptions) describe.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, D dimensions
+    /// - targets: `[..]`, T = D − 1 dimensions
+    ///
+    /// # Panics
+    /// As [`nll`](Self::nll), if an option is outside of its range, or on CPU backends, if a weight or a teacher's row is.
+    #[track_caller]
+    pub fn loss_with<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        options: &LossOptions,
+    ) -> Loss<T> {
+        self.try_loss_with(hidden, targets, options).or_panic("loss_with")
+    }
+
+    /// [`loss_with`](Self::loss_with) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// Whatever [`loss_with`](Self::loss_with) panics for.
+    pub fn try_loss_with<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        options: &LossOptions,
+    ) -> Result<Loss<T>, HeadError> {
+        self.validate_hidden(&hidden.dims())?;
+        let shape = leading::<D, T>(&hidden.dims())?;
+        same_shape("targets", targets.dims(), shape)?;
+        let vocab = self.head.decoder.vocab;
+        options.validate(&shape, vocab)?;
+        let words = targets.reshape([shape.iter().product::<usize>()]);
+        let counted = Counted::words(words, options, vocab, self.bias())?;
+        Ok(self.scored(hidden, counted, options, shape))
+    }
+
+    /// Weighted mean of the cross-entropies against full distributions, `−Σ_v q_v log P(v)`, in nats.
+    ///
+    /// For distillation and for studies where the true distribution is known. The distributions are constants. Where a few
+    /// words have most of the probability, [`LossOptions::with_teacher`] needs no `[.., V]` tensor.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`
+    /// - distributions: `[.., V]`, probabilities
+    /// - weights: `[N]`, N the product of the leading dimensions
+    /// - output: `[1]`
+    ///
+    /// # Panics
+    /// If the shapes do not fit (both are in the message), `distributions` is tracked by autodiff, or on CPU backends if a
+    /// weight is negative or not a number.
+    #[track_caller]
+    pub fn soft_loss<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        distributions: Tensor<D>,
+        weights: Option<Tensor<1>>,
+    ) -> Tensor<1> {
+        let mut options = LossOptions::new();
+        options.token_weights = weights.map(Floats::from);
+        self.try_soft_loss_with(hidden, distributions, &options).or_panic("soft_loss").loss
+    }
+
+    /// [`soft_loss`](Self::soft_loss) with options; token weights have shape `[N]`, and so do statistics.
+    ///
+    /// # Errors
+    /// [`HeadError::NeedsWords`] of an option that asks about target words, and those of
+    /// [`try_loss_with`](Self::try_loss_with).
+    pub fn try_soft_loss_with<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        distributions: Tensor<D>,
+        options: &LossOptions,
+    ) -> Result<Loss<1>, HeadError> {
+        let dims = hidden.dims();
+        self.validate_hidden(&dims)?;
+        let decoder = &self.head.decoder;
+        let rows = decoder.rows();
+        same_shape("distributions", distributions.dims(), with_last(dims, rows))?;
+        let tokens = dims[..D - 1].iter().product();
+        options.validate(&[tokens], decoder.vocab)?;
+        let counted = Counted::distributions(distributions.reshape([tokens, rows]), options)?;
+        Ok(self.scored(hidden, counted, options, [tokens]))
+    }
+
+    /// The loss of the tokens that count.
+    fn scored<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        counted: Counted,
+        options: &LossOptions,
+        shape: [usize; T],
+    ) -> Loss<T> {
+        let mut input = self.native(counted.hidden(hidden));
+        input.temperature *= options.temperature;
+        let weights = match options.reduction {
+            Reduction::None => None,
+            _ => counted.weights.clone(),
+        };
+        let scores = likelihood::loss(input, counted.objective(), weights, options.reduction);
+        Loss {
+            loss: counted.finish(scores.loss.tensor(), options.reduction),
+            statistics: scores.statistics.map(|rows| counted.statistics(rows.tensor(), shape)),
+        }
+    }
+}
+
+/// Checks that every target is a word of the vocabulary, `0 ≤ target < V`.
+///
+/// Reads the targets back from the device. The heads call it by themselves on CPU backends.
+///
+/// # Errors
+/// [`HeadError::Target`] with the first target outside.
+pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
+    let data = targets.to_data();
+    let wrong = data.iter::<i64>().enumerate().find(|(_, word)| !(0..vocab as i64).contains(word));
+    match wrong {
+        Some((token, target)) => Err(HeadError::Target { target, token, vocab }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! Runs of tokens that exist at a time: blocks with their contexts, and in them chunks with their logits.
+
+use highrank_kernels::Floats;
+
+use crate::likelihood::mask::Vocabulary;
+use crate::ops::{ContextSource, Kernels, LatentArgs, Likelihood, runs};
+
+/// The contexts as a tensor `[N·K, d]`, by the backend's latent layer.
+pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: usize) -> Floats<B> {
+    match source {
+        ContextSource::Given(contexts) => contexts,
+        ContextSource::Latent(args) => {
+            let latent = B::latent(args);
+            let elements = latent.num_elements();
+            latent.reshape([elements / d, d])
+        }
+    }
+}
+
+/// A run of tokens whose contexts exist at a time.
+pub(crate) struct Block<'a, B: Kernels> {
+    pub(super) input: &'a Likelihood<Floats<B>>,
+    /// Of the logit map.
+    table: Option<Floats<B>>,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// `h_k`, `[tokens·K, d]`
+    pub(super) contexts: Floats<B>,
+    /// The layer that they came from, if any.
+    pub(super) latent: Option<LatentArgs<Floats<B>>>,
+}
+
+pub(crate) fn blocks<B: Kernels>(input: &Likelihood<Floats<B>>) -> impl Iterator<Item = Block<'_, B>> {
+    let d = input.weight.shape()[1];
+    let table = input.map_params.clone().map(|params| input.map.table(params));
+    runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
+        let source = input.slice(start, end).contexts;
+        let latent = match &source {
+            ContextSource::Given(_) => None,
+            ContextSource::Latent(args) => Some(args.clone()),
+        };
+        let contexts = context_tensor(source, d);
+        Block { input, table: table.clone(), start, end, contexts, latent }
+    })
+}
+
+impl<'a, B: Kernels> Block<'a, B> {
+    pub(super) fn chunks(&self, vocabulary: &'a Vocabulary<B>) -> impl Iterator<Item = Chunk<'a, B>> {
+        let step = self.input.chunk_tokens();
+        runs(self.end - self.start, step).map(move |(start, end)| Chunk::new(self, vocabulary, start, end))
+    }
+
+    /// Contexts of the block's tokens `start .. end`, `[tokens·K, d]`.
+    pub(crate) fn contexts(&self, start: usize, end: usize) -> Floats<B> {
+        let components = self.input.components();
+        self.contexts.clone().rows(start * components..end * components)
+    }
+}
+
+/// A run of tokens that is worked on at a time, with its logits.
+pub(super) struct Chunk<'a, B: Kernels> {
+    pub(super) input: &'a Likelihood<Floats<B>>,
+    pub(super) vocabulary: &'a Vocabulary<B>,
+    pub(super) table: Option<Floats<B>>,
+    /// The first token, and the one after the last.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) components: usize,
+    /// `[tokens·K, d]`
+    pub(super) contexts: Floats<B>,
+    /// `[tokens, K]`
+    pub(super) log_prior: Option<Floats<B>>,
+    /// `z`, `[tokens·K, V]`; that of a masked word is a number without meaning.
+    pub(super) logits: Floats<B>,
+}
+
+impl<'a, B: Kernels> Chunk<'a, B> {
+    /// Tokens `start .. end` of a block.
+    fn new(block: &Block<'a, B>, vocabulary: &'a Vocabulary<B>, start: usize, end: usize) -> Self {
+        let input = block.input;
+        let contexts = block.contexts(start, end);
+        let (start, end) = (block.start + start, block.start + end);
+        let product = B::product(contexts.clone(), input.weight.clone().transpose(), input.precision);
+        Self {
+            input,
+            vocabulary,
+            table: block.table.clone(),
+            start,
+            end,
+            components: input.components(),
+            contexts,
+            log_prior: input.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
+            logits: match &vocabulary.bias {
+                Some(bias) => product + bias.clone(),
+                None => product,
+            },
+        }
+    }
+
+    pub(super) fn tokens(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// `z` with −∞ for masked words.
+    pub(super) fn masked_logits(&self) -> Floats<B> {
+        self.with_minus_infinity(self.logits.clone())
+    }
+
+    /// `f(z)/τ`, `[tokens·K, V]`; [`MASKED`](crate::ops::MASKED) for masked words.
+    pub(super) fn mapped(&self) -> Floats<B> {
+        let mapped = self.input.map.apply(self.logits.clone(), self.table.as_ref());
+        let mapped = match self.input.temperature {
+            1.0 => mapped,
+            temperature => mapped.mul_scalar(1.0 / temperature),
+        };
+        match &self.vocabulary.masked {
+            Some(masked) => mapped + masked.low.clone(),
+            None => mapped,
+        }
+    }
+
+    /// −∞ in the columns of masked words.
+    pub(super) fn with_minus_infinity(&self, rows: Floats<B>) -> Floats<B> {
+        match &self.vocabulary.masked {
+            Some(masked) => rows + masked.minus_infinity.clone(),
+            None => rows,
+        }
+    }
+
+    /// `log π_k + x_k` for a value a component, `[tokens, K]`.
+    pub(super) fn with_prior(&self, x: Floats<B>) -> Floats<B> {
+        let x = x.reshape([self.tokens(), self.components]);
+        match &self.log_prior {
+            Some(prior) => x + prior.clone(),
+            None => x,
+        }
+    }
+
+    /// `log π_k + log p_k(v)`, `[tokens, K, V]`.
+    pub(super) fn joint(&self, component_log_probs: Floats<B>) -> Floats<B> {
+        let [_, vocab] = component_log_probs.dims();
+        let x = component_log_probs.reshape([self.tokens(), self.components, vocab]);
+        match &self.log_prior {
+            Some(prior) => x + prior.clone().reshape([self.tokens(), self.components, 1]),
+            None => x,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The likelihood made of Burn's own tensor operations: the definition that native kernels are checked against, and the
+//! fallback of every backend without a kernel.
+//!
+//! | file | job |
+//! |---|---|
+//! | `chunk.rs` | runs of tokens with their contexts and logits |
+//! | `score.rs` | a chunk's losses and the gradients of its mapped logits |
+//! | `sums.rs` | gradients of the inputs |
+
+mod chunk;
+mod score;
+mod sums;
+
+pub(crate) use chunk::{blocks, context_tensor};
+pub(crate) use sums::Sums;
+
+use burn::backend::Backend;
+use highrank_kernels::{Floats, Ints};
+
+use super::mask::Vocabulary;
+use super::spread::Spread;
+use crate::math::{log_softmax, log_sum_exp_dim};
+use crate::ops::{Gradients, Kernels, Likelihood, Objective, Reduction, Scores, Targets, Wanted};
+use chunk::Chunk;
+use score::{General, Words};
+
+/// Loss of every token, and statistics where asked for; one product, differentiable by composition.
+///
+/// Products and latent layer are the backend's.
+pub fn score<B: Kernels>(
+    input: &Likelihood<Floats<B>>,
+    objective: &Objective<Floats<B>, Ints<B>>,
+) -> Scores<Floats<B>> {
+    let input = &input.clone().widened();
+    let sweep = Sweep::new(input, objective);
+    let mut parts = Parts::default();
+    for block in blocks(input) {
+        for chunk in block.chunks(&sweep.vocabulary) {
+            match sweep.plain() {
+                Some(words) => parts.add(Words::score(&chunk, words).loss(&chunk), None),
+                None => {
+                    sweep.add(&chunk, &General::score(&chunk, objective, sweep.spread.as_ref()), &mut parts)
+                }
+            }
+        }
+    }
+    parts.finish()
+}
+
+/// As [`score`], and the gradients of `Σ_n upstream_n · loss_n`; three products.
+///
+/// Products and latent layer are the backend's.
+pub fn score_and_gradients<B: Kernels>(
+    input: &Likelihood<Floats<B>>,
+    objective: &Objective<Floats<B>, Ints<B>>,
+    upstream: Floats<B>,
+    wanted: Wanted,
+) -> (Scores<Floats<B>>, Gradients<Floats<B>>) {
+    let input = &input.clone().widened();
+    let upstream = upstream.cast(input.wide());
+    let sweep = Sweep::new(input, objective);
+    let mut parts = Parts::default();
+    let mut sums = Sums::default();
+    for block in blocks(input) {
+        for chunk in block.chunks(&sweep.vocabulary) {
+            let upstream = upstream.clone().rows(chunk.start..chunk.end);
+            let scored = match sweep.plain() {
+                Some(words) => {
+                    let scored = Words::score(&chunk, words);
+                    parts.add(scored.loss(&chunk), None);
+                    scored.gradients(upstream)
+                }
+                None => {
+                    let scored = General::score(&chunk, objective, sweep.spread.as_ref());
+                    sweep.add(&chunk, &scored, &mut parts);
+                    scored.gradients(upstream)
+                }
+            };
+            sums.add_chunk(chunk, scored, wanted);
+        }
+        sums.add_block(block, wanted);
+    }
+    (parts.finish(), sums.finish(input))
+}
+
+/// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program; −∞ for masked words.
+pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
+    let input = &input.clone().widened();
+    let vocabulary = Vocabulary::new(input);
+    let mut parts = vec![];
+    for block in blocks(input) {
+        parts.extend(block.chunks(&vocabulary).map(|chunk| chunk.with_minus_infinity(log_probs_of(&chunk))));
+    }
+    Floats::cat(parts, 0)
+}
+
+/// Logits `z` of all components, `[N·K, V]`, before the logit map; −∞ for masked words.
+pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
+    let input = &input.clone().widened();
+    let vocabulary = Vocabulary::new(input);
+    let mut parts = vec![];
+    for block in blocks(input) {
+        parts.extend(block.chunks(&vocabulary).map(|chunk| chunk.masked_logits()));
+    }
+    Floats::cat(parts, 0)
+}
+
+/// The loss, `[1]` if it is reduced and otherwise `[N]` without weights, and after it the statistics, if asked for.
+///
+/// Weights of 0 alone give NaN in a mean, which is one over nothing.
+pub fn loss<B: Kernels>(
+    input: Likelihood<Floats<B>>,
+    objective: Objective<Floats<B>, Ints<B>>,
+    weights: Option<Floats<B>>,
+    reduction: Reduction,
+) -> Vec<Floats<B>> {
+    let upstream = upstream(&input, weights, reduction);
+    let scores = B::score(input, objective);
+    let loss = match upstream {
+        Some(upstream) => (scores.loss * upstream).sum(),
+        None => scores.loss,
+    };
+    std::iter::once(loss).chain(scores.statistics).collect()
+}
+
+/// The gradient of the reduced loss with respect to each token's, `[N]`; `None` if the loss is not reduced.
+pub(crate) fn upstream<B: Backend>(
+    input: &Likelihood<Floats<B>>,
+    weights: Option<Floats<B>>,
+    reduction: Reduction,
+) -> Option<Floats<B>> {
+    let (tokens, device, dtype) = (input.tokens(), input.weight.device(), input.wide());
+    match (reduction, weights.map(|weights| weights.cast(dtype))) {
+        (Reduction::None, _) => None,
+        (Reduction::Mean, Some(weights)) => Some(weights.clone() / weights.sum()),
+        (Reduction::Sum, Some(weights)) => Some(weights),
+        (Reduction::Mean, None) => Some(Floats::full([tokens], 1.0 / tokens as f64, &device, dtype)),
+        (Reduction::Sum, None) => Some(Floats::full([tokens], 1.0, &device, dtype)),
+    }
+}
+
+/// What all chunks of a call share.
+struct Sweep<'a, B: Kernels> {
+    objective: &'a Objective<Floats<B>, Ints<B>>,
+    vocabulary: Vocabulary<B>,
+    spread: Option<Spread<B>>,
+}
+
+impl<'a, B: Kernels> Sweep<'a, B> {
+    fn new(input: &Likelihood<Floats<B>>, objective: &'a Objective<Floats<B>, Ints<B>>) -> Self {
+        let vocabulary = Vocabulary::new(input);
+        let spread = match objective.is_plain() {
+            true => None,
+            false => Spread::new(input, objective, &vocabulary),
+        };
+        Self { objective, vocabulary, spread }
+    }
+
+    /// The words, if they are all that the tokens are scored by.
+    fn plain(&self) -> Option<&'a Ints<B>> {
+        match &self.objective.targets {
+            Targets::Words(words) if self.objective.is_plain() => Some(words),
+            _ => None,
+        }
+    }
+
+    fn add(&self, chunk: &Chunk<'_, B>, scored: &General<B>, parts: &mut Parts<B>) {
+        let statistics = self.objective.statistics.then(|| scored.statistics(chunk, &self.objective.targets));
+        parts.add(scored.loss(chunk), statistics);
+    }
+}
+
+/// The scores of the chunks so far.
+struct Parts<B: Kernels> {
+    loss: Vec<Floats<B>>,
+    statistics: Vec<Floats<B>>,
+}
+
+impl<B: Kernels> Default for Parts<B> {
+    fn default() -> Self {
+        Self { loss: vec![], statistics: vec![] }
+    }
+}
+
+impl<B: Kernels> Parts<B> {
+    fn add(&mut self, loss: Floats<B>, statistics: Option<Floats<B>>) {
+        self.loss.push(loss);
+        self.statistics.extend(statistics);
+    }
+
+    fn finish(self) -> Scores<Floats<B>> {
+        let statistics = (!self.statistics.is_empty()).then(|| Floats::cat(self.statistics, 0));
+        Scores { loss: Floats::cat(self.loss, 0), statistics }
+    }
+}
+
+fn log_probs_of<B: Kernels>(chunk: &Chunk<'_, B>) -> Floats<B> {
+    let component = log_softmax(chunk.mapped());
+    match chunk.log_prior {
+        Some(_) => {
+            let shape = [chunk.tokens(), chunk.input.vocab()];
+            log_sum_exp_dim(chunk.joint(component), 1).reshape(shape)
+        }
+        None => component,
+    }
+}

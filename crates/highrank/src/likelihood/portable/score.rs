@@ -1,0 +1,210 @@
+//! A chunk's losses, and the gradients of its mapped logits and log-priors.
+
+use highrank_kernels::{Floats, Ints};
+
+use super::chunk::Chunk;
+use crate::likelihood::spread::Spread;
+use crate::math::{log_softmax_and_normaliser, log_sum_exp, log_sum_exp_dim};
+use crate::ops::{Kernels, MASKED, Objective, Statistic, Targets};
+
+/// A chunk's losses with the gradients of its mapped logits and log-priors.
+pub(super) struct Scored<B: Kernels> {
+    /// `∂/∂(f(z)/τ)`, `[tokens·K, V]`
+    pub(super) d_mapped: Floats<B>,
+    /// `[tokens, K]`
+    pub(super) d_log_prior: Floats<B>,
+}
+
+/// A chunk scored against one word a token, and nothing else asked for.
+pub(super) struct Words<B: Kernels> {
+    /// `[tokens]`
+    nll: Floats<B>,
+    /// `log π_k + log p_k(y)`, `[tokens, K]`
+    joint: Floats<B>,
+    /// Target of each row, `[tokens·K, 1]`
+    word: Ints<B>,
+    /// `e^{f(z) − max}`, `[tokens·K, V]`, and its row sums `[tokens·K, 1]`
+    exp: Floats<B>,
+    sum: Floats<B>,
+}
+
+impl<B: Kernels> Words<B> {
+    pub(super) fn score(chunk: &Chunk<'_, B>, words: &Ints<B>) -> Self {
+        let words = words.clone().rows(chunk.start..chunk.end);
+        let word = words.reshape([chunk.tokens(), 1]).repeat_dim(1, chunk.components);
+        let word = word.reshape([chunk.tokens() * chunk.components, 1]);
+        let mapped = chunk.mapped();
+        // A constant of the gradient, where this is differentiated by composition.
+        let max = mapped.clone().detach().max_dim(1);
+        let at_target = mapped.clone().gather(1, word.clone()) - max.clone();
+        let exp = (mapped - max).exp();
+        let sum = exp.clone().sum_dim(1);
+        let joint = chunk.with_prior(at_target - sum.clone().log());
+        let nll = -log_sum_exp(joint.clone()).reshape([chunk.tokens()]);
+        Self { nll, joint, word, exp, sum }
+    }
+
+    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
+        or_infinite(self.nll.clone(), chunk)
+    }
+
+    /// `∂/∂f(z_k) = u γ_k (softmax − onehot)`, `∂/∂log π_k = −u γ_k` for an upstream gradient `u [tokens]`.
+    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
+        let tokens = self.nll.num_elements();
+        let responsibility = at_most_one((self.joint + self.nll.reshape([tokens, 1])).exp());
+        let weight = responsibility * upstream.reshape([tokens, 1]);
+        let row_weight = weight.clone().reshape(self.sum.shape());
+        let d_mapped = self.exp * (row_weight.clone() / self.sum);
+        Scored { d_mapped: d_mapped.scatter_add(1, self.word, -row_weight), d_log_prior: -weight }
+    }
+}
+
+/// A chunk scored against any objective, by way of its target distributions: `[tokens, V]` of a chunk, never of all.
+///
+/// With `r_k(v) = π_k p_k(v) / P(v)` and `s_k = Σ_v q_v r_k(v)`: `∂/∂f(z_k) = u (p_k (s_k + 2 λ π_k LSE_k) − q r_k)` and
+/// `∂/∂log π_k = u (λ π_k LSE_k² − s_k)`.
+pub(super) struct General<B: Kernels> {
+    /// `q`, `[tokens, V]`
+    q: Floats<B>,
+    /// `log p_k(v)`, `[tokens·K, V]`
+    component: Floats<B>,
+    /// `log π_k + log p_k(v)`, `[tokens, K, V]`
+    joint: Floats<B>,
+    /// `log P(v)`, `[tokens, 1, V]`
+    log_probs: Floats<B>,
+    /// `LSE(f(z_k)/τ)`, `[tokens, K]`
+    lse: Floats<B>,
+    /// `π_k`, `[tokens, K]`
+    prior: Floats<B>,
+    z_loss: f64,
+}
+
+impl<B: Kernels> General<B> {
+    pub(super) fn score(
+        chunk: &Chunk<'_, B>,
+        objective: &Objective<Floats<B>, Ints<B>>,
+        spread: Option<&Spread<B>>,
+    ) -> Self {
+        let (tokens, components) = (chunk.tokens(), chunk.components);
+        let (component, lse) = log_softmax_and_normaliser(chunk.mapped());
+        let joint = chunk.joint(component.clone());
+        let log_probs = log_sum_exp_dim(joint.clone(), 1);
+        let lse = lse.reshape([tokens, components]);
+        let prior = match &chunk.log_prior {
+            Some(prior) => prior.clone().exp(),
+            None => lse.zeros_like().add_scalar(1.0),
+        };
+        let q = target_rows(chunk, objective, spread);
+        Self { q, component, joint, log_probs, lse, prior, z_loss: objective.z_loss }
+    }
+
+    /// `z_n`, `[tokens]`.
+    fn z_term(&self) -> Floats<B> {
+        let tokens = self.lse.shape()[0];
+        (self.prior.clone() * self.lse.clone().square()).sum_dim(1).reshape([tokens])
+    }
+
+    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
+        let loss = or_infinite(self.cross_entropy(), chunk);
+        match self.z_loss {
+            0.0 => loss,
+            z_loss => loss + self.z_term().mul_scalar(z_loss),
+        }
+    }
+
+    fn cross_entropy(&self) -> Floats<B> {
+        let [tokens, vocab] = self.q.dims();
+        let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
+        -(self.q.clone() * log_probs).sum_dim(1).reshape([tokens])
+    }
+
+    /// `[tokens, Statistic::COUNT]`
+    pub(super) fn statistics(
+        &self,
+        chunk: &Chunk<'_, B>,
+        targets: &Targets<Floats<B>, Ints<B>>,
+    ) -> Floats<B> {
+        let [tokens, vocab] = self.q.dims();
+        let column = [tokens, 1];
+        let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
+        let nll = match targets.words() {
+            Some(words) => {
+                let words = words.clone().rows(chunk.start..chunk.end).reshape(column);
+                -log_probs.clone().gather(1, words).reshape([tokens])
+            }
+            None => self.cross_entropy(),
+        };
+        let entropy = -(log_probs.clone().exp() * log_probs.clone()).sum_dim(1);
+        let max = log_probs.clone().max_dim(1);
+        // The lowest of the words that reach the maximum: others count as beyond the vocabulary.
+        let is_best = (log_probs.clone() - max.clone()).at_least(0.0);
+        let beyond = log_probs.zeros_like().add_scalar(vocab as f64).fill_where(is_best, 0.0);
+        let number = Ints::<B>::arange(0..vocab as i64, &beyond.device()).float(beyond.dtype());
+        let argmax = -(-(beyond + number.reshape([1, vocab]))).max_dim(1);
+        let mut columns: Vec<_> = (0..Statistic::COUNT).map(|_| None).collect();
+        columns[Statistic::Nll as usize] = Some(or_infinite(nll, chunk).reshape(column));
+        columns[Statistic::Entropy as usize] = Some(entropy);
+        columns[Statistic::Argmax as usize] = Some(argmax);
+        columns[Statistic::MaxLogProb as usize] = Some(max);
+        columns[Statistic::ZTerm as usize] = Some(self.z_term().reshape(column));
+        Floats::cat(columns.into_iter().flatten().collect(), 1).detach()
+    }
+
+    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
+        let [tokens, vocab] = self.q.dims();
+        let (shape, [_, components]) = (self.component.shape(), self.lse.dims());
+        let upstream = upstream.reshape([tokens, 1]);
+        let q = (self.q * upstream.clone()).reshape([tokens, 1, vocab]);
+        let assigned = at_most_one((self.joint - self.log_probs).exp()) * q;
+        let total = assigned.clone().sum_dim(2).reshape([tokens, components]);
+        let mut d_log_prior = -total.clone();
+        let mut of_probs = total;
+        if self.z_loss != 0.0 {
+            let pull = self.prior * self.lse.clone() * upstream.mul_scalar(self.z_loss);
+            d_log_prior = d_log_prior + pull.clone() * self.lse;
+            of_probs = of_probs + pull.mul_scalar(2.0);
+        }
+        let d_mapped = self.component.exp() * of_probs.reshape([shape[0], 1]) - assigned.reshape(shape);
+        Scored { d_mapped, d_log_prior }
+    }
+}
+
+/// `q̃ = (1 − ε) q + ε/V'`, `[tokens, V]`.
+fn target_rows<B: Kernels>(
+    chunk: &Chunk<'_, B>,
+    objective: &Objective<Floats<B>, Ints<B>>,
+    spread: Option<&Spread<B>>,
+) -> Floats<B> {
+    let unmasked = || chunk.vocabulary.unmasked(&chunk.logits);
+    match (spread, &objective.targets) {
+        (None, Targets::Distributions(rows)) => {
+            let rows = rows.clone().rows(chunk.start..chunk.end).cast(chunk.logits.dtype());
+            match objective.label_smoothing {
+                0.0 => rows,
+                smoothing => {
+                    let count = unmasked().sum_dim(1);
+                    rows.mul_scalar(1.0 - smoothing) + unmasked().mul_scalar(smoothing) / count
+                }
+            }
+        }
+        (Some(spread), _) => spread.rows(chunk.start, chunk.end, unmasked()),
+        (None, _) => unreachable!("words and teachers have a spread"),
+    }
+}
+
+/// Cross-entropies with +∞ for those of a masked word.
+fn or_infinite<B: Kernels>(loss: Floats<B>, chunk: &Chunk<'_, B>) -> Floats<B> {
+    match chunk.vocabulary.masked {
+        // The share of the word may be a small one.
+        Some(_) => {
+            let infinite = loss.clone().detach().at_least(-MASKED * 1e-10);
+            loss.fill_where(infinite, f64::INFINITY)
+        }
+        None => loss,
+    }
+}
+
+/// Shares, of which rounding at [`MASKED`] could make anything.
+fn at_most_one<B: Kernels>(shares: Floats<B>) -> Floats<B> {
+    shares.clamp(0.0, 1.0)
+}

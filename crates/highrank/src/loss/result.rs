@@ -1,0 +1,48 @@
+//! What a loss gives.
+
+use crate::ops::Statistic;
+use burn::tensor::{Bool, Int, Tensor};
+
+/// A loss, and what else was asked for. `T` is the number of dimensions of the targets.
+#[derive(Debug, Clone)]
+pub struct Loss<const T: usize> {
+    /// In nats: `[1]`, or with [`Reduction::None`](crate::Reduction::None) `[N]`, a value for each token in the order of the targets, 0 for
+    /// those that do not count. In f32, or f64 if the parameters are.
+    pub loss: Tensor<1>,
+    /// If [asked for](crate::LossOptions::with_statistics).
+    pub statistics: Option<TokenStatistics<T>>,
+}
+
+/// What is known of each token's distribution, of the shape of the targets; 0 for tokens that do not count. Constants: no
+/// gradient flows through them.
+#[derive(Debug, Clone)]
+pub struct TokenStatistics<const T: usize> {
+    /// `−log P(y)` in nats, without weights; the cross-entropy where targets are distributions. +∞ if the target is
+    /// masked.
+    pub nll: Tensor<T>,
+    /// `−Σ_v P(v) log P(v)` in nats.
+    pub entropy: Tensor<T>,
+    /// The likeliest word, the lowest of equals.
+    pub argmax: Tensor<T, Int>,
+    /// Its log-probability in nats.
+    pub max_log_prob: Tensor<T>,
+    /// `z_n`, the squared log normaliser, before it is multiplied by λ; in nats².
+    pub z_term: Tensor<T>,
+    /// Whether the token counts.
+    pub counted: Tensor<T, Bool>,
+}
+
+impl<const T: usize> TokenStatistics<T> {
+    /// Of a matrix of statistics of all tokens, and 1 for each token that counts.
+    pub(crate) fn new(rows: Tensor<2>, counted: Tensor<2>, shape: [usize; T]) -> Self {
+        let column = |statistic: Statistic| rows.clone().narrow(1, statistic as usize, 1).reshape(shape);
+        Self {
+            nll: column(Statistic::Nll),
+            entropy: column(Statistic::Entropy),
+            argmax: column(Statistic::Argmax).int(),
+            max_log_prob: column(Statistic::MaxLogProb),
+            z_term: column(Statistic::ZTerm),
+            counted: counted.reshape(shape).greater_elem(0.5),
+        }
+    }
+}

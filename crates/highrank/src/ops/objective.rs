@@ -1,0 +1,156 @@
+//! What the log-probabilities of a run of tokens are scored against, and what else a token's loss is made of.
+
+use std::ops::Range;
+
+use burn::backend::Backend;
+use highrank_kernels::{Floats, Ints};
+
+/// What the log-probabilities are scored against.
+#[derive(Debug, Clone)]
+pub enum Targets<F = Floats, I = Ints> {
+    /// One word a token, shape `[N]`: the cross-entropy is `−log P(y)`.
+    Words(I),
+    /// A few words a token with their probabilities; what they leave of 1 is shared evenly by the unmasked words that are
+    /// not listed. The cross-entropy is `−Σ_v q_v log P(v)`.
+    Teacher {
+        /// The words whose `−log P(y)` is the token's nll, shape `[N]`.
+        words: I,
+        /// The listed words, all different, shape `[N, m]`.
+        ids: I,
+        /// Their probabilities, shape `[N, m]`. A masked word may have probability 0.
+        probs: F,
+    },
+    /// A distribution a token, shape `[N, V]`: the cross-entropy is `−Σ_v q_v log P(v)`.
+    Distributions(F),
+}
+
+impl<F, I> Targets<F, I> {
+    /// The same targets with each tensor changed by one of the functions.
+    pub fn map<G, J>(self, mut float: impl FnMut(F) -> G, mut int: impl FnMut(I) -> J) -> Targets<G, J> {
+        match self {
+            Self::Words(words) => Targets::Words(int(words)),
+            Self::Teacher { words, ids, probs } => {
+                Targets::Teacher { words: int(words), ids: int(ids), probs: float(probs) }
+            }
+            Self::Distributions(rows) => Targets::Distributions(float(rows)),
+        }
+    }
+
+    /// The float tensor, if there is one.
+    pub fn probabilities(&self) -> Option<&F> {
+        match self {
+            Self::Words(_) => None,
+            Self::Teacher { probs, .. } => Some(probs),
+            Self::Distributions(rows) => Some(rows),
+        }
+    }
+
+    /// The word of each token, if there is one.
+    pub fn words(&self) -> Option<&I> {
+        match self {
+            Self::Words(words) | Self::Teacher { words, .. } => Some(words),
+            Self::Distributions(_) => None,
+        }
+    }
+}
+
+impl<B: Backend> Targets<Floats<B>, Ints<B>> {
+    /// Those of a range of tokens.
+    pub fn slice(&self, tokens: Range<usize>) -> Self {
+        self.clone().map(|rows| rows.rows(tokens.clone()), |rows| rows.rows(tokens.clone()))
+    }
+}
+
+/// What the loss of a token is made of:
+///
+/// ```text
+/// loss_n = (1 − ε) base_n + ε smooth_n + λ z_n
+/// ```
+///
+/// with `base_n` the cross-entropy against the targets, `smooth_n = −(1/V') Σ_v log P(v)` over the `V'` unmasked words, and
+/// `z_n = Σ_k π_k LSE(f(z_k)/τ)²`.
+#[derive(Debug, Clone)]
+pub struct Objective<F = Floats, I = Ints> {
+    /// What the tokens are scored against.
+    pub targets: Targets<F, I>,
+    /// `ε`, in `[0, 1)`.
+    pub label_smoothing: f64,
+    /// `λ`, not negative.
+    pub z_loss: f64,
+    /// Whether [`Scores::statistics`] are asked for.
+    pub statistics: bool,
+}
+
+impl<F, I> Objective<F, I> {
+    /// The cross-entropy alone.
+    pub fn new(targets: Targets<F, I>) -> Self {
+        Self { targets, label_smoothing: 0.0, z_loss: 0.0, statistics: false }
+    }
+
+    /// Whether it is the nll of one word a token and nothing else.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.targets, Targets::Words(_))
+            && self.label_smoothing == 0.0
+            && self.z_loss == 0.0
+            && !self.statistics
+    }
+
+    /// The same objective with each tensor changed by one of the functions.
+    pub fn map<G, J>(self, float: impl FnMut(F) -> G, int: impl FnMut(I) -> J) -> Objective<G, J> {
+        Objective {
+            targets: self.targets.map(float, int),
+            label_smoothing: self.label_smoothing,
+            z_loss: self.z_loss,
+            statistics: self.statistics,
+        }
+    }
+}
+
+/// How the losses of tokens become the result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// `Σ_n w_n loss_n / Σ_n w_n`.
+    #[default]
+    Mean,
+    /// `Σ_n w_n loss_n`.
+    Sum,
+    /// `w_n loss_n`, a value for each token.
+    None,
+}
+
+/// What a call of the likelihood makes, in the [type of sums](super::wide).
+#[derive(Debug, Clone)]
+pub struct Scores<F = Floats> {
+    /// `[N]`, in nats.
+    pub loss: F,
+    /// A row of [`Statistic`]s for each token, `[N, 5]`, if asked for. Constants: no gradient flows through them.
+    pub statistics: Option<F>,
+}
+
+/// A column of [`Scores::statistics`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Statistic {
+    /// `−log P(y)`; the cross-entropy where targets are distributions.
+    Nll,
+    /// `−Σ_v P(v) log P(v)`.
+    Entropy,
+    /// The likeliest word, the lowest of equals: a whole number, exact up to 2²⁴ in f32.
+    Argmax,
+    /// Its log-probability.
+    MaxLogProb,
+    /// `z_n`, before it is multiplied by `λ`.
+    ZTerm,
+}
+
+impl Statistic {
+    /// Number of columns.
+    pub const COUNT: usize = 5;
+}
+
+/// Logits so low that their probability is 0, in every float type that sums are made in: what a masked word has in place
+/// of −∞, of which differences are not numbers.
+pub const MASKED: f64 = -1e30;
+
+/// The largest bias that masks its word: −∞, which GPU languages cannot write down, and what stands in for it.
+pub const MASKING_BIAS: f64 = -3e38;

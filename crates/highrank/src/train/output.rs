@@ -1,0 +1,92 @@
+//! What a training step hands to its metrics.
+
+use burn::backend::ExecutionError;
+use burn::tensor::{Int, Tensor};
+use burn::train::metric::{Adaptor, ItemLazy, LossInput};
+
+use super::accuracy::AccuracyInput;
+use super::perplexity::PerplexityInput;
+use crate::error::{HeadError, OrPanic};
+use crate::loss::Loss;
+
+/// The loss of a batch with sums over its counted tokens: the output of a training or validation step.
+///
+/// Made from a loss with statistics. It adapts to Burn's `LossMetric` (whose value over an epoch is the mean of its
+/// batches) and to this module's [`PerplexityMetric`](super::PerplexityMetric) and
+/// [`AccuracyMetric`](super::AccuracyMetric).
+#[derive(Debug, Clone)]
+pub struct HeadOutput {
+    /// What is minimised, as the loss options say: `[1]`, or `[N]` if they reduce nothing.
+    pub loss: Tensor<1>,
+    /// Sum of the counted tokens' negative log-likelihoods in nats, `[1]`: without smoothing, weights or other terms.
+    pub nll: Tensor<1>,
+    /// Number of counted tokens whose target is the most probable word, `[1]`.
+    pub correct: Tensor<1, Int>,
+    /// Number of counted tokens, `[1]`.
+    pub tokens: Tensor<1, Int>,
+}
+
+impl HeadOutput {
+    /// The output of a step with this loss.
+    ///
+    /// # Shapes
+    /// - targets: `[..]`, those that the loss was computed from
+    ///
+    /// # Panics
+    /// If the loss has no statistics, or the targets are of another shape.
+    #[track_caller]
+    pub fn new<const T: usize>(loss: Loss<T>, targets: Tensor<T, Int>) -> Self {
+        Self::try_new(loss, targets).or_panic("HeadOutput::new")
+    }
+
+    /// [`new`](Self::new) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// [`HeadError::MissingStatistics`] or [`HeadError::Shape`].
+    pub fn try_new<const T: usize>(loss: Loss<T>, targets: Tensor<T, Int>) -> Result<Self, HeadError> {
+        let Loss { loss, statistics } = loss;
+        let statistics = statistics.ok_or(HeadError::MissingStatistics)?;
+        let (got, expected) = (targets.dims(), statistics.argmax.dims());
+        if got != expected {
+            return Err(HeadError::Shape {
+                what: "the tensor of targets",
+                got: got.to_vec(),
+                expected: format!("{expected:?}, that of the loss's statistics"),
+            });
+        }
+        // Constants: outside of autodiff, so that no metric keeps the graph alive.
+        let counted = statistics.counted.without_autodiff();
+        // 0 for tokens that do not count.
+        let nll = statistics.nll.without_autodiff().sum();
+        let argmax = statistics.argmax.without_autodiff();
+        let targets = targets.without_autodiff().cast(argmax.dtype());
+        let correct = argmax.equal(targets).bool_and(counted.clone()).int().sum();
+        Ok(Self { loss, nll, correct, tokens: counted.int().sum() })
+    }
+}
+
+impl ItemLazy for HeadOutput {
+    /// Submits pending work without waiting for it. Nothing is read: each metric reads its two numbers.
+    fn sync(self) -> Result<Self, ExecutionError> {
+        self.loss.device().flush()?;
+        Ok(Self { loss: self.loss.without_autodiff(), ..self })
+    }
+}
+
+impl Adaptor<LossInput> for HeadOutput {
+    fn adapt(&self) -> LossInput {
+        LossInput::new(self.loss.clone())
+    }
+}
+
+impl Adaptor<PerplexityInput> for HeadOutput {
+    fn adapt(&self) -> PerplexityInput {
+        PerplexityInput::new(self.nll.clone(), self.tokens.clone())
+    }
+}
+
+impl Adaptor<AccuracyInput> for HeadOutput {
+    fn adapt(&self) -> AccuracyInput {
+        AccuracyInput::new(self.correct.clone(), self.tokens.clone())
+    }
+}

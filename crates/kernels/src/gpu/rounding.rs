@@ -1,0 +1,168 @@
+//! Rounding to fewer digits on the bits, which no shader compiler may change.
+
+// `#[cube]` makes a module beside each function, which cannot have documentation.
+#![allow(missing_docs)]
+
+use burn::tensor::DType;
+use burn_cubecl::kernel::into_contiguous;
+use cubecl::prelude::*;
+
+use super::fused::{Fusion, FusionBackend, Inputs, Taken, operation};
+use super::{CubeBackend, CubeTensor, MAX_INDEX, empty, one_unit_each};
+use crate::rounding::{Rounding, by_sums, significant};
+use crate::tensor::Floats;
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+impl Rounding for CubeBackend {
+    fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
+        let Some(significant) = significant(x.dtype()) else { return x };
+        let (elements, words_each) = (x.num_elements(), x.dtype().size() / size_of::<u32>());
+        if elements == 0 {
+            return x;
+        }
+        if elements * words_each > MAX_INDEX {
+            return by_sums(x, digits);
+        }
+        let tensor = x.into_primitive();
+        // Numbers are rounded where they lie, so the transpose of a matrix stays one.
+        let is_dense = tensor.is_contiguous_buffer() && tensor.is_nonoverlapping();
+        let tensor = if is_dense { tensor } else { into_contiguous(tensor) };
+        let out = empty(&tensor, [elements], tensor.dtype);
+        let out = CubeTensor { meta: tensor.meta.clone(), ..out };
+        let client = tensor.client.clone();
+        let (cubes, units) = one_unit_each(elements, UNITS);
+        let words = elements * words_each;
+        // SAFETY: either memory has so many words, and no index is above their number. All bits are valid in either type.
+        unsafe {
+            nearest::launch_unchecked(
+                &client,
+                cubes,
+                units,
+                BufferArg::from_raw_parts(tensor.handle, words),
+                BufferArg::from_raw_parts(out.handle.clone(), words),
+                elements as u32,
+                significant - digits,
+                tensor.dtype == DType::F64,
+            );
+        }
+        Floats::new(out)
+    }
+}
+
+impl<B: FusionBackend + Rounding> Rounding for Fusion<B> {
+    fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
+        let output = (x.shape(), x.dtype());
+        let mut inputs = Inputs::<B>::default();
+        let x = inputs.float(x);
+        let run = move |taken: &mut Taken<B>| vec![B::nearest(taken.float(x), digits)];
+        operation("highrank_nearest", inputs, &[output], run).remove(0)
+    }
+}
+
+/// Cuts `cut` digits off each of `count` numbers, to nearest, ties to even. A number of f64 is two words, the low one first.
+#[cube(launch_unchecked)]
+fn nearest(words: &[u32], out: &mut [u32], count: u32, #[comptime] cut: u32, #[comptime] is_double: bool) {
+    let mut number = ABSOLUTE_POS as u32;
+    while number < count {
+        if comptime!(is_double) {
+            // The cut is in the high word. Anything in the low word breaks a tie upwards.
+            let low = words[(2 * number) as usize];
+            let high = words[(2 * number + 1) as usize];
+            let mut rest = 0u32;
+            if low != 0 {
+                rest = 1u32;
+            }
+            let cut_high = comptime!(cut - 32);
+            let odd = (high >> cut_high) & 1u32;
+            let mut new_low = 0u32;
+            let mut new_high =
+                ((high + comptime!((1u32 << (cut_high - 1)) - 1) + (odd | rest)) >> cut_high) << cut_high;
+            // Neither NaN nor infinity has an exponent to carry into.
+            if (high & 0x7ff0_0000u32) == 0x7ff0_0000u32 {
+                new_low = low;
+                new_high = high;
+            }
+            out[(2 * number) as usize] = new_low;
+            out[(2 * number + 1) as usize] = new_high;
+        } else {
+            let bits = words[number as usize];
+            let odd = (bits >> cut) & 1u32;
+            let mut rounded = ((bits + comptime!((1u32 << (cut - 1)) - 1) + odd) >> cut) << cut;
+            if (bits & 0x7f80_0000u32) == 0x7f80_0000u32 {
+                rounded = bits;
+            }
+            out[number as usize] = rounded;
+        }
+        number += CUBE_COUNT_X * UNITS;
+    }
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::{Fused, Plain, device, values};
+    use crate::rounding::tests::{DIGITS, assert_same, examples, expected};
+    use burn::backend::TensorMetadata;
+    use burn::tensor::TensorData;
+
+    fn check<B: Rounding<Device = super::super::CubeDevice>>(what: &str) {
+        let from = examples();
+        for digits in DIGITS {
+            let want: Vec<f32> = from.iter().map(|x| expected(*x, digits)).collect();
+            let x = Floats::<B>::from_data(TensorData::new(from.clone(), [from.len()]), &device());
+            assert_same(&values(B::nearest(x, digits)), &want, &from, &format!("{what}, {digits} digits"));
+        }
+    }
+
+    #[test]
+    fn bits_are_rounded_to_the_nearest() {
+        check::<Plain>("plain");
+        check::<Fused>("fused");
+    }
+
+    /// The kernel never computes with the numbers, so any device runs it.
+    #[test]
+    fn the_words_of_f64_are_rounded_alike() {
+        let from: Vec<f64> = (0..4000)
+            .map(|i| (f64::from(i) * 0.731).sin() * 2f64.powi(i % 61 - 30))
+            .chain([
+                0.0,
+                -1.0,
+                1.0 + 2f64.powi(-8),
+                1.0 + 3.0 * 2f64.powi(-8),
+                1.0 + 2f64.powi(-8) + 2f64.powi(-50),
+            ])
+            .chain([f64::MAX, f64::INFINITY, f64::NEG_INFINITY, 1e-300, -1e300])
+            .collect();
+        for digits in [8, 11] {
+            let x = Floats::<Plain>::from_data(TensorData::new(from.clone(), [from.len()]), &device());
+            let got: Vec<f64> = Plain::nearest(x, digits).into_data().iter().collect();
+            for (got, from) in got.into_iter().zip(&from) {
+                let cut = 53 - digits;
+                let bits = from.to_bits();
+                let odd = (bits >> cut) & 1;
+                let rounded = f64::from_bits(((bits + (1 << (cut - 1)) - 1 + odd) >> cut) << cut);
+                assert_eq!(got, if from.is_finite() { rounded } else { *from }, "{from:e}, {digits} digits");
+            }
+        }
+        let nan = Floats::<Plain>::from_data(TensorData::new(vec![f64::NAN], [1]), &device());
+        assert!(Plain::nearest(nan, 8).into_data().iter::<f64>().all(f64::is_nan));
+    }
+
+    #[test]
+    fn a_transpose_stays_one() {
+        let from: Vec<f32> = (0..70 * 33).map(|i| (i as f32 * 0.731).sin()).collect();
+        let whole = Floats::<Plain>::from_data(TensorData::new(from, [70, 33]), &device());
+        for view in
+            [whole.clone(), whole.clone().transpose(), whole.clone().rows(3..9), whole.rows(3..9).transpose()]
+        {
+            let want: Vec<f32> = values(view.clone()).into_iter().map(|x| expected(x, 8)).collect();
+            let rounded = Plain::nearest(view.clone(), 8);
+            assert_eq!(rounded.primitive().shape(), view.primitive().shape());
+            assert_eq!(values(rounded), want);
+        }
+        assert_eq!(values(Plain::nearest(Floats::zeros([0, 3], &device(), DType::F32), 8)), [0f32; 0]);
+    }
+}

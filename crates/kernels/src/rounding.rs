@@ -1,0 +1,173 @@
+//! Rounding to fewer binary digits, on the bits of the numbers.
+//!
+//! The usual formula `far − (far − x)`, with a multiple `far` of x, is gone once a compiler fuses its product into a sum or
+//! cancels its terms, and it overflows for large x. Integer operations on the bits mean the same everywhere.
+
+// Burn has deprecated NdArray; the feature stays for as long as Burn has it.
+#![allow(deprecated)]
+
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, DispatchDevice, backend_extension};
+use burn::tensor::DType;
+
+use crate::node::{Node, inner, record};
+use crate::tensor::Floats;
+
+/// A backend that rounds numbers to fewer digits.
+pub trait Rounding: Backend {
+    /// The nearest numbers with `digits` significant binary digits, ties to even, in the tensor's own type, f32 or f64.
+    ///
+    /// NaN and infinities stay, and a number becomes infinite where the next power of two that would be its nearest is beyond
+    /// the type. Numbers below the smallest normal one are cut at the same place as that one. The gradient passes as if
+    /// nothing were rounded.
+    fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self>;
+}
+
+/// Significant binary digits of a type whose bits are rounded; none for shorter types, which are left as they are.
+pub(crate) fn significant(dtype: DType) -> Option<u32> {
+    match dtype {
+        DType::F32 | DType::Flex32 => Some(f32::MANTISSA_DIGITS),
+        DType::F64 => Some(f64::MANTISSA_DIGITS),
+        _ => None,
+    }
+}
+
+/// A float type of the host.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub(crate) trait Number: Copy + Send + Sync {
+    /// See [`Rounding::nearest`].
+    fn nearest(self, digits: u32) -> Self;
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+macro_rules! number {
+    ($float:ident) => {
+        impl Number for $float {
+            #[inline(always)]
+            fn nearest(self, digits: u32) -> Self {
+                let cut = $float::MANTISSA_DIGITS - digits;
+                let bits = self.to_bits();
+                let odd = (bits >> cut) & 1;
+                // A carry out of the digits counts the exponent up, at last to that of infinity. That of NaN has nowhere to
+                // go, but its bits are not used.
+                let rounded = (bits.wrapping_add((1 << (cut - 1)) - 1 + odd) >> cut) << cut;
+                if self.is_nan() { self } else { Self::from_bits(rounded) }
+            }
+        }
+    };
+}
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+number!(f32);
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+number!(f64);
+
+#[cfg(feature = "ndarray")]
+impl Rounding for burn::backend::NdArray {
+    fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
+        fn each<T: Number + burn::tensor::Element>(data: &mut burn::tensor::TensorData, digits: u32) {
+            let values = data.as_mut_slice::<T>().expect("data of the tensor's type");
+            values.iter_mut().for_each(|x| *x = x.nearest(digits));
+        }
+        let (device, dtype) = (x.device(), x.dtype());
+        let mut data = x.into_data();
+        match dtype {
+            DType::F64 => each::<f64>(&mut data, digits),
+            _ => each::<f32>(&mut data, digits),
+        }
+        Floats::from_data(data, &device)
+    }
+}
+
+impl<B: Rounding, C: CheckpointStrategy> Rounding for Autodiff<B, C> {
+    fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
+        record::<Straight, B, C, 1>([Some(x.clone())], |_| (B::nearest(inner(x), digits), Some(())))
+    }
+}
+
+/// Rounding, differentiated as the identity.
+#[derive(Debug)]
+struct Straight;
+
+impl<B: Backend> Node<B, 1> for Straight {
+    type State = ();
+
+    fn backward((): (), upstream: Floats<B>, _wanted: [bool; 1]) -> [Option<Floats<B>>; 1] {
+        [Some(upstream)]
+    }
+}
+
+impl Rounding for Dispatch {
+    fn nearest(x: Floats, digits: u32) -> Floats {
+        match is_listed(&x.device()) {
+            true => Floats::new(<Self as Dispatched>::dispatched(x.into_primitive(), digits)),
+            false => by_sums(x, digits),
+        }
+    }
+}
+
+/// [`Rounding`] of the backend that a tensor is on.
+#[backend_extension(
+    Flex: cfg(feature = "flex"),
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "gpu"),
+    Autodiff
+)]
+trait Dispatched: Backend {
+    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
+    fn dispatched(x: FloatTensor<Self>, digits: u32) -> FloatTensor<Self>;
+}
+
+macro_rules! dispatched {
+    ($backend:ty $(where $($generics:tt)*)?) => {
+        impl$(<$($generics)*>)? Dispatched for $backend {
+            fn dispatched(x: FloatTensor<Self>, digits: u32) -> FloatTensor<Self> {
+                Self::nearest(Floats::new(x), digits).into_primitive()
+            }
+        }
+    };
+}
+#[cfg(feature = "flex")]
+dispatched!(burn::backend::Flex);
+#[cfg(feature = "ndarray")]
+dispatched!(burn::backend::NdArray);
+#[cfg(feature = "gpu")]
+dispatched!(burn::backend::Cube);
+dispatched!(Autodiff<B, C> where B: Rounding, C: CheckpointStrategy);
+
+/// Whether [`Dispatched`] reaches the backend of a device.
+fn is_listed(device: &DispatchDevice) -> bool {
+    match device {
+        #[cfg(feature = "flex")]
+        DispatchDevice::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchDevice::NdArray(_) => true,
+        #[cfg(feature = "gpu")]
+        DispatchDevice::Cube(_) => true,
+        DispatchDevice::Autodiff(device) => is_listed(device),
+        // A backend that another crate's features of Burn bring.
+        #[allow(unreachable_patterns)]
+        _ => false,
+    }
+}
+
+/// Rounding by Veltkamp's splitting, for backends whose bits cannot be reached; differentiable by composition.
+///
+/// The only products are by powers of two, which are exact, so fusing them with a sum changes nothing, and large numbers
+/// are made small first. Numbers below the smallest normal one may keep more digits.
+pub(crate) fn by_sums<B: Backend>(x: Floats<B>, digits: u32) -> Floats<B> {
+    const LARGE: f64 = (1u128 << 64) as f64;
+    let Some(significant) = significant(x.dtype()) else { return x };
+    let shift = (1u64 << (significant - digits)) as f64;
+    let magnitude = x.clone().abs();
+    let large = magnitude.at_least(1.0);
+    let small = x.clone().mul_scalar(1.0 / LARGE).keep_where(large.clone(), x.clone());
+    let far = small.clone().mul_scalar(shift) + small.clone();
+    let near = far.clone() - (far - small);
+    let rounded = near.clone().mul_scalar(LARGE).keep_where(large, near);
+    x.keep_where(magnitude.at_least(f64::INFINITY), rounded)
+}
+
+#[cfg(test)]
+#[path = "rounding_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,14 @@
+//! Trains a small GPT, whose output layer is tied to its embedding, with Burn's `Learner`.
+//!
+//! ```text
+//! cargo run --release --example transformer                                     a generated language, about a minute
+//! cargo run --release --example transformer -- --data DIR --head mos --steps N  real text, any head
+//! cargo run --release --example transformer -- --run RUN                        perplexities of a saved run
+//! cargo run --release --example transformer -- --compare --vocab-size 131072    a step with Burn's own layers and with the head
+//! ```
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    highrank_cli::programs::transformer()
+}

@@ -1,0 +1,368 @@
+//! What a configuration says: starting values, files of earlier versions, options without effect, parameters of a linear
+//! layer, and how a head prints.
+
+use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::nn::{EmbeddingConfig, Linear, LinearConfig, LinearLayout};
+use burn::store::ModuleRecord;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{DType, Device, Tensor};
+use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, OutputHead, Precision, TimeAxis};
+
+use crate::support::*;
+
+const VOCAB: usize = 11;
+
+fn softmax() -> HeadConfig {
+    HeadConfig::softmax(EMBEDDING, VOCAB)
+}
+
+fn mos() -> HeadConfig {
+    HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)
+}
+
+fn weight(head: &OutputHead) -> Vec<f64> {
+    values(head.decoder.weight.as_ref().unwrap().val())
+}
+
+fn bias(head: &OutputHead) -> Vec<f64> {
+    values(head.decoder.bias.as_ref().unwrap().val())
+}
+
+/// Whether values fill the interval of that bound: none outside, and one beyond half of it.
+fn is_uniform(values: &[f64], bound: f64) -> bool {
+    let largest = values.iter().fold(0.0, |max: f64, x| max.max(x.abs()));
+    largest <= bound * (1.0 + 1e-6) && largest > bound / 2.0
+}
+
+#[test]
+fn parameters_start_from_their_initialisers() {
+    let device = cpu();
+    let head = mos().init(&device);
+    let ContextConfig::MixtureOfSoftmaxes { components } = mos().context else { unreachable!() };
+    assert_eq!(weight(&head).len(), VOCAB * EMBEDDING);
+    assert!(is_uniform(&weight(&head), 0.1));
+    assert!(bias(&head).iter().all(|x| *x == 0.0));
+    let mixture = |head: &OutputHead| match &head.context {
+        highrank::context::Context::MixtureOfSoftmaxes(mixture) => {
+            let latent = values(mixture.latent.weight.val());
+            [values(mixture.prior.weight.val()), latent, values(mixture.latent.bias.as_ref().unwrap().val())]
+        }
+        other => panic!("{other}"),
+    };
+    let [prior, latent, latent_bias] = mixture(&head);
+    assert_eq!((prior.len(), latent_bias.len()), (HIDDEN * components, components * EMBEDDING));
+    for values in [prior, latent, latent_bias] {
+        assert!(is_uniform(&values, 1.0 / (HIDDEN as f64).sqrt()));
+    }
+
+    let constant = |value| Initializer::Constant { value };
+    let head = mos().with_initializer(constant(0.25)).with_mixture_initializer(constant(-0.5)).init(&device);
+    assert!(weight(&head).iter().all(|x| *x == 0.25));
+    assert!(bias(&head).iter().all(|x| *x == 0.0));
+    assert!(mixture(&head).concat().iter().all(|x| *x == -0.5));
+
+    // One that depends on the number of inputs, d, and one on that of outputs too.
+    let kaiming = Initializer::KaimingUniform { gain: 1.0, fan_out_only: false };
+    let bound = (3.0 / EMBEDDING as f64).sqrt();
+    assert!(is_uniform(&weight(&softmax().with_initializer(kaiming).init(&device)), bound));
+    let xavier = Initializer::XavierUniform { gain: 1.0 };
+    let bound = (6.0 / (EMBEDDING + VOCAB) as f64).sqrt();
+    assert!(is_uniform(&weight(&softmax().with_initializer(xavier).init(&device)), bound));
+}
+
+#[test]
+fn files_of_earlier_versions_load() {
+    let text = r#"{
+        "d_hidden": 6, "d_embedding": 5, "vocab": 11,
+        "context": {"MixtureOfSoftmaxes": {"components": 3}}, "logit_map": {"Plif": {"knots": 9, "bound": 7.0}},
+        "latent_dropout": 0.29, "bias": true, "tied": false, "memory_budget": null, "precision": "bf16"
+    }"#;
+    let plif = LogitMapConfig::Plif { knots: 9, bound: 7.0 };
+    let want = mos().with_logit_map(plif).with_latent_dropout(0.29).with_precision(Precision::Bf16);
+    assert_eq!(serde_json::from_str::<HeadConfig>(text).unwrap(), want);
+}
+
+#[test]
+fn every_option_survives_json() {
+    let config = mos()
+        .with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 7.0 })
+        .with_plif_bound(3.0)
+        .with_latent_dropout(0.29)
+        .with_time_axis(TimeAxis::Second)
+        .with_bias(false)
+        .with_initializer(Initializer::Zeros)
+        .with_mixture_initializer(Initializer::Ones)
+        .with_vocab_multiple(64)
+        .with_masked_words(vec![3, 1])
+        .with_memory_budget(Some(1 << 20))
+        .with_precision(Precision::Bf16);
+    config.validate().unwrap();
+    let text = serde_json::to_string(&config).unwrap();
+    assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
+    assert_eq!(serde_json::from_str::<HeadConfig>(&config.to_string()).unwrap(), config);
+}
+
+#[test]
+fn options_without_effect_are_errors() {
+    let device = cpu();
+    let zeros = Initializer::Zeros;
+    let cases = [
+        (softmax().with_plif_bound(5.0), "plif_bound is set, but the logit map is not a PLIF"),
+        (HeadConfig::gss(5, 11).with_plif_bound(5.0), "plif_bound is set, but the logit map is not a PLIF"),
+        (
+            softmax().with_latent_dropout(0.3),
+            "latent_dropout is set, but a head without mixture has no latent features to drop: use a mixture, \
+             or drop hidden features",
+        ),
+        (
+            softmax().with_mixture_initializer(zeros.clone()),
+            "mixture_initializer is set, but this head has no mixture",
+        ),
+        (
+            mos().with_tied(true).with_initializer(zeros.clone()),
+            "initializer is set, but a tied head has no decoder matrix: initialise the embedding that it is tied \
+             to",
+        ),
+    ];
+    for (config, message) in cases {
+        assert_eq!(config.validate().unwrap_err().to_string(), message);
+        assert!(matches!(config.try_init(&device), Err(HeadError::Unused { .. })));
+    }
+    let used = [
+        // Whatever the order of the two.
+        softmax().with_plif_bound(5.0).with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 7.0 }),
+        HeadConfig::moc(6, 5, 11, 3).with_latent_dropout(0.3).with_mixture_initializer(zeros.clone()),
+        softmax().with_latent_dropout(0.0).with_time_axis(TimeAxis::Second),
+        softmax().with_initializer(zeros),
+    ];
+    for config in used {
+        config.validate().unwrap();
+    }
+    let plif = HeadConfig::plif(5, 11, 9).with_plif_bound(5.0).init(&device);
+    assert!(matches!(plif.logit_map, highrank::logit_map::LogitMap::Plif(map) if map.bound == 5.0));
+}
+
+#[test]
+fn wrong_masks_and_multiples_are_errors() {
+    let cases = [
+        (softmax().with_vocab_multiple(0), "vocab_multiple is 0, but a head needs at least 1"),
+        (softmax().with_masked_words(vec![2, 11]), "masked word 11 is outside the vocabulary 0..11"),
+        (
+            softmax().with_masked_words((0..VOCAB).collect()),
+            "all 11 words are masked, but a distribution needs at least one",
+        ),
+    ];
+    for (config, message) in cases {
+        assert_eq!(config.validate().unwrap_err().to_string(), message);
+    }
+    // A word that is named twice counts once.
+    softmax().with_masked_words(vec![3; VOCAB]).validate().unwrap();
+    let head = softmax().with_vocab_multiple(8).init(&cpu());
+    let wrong = head.clone().try_mask_words(&[11]).unwrap_err();
+    assert_eq!(wrong, HeadError::MaskedWord { word: 11, vocab: VOCAB });
+    let rest: Vec<usize> = (1..VOCAB).collect();
+    let last = head.mask_words(&rest);
+    assert_eq!(last.try_mask_words(&[0]).unwrap_err(), HeadError::NoWordLeft { vocab: VOCAB });
+}
+
+fn linear(device: &Device) -> Linear {
+    LinearConfig::new(EMBEDDING, VOCAB).init(device)
+}
+
+#[test]
+fn a_head_takes_over_a_linear_layer() {
+    for device in [cpu(), ad()] {
+        let hidden = tensor([4, EMBEDDING], 1, (&device, DType::F32));
+        for with_bias in [true, false] {
+            for layout in [LinearLayout::Row, LinearLayout::Col] {
+                let config = LinearConfig::new(EMBEDDING, VOCAB).with_bias(with_bias).with_layout(layout);
+                let linear = config.init(&device);
+                let want = values(log_softmax(linear.forward(hidden.clone()), 1));
+                let plain = OutputHead::from_linear(linear.clone());
+                assert_close(&values(plain.log_probs(hidden.clone())), &want, 1e-6, "the layer's softmax");
+
+                // The layer's parameter may transpose itself when it is saved; the decoder's does not.
+                let record = plain.clone().into_record().into_bytes().unwrap();
+                let record = ModuleRecord::from_bytes(record).unwrap();
+                let loaded = softmax().with_bias(with_bias).init(&device).load_record(record);
+                assert_close(&values(loaded.log_probs(hidden.clone())), &want, 1e-6, "after a record");
+
+                // Whatever the head, with the padding masked.
+                let padded =
+                    HeadConfig::plif(EMBEDDING, VOCAB, 9).with_bias(with_bias).with_vocab_multiple(8);
+                let padded = padded.init_from_linear(linear);
+                let log_probs = padded.log_probs(hidden.clone());
+                assert_eq!(log_probs.dims(), [4, 16]);
+                let words = values(log_probs.clone().slice([0..4, 0..VOCAB]));
+                assert_close(&words, &want, 1e-5, "a padded PLIF");
+                let rest = values(log_probs.slice([0..4, VOCAB..16]));
+                assert!(rest.iter().all(|x| *x == f64::NEG_INFINITY), "{rest:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_linear_layer_that_is_padded_already_fits() {
+    let device = cpu();
+    let linear = LinearConfig::new(EMBEDDING, 16).init(&device);
+    let hidden = tensor([4, EMBEDDING], 1, (&device, DType::F32));
+    let words = linear.forward(hidden.clone()).slice([0..4, 0..VOCAB]);
+    let want = values(log_softmax(words, 1));
+    let head = softmax().with_vocab_multiple(8).init_from_linear(linear);
+    assert_close(&values(head.log_probs(hidden).slice([0..4, 0..VOCAB])), &want, 1e-6, "of the words");
+}
+
+#[test]
+fn parameters_of_a_linear_layer_keep_what_can_be_kept() {
+    for device in [cpu(), ad()] {
+        let layer = linear(&device);
+        let head = softmax().init_from_linear(layer.clone());
+        let (weight, bias) = (head.decoder.weight.unwrap(), head.decoder.bias.unwrap());
+        assert_ne!(weight.id, layer.weight.id);
+        assert_eq!(bias.id, layer.bias.as_ref().unwrap().id);
+        let padded = softmax().with_vocab_multiple(8).init_from_linear(layer.clone());
+        assert_ne!(padded.decoder.bias.unwrap().id, layer.bias.as_ref().unwrap().id);
+        let trained = |param: Param<Tensor<2>>| param.train().val().is_require_grad();
+        assert!(trained(weight));
+
+        let frozen = Linear { weight: layer.weight.set_require_grad(false), bias: layer.bias };
+        for multiple in [1, 8] {
+            let head = softmax().with_vocab_multiple(multiple).init_from_linear(frozen.clone());
+            assert!(!trained(head.decoder.weight.unwrap()));
+            assert!(head.decoder.bias.unwrap().train().val().is_require_grad());
+        }
+    }
+}
+
+#[test]
+fn a_head_takes_the_type_of_its_linear_layer() {
+    struct Types(Vec<DType>);
+    impl ModuleVisitor for Types {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.push(param.val().dtype());
+        }
+    }
+    for device in [cpu(), ad()] {
+        let weight = tensor([EMBEDDING, VOCAB], 1, (&device, DType::F64));
+        let bias = tensor([VOCAB], 2, (&device, DType::F64));
+        let layer = Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) };
+        let head = HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 9).init_from_linear(layer);
+        let mut types = Types(vec![]);
+        head.visit(&mut types);
+        assert_eq!(types.0, [DType::F64; 7]);
+        assert_eq!(head.log_probs(tensor([2, HIDDEN], 1, (&device, DType::F64))).dtype(), DType::F64);
+        let trained = head.clone().train();
+        assert_eq!(trained.num_params(), head.num_params());
+    }
+}
+
+#[test]
+fn a_linear_layer_that_does_not_fit_is_refused() {
+    let refused = |config: HeadConfig, layer| config.try_init_from_linear(layer).unwrap_err().to_string();
+    let layer = || linear(&cpu());
+    assert_eq!(
+        refused(HeadConfig::softmax(EMBEDDING, 12), layer()),
+        "the linear layer's weight has shape [5, 11], expected [5, 12], [d_embedding, vocabulary] of the head"
+    );
+    assert_eq!(
+        refused(HeadConfig::softmax(4, VOCAB).with_vocab_multiple(8), layer()),
+        "the linear layer's weight has shape [5, 11], expected [4, 11] or, padded, [4, 16], [d_embedding, vocabulary] \
+         of the head"
+    );
+    assert_eq!(
+        refused(softmax().with_bias(false), layer()),
+        "the linear layer has a bias, but the head is configured with no bias: set `with_bias(true)`"
+    );
+    let bare = LinearConfig::new(EMBEDDING, VOCAB).with_bias(false).init(&cpu());
+    assert_eq!(
+        refused(softmax(), bare),
+        "the linear layer has no bias, but the head is configured with a bias: set `with_bias(false)`"
+    );
+    let uneven = Linear { weight: layer().weight, bias: LinearConfig::new(1, 4).init(&cpu()).bias };
+    assert_eq!(
+        refused(softmax(), uneven),
+        "the linear layer's bias has shape [4], expected [11], as its weight says"
+    );
+    assert_eq!(
+        refused(softmax().with_tied(true), layer()),
+        "tied is set, but the decoder is made from a linear layer: use `init`, or a head that is not tied"
+    );
+    assert!(matches!(
+        mos().with_latent_dropout(2.0).try_init_from_linear(layer()),
+        Err(HeadError::Dropout { .. })
+    ));
+}
+
+#[test]
+fn a_head_is_tied_to_an_embedding_layer() {
+    let device = ad();
+    let embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&device);
+    let head = head(&mos().with_tied(true), (&device, DType::F32));
+    let hidden = tensor([4, HIDDEN], 1, (&device, DType::F32));
+    let words = targets(4, VOCAB, &device);
+    let by_value = head.tied_to(embedding.weight.val()).nll(hidden.clone(), words.clone());
+    let by_layer = head.tied_to_embedding(&embedding).nll(hidden, words);
+    assert_close(&values(by_layer.clone()), &values(by_value), 0.0, "nll");
+    let store = by_layer.sum().backward();
+    let gradient = values(embedding.weight.val().grad(&store).expect("a gradient of the embedding"));
+    assert!(gradient.iter().any(|x| x.abs() > 1e-3));
+
+    let other = EmbeddingConfig::new(VOCAB, 4).init(&device);
+    assert_eq!(
+        head.try_tied_to_embedding(&other).unwrap_err().to_string(),
+        "the tied embedding matrix has shape [11, 4], expected [11, 5], [vocabulary, d_embedding] of the head"
+    );
+}
+
+#[test]
+fn heads_print_as_burns_modules_do() {
+    let device = cpu();
+    let printed = |config: HeadConfig| config.init(&device).to_string();
+    assert_eq!(
+        printed(softmax()),
+        "OutputHead {
+  context: Direct
+  logit_map: Identity
+  decoder: Decoder {d_embedding: 5, vocab: 11, bias: true, tied: false, params: 66}
+  precision: Full
+  params: 66
+}"
+    );
+    let full = HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)
+        .with_latent_dropout(0.29)
+        .with_vocab_multiple(8)
+        .with_masked_words(vec![4])
+        .with_memory_budget(Some(1000))
+        .with_precision(Precision::Bf16);
+    assert_eq!(
+        printed(full),
+        "OutputHead {
+  context: MixtureOfSoftmaxes {d_hidden: 6, d_embedding: 5, components: 3, dropout: 0.29, time_axis: First, params: 123}
+  logit_map: Plif {knots: 17, bound: 20, params: 18}
+  decoder: Decoder {d_embedding: 5, vocab: 11, padding: 5, masked_words: 1, bias: true, tied: false, params: 96}
+  precision: Bf16
+  memory_budget: 1000
+  params: 237
+}"
+    );
+    let moc = HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3).with_tied(true).with_bias(false);
+    assert_eq!(
+        printed(moc.with_logit_map(LogitMapConfig::SoftCap { cap: 2.5 })),
+        "OutputHead {
+  context: MixtureOfContexts {d_hidden: 6, d_embedding: 5, components: 3, dropout: 0, params: 123}
+  logit_map: SoftCap {cap: 2.5}
+  decoder: Decoder {d_embedding: 5, vocab: 11, bias: false, tied: true}
+  precision: Full
+  params: 123
+}"
+    );
+    for (config, line) in [
+        (HeadConfig::sigsoftmax(5, 11), "  logit_map: Sigsoftmax\n"),
+        (HeadConfig::gss(5, 11), "  logit_map: Gss\n"),
+        (HeadConfig::monotonic_net(5, 11, 4), "  logit_map: MonotonicNet {units: 4, params: 13}\n"),
+    ] {
+        let text = printed(config);
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+}

@@ -1,0 +1,251 @@
+//! Half-precision heads: losses in f32, gradients in the types of their inputs, errors of the rounding of the inputs alone.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::{DType, Device, Gradients, Tensor};
+use highrank::context::Context;
+use highrank::{LossOptions, OutputHead, Reduction};
+
+use crate::support::*;
+
+const VOCAB: usize = 40;
+const TOKENS: usize = 12;
+const HALVES: [DType; 2] = [DType::F16, DType::BF16];
+
+/// The head with all parameters in another float type.
+fn cast(head: OutputHead, dtype: DType) -> OutputHead {
+    struct Cast(DType);
+    impl ModuleMapper for Cast {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            Param::from_tensor(param.val().cast(self.0).detach())
+        }
+    }
+    head.map(&mut Cast(dtype))
+}
+
+fn options() -> [LossOptions; 3] {
+    let plain = LossOptions::new();
+    let smoothed = plain.clone().with_label_smoothing(0.1).with_z_loss(1e-3);
+    [plain, smoothed.clone(), smoothed.with_reduction(Reduction::Sum).with_temperature(1.5)]
+}
+
+/// All gradients in the module's order and last that of the hidden state, and their types.
+fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> (Vec<f64>, Vec<DType>) {
+    struct Collect<'a>(&'a Gradients, Vec<f64>, Vec<DType>);
+    impl Collect<'_> {
+        fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
+            self.2.push(gradient.dtype());
+            self.1.extend(values(gradient));
+        }
+    }
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.add(param.val().grad(self.0).expect("a gradient of each parameter"));
+        }
+    }
+    let store = loss.backward();
+    let mut collect = Collect(&store, vec![], vec![]);
+    head.visit(&mut collect);
+    collect.add(hidden.grad(&store).expect("a gradient of the hidden state"));
+    (collect.1, collect.2)
+}
+
+/// The mean nll as Burn's own layers would compute it, each operation in the parameters' type.
+fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
+    let [tokens, _] = hidden.dims();
+    let (latent, prior) = match &head.context {
+        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
+            let latent = mixture.latent.forward(hidden.clone()).tanh();
+            (latent.reshape([tokens, mixture.components, EMBEDDING]), mixture.prior.forward(hidden))
+        }
+        _ => (hidden.clone().reshape([tokens, 1, EMBEDDING]), hidden.narrow(1, 0, 1).zeros_like()),
+    };
+    let (contexts, log_prior) = match &head.context {
+        Context::MixtureOfContexts(_) => {
+            let mixed: Tensor<3> = (latent * softmax(prior.clone(), 1).unsqueeze_dim(2)).sum_dim(1);
+            (mixed, prior.narrow(1, 0, 1).zeros_like())
+        }
+        _ => (latent, log_softmax(prior, 1)),
+    };
+    let [_, components, _] = contexts.dims();
+    let weight = head.decoder.weight.as_ref().unwrap().val().transpose();
+    let product = contexts.reshape([tokens * components, EMBEDDING]).matmul(weight);
+    let logits = product + head.decoder.bias.as_ref().unwrap().val().unsqueeze();
+    let component = log_softmax(head.logit_map.forward(logits), 1);
+    let words = targets(tokens, VOCAB, device).reshape([tokens, 1]).repeat_dim(1, components);
+    let at_words = component.gather(1, words.reshape([tokens * components, 1]));
+    let joint = log_prior + at_words.reshape([tokens, components]);
+    let max = joint.clone().detach().max_dim(1);
+    ((joint - max.clone()).exp().sum_dim(1).log() + max).neg().mean()
+}
+
+/// Root of the mean square of the differences, over that of the reference.
+fn error(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let square = |xs: &mut dyn Iterator<Item = f64>| xs.map(|x| x * x).sum::<f64>();
+    (square(&mut got.iter().zip(want).map(|(got, want)| got - want)) / square(&mut want.iter().copied()))
+        .sqrt()
+}
+
+/// What rounding a number to a type may be off by, relatively.
+fn rounding(dtype: DType) -> f64 {
+    if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) }
+}
+
+#[test]
+fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
+    let device = ad();
+    for dtype in HALVES {
+        for config in all_heads(VOCAB) {
+            let what = format!("{config:?}, {dtype:?}");
+            let half = cast(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast(half.clone(), DType::F64);
+            let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype)).require_grad();
+            let words = || targets(TOKENS, VOCAB, &device);
+            for (i, options) in options().iter().enumerate() {
+                let state = hidden();
+                let loss = half.loss_with(state.clone(), words(), options).loss;
+                assert_eq!(loss.dtype(), DType::F32, "{what}");
+                let (got_loss, (got, types)) = (values(loss.clone()), gradients(&half, &state, loss));
+                assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
+
+                let state = hidden().cast(DType::F64).detach().require_grad();
+                let loss = exact.loss_with(state.clone(), words(), options).loss;
+                let (want_loss, (want, _)) = (values(loss.clone()), gradients(&exact, &state, loss));
+                assert_close(&got_loss, &want_loss, 2e-6, &format!("loss {i} of {what}"));
+                // One rounding, at the end. A value near the smallest of f16 is off by more, but is small.
+                let gradient_error = error(&got, &want);
+                assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+
+                // The same from a loss that is not reduced.
+                let state = hidden();
+                let scale = if i == 2 { 1.0 } else { 1.0 / TOKENS as f64 };
+                let losses = options.clone().with_reduction(Reduction::None).with_statistics(true);
+                let made = half.loss_with(state.clone(), words(), &losses);
+                assert_eq!(made.statistics.unwrap().entropy.dtype(), DType::F32, "{what}");
+                let loss = made.loss.mul_scalar(scale).sum();
+                assert_close(&values(loss.clone()), &want_loss, 2e-6, &format!("losses {i} of {what}"));
+                let (got, types) = gradients(&half, &state, loss);
+                assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
+                let gradient_error = error(&got, &want);
+                assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_are_no_larger_than_those_of_the_composed_formula() {
+    let device = ad();
+    for dtype in HALVES {
+        for config in all_heads(VOCAB) {
+            let half = cast(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast(half.clone(), DType::F64);
+            let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype)).require_grad();
+            let run = |head: &OutputHead, state: Tensor<2>, loss: Tensor<1>| {
+                (values(loss.clone()), gradients(head, &state, loss).0)
+            };
+            let state = hidden().cast(DType::F64).detach().require_grad();
+            let want = run(&exact, state.clone(), naive(&exact, state, &device));
+            let state = hidden();
+            let fused = run(&half, state.clone(), half.loss(state, targets(TOKENS, VOCAB, &device), None));
+            let state = hidden();
+            let composed = run(&half, state.clone(), naive(&half, state, &device));
+            for (name, got, composed, want) in
+                [("loss", &fused.0, &composed.0, &want.0), ("gradients", &fused.1, &composed.1, &want.1)]
+            {
+                let (got, composed) = (error(got, want), error(composed, want));
+                assert!(
+                    got <= composed + 1e-6,
+                    "{name}: {got:e} against {composed:e}, {config:?}, {dtype:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A factor that lifts gradients of f16 above its smallest numbers must act before they are rounded to it.
+#[test]
+fn gradients_are_scaled_before_they_are_rounded() {
+    let device = ad();
+    let scale = 2f64.powi(24);
+    for config in all_heads(VOCAB) {
+        let half = cast(head(&config, (&device, DType::F32)), DType::F16);
+        let exact = cast(half.clone(), DType::F64);
+        let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, DType::F16)).require_grad();
+        let words = || targets(TOKENS, VOCAB, &device);
+        for (i, options) in options().into_iter().enumerate() {
+            // Weights so small that no gradient by itself is a number of f16.
+            let weights = || Tensor::<1>::full([TOKENS], 2f64.powi(-27), (&device, DType::F32));
+            let options = options.with_reduction(Reduction::Sum).with_token_weights(weights());
+            let state = hidden().cast(DType::F64).detach().require_grad();
+            let loss = exact.loss_with(state.clone(), words(), &options).loss;
+            let (want, _) = gradients(&exact, &state, loss.mul_scalar(scale));
+            for reduction in [Reduction::Sum, Reduction::None] {
+                let what = format!("{config:?}, options {i}, {reduction:?}");
+                let options = options.clone().with_reduction(reduction);
+                let state = hidden();
+                let loss = half.loss_with(state.clone(), words(), &options).loss.sum();
+                let (unscaled, _) = gradients(&half, &state, loss);
+                assert!(error(&unscaled, &want) > 0.5, "{what}: nothing to be lifted");
+                let state = hidden();
+                let loss = half.loss_with(state.clone(), words(), &options).loss.sum();
+                let (got, _) = gradients(&half, &state, loss.mul_scalar(scale));
+                let error = error(&got, &want);
+                assert!(error < 0.6 * rounding(DType::F16), "{what}: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_else_works_in_half_precision() {
+    let device = cpu();
+    for dtype in HALVES {
+        for config in all_heads(VOCAB) {
+            let half = cast(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast(half.clone(), DType::F64);
+            let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype));
+            let wide = hidden.clone().cast(DType::F64);
+            let what = format!("{config:?}, {dtype:?}");
+            let log_probs = half.log_probs(hidden.clone());
+            assert_eq!(log_probs.dtype(), DType::F32, "{what}");
+            assert_close(&values(log_probs), &values(exact.log_probs(wide.clone())), 1e-5, &what);
+            let words = || targets(TOKENS, VOCAB, &device);
+            assert_close(
+                &values(half.nll(hidden.clone(), words())),
+                &values(exact.nll(wide.clone(), words())),
+                1e-5,
+                &what,
+            );
+            let options = LossOptions::new().with_statistics(true);
+            let made = half.loss_with(hidden.clone(), words(), &options).statistics.unwrap();
+            let want = exact.loss_with(wide.clone(), words(), &options).statistics.unwrap();
+            assert_close(&values(made.entropy), &values(want.entropy), 1e-5, &what);
+            let rows = || softmax(tensor::<2>([TOKENS, VOCAB], 3, (&device, DType::F32)), 1);
+            let soft = half.soft_loss(hidden.clone(), rows().cast(dtype), None);
+            assert_eq!(soft.dtype(), DType::F32, "{what}");
+            let want = exact.soft_loss(wide, rows().cast(dtype).cast(DType::F64), None);
+            assert_close(&values(soft), &values(want), 1e-5, &what);
+
+            // Masked words, a token that does not count, and weights in half precision.
+            let masked = half.mask_words(&[0, 7]);
+            let mut states = values(hidden);
+            states[..config.d_hidden].fill(f64::NAN);
+            let states =
+                burn::tensor::TensorData::new(states, [TOKENS, config.d_hidden]).convert_dtype(dtype);
+            let mut weights = vec![1.0; TOKENS];
+            weights[0] = 0.0;
+            let weights = burn::tensor::TensorData::new(weights, [TOKENS]).convert_dtype(dtype);
+            let options = LossOptions::new()
+                .with_token_weights(Tensor::<1>::from_data(weights, (&device, dtype)))
+                .with_label_smoothing(0.1);
+            let words =
+                targets(TOKENS, VOCAB, &device).mask_fill(targets(TOKENS, VOCAB, &device).equal_elem(7), 8);
+            let words = words.clone().mask_fill(words.equal_elem(0), 8);
+            let loss =
+                masked.loss_with(Tensor::<2>::from_data(states, (&device, dtype)), words, &options).loss;
+            assert!(values(loss)[0].is_finite(), "{what}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Masked words on every path: the head without them, gradients of exactly 0, and no number that is none.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::decay::WeightDecayConfig;
+use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
+use highrank::{BeamSearch, HeadConfig, LiveHypotheses, LossOptions, OutputHead, Reduction, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::support::*;
+
+const VOCAB: usize = 13;
+const MASKED: [usize; 4] = [0, 5, 6, 12];
+const LEFT: usize = VOCAB - MASKED.len();
+const TOKENS: usize = 6;
+
+fn is_masked(word: usize) -> bool {
+    MASKED.contains(&word)
+}
+
+/// The unmasked words.
+fn kept() -> Vec<i64> {
+    (0..VOCAB).filter(|word| !is_masked(*word)).map(|word| word as i64).collect()
+}
+
+/// How words are masked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum By {
+    /// By a bias of −∞, which is a parameter.
+    Bias,
+    /// By the head's configuration.
+    Config,
+}
+
+/// A head with masked words, and the one over the other words alone, with the same parameters.
+fn heads(config: &HeadConfig, by: By, on: On<'_>) -> [OutputHead; 2] {
+    let mut full = match by {
+        By::Bias => head(config, on),
+        By::Config => head(&config.clone().with_masked_words(MASKED.to_vec()), on),
+    };
+    let words = Tensor::<1, Int>::from_data(kept().as_slice(), on.0);
+    let mut small = full.clone();
+    small.decoder = HeadConfig { vocab: LEFT, ..config.clone() }.init(on.0).decoder;
+    let rows = full.decoder.weight.as_ref().unwrap().val().select(0, words.clone());
+    small.decoder.weight = Some(Param::from_tensor(rows.detach()));
+    let bias = full.decoder.bias.as_ref().unwrap().val();
+    small.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words).detach()));
+    if by == By::Bias {
+        let mut values = values(bias);
+        MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
+        full.decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));
+    }
+    [full, small]
+}
+
+/// Every head with either way to mask, on every device; in small chunks as well.
+fn everywhere(mut check: impl FnMut(&HeadConfig, By, On<'_>)) {
+    for device in cpus().map(Device::autodiff) {
+        for (i, config) in all_heads(VOCAB).into_iter().enumerate() {
+            let budget = if i % 2 == 0 { 1 } else { 1 << 20 };
+            for by in [By::Bias, By::Config] {
+                check(&config.clone().with_memory_budget(Some(budget)), by, (&device, DType::F64));
+            }
+        }
+    }
+}
+
+/// Unmasked targets, as words and as places among the unmasked words.
+fn words(device: &Device) -> [Tensor<1, Int>; 2] {
+    let places: Vec<i64> = (0..TOKENS).map(|n| (n * 5 % LEFT) as i64).collect();
+    let words: Vec<i64> = places.iter().map(|place| kept()[*place as usize]).collect();
+    [words, places].map(|words| Tensor::from_data(words.as_slice(), device))
+}
+
+/// A teacher of three words, of which the full head's third is masked; the rest goes to the words that are left.
+fn teachers(on: On<'_>) -> [(Tensor<2, Int>, Tensor<2>); 2] {
+    let (mut full, mut small) = ((vec![], vec![]), (vec![], vec![]));
+    for n in 0..TOKENS {
+        let places = [n % LEFT, (n + 4) % LEFT];
+        full.0.extend(places.map(|place| kept()[place]));
+        full.0.push(MASKED[n % MASKED.len()] as i64);
+        full.1.extend([0.5, 0.375, 0.0]);
+        small.0.extend(places.map(|place| place as i64));
+        small.1.extend([0.5, 0.375]);
+    }
+    let make = |(ids, probs): (Vec<i64>, Vec<f64>)| {
+        let shape = [TOKENS, ids.len() / TOKENS];
+        let probs = Tensor::from_data(TensorData::new(probs, shape), on);
+        (Tensor::from_data(TensorData::new(ids, shape), on.0), probs)
+    };
+    [make(full), make(small)]
+}
+
+/// Gradients of the decoder's matrix and bias, those of all other parameters, and that of the hidden state.
+fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> [Vec<f64>; 3] {
+    struct Collect<'a>(&'a Gradients, Vec<f64>);
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.extend(values(param.val().grad(self.0).expect("a gradient of each parameter")));
+        }
+    }
+    let store = loss.backward();
+    let of = |visit: &dyn Fn(&mut Collect<'_>)| {
+        let mut collect = Collect(&store, vec![]);
+        visit(&mut collect);
+        collect.1
+    };
+    let mut others = of(&|collect| head.context.visit(collect));
+    others.extend(of(&|collect| head.logit_map.visit(collect)));
+    let hidden = values(hidden.grad(&store).expect("a gradient of the hidden state"));
+    [of(&|collect| head.decoder.visit(collect)), others, hidden]
+}
+
+/// Checks a loss and its gradients against those of the head without the masked words.
+fn compare(
+    [full, small]: &[OutputHead; 2],
+    width: usize,
+    on: On<'_>,
+    what: &str,
+    loss: impl Fn(&OutputHead, Tensor<2>, bool) -> Tensor<1>,
+) {
+    let run = |head: &OutputHead, is_full: bool| {
+        let hidden = tensor([TOKENS, width], 1, on).require_grad();
+        let loss = loss(head, hidden.clone(), is_full);
+        (values(loss.clone()), gradients(head, &hidden, loss.sum()))
+    };
+    let (loss, [decoder, others, hidden]) = run(full, true);
+    let (want_loss, [want_decoder, want_others, want_hidden]) = run(small, false);
+    assert_close(&loss, &want_loss, 1e-12, &format!("loss of {what}"));
+    assert_close(&others, &want_others, 1e-12, &format!("gradients of {what}"));
+    assert_close(&hidden, &want_hidden, 1e-12, &format!("gradients of hidden states, {what}"));
+    let (matrix, bias) = decoder.split_at(VOCAB * EMBEDDING);
+    let rows = matrix.chunks(EMBEDDING).zip(bias).enumerate();
+    let mut left = (vec![], vec![]);
+    for (word, (row, bias)) in rows {
+        match is_masked(word) {
+            true => assert!(row.iter().chain([bias]).all(|x| *x == 0.0), "{what}: {row:?}, {bias} of {word}"),
+            false => {
+                left.0.extend_from_slice(row);
+                left.1.push(*bias);
+            }
+        }
+    }
+    assert_close(&[left.0, left.1].concat(), &want_decoder, 1e-12, &format!("decoder of {what}"));
+}
+
+#[test]
+fn every_loss_is_that_of_the_head_without_the_words() {
+    everywhere(|config, by, on| {
+        let heads = heads(config, by, on);
+        let [words, places] = words(on.0);
+        let [full_teacher, small_teacher] = teachers(on);
+        let check = |name: &str, loss: &dyn Fn(&OutputHead, Tensor<2>, bool) -> Tensor<1>| {
+            compare(&heads, config.d_hidden, on, &format!("{name}, {config:?}, {by:?}"), loss);
+        };
+        let targets = |is_full: bool| if is_full { words.clone() } else { places.clone() };
+        let upstream = || tensor([TOKENS], 2, on);
+        check("nll", &|head, hidden, is_full| head.nll(hidden, targets(is_full)) * upstream());
+        check("mean", &|head, hidden, is_full| head.loss(hidden, targets(is_full), None));
+        let all = || LossOptions::new().with_label_smoothing(0.2).with_z_loss(0.05).with_temperature(0.8);
+        for reduction in [Reduction::Mean, Reduction::Sum] {
+            let options = all().with_reduction(reduction).with_statistics(true);
+            check("loss with options", &|head, hidden, is_full| {
+                head.loss_with(hidden, targets(is_full), &options).loss
+            });
+            check("teacher", &|head, hidden, is_full| {
+                let (ids, probs) = if is_full { full_teacher.clone() } else { small_teacher.clone() };
+                head.loss_with(hidden, targets(is_full), &options.clone().with_teacher(ids, probs)).loss
+            });
+        }
+        let distributions = |is_full: bool| {
+            let left = tensor([TOKENS, LEFT], 4, on).add_scalar(1.0);
+            let left = values(left.clone() / left.sum_dim(1));
+            let of_word = |word: i64| kept().iter().position(|kept| *kept == word);
+            let rows: Vec<f64> = (0..TOKENS * VOCAB)
+                .map(|i| of_word((i % VOCAB) as i64).map_or(0.0, |place| left[i / VOCAB * LEFT + place]))
+                .collect();
+            match is_full {
+                true => Tensor::<2>::from_data(TensorData::new(rows, [TOKENS, VOCAB]), on),
+                false => Tensor::from_data(TensorData::new(left, [TOKENS, LEFT]), on),
+            }
+        };
+        check("soft loss", &|head, hidden, is_full| head.soft_loss(hidden, distributions(is_full), None));
+        check("soft loss with options", &|head, hidden, is_full| {
+            head.try_soft_loss_with(hidden, distributions(is_full), &all()).unwrap().loss
+        });
+        check("composed", &|head, hidden, is_full| {
+            let log_probs = head.log_probs(hidden);
+            -log_probs.gather(1, targets(is_full).reshape([TOKENS, 1])).squeeze_dim::<1>(1) * upstream()
+        });
+    });
+}
+
+#[test]
+fn statistics_are_those_of_the_head_without_the_words() {
+    everywhere(|config, by, on| {
+        let [full, small] = heads(config, by, on);
+        let [words, places] = words(on.0);
+        let hidden = || tensor([TOKENS, config.d_hidden], 1, on);
+        let options = LossOptions::new().with_statistics(true);
+        let got = full.loss_with(hidden(), words, &options).statistics.unwrap();
+        let want = small.loss_with(hidden(), places, &options).statistics.unwrap();
+        let what = format!("{config:?}, {by:?}");
+        for (got, want) in [
+            (got.nll, want.nll),
+            (got.entropy, want.entropy),
+            (got.max_log_prob, want.max_log_prob),
+            (got.z_term, want.z_term),
+        ] {
+            assert_close(&values(got), &values(want), 1e-12, &what);
+        }
+        let numbers = |words: Tensor<1, Int>| words.into_data().iter::<i64>().collect::<Vec<_>>();
+        let best: Vec<i64> = numbers(want.argmax).iter().map(|place| kept()[*place as usize]).collect();
+        assert_eq!(numbers(got.argmax), best, "{what}");
+    });
+}
+
+#[test]
+fn predictions_are_those_of_the_head_without_the_words() {
+    everywhere(|config, by, on| {
+        let [full, small] = heads(config, by, on);
+        let hidden = || tensor([TOKENS, config.d_hidden], 1, on);
+        let what = format!("{config:?}, {by:?}");
+        for temperature in [1.0, 0.7] {
+            let rows = values(full.at_temperature(temperature).log_probs(hidden()));
+            let want = values(small.at_temperature(temperature).log_probs(hidden()));
+            for (row, want) in rows.chunks(VOCAB).zip(want.chunks(LEFT)) {
+                assert!(MASKED.iter().all(|word| row[*word] == f64::NEG_INFINITY), "{what}: {row:?}");
+                let left: Vec<f64> = kept().iter().map(|word| row[*word as usize]).collect();
+                assert_close(&left, want, 1e-12, &format!("log-probabilities of {what}"));
+            }
+        }
+
+        let numbers = |words: Tensor<2, Int>| words.into_data().iter::<i64>().collect::<Vec<_>>();
+        let (got, want) = (full.top_k(hidden(), LEFT), small.top_k(hidden(), LEFT));
+        let want_words: Vec<i64> = numbers(want.words).iter().map(|place| kept()[*place as usize]).collect();
+        assert_eq!(numbers(got.words), want_words, "{what}");
+        assert_close(&values(got.log_probs), &values(want.log_probs), 1e-12, &what);
+        let all = numbers(full.top_k(hidden(), VOCAB).words);
+        let masked: Vec<i64> = MASKED.iter().map(|word| *word as i64).collect();
+        assert!(all.chunks(VOCAB).all(|row| row[LEFT..] == masked), "{what}: {all:?}");
+
+        for sampling in [Sampling::default(), Sampling::new().with_temperature(1.5)] {
+            let draw = |head: &OutputHead| {
+                let mut rng = Pcg64::seed_from_u64(7);
+                let many = hidden().repeat_dim(0, 4);
+                let words: Tensor<1, Int> = head.sample(many, &sampling, &mut rng);
+                words.into_data().iter::<i64>().collect::<Vec<_>>()
+            };
+            let want: Vec<i64> = draw(&small).iter().map(|place| kept()[*place as usize]).collect();
+            assert_eq!(draw(&full), want, "{what}");
+        }
+    });
+}
+
+#[test]
+fn a_beam_search_never_takes_a_masked_word() {
+    everywhere(|config, by, on| {
+        let [full, small] = heads(config, by, on);
+        // The hidden state of a step is that of the number of words before it.
+        let run = |head: &OutputHead, eos: usize| {
+            let search = BeamSearch::new(3, 4, eos).with_n_best(3);
+            let step = |live: &LiveHypotheses, ()| {
+                (tensor([1, config.d_hidden], 1 + live.length(), on).repeat_dim(0, live.len()), ())
+            };
+            head.beam_search(&search, 1, (), step).remove(0)
+        };
+        let (got, want) = (run(&full, kept()[2] as usize), run(&small, 2));
+        assert_eq!(got.len(), 3);
+        for (got, want) in got.iter().zip(&want) {
+            let words: Vec<usize> = want.words.iter().map(|place| kept()[*place] as usize).collect();
+            assert_eq!(got.words, words, "{config:?}, {by:?}");
+            assert!((got.log_prob - want.log_prob).abs() < 1e-12);
+        }
+    });
+}
+
+#[test]
+fn a_masked_target_has_an_infinite_nll() {
+    everywhere(|config, by, on| {
+        let [full, _] = heads(config, by, on);
+        let hidden = || tensor([TOKENS, config.d_hidden], 1, on);
+        let [words, _] = words(on.0);
+        let mut targets: Vec<i64> = words.to_data().iter::<i64>().collect();
+        (targets[1], targets[4]) = (MASKED[0] as i64, MASKED[3] as i64);
+        let targets = || Tensor::<1, Int>::from_data(targets.as_slice(), on.0);
+        let plain = LossOptions::new().with_reduction(Reduction::None);
+        let choices = [
+            plain.clone(),
+            plain.clone().with_statistics(true),
+            plain
+                .clone()
+                .with_label_smoothing(0.1)
+                .with_z_loss(0.1)
+                .with_temperature(2.0)
+                .with_statistics(true),
+        ];
+        let what = format!("{config:?}, {by:?}");
+        for options in choices {
+            let made = full.loss_with(hidden(), targets(), &options);
+            let want = values(full.loss_with(hidden(), words.clone(), &options).loss);
+            let nll = made.statistics.map(|made| values(made.nll));
+            for losses in std::iter::once(values(made.loss)).chain(nll.clone()) {
+                assert!([1, 4].iter().all(|n| losses[*n] == f64::INFINITY), "{what}: {losses:?}");
+                assert!([0, 2, 3, 5].iter().all(|n| losses[*n].is_finite()), "{what}: {losses:?}");
+            }
+            let losses = full.loss_with(hidden(), targets(), &options).loss;
+            let others = |losses: &[f64]| [0, 2, 3, 5].map(|n| losses[n]);
+            assert_close(&others(&values(losses)), &others(&want), 1e-13, &what);
+        }
+        let mean = values(full.loss(hidden(), targets(), None));
+        assert_eq!(mean, [f64::INFINITY], "{what}");
+        // Where the token is ignored, its word may be a masked one.
+        let weights = Tensor::<1>::from_data([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], on);
+        let mean = values(full.loss(hidden(), targets(), Some(weights)));
+        assert!(mean[0].is_finite(), "{what}: {mean:?}");
+    });
+}
+
+#[test]
+fn a_step_with_weight_decay_keeps_masks_and_numbers() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    for config in all_heads(VOCAB) {
+        for adaptive in [true, false] {
+            let config = config.clone().with_masked_words(MASKED.to_vec()).with_vocab_multiple(8);
+            let mut head = head(&config, on);
+            let mut optimiser = match adaptive {
+                true => AdamWConfig::new().with_weight_decay(0.1).init(),
+                false => SgdConfig::new().with_weight_decay(Some(WeightDecayConfig::new(0.1))).init(),
+            };
+            let hidden = tensor([TOKENS, config.d_hidden], 1, on);
+            let [words, _] = words(&device);
+            let options =
+                LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_statistics(true);
+            for _ in 0..3 {
+                let loss = head.loss_with(hidden.clone(), words.clone(), &options).loss;
+                let gradients = GradientsParams::from_grads(loss.backward(), &head);
+                head = optimiser.step(0.05, head, gradients);
+            }
+            struct Finite(bool);
+            impl ModuleVisitor for Finite {
+                fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                    self.0 &= values(param.val()).iter().all(|x| x.is_finite());
+                }
+            }
+            let mut finite = Finite(true);
+            head.visit(&mut finite);
+            assert!(finite.0, "{config:?}");
+            for row in values(head.log_probs(hidden)).chunks(config.rows()) {
+                for (word, log_prob) in row.iter().enumerate() {
+                    let masked = word >= VOCAB || is_masked(word);
+                    assert_eq!(*log_prob == f64::NEG_INFINITY, masked, "{config:?}: {log_prob} of {word}");
+                    assert!(!log_prob.is_nan(), "{config:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A bias of −∞ is a parameter: a step that adds no decay to it leaves it where it is.
+#[test]
+fn a_step_leaves_a_bias_of_minus_infinity_alone() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    for config in all_heads(VOCAB) {
+        let [mut head, _] = heads(&config, By::Bias, on);
+        let mut optimiser = SgdConfig::new().init();
+        let hidden = tensor([TOKENS, config.d_hidden], 1, on);
+        let [words, _] = words(&device);
+        let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01);
+        for _ in 0..3 {
+            let loss = head.loss_with(hidden.clone(), words.clone(), &options).loss;
+            let gradients = GradientsParams::from_grads(loss.backward(), &head);
+            head = optimiser.step(0.05, head, gradients);
+        }
+        let bias = values(head.decoder.bias.as_ref().unwrap().val());
+        for (word, bias) in bias.iter().enumerate() {
+            assert_eq!(*bias == f64::NEG_INFINITY, is_masked(word), "{config:?}: {bias} of {word}");
+            assert!(!bias.is_nan(), "{config:?}");
+        }
+        let sums = values(head.log_probs(hidden).exp().sum_dim(1));
+        assert_close(&sums, &[1.0; TOKENS], 1e-5, &format!("{config:?}"));
+    }
+}
+
+#[test]
+fn one_word_left_has_probability_one() {
+    let all_but_three: Vec<usize> = (0..VOCAB).filter(|word| *word != 3).collect();
+    let device = ad();
+    let on = (&device, DType::F32);
+    for config in all_heads(VOCAB) {
+        let head = head(&config.clone().with_masked_words(all_but_three.clone()), on);
+        let hidden = tensor([2, config.d_hidden], 1, on).require_grad();
+        let words = Tensor::<1, Int>::from_data([3i64, 3], &device);
+        let options = LossOptions::new().with_label_smoothing(0.3).with_reduction(Reduction::Sum);
+        for loss in [
+            head.loss(hidden.clone(), words.clone(), None),
+            head.loss_with(hidden.clone(), words, &options).loss,
+        ] {
+            assert_close(&values(loss.clone()), &[0.0], 1e-6, &format!("{config:?}"));
+            let gradients = all_gradients(&head, &hidden, loss);
+            assert!(gradients.iter().all(|x| x.abs() < 1e-6), "{config:?}: {gradients:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What heads predict: the most probable words and words drawn, with ties, masked words and rows that are no numbers.
+
+use burn::tensor::{DType, Int, Tensor};
+use highrank::{HeadConfig, HeadError, OutputHead, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::support::*;
+
+const VOCAB: usize = 40;
+
+fn words<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
+    tensor.into_data().iter::<i64>().collect()
+}
+
+/// A head that gives the words from `VOCAB / 2` on the same log-probabilities as those before.
+fn doubled(mut head: OutputHead) -> OutputHead {
+    let half = VOCAB / 2;
+    head.decoder.weight = head.decoder.weight.map(|param| {
+        param.map(|weight| {
+            let weight = weight.slice([0..half]);
+            Tensor::cat(vec![weight.clone(), weight], 0)
+        })
+    });
+    head.decoder.bias = head.decoder.bias.map(|param| {
+        param.map(|bias| {
+            let bias = bias.slice([0..half]);
+            Tensor::cat(vec![bias.clone(), bias], 0)
+        })
+    });
+    head
+}
+
+#[test]
+fn top_k_is_a_full_sort_cut_off_in_every_head_and_type() {
+    for device in cpus() {
+        for config in all_heads(VOCAB) {
+            for dtype in [DType::F32, DType::F64] {
+                let on = (&device, dtype);
+                // So small a budget makes a chunk of every token.
+                let config = config.clone().with_memory_budget(Some(1));
+                let head = doubled(head(&config, on)).mask_words(&[0, 3, 21]);
+                let hidden = tensor([5, config.d_hidden], 1, on);
+                let all = values(head.log_probs(hidden.clone()));
+                for k in [1, 2, 7, VOCAB - 3, VOCAB] {
+                    let top = head.top_k(hidden.clone(), k);
+                    assert_eq!((top.words.dims(), top.log_probs.dims()), ([5, k], [5, k]));
+                    let (got, log_probs) = (words(top.words), values(top.log_probs));
+                    for (n, row) in all.chunks(VOCAB).enumerate() {
+                        let mut order: Vec<usize> = (0..VOCAB).collect();
+                        // Stable: of equals the lowest word first.
+                        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+                        for i in 0..k {
+                            let what = format!("{config:?} {dtype:?}: word {i} of {k} of token {n}");
+                            assert_eq!(got[k * n + i], order[i] as i64, "{what}");
+                            assert_eq!(log_probs[k * n + i], row[order[i]], "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn top_k_is_differentiable() {
+    let device = ad();
+    let head = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), (&device, DType::F64));
+    let hidden = || tensor([4, HIDDEN], 1, (&device, DType::F64)).require_grad();
+    let (state, twin) = (hidden(), hidden());
+    let top = head.top_k(state.clone(), 3);
+    let composed = head.log_probs(twin.clone()).gather(1, top.words.clone());
+    let got = state.grad(&top.log_probs.powi_scalar(2).sum().backward()).unwrap();
+    let want = twin.grad(&composed.powi_scalar(2).sum().backward()).unwrap();
+    assert_close(&values(got), &values(want), 1e-14, "gradient of the hidden state");
+}
+
+#[test]
+fn masked_words_are_never_drawn() {
+    let device = cpu();
+    let masked = [0, 2, 5, 39];
+    let kinds = [
+        Sampling::default(),
+        Sampling::new().with_temperature(0.0),
+        Sampling::new().with_temperature(3.0),
+        Sampling::new().with_top_k(Some(VOCAB)),
+        Sampling::new().with_top_p(Some(0.999)),
+    ];
+    for config in all_heads(VOCAB) {
+        let head = head(&config, (&device, DType::F32)).mask_words(&masked);
+        let hidden = tensor([50, config.d_hidden], 2, (&device, DType::F32));
+        for sampling in &kinds {
+            let mut rng = Pcg64::seed_from_u64(1);
+            let drawn: Tensor<1, Int> = head.sample(hidden.clone(), sampling, &mut rng);
+            let drawn = words(drawn);
+            assert!(drawn.iter().all(|&word| !masked.contains(&(word as usize))), "{config:?}, {sampling:?}");
+        }
+    }
+}
+
+#[test]
+fn padded_words_are_never_predicted() {
+    let device = cpu();
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3).with_vocab_multiple(8);
+    let head = head(&config, (&device, DType::F32));
+    let hidden = tensor([20, HIDDEN], 2, (&device, DType::F32));
+    assert_eq!(head.log_probs(hidden.clone()).dims(), [20, 16]);
+    let top = words(head.top_k(hidden.clone(), 11).words);
+    assert!(top.iter().all(|&word| word < 11), "{top:?}");
+    let refused = head.try_top_k(hidden.clone(), 12).unwrap_err();
+    assert_eq!(refused, HeadError::TopK { k: 12, vocab: 11 });
+    for sampling in [Sampling::new(), Sampling::new().with_top_k(Some(16))] {
+        let mut rng = Pcg64::seed_from_u64(1);
+        let drawn: Tensor<1, Int> = head.sample(hidden.clone(), &sampling, &mut rng);
+        assert!(words(drawn).iter().all(|&word| word < 11));
+    }
+}
+
+#[test]
+fn rows_that_are_no_numbers_are_refused_by_their_token() {
+    let device = cpu();
+    for config in all_heads(VOCAB) {
+        for budget in [Some(1), None] {
+            let head = head(&config.clone().with_memory_budget(budget), (&device, DType::F32));
+            let hidden = tensor([6, config.d_hidden], 1, (&device, DType::F32));
+            let nan = Tensor::full([1, config.d_hidden], f64::NAN, &device);
+            let hidden = hidden.slice_assign([4..5], nan).reshape([2, 3, config.d_hidden]);
+            let error = HeadError::NotANumber { token: 4 };
+            assert_eq!(head.try_top_k(hidden.clone(), 3).unwrap_err(), error, "{config:?}");
+            for sampling in [Sampling::new(), Sampling::new().with_temperature(0.0)] {
+                let mut rng = Pcg64::seed_from_u64(1);
+                let drawn = head.try_sample::<3, 2>(hidden.clone(), &sampling, &mut rng);
+                assert_eq!(drawn.unwrap_err(), error, "{config:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn misuse_is_an_error_of_the_checked_form() {
+    let device = cpu();
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let head = head(&config, (&device, DType::F32));
+    let narrow = || tensor([2, HIDDEN - 1], 1, (&device, DType::F32));
+    let shape = |error: HeadError| matches!(error, HeadError::Shape { .. });
+    assert!(shape(head.try_log_probs(narrow()).unwrap_err()));
+    assert!(shape(head.try_log_prob_blocks(narrow()).err().unwrap()));
+    assert!(shape(head.try_logit_blocks(narrow()).err().unwrap()));
+    assert!(shape(head.try_top_k(narrow(), 2).unwrap_err()));
+    let mut rng = Pcg64::seed_from_u64(1);
+    let good = || tensor([2, HIDDEN], 1, (&device, DType::F32));
+    assert!(shape(head.try_sample::<2, 1>(narrow(), &Sampling::new(), &mut rng).unwrap_err()));
+    assert!(shape(head.try_sample::<2, 2>(good(), &Sampling::new(), &mut rng).unwrap_err()));
+    let wrong = Sampling::new().with_top_k(Some(0));
+    let error = head.try_sample::<2, 1>(good(), &wrong, &mut rng).unwrap_err();
+    assert!(matches!(error, HeadError::Sampling { name: "top_k", .. }));
+    assert_eq!(head.try_top_k(good(), 0).unwrap_err(), HeadError::TopK { k: 0, vocab: VOCAB });
+    let message = panic_of(std::panic::AssertUnwindSafe(|| drop(head.top_k(good() * f64::NAN, 2))));
+    assert_eq!(message, "top_k: a log-probability of token 0 is NaN or +∞: no word can be chosen by it");
+    let tied = config.with_tied(true).init(&device);
+    assert_eq!(tied.try_log_probs(good()).unwrap_err(), HeadError::MissingDecoder);
+    assert_eq!(tied.try_top_k(good(), 2).unwrap_err(), HeadError::MissingDecoder);
+}
