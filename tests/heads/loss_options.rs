@@ -306,9 +306,9 @@ fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
                 let mut want = vec![];
                 let mut of_hidden = vec![];
                 for (n, factor) in upstream.iter().enumerate() {
-                    let token = hidden.clone().slice([n..n + 1]);
+                    let token = hidden.clone().slice(n..n + 1);
                     let options = options.clone().with_reduction(Reduction::Sum);
-                    let [_, gradients] = run(&head, token, words.clone().slice([n..n + 1]), &options, None);
+                    let [_, gradients] = run(&head, token, words.clone().slice(n..n + 1), &options, None);
                     let of_params = gradients.len() - config.d_hidden;
                     want.resize(of_params, 0.0);
                     want.iter_mut().zip(&gradients).for_each(|(sum, x)| *sum += factor * x);

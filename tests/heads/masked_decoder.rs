@@ -111,7 +111,8 @@ fn masked_words_get_no_gradient() {
 #[test]
 fn training_leaves_masks_alone() {
     let device = ad();
-    let optimisers: [(&str, fn() -> ModuleOptimizer); 2] = [
+    type Named = (&'static str, fn() -> ModuleOptimizer);
+    let optimisers: [Named; 2] = [
         ("AdamW", || AdamWConfig::new().with_weight_decay(0.1).init()),
         ("SGD", || {
             let momentum = Some(MomentumConfig::new().with_momentum(0.9));

@@ -18,13 +18,13 @@ fn doubled(mut head: OutputHead) -> OutputHead {
     let half = VOCAB / 2;
     head.decoder.weight = head.decoder.weight.map(|param| {
         param.map(|weight| {
-            let weight = weight.slice([0..half]);
+            let weight = weight.slice(0..half);
             Tensor::cat(vec![weight.clone(), weight], 0)
         })
     });
     head.decoder.bias = head.decoder.bias.map(|param| {
         param.map(|bias| {
-            let bias = bias.slice([0..half]);
+            let bias = bias.slice(0..half);
             Tensor::cat(vec![bias.clone(), bias], 0)
         })
     });
@@ -124,7 +124,7 @@ fn rows_that_are_no_numbers_are_refused_by_their_token() {
             let head = head(&config.clone().with_memory_budget(budget), (&device, DType::F32));
             let hidden = tensor([6, config.d_hidden], 1, (&device, DType::F32));
             let nan = Tensor::full([1, config.d_hidden], f64::NAN, &device);
-            let hidden = hidden.slice_assign([4..5], nan).reshape([2, 3, config.d_hidden]);
+            let hidden = hidden.slice_assign(burn::tensor::s![4..5], nan).reshape([2, 3, config.d_hidden]);
             let error = HeadError::NotANumber { token: 4 };
             assert_eq!(head.try_top_k(hidden.clone(), 3).unwrap_err(), error, "{config:?}");
             for sampling in [Sampling::new(), Sampling::new().with_temperature(0.0)] {

@@ -64,7 +64,7 @@ impl DecoderShape<'_> {
     }
 
     /// A decoder with the parameters of a linear layer, padded where need be.
-    pub(crate) fn from_linear(&self, linear: Linear) -> Result<Decoder, HeadError> {
+    pub(crate) fn of_linear(&self, linear: Linear) -> Result<Decoder, HeadError> {
         let (shape, rows) = (linear.weight.shape(), self.rows());
         let [d, columns] = shape.dims();
         if d != self.d_embedding || (columns != self.vocab && columns != rows) {

@@ -400,10 +400,15 @@ impl<B: Backend> Ints<B> {
         self.shape().dims()
     }
 
-    /// Numbers from the host, in the device's integer type.
+    /// Numbers from the host, in the data's own integer type, which the device must have.
     pub fn from_data(data: TensorData, device: &Device<B>) -> Self {
+        Self(B::int_from_data(data, device))
+    }
+
+    /// Numbers from the host, in the device's usual integer type.
+    pub fn converted(data: TensorData, device: &Device<B>) -> Self {
         let dtype = get_device_settings::<B>(device).int_dtype;
-        Self(B::int_from_data(data.convert_dtype(dtype.into()), device))
+        Self::from_data(data.convert_dtype(dtype.into()), device)
     }
 
     pub fn select(self, dim: usize, indices: Self) -> Self {

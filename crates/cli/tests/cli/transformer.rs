@@ -174,7 +174,7 @@ fn epochs_are_rounds_over_the_whole_text() {
     let folder = folder();
     let lines = objects(
         folder.path(),
-        &format!("transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run"),
+        "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run",
     );
     assert_eq!(lines.len(), 3);
     let config: Value =

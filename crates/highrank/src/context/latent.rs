@@ -78,14 +78,14 @@ pub(crate) fn gradients<B: Backend>(
 fn times<B: Backend>(x: Floats<B>, mask: LatentMask<Floats<B>>) -> Floats<B> {
     let ([rows, features], [period, _]) = (x.dims(), mask.values.dims());
     let first = mask.first;
-    if mask.rows.is_none() && first % period == 0 && rows % period == 0 {
+    if mask.rows.is_none() && first.is_multiple_of(period) && rows.is_multiple_of(period) {
         let periods = x.reshape([rows / period, period, features]);
         return (periods * mask.values.reshape([1, period, features])).reshape([rows, features]);
     }
     let chosen = match &mask.rows {
         Some(chosen) => {
             let chosen: Vec<i64> = chosen[first..first + rows].iter().map(|row| i64::from(*row)).collect();
-            Ints::<B>::from_data(TensorData::new(chosen, [rows]), &x.device())
+            Ints::<B>::converted(TensorData::new(chosen, [rows]), &x.device())
         }
         None => {
             let first = (first % period) as i64;

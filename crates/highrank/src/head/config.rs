@@ -375,7 +375,7 @@ impl HeadConfig {
             return Err(HeadError::Unused { option: "tied", reason });
         }
         let (device, dtype) = (linear.weight.lazy_device(), linear.weight.val().dtype());
-        let decoder = self.decoder_shape().from_linear(linear)?;
+        let decoder = self.decoder_shape().of_linear(linear)?;
         let head = self.assemble(self.init_context(&device), decoder, &device);
         Ok(head.map(&mut Cast(dtype)))
     }

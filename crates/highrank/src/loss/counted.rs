@@ -22,6 +22,8 @@ pub(crate) struct Counted {
 }
 
 /// Which rows of hidden states are scored.
+// One lives at a time: the size of the largest variant costs nothing.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Rows {
     /// All of them.

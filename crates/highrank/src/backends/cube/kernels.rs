@@ -9,6 +9,9 @@
 //! The same inputs give the same bits: a sum within a row is a tree in shared memory, and the sums of a PLIF's pieces are
 //! whole numbers ([`fixed`](highrank_kernels::gpu::fixed)), which come out the same in any order.
 
+// A condition known when a kernel is compiled stands outside of one that is not; the language has no `is_multiple_of`.
+#![allow(clippy::collapsible_if, clippy::manual_is_multiple_of)]
+
 use cubecl::prelude::*;
 
 use super::map::{Form, Numbers, is_masked, logit, mapped, mapped_slope, mapped_word};

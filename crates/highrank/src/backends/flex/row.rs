@@ -115,7 +115,7 @@ fn total<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
-            lanes[i] = lanes[i] + lanes[width + i];
+            lanes[i] += lanes[width + i];
         }
         width /= 2;
     }

@@ -102,8 +102,11 @@ const OPTIONS: [(&str, f64, f64, bool); 5] = [
     ("all", 0.125, 0.25, true),
 ];
 
+/// Targets and what they are.
+type Named = (&'static str, Targets<Floats<Flex>, Ints<Flex>>);
+
 /// Words, and teachers that list a few words, all of whose probability they have or not, or one word, or every word.
-fn all_targets(model: &Model, dtype: DType) -> Vec<(&'static str, Targets<Floats<Flex>, Ints<Flex>>)> {
+fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
     let words = || integers(model.words(), [TOKENS]);
     let teacher = |listed: &[i64], probs: &[f64]| {
         let count = listed.len();

@@ -54,7 +54,7 @@ impl<T: Real> Shared<'_, T> {
         }
         self.map.apply(row, kept);
         if self.temperature != T::ONE {
-            row.iter_mut().for_each(|z| *z = *z / self.temperature);
+            row.iter_mut().for_each(|z| *z /= self.temperature);
         }
         self.masked.iter().for_each(|word| row[*word] = T::of(MASKED));
     }
@@ -256,7 +256,7 @@ impl<T: Real> Rows<'_, '_, T> {
                 (1.0, 1.0)
             };
             for (id, taken) in aim.ids.iter().zip(&listed[k * width..(k + 1) * width]) {
-                row[*id] = row[*id] - T::of(unit * taken);
+                row[*id] -= T::of(unit * taken);
             }
             scales[k] = T::of(upstream_loss * scale / shared.temperature.wide());
             if kept_of_row > 0 {

@@ -12,6 +12,8 @@ use crate::head::select;
 #[derive(Debug, Clone)]
 pub struct StepLogProbs(Source);
 
+// One lives at a time: the size of the largest variant costs nothing.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 enum Source {
     Tensor(Tensor<2>),

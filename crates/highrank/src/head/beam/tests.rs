@@ -323,7 +323,7 @@ mod on_flex {
             for (context, found) in found.iter().enumerate() {
                 for hypothesis in found {
                     assert!(!hypothesis.words.iter().any(|word| search.forbidden.contains(word)));
-                    let mut state = contexts.clone().slice([context..context + 1]);
+                    let mut state = contexts.clone().narrow(0, context, 1);
                     let (mut last, mut sum) = (0, 0.0);
                     for &word in &hypothesis.words {
                         let input = Tensor::<1, Int>::from_data([last as i64], &device);
