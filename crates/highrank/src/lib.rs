@@ -60,11 +60,11 @@ pub use context::{ContextConfig, TimeAxis};
 pub use error::HeadError;
 pub use head::{
     BeamSearch, BeamState, BoundHead, FinishedHypotheses, HeadConfig, Hypothesis, LiveHypotheses, OutputHead,
-    Sampling, StepLogProbs, TopK, validate_targets,
+    Sampling, StepLogProbs, TopK,
 };
 pub use highrank_kernels::Precision;
 pub use likelihood::DEFAULT_MEMORY_BUDGET;
 pub use logit_map::LogitMapConfig;
-pub use loss::{Loss, LossOptions, Reduction, TokenStatistics};
+pub use loss::{Loss, LossOptions, Reduction, TokenStatistics, validate_targets};
 /// The version of `rand` whose traits the random draws take.
 pub use rand;

@@ -15,6 +15,7 @@
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+mod listed;
 pub mod node;
 pub mod precision;
 mod rounding;

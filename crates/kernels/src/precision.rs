@@ -113,9 +113,14 @@ impl FromStr for Precision {
     }
 }
 
-/// The float type of a product of such matrices: f64 if either is, f32 for all shorter types.
+/// The float type of sums over numbers of a type: f64 for f64, f32 for all shorter types.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// The float type of a product of such matrices: the wider of their [types of sums](wide).
 pub fn product_dtype(lhs: DType, rhs: DType) -> DType {
-    if [lhs, rhs].contains(&DType::F64) { DType::F64 } else { DType::F32 }
+    if wide(lhs) == DType::F64 { lhs } else { wide(rhs) }
 }
 
 /// `lhs · rhs` of two matrices whose elements are rounded first; differentiable by composition, as if nothing were.

@@ -8,7 +8,7 @@
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, DispatchDevice, backend_extension};
+use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 
 use crate::node::{Node, inner, record};
@@ -135,20 +135,9 @@ dispatched!(burn::backend::NdArray);
 dispatched!(burn::backend::Cube);
 dispatched!(Autodiff<B, C> where B: Rounding, C: CheckpointStrategy);
 
-/// Whether [`Dispatched`] reaches the backend of a device.
-fn is_listed(device: &DispatchDevice) -> bool {
-    match device {
-        #[cfg(feature = "flex")]
-        DispatchDevice::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchDevice::NdArray(_) => true,
-        #[cfg(feature = "gpu")]
-        DispatchDevice::Cube(_) => true,
-        DispatchDevice::Autodiff(device) => is_listed(device),
-        // A backend that another crate's features of Burn bring.
-        #[allow(unreachable_patterns)]
-        _ => false,
-    }
+crate::listed_backends! {
+    /// Whether [`Dispatched`] reaches the backend of a device.
+    fn is_listed
 }
 
 /// Rounding by Veltkamp's splitting, for backends whose bits cannot be reached; differentiable by composition.
@@ -168,6 +157,6 @@ pub(crate) fn by_sums<B: Backend>(x: Floats<B>, digits: u32) -> Floats<B> {
     x.keep_where(magnitude.at_least(f64::INFINITY), rounded)
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "flex", feature = "ndarray", feature = "gpu")))]
 #[path = "rounding_tests.rs"]
 pub(crate) mod tests;

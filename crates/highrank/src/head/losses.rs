@@ -22,7 +22,7 @@ impl BoundHead<'_> {
     ///
     /// # Panics
     /// If the shapes do not fit (both are in the message). On CPU backends, if a target is outside `0..V`; on others
-    /// the nll of such a token is NaN, see [`validate_targets`].
+    /// the nll of such a token is NaN, see [`validate_targets`](crate::validate_targets).
     #[track_caller]
     pub fn nll<const D: usize, const T: usize>(
         &self,
@@ -92,7 +92,7 @@ impl BoundHead<'_> {
         let vocab = self.head.decoder.vocab;
         options.validate(&shape, vocab)?;
         let words = targets.reshape([shape.iter().product::<usize>()]);
-        let counted = Counted::words(words, options, vocab, self.bias())?;
+        let counted = Counted::words(words, options, vocab, || self.bias())?;
         Ok(self.scored(hidden, counted, options, shape))
     }
 
@@ -163,20 +163,5 @@ impl BoundHead<'_> {
             loss: counted.finish(scores.loss.tensor(), options.reduction),
             statistics: scores.statistics.map(|rows| counted.statistics(rows.tensor(), shape)),
         }
-    }
-}
-
-/// Checks that every target is a word of the vocabulary, `0 ≤ target < V`.
-///
-/// Reads the targets back from the device. The heads call it by themselves on CPU backends.
-///
-/// # Errors
-/// [`HeadError::Target`] with the first target outside.
-pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
-    let data = targets.to_data();
-    let wrong = data.iter::<i64>().enumerate().find(|(_, word)| !(0..vocab as i64).contains(word));
-    match wrong {
-        Some((token, target)) => Err(HeadError::Target { target, token, vocab }),
-        None => Ok(()),
     }
 }

@@ -13,7 +13,6 @@ mod select;
 pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
 pub use bound::BoundHead;
 pub use config::HeadConfig;
-pub use losses::validate_targets;
 pub use output::OutputHead;
 pub use predict::TopK;
 pub use sampling::Sampling;

@@ -36,7 +36,7 @@ enum Rows {
 }
 
 impl Counted {
-    /// The tokens that count among targets of one word each, for a decoder with this bias.
+    /// The tokens that count among targets of one word each, for a decoder with the bias that `bias` makes.
     ///
     /// # Errors
     /// On CPUs, what is wrong with the values of a token that counts.
@@ -44,7 +44,7 @@ impl Counted {
         targets: Tensor<1, Int>,
         options: &LossOptions,
         vocab: usize,
-        bias: Option<Tensor<1>>,
+        bias: impl FnOnce() -> Option<Tensor<1>>,
     ) -> Result<Self, HeadError> {
         let [tokens] = targets.dims();
         let weights = token_weights(&targets, options, vocab)?;
@@ -54,7 +54,7 @@ impl Counted {
         };
         let words = rows.of_ints(targets, |words, blank| {
             // A word that is not masked: its loss, which counts for nothing, is a number.
-            let safe = match bias {
+            let safe = match bias() {
                 Some(bias) => bias.detach().argmax(0).expand([tokens]),
                 None => words.zeros_like(),
             };
@@ -271,19 +271,39 @@ fn on_host(
     options: &LossOptions,
     vocab: usize,
 ) -> Result<Rows, HeadError> {
-    let words: Vec<i64> = targets.to_data().iter::<i64>().collect();
+    let words = read(targets);
     let is_ignored = |token: usize| options.ignore_index == Some(words[token]);
     let weights = weights.map(|weights| checked_weights(weights, |token| !is_ignored(token))).transpose()?;
     let counts =
         |token: usize| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0);
-    let outside = |token: &usize| counts(*token) && !(0..vocab as i64).contains(&words[*token]);
-    if let Some(token) = (0..words.len()).find(outside) {
-        return Err(HeadError::Target { target: words[token], token, vocab });
-    }
+    validate_words(&words, vocab, counts)?;
     if let Some(Teacher { ids, probs }) = &options.teacher {
         teacher::validate(&ids.clone().into_data(), &probs.clone().into_data(), vocab, counts)?;
     }
     Ok(Rows::keeping(words.len(), counts, &targets.device()))
+}
+
+/// Checks that every target is a word of the vocabulary, `0 ≤ target < V`.
+///
+/// Reads the targets back from the device. On CPU backends a loss checks those of the tokens that count by itself.
+///
+/// # Errors
+/// [`HeadError::Target`] with the first target outside.
+pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
+    validate_words(&read(targets), vocab, |_| true)
+}
+
+fn read(targets: &Tensor<1, Int>) -> Vec<i64> {
+    targets.to_data().iter::<i64>().collect()
+}
+
+/// Checks the words of the tokens that count.
+fn validate_words(words: &[i64], vocab: usize, counts: impl Fn(usize) -> bool) -> Result<(), HeadError> {
+    let outside = |token: &usize| counts(*token) && !(0..vocab as i64).contains(&words[*token]);
+    match (0..words.len()).find(outside) {
+        Some(token) => Err(HeadError::Target { target: words[token], token, vocab }),
+        None => Ok(()),
+    }
 }
 
 /// The tokens that count, without waiting for the device to say.

@@ -19,6 +19,7 @@ mod result;
 mod teacher;
 
 pub(crate) use counted::Counted;
+pub use counted::validate_targets;
 pub use options::LossOptions;
 pub(crate) use options::{Teacher, validate_temperature};
 pub use result::{Loss, TokenStatistics};

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use burn::backend::Backend;
+use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
-
-use super::sums::wide;
 
 /// Inputs of the latent layer `h = tanh(g·W + b) ∘ mask`.
 #[derive(Debug, Clone)]

@@ -2,11 +2,11 @@
 
 use burn::backend::Backend;
 use burn::tensor::DType;
+use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
 use super::latent::{LatentArgs, LatentWanted};
 use super::map::MapFunction;
-use super::sums::wide;
 
 /// The contexts `h_k` of a run of tokens, or what they are made of.
 #[derive(Debug, Clone)]

@@ -17,17 +17,16 @@ mod latent;
 mod likelihood;
 mod map;
 mod objective;
-mod sums;
 
 pub use calls::{LatentCall, LossCall};
+pub use highrank_kernels::precision::wide;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
 pub use objective::{MASKED, MASKING_BIAS, Objective, Reduction, Scores, Statistic, Targets};
-pub use sums::wide;
 
 use burn::backend::tensor::{Device, FloatTensor};
-use burn::backend::{Backend, DispatchDevice, backend_extension};
+use burn::backend::{Backend, backend_extension};
 use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
 /// What a backend computes inside of itself, by native kernels or by the portable bodies. No call is tracked.
@@ -95,18 +94,7 @@ pub trait OutputOps: Backend {
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
 }
 
-/// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the dispatched backend.
-pub fn has_kernels(device: &DispatchDevice) -> bool {
-    match device {
-        #[cfg(feature = "flex")]
-        DispatchDevice::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchDevice::NdArray(_) => true,
-        #[cfg(feature = "gpu")]
-        DispatchDevice::Cube(_) => true,
-        DispatchDevice::Autodiff(device) => has_kernels(device),
-        // A backend that another crate's features of Burn bring.
-        #[allow(unreachable_patterns)]
-        _ => false,
-    }
+highrank_kernels::listed_backends! {
+    /// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the dispatched backend.
+    pub fn has_kernels
 }

@@ -15,7 +15,7 @@ use super::map::{Form, Map, NumbersLaunch};
 use super::mixed::{self, ShareSums};
 use super::pieces::PieceSums;
 use super::reduce::ROW_UNITS;
-use crate::likelihood::portable::{self, Sums as InputSums};
+use crate::likelihood::portable::{self, Parts as ScoredParts, Sums as InputSums};
 use crate::likelihood::{Spread, Vocabulary};
 use crate::ops::{ContextSource, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs};
 
@@ -146,14 +146,15 @@ impl Sweep {
     }
 
     pub(super) fn score(&self) -> Scores<Floats<CubeBackend>> {
-        let mut parts = Parted::default();
+        let mut parts = ScoredParts::default();
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
                 let contexts = block.contexts(start, end);
-                parts.add(&self.visit(contexts, block.start + start..block.start + end, None));
+                let chunk = self.visit(contexts, block.start + start..block.start + end, None);
+                self.add_scores(&chunk, &mut parts);
             }
         }
-        parts.finish(self.statistics)
+        parts.finish()
     }
 
     pub(super) fn score_and_gradients(
@@ -163,7 +164,7 @@ impl Sweep {
     ) -> (Scores<Floats<CubeBackend>>, Gradients<Floats<CubeBackend>>) {
         let upstream = checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()]);
         let pieces = if wanted.map_params { self.pieces as usize } else { 0 };
-        let mut parts = Parted::default();
+        let mut parts = ScoredParts::default();
         let mut sums = InputSums::default();
         let unit = match pieces {
             0 => upstream.clone().rows(0..1),
@@ -175,7 +176,7 @@ impl Sweep {
                 let contexts = block.contexts(start, end);
                 let tokens = block.start + start..block.start + end;
                 let chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
-                parts.add(&chunk);
+                self.add_scores(&chunk, &mut parts);
                 let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
                 let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
                 let d_logits = if self.z_loss != 0.0 && pieces > 0 {
@@ -184,7 +185,7 @@ impl Sweep {
                     let unit = of_probs.abs().max() + upstream.clone().abs().max();
                     let mut own = PieceSums::new(unit, pieces);
                     let d_logits = self.gradient(chunk, &mut own);
-                    add(&mut sums.map_table, own.finish(self.numbers()));
+                    own.finish(self.numbers()).into_iter().for_each(|part| sums.add_table(part));
                     d_logits
                 } else {
                     self.gradient(chunk, &mut piece_sums)
@@ -193,8 +194,13 @@ impl Sweep {
             }
             sums.add_block(block, wanted);
         }
-        add(&mut sums.map_table, piece_sums.finish(self.numbers()));
-        (parts.finish(self.statistics), sums.finish(&self.input))
+        piece_sums.finish(self.numbers()).into_iter().for_each(|part| sums.add_table(part));
+        (parts.finish(), sums.finish(&self.input))
+    }
+
+    fn add_scores(&self, chunk: &Chunk, parts: &mut ScoredParts<CubeBackend>) {
+        let statistics = self.statistics.then(|| Floats::new(chunk.statistics.clone()));
+        parts.add(Floats::new(chunk.loss.clone()), statistics);
     }
 
     /// Tokens of a chunk whose numbers can all be indexed.
@@ -453,27 +459,6 @@ impl Sweep {
     }
 }
 
-/// The scores of the chunks so far.
-#[derive(Default)]
-struct Parted {
-    loss: Vec<Floats<CubeBackend>>,
-    statistics: Vec<Floats<CubeBackend>>,
-}
-
-impl Parted {
-    fn add(&mut self, chunk: &Chunk) {
-        self.loss.push(Floats::new(chunk.loss.clone()));
-        self.statistics.push(Floats::new(chunk.statistics.clone()));
-    }
-
-    fn finish(self, statistics: bool) -> Scores<Floats<CubeBackend>> {
-        Scores {
-            loss: Floats::cat(self.loss, 0),
-            statistics: statistics.then(|| Floats::cat(self.statistics, 0)),
-        }
-    }
-}
-
 /// The input with all that the kernels read themselves in f32. Memory for its chunks is that of logits in f32, whatever the
 /// type of the weight.
 ///
@@ -542,11 +527,4 @@ fn rounded_weights(
     let own = gpu::rounded(weight.clone(), input.precision);
     let backward = if gradients { wide() } else { own.clone() };
     (own, backward)
-}
-
-fn add(sum: &mut Option<Floats<CubeBackend>>, part: Option<Floats<CubeBackend>>) {
-    *sum = match (sum.take(), part) {
-        (Some(sum), Some(part)) => Some(sum + part),
-        (sum, part) => sum.or(part),
-    };
 }

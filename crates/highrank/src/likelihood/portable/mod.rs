@@ -22,7 +22,7 @@ use super::spread::Spread;
 use crate::math::{log_softmax, log_sum_exp_dim};
 use crate::ops::{Gradients, Kernels, Likelihood, Objective, Reduction, Scores, Targets, Wanted};
 use chunk::Chunk;
-use score::{General, Words};
+use score::{General, Score, Words};
 
 /// Loss of every token, and statistics where asked for; one product, differentiable by composition.
 ///
@@ -36,12 +36,8 @@ pub fn score<B: Kernels>(
     let mut parts = Parts::default();
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
-            match sweep.plain() {
-                Some(words) => parts.add(Words::score(&chunk, words).loss(&chunk), None),
-                None => {
-                    sweep.add(&chunk, &General::score(&chunk, objective, sweep.spread.as_ref()), &mut parts)
-                }
-            }
+            let scored = sweep.score(&chunk);
+            parts.add(scored.loss(&chunk), scored.statistics(&chunk, objective));
         }
     }
     parts.finish()
@@ -64,19 +60,9 @@ pub fn score_and_gradients<B: Kernels>(
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
             let upstream = upstream.clone().rows(chunk.start..chunk.end);
-            let scored = match sweep.plain() {
-                Some(words) => {
-                    let scored = Words::score(&chunk, words);
-                    parts.add(scored.loss(&chunk), None);
-                    scored.gradients(upstream)
-                }
-                None => {
-                    let scored = General::score(&chunk, objective, sweep.spread.as_ref());
-                    sweep.add(&chunk, &scored, &mut parts);
-                    scored.gradients(upstream)
-                }
-            };
-            sums.add_chunk(chunk, scored, wanted);
+            let scored = sweep.score(&chunk);
+            parts.add(scored.loss(&chunk), scored.statistics(&chunk, objective));
+            sums.add_chunk(chunk, scored.gradients(upstream), wanted);
         }
         sums.add_block(block, wanted);
     }
@@ -156,22 +142,17 @@ impl<'a, B: Kernels> Sweep<'a, B> {
         Self { objective, vocabulary, spread }
     }
 
-    /// The words, if they are all that the tokens are scored by.
-    fn plain(&self) -> Option<&'a Ints<B>> {
+    /// By the shorter way where one word a token is all that is asked for.
+    fn score(&self, chunk: &Chunk<'_, B>) -> Score<B> {
         match &self.objective.targets {
-            Targets::Words(words) if self.objective.is_plain() => Some(words),
-            _ => None,
+            Targets::Words(words) if self.objective.is_plain() => Score::Words(Words::score(chunk, words)),
+            _ => Score::General(General::score(chunk, self.objective, self.spread.as_ref())),
         }
-    }
-
-    fn add(&self, chunk: &Chunk<'_, B>, scored: &General<B>, parts: &mut Parts<B>) {
-        let statistics = self.objective.statistics.then(|| scored.statistics(chunk, &self.objective.targets));
-        parts.add(scored.loss(chunk), statistics);
     }
 }
 
 /// The scores of the chunks so far.
-struct Parts<B: Kernels> {
+pub(crate) struct Parts<B: Kernels> {
     loss: Vec<Floats<B>>,
     statistics: Vec<Floats<B>>,
 }
@@ -183,12 +164,12 @@ impl<B: Kernels> Default for Parts<B> {
 }
 
 impl<B: Kernels> Parts<B> {
-    fn add(&mut self, loss: Floats<B>, statistics: Option<Floats<B>>) {
+    pub(crate) fn add(&mut self, loss: Floats<B>, statistics: Option<Floats<B>>) {
         self.loss.push(loss);
         self.statistics.extend(statistics);
     }
 
-    fn finish(self) -> Scores<Floats<B>> {
+    pub(crate) fn finish(self) -> Scores<Floats<B>> {
         let statistics = (!self.statistics.is_empty()).then(|| Floats::cat(self.statistics, 0));
         Scores { loss: Floats::cat(self.loss, 0), statistics }
     }

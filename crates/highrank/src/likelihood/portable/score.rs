@@ -7,12 +7,49 @@ use crate::likelihood::spread::Spread;
 use crate::math::{log_softmax_and_normaliser, log_sum_exp, log_sum_exp_dim};
 use crate::ops::{Kernels, MASKED, Objective, Statistic, Targets};
 
-/// A chunk's losses with the gradients of its mapped logits and log-priors.
+/// The gradients of a chunk's mapped logits and log-priors.
 pub(super) struct Scored<B: Kernels> {
     /// `∂/∂(f(z)/τ)`, `[tokens·K, V]`
     pub(super) d_mapped: Floats<B>,
     /// `[tokens, K]`
     pub(super) d_log_prior: Floats<B>,
+}
+
+/// A chunk scored in either way.
+pub(super) enum Score<B: Kernels> {
+    Words(Words<B>),
+    General(General<B>),
+}
+
+impl<B: Kernels> Score<B> {
+    /// `[tokens]`
+    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
+        match self {
+            Self::Words(scored) => scored.loss(chunk),
+            Self::General(scored) => scored.loss(chunk),
+        }
+    }
+
+    /// `[tokens, Statistic::COUNT]`, if asked for.
+    pub(super) fn statistics(
+        &self,
+        chunk: &Chunk<'_, B>,
+        objective: &Objective<Floats<B>, Ints<B>>,
+    ) -> Option<Floats<B>> {
+        match self {
+            Self::General(scored) if objective.statistics => {
+                Some(scored.statistics(chunk, &objective.targets))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
+        match self {
+            Self::Words(scored) => scored.gradients(upstream),
+            Self::General(scored) => scored.gradients(upstream),
+        }
+    }
 }
 
 /// A chunk scored against one word a token, and nothing else asked for.
@@ -44,7 +81,7 @@ impl<B: Kernels> Words<B> {
         Self { nll, joint, word, exp, sum }
     }
 
-    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
+    fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
         or_infinite(self.nll.clone(), chunk)
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Sums<B: Kernels> {
     weight: Option<Floats<B>>,
     bias: Option<Floats<B>>,
     /// Of the logit map's table.
-    pub(crate) map_table: Option<Floats<B>>,
+    map_table: Option<Floats<B>>,
 }
 
 impl<B: Kernels> Default for Sums<B> {
@@ -42,8 +42,13 @@ impl<B: Kernels> Sums<B> {
         let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), d_map);
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
         if let (true, Some(d_table)) = (wanted.map_params, d_table) {
-            accumulate(&mut self.map_table, d_table);
+            self.add_table(d_table);
         }
+    }
+
+    /// What a chunk, or several, adds to the gradient of the logit map's table.
+    pub(crate) fn add_table(&mut self, d_table: Floats<B>) {
+        accumulate(&mut self.map_table, d_table);
     }
 
     /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the logit map's.
