@@ -1,12 +1,16 @@
-//! The memory that a corpus in shards takes, measured by an allocator that counts.
+//! The memory that a corpus in shards takes, and predictions, measured by an allocator that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use awd_lstm::data::{Corpus, TextConfig};
-use burn::tensor::Device;
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use highrank::{HeadConfig, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
 
 /// Counts the bytes in use and their largest number.
 struct Counting;
@@ -41,8 +45,22 @@ fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, PEAK.load(Relaxed) - before)
 }
 
+/// The peak of `work` without idle memory that it could take. Each thread makes its room for products in the first one that
+/// it has part in, and keeps it: the smallest peak of several counts.
+fn once_warm(mut work: impl FnMut()) -> usize {
+    let peaks = (0..8).map(|_| {
+        highrank_kernels::cpu::clear();
+        peak(&mut work).1
+    });
+    peaks.min().expect("several")
+}
+
+/// Held while a test measures: the allocator counts for all of them.
+static MEASURING: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_corpus_on_the_disk_takes_memory_for_its_vocabulary_and_a_window_alone() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let shards = folder.path().join("train");
     fs::create_dir(&shards).unwrap();
@@ -71,4 +89,36 @@ fn a_corpus_on_the_disk_takes_memory_for_its_vocabulary_and_a_window_alone() {
     // In memory the ids alone would be 8.4 MB, and 8.4 MB again in columns; the text is 17 MB.
     assert!(loading < 1_000_000 && reading < 200_000, "{loading} bytes to load, {reading} to read");
     println!("{tokens} tokens: {loading} bytes to load, {reading} to read");
+}
+
+#[test]
+fn predictions_take_memory_for_a_chunk_of_logits_whatever_the_components() {
+    const TOKENS: usize = 200;
+    const VOCAB: usize = 1200;
+    const BUDGET: usize = 1 << 17;
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Device::flex();
+    for components in [1, 8] {
+        let config = HeadConfig::mos(12, 8, VOCAB, components).with_memory_budget(Some(BUDGET));
+        let head = config.init(&device);
+        let hidden = Tensor::<2>::random([TOKENS, 12], Distribution::Default, &device);
+        let targets = Tensor::<1, Int>::zeros([TOKENS], &device);
+        let drawn = |sampling: Sampling| {
+            let mut rng = Pcg64::seed_from_u64(1);
+            once_warm(|| drop(head.sample::<2, 1>(hidden.clone(), &sampling, &mut rng)))
+        };
+        let peaks = [
+            drawn(Sampling::new()),
+            drawn(Sampling::new().with_temperature(0.0)),
+            drawn(Sampling::new().with_top_k(Some(5))),
+            once_warm(|| drop(head.top_k(hidden.clone(), 5))),
+            once_warm(|| drop(head.nll(hidden.clone(), targets.clone()))),
+        ];
+        // One row of each token alone would be 960 kB, all of eight components 7.7 MB.
+        println!("{components} components: {peaks:?} bytes");
+        assert!(peaks.iter().all(|peak| *peak < 4 * BUDGET), "{components} components: {peaks:?} bytes");
+        let written = once_warm(|| assert_eq!(head.log_probs(hidden.clone()).dims(), [TOKENS, VOCAB]));
+        let rows = TOKENS * VOCAB * size_of::<f32>();
+        assert!((rows..rows + 4 * BUDGET).contains(&written), "{components} components: {written} bytes");
+    }
 }

@@ -55,6 +55,14 @@ fn relative_error(got: &[f64], want: &[f64]) -> f64 {
         .sqrt()
 }
 
+/// Whether the processor has instructions for products of bf16, which the kernels take then.
+fn multiplies_pairs() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Compares with f64. Prints the errors, some of which the documentation quotes.
 #[test]
 fn errors_are_those_of_the_digits_that_are_left() {
@@ -67,6 +75,7 @@ fn errors_are_those_of_the_digits_that_are_left() {
         ("plif", HeadConfig::plif(d, vocab, 1000)),
         ("mos-plif", HeadConfig::mos_plif(hidden, d, vocab, 5, 1000)),
     ];
+    println!("products of bf16: {}", if multiplies_pairs() { "by the processor" } else { "rounded by hand" });
     println!("{:12} {:10} {:>10} {:>10}", "head", "precision", "nll", "gradients");
     for (name, config) in heads {
         let [nll, gradients] = run(&config, DType::F64);

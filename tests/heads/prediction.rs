@@ -1,8 +1,9 @@
 //! What heads predict: the most probable words and words drawn, with ties, masked words and rows that are no numbers.
 
+use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::{HeadConfig, HeadError, OutputHead, Sampling};
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::support::*;
@@ -73,6 +74,77 @@ fn top_k_is_differentiable() {
     let got = state.grad(&top.log_probs.powi_scalar(2).sum().backward()).unwrap();
     let want = twin.grad(&composed.powi_scalar(2).sum().backward()).unwrap();
     assert_close(&values(got), &values(want), 1e-14, "gradient of the hidden state");
+}
+
+#[test]
+fn constants_are_predicted_as_what_is_tracked() {
+    for config in all_heads(VOCAB) {
+        for dtype in [DType::F32, DType::F64] {
+            let tolerance = if dtype == DType::F64 { 1e-12 } else { 4e-6 };
+            let (plain, ad) = (cpu(), ad());
+            let heads = [&plain, &ad].map(|device| head(&config, (device, dtype)).mask_words(&[1, 8]));
+            let hidden = [&plain, &ad].map(|device| tensor::<2>([9, config.d_hidden], 1, (device, dtype)));
+            let [constant, tracked] = [0, 1].map(|i| heads[i].log_probs(hidden[i].clone()));
+            assert!(tracked.is_tracked(), "{config:?}");
+            let close = |got: Tensor<2>, want: Tensor<2>, what: &str| {
+                // −∞ less −∞ is no number.
+                let finite = |x: Tensor<2>| values(x.clamp_min(-1e3));
+                assert_close(
+                    &finite(got),
+                    &finite(want),
+                    tolerance,
+                    &format!("{config:?} {dtype:?}: {what}"),
+                );
+            };
+            close(constant.clone(), tracked, "log-probabilities");
+            let [top, tracked] = [0, 1].map(|i| heads[i].top_k(hidden[i].clone(), 5));
+            assert!(tracked.log_probs.is_tracked(), "{config:?}");
+            close(top.log_probs, tracked.log_probs, "of the best words");
+            let [blocks, tracked] = [0, 1].map(|i| {
+                let blocks = heads[i].logit_blocks(hidden[i].clone());
+                Tensor::cat(blocks.collect(), 0)
+            });
+            close(blocks, tracked, "logits");
+            // Nothing is tracked, though the device could.
+            let frozen = heads[1].clone().no_grad();
+            let rows = frozen.log_probs(hidden[1].clone());
+            assert!(rows.is_autodiff() && !rows.is_tracked());
+            assert_eq!(values(rows), values(constant), "{config:?} {dtype:?}");
+            for sampling in [Sampling::new(), Sampling::new().with_temperature(0.7).with_top_k(Some(9))] {
+                let [drawn, tracked] = [0, 1].map(|i| {
+                    let mut rng = Pcg64::seed_from_u64(3);
+                    words(heads[i].sample::<2, 1>(hidden[i].clone(), &sampling, &mut rng))
+                });
+                assert_eq!(drawn, tracked, "{config:?} {dtype:?} {sampling:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn draws_take_one_number_a_token_after_one_for_each_component() {
+    let device = cpu();
+    for (config, each) in [
+        (HeadConfig::softmax(EMBEDDING, VOCAB), 1),
+        (HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3), 1),
+        (HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), 2),
+    ] {
+        let head = head(&config, (&device, DType::F64));
+        let hidden = tensor::<2>([7, config.d_hidden], 1, (&device, DType::F64));
+        let taken = |sampling: &Sampling| {
+            let mut rng = Pcg64::seed_from_u64(9);
+            drop(head.sample::<2, 1>(hidden.clone(), sampling, &mut rng));
+            let mut other = Pcg64::seed_from_u64(9);
+            (0..100).find(|_| {
+                let same = other == rng;
+                let _: f64 = other.random();
+                same
+            })
+        };
+        assert_eq!(taken(&Sampling::new()), Some(7 * each), "{config:?}");
+        assert_eq!(taken(&Sampling::new().with_temperature(0.5)), Some(7), "{config:?}");
+        assert_eq!(taken(&Sampling::new().with_temperature(0.0)), Some(0), "{config:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! Both act in training only, that is on tensors of an autodiff device. What they keep is scaled by `1/(1-p)`, so the mean does
 //! not change. Masks are constants of the autodiff graph.
 
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::{Distribution, Gradients, IndexingUpdateOp, Int, Tensor};
 
 /// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
 ///
@@ -38,15 +38,73 @@ pub fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
 ///
 /// If `p` is not in [0, 1).
 pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
-    let [steps, batch] = tokens.dims();
-    let words = mask(&embedding, [embedding.dims()[0]], p);
-    let rows = burn::tensor::module::embedding(embedding, tokens.clone());
-    match words {
-        Some(words) => {
-            let kept = words.select(0, tokens.reshape([steps * batch]));
-            rows * kept.reshape([steps, batch, 1])
-        }
+    let kept = kept_words(&embedding, &tokens, p);
+    let rows = burn::tensor::module::embedding(embedding, tokens);
+    match kept {
+        Some(kept) => rows * kept,
         None => rows,
+    }
+}
+
+/// The mask of each token's word, `[T, B, 1]`, if there is anything to drop.
+fn kept_words(embedding: &Tensor<2>, tokens: &Tensor<2, Int>, p: f64) -> Option<Tensor<3>> {
+    let ([words, _], [steps, batch]) = (embedding.dims(), tokens.dims());
+    let mask = mask(embedding, [words], p)?;
+    Some(mask.select(0, tokens.clone().reshape([steps * batch])).reshape([steps, batch, 1]))
+}
+
+/// The lookup of [`embed`] beside the graph: its gradient is added to that of the embedding after the backward pass.
+///
+/// As an operation in the graph it makes a gradient of the whole embedding, `[V, d]`, which is zero but for the words looked
+/// up, and adds it to the one by the output layer that is tied to it: three visits of the matrix for a few rows.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    embedding: Tensor<2>,
+    tokens: Tensor<2, Int>,
+    kept: Option<Tensor<3>>,
+    rows: Tensor<3>,
+}
+
+impl Lookup {
+    /// As [`embed`], for an embedding on an autodiff device.
+    ///
+    /// # Panics
+    ///
+    /// If `p` is not in [0, 1).
+    pub(crate) fn new(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Self {
+        let kept = kept_words(&embedding, &tokens, p);
+        let rows = burn::tensor::module::embedding(embedding.clone().inner(), tokens.clone());
+        let rows = match &kept {
+            Some(kept) => rows * kept.clone(),
+            None => rows,
+        };
+        let mut rows = Tensor::from_inner(rows);
+        if let Some(strategy) = embedding.gradient_checkpointing_strategy() {
+            rows = rows.with_gradient_checkpointing_strategy(strategy);
+        }
+        let rows = rows.set_require_grad(embedding.is_require_grad());
+        Self { embedding, tokens, kept, rows }
+    }
+
+    /// What was looked up, `[T, B, d]`: a leaf of the graph.
+    pub(crate) fn rows(&self) -> Tensor<3> {
+        self.rows.clone()
+    }
+
+    /// Moves the gradient of the rows to that of the embedding.
+    pub(crate) fn finish(self, grads: &mut Gradients) {
+        let Some(rows) = self.rows.grad_remove(grads) else { return };
+        let [steps, batch, width] = rows.dims();
+        let rows = match self.kept {
+            Some(kept) => rows * kept,
+            None => rows,
+        };
+        // Taken out, not borrowed: the only owner of its memory is added to in place.
+        let all =
+            self.embedding.grad_remove(grads).unwrap_or_else(|| self.embedding.clone().inner().zeros_like());
+        let (tokens, rows) = (self.tokens.reshape([steps * batch]), rows.reshape([steps * batch, width]));
+        let all = all.select_assign(0, tokens, rows, IndexingUpdateOp::Add);
+        self.embedding.grad_replace(grads, all);
     }
 }
 

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Int, Tensor};
 use highrank::{BoundHead, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
+use crate::dropout::Lookup;
 use crate::error::Result;
 use crate::lstm::{Lstm, LstmConfig, LstmState};
 use crate::{dropout, regularisation};
@@ -145,7 +146,29 @@ impl LanguageModel {
         alpha: f64,
         beta: f64,
     ) -> StepLoss {
-        let Encoded { raw, dropped, state } = self.encode(tokens, state);
+        self.loss_of(self.encode(tokens, state), targets, alpha, beta)
+    }
+
+    /// As [`loss`](Self::loss), but the lookup's gradient must be [finished](Lookup::finish) after the backward pass.
+    ///
+    /// # Panics
+    ///
+    /// As [`loss`](Self::loss), and if the model is not on an autodiff device.
+    pub(crate) fn loss_beside_lookup(
+        &self,
+        tokens: Tensor<2, Int>,
+        targets: Tensor<2, Int>,
+        state: LmState,
+        alpha: f64,
+        beta: f64,
+    ) -> (StepLoss, Lookup) {
+        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), self.dropouts.embedding);
+        let encoded = self.encode_rows(lookup.rows(), state);
+        (self.loss_of(encoded, targets, alpha, beta), lookup)
+    }
+
+    fn loss_of(&self, encoded: Encoded, targets: Tensor<2, Int>, alpha: f64, beta: f64) -> StepLoss {
+        let Encoded { raw, dropped, state } = encoded;
         let nll = self.head().loss(dropped.clone(), targets.inner(), None);
         let mut total = nll.clone();
         if alpha != 0.0 {
@@ -207,6 +230,14 @@ impl LanguageModel {
     }
 
     fn encode(&self, tokens: Tensor<2, Int>, state: LmState) -> Encoded {
+        // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
+        // onto it, and dropout would act in an evaluation.
+        let rows = dropout::embed(self.embedding.val(), tokens.inner(), self.dropouts.embedding);
+        self.encode_rows(rows, state)
+    }
+
+    /// The rest of [`encode`](Self::encode), from embedded tokens `[T, B, d]`.
+    fn encode_rows(&self, rows: Tensor<3>, state: LmState) -> Encoded {
         let layers = self.lstms.len();
         assert!(
             state.layers.len() == layers,
@@ -214,10 +245,7 @@ impl LanguageModel {
             state.layers.len()
         );
         let p = &self.dropouts;
-        // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
-        // onto it, and dropout would act in an evaluation.
-        let embedded = dropout::embed(self.embedding.val(), tokens.inner(), p.embedding);
-        let mut dropped = dropout::locked(embedded, p.input);
+        let mut dropped = dropout::locked(rows, p.input);
         let mut raw = dropped.clone();
         let mut states = Vec::with_capacity(layers);
         for (n, (lstm, state)) in self.lstms.iter().zip(state.layers).enumerate() {

@@ -1,7 +1,8 @@
 //! How exact the inputs of matrix products are.
 //!
-//! A GPU multiplies short numbers several times as fast as f32. Sums, log-sum-exps, responsibilities and
-//! parameters keep their float type: only what a product reads is rounded, forward and backward.
+//! Tensor cores multiply short numbers several times as fast as f32, and many x86 processors twice as fast. Sums,
+//! log-sum-exps, responsibilities and parameters keep their float type: only what a product reads is rounded, forward and
+//! backward.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,9 +16,10 @@ use crate::tensor::Floats;
 
 /// What the inputs of matrix products are rounded to.
 ///
-/// The rounding is part of the result, so it is the same on every device, up to the order of sums. It brings speed only
-/// where the hardware multiplies short numbers, on NVIDIA's tensor cores; elsewhere it is made by hand, to see what it
-/// costs, and makes products a little slower.
+/// The rounding is part of the result, so it is the same on every device, up to the order of sums. It brings speed where the
+/// hardware multiplies short numbers: [`Tf32`](Self::Tf32) and [`Bf16`](Self::Bf16) on NVIDIA's tensor cores, `Bf16` also on
+/// x86 processors with AVX-512 BF16, which is found out at run time. Elsewhere it is made by hand, to the same results, and
+/// makes products a little slower.
 ///
 /// ```
 /// use highrank_kernels::Precision;
@@ -52,7 +54,7 @@ impl Precision {
     }
 
     /// Significant binary digits that are left of a number.
-    fn digits(self) -> Option<u32> {
+    pub(crate) fn digits(self) -> Option<u32> {
         match self {
             Self::Full => None,
             Self::Tf32 => Some(11),

@@ -35,7 +35,7 @@ pub(crate) fn significant(dtype: DType) -> Option<u32> {
 
 /// A float type of the host.
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-pub(crate) trait Number: Copy + Send + Sync {
+pub trait Number: Copy + Send + Sync {
     /// See [`Rounding::nearest`].
     fn nearest(self, digits: u32) -> Self;
 }

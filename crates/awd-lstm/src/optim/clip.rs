@@ -27,12 +27,24 @@ pub fn global_norm<M: Module>(module: &M, grads: &GradientsParams) -> Option<Ten
 ///
 /// If `max_norm` is not a positive number.
 pub fn clip_global_norm<M: Module>(module: &M, mut grads: GradientsParams, max_norm: f64) -> GradientsParams {
-    assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
-    if let Some(norm) = global_norm(module, &grads) {
-        let coefficient = (norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
+    if let Some(coefficient) = coefficient(module, &grads, max_norm) {
         module.visit(&mut Scale { grads: &mut grads, coefficient });
     }
     grads
+}
+
+/// What [`clip_global_norm`] multiplies gradients by, `[1]`. `None` if no parameter has a gradient.
+///
+/// # Panics
+/// If `max_norm` is not a positive number.
+pub(super) fn coefficient<M: Module>(
+    module: &M,
+    grads: &GradientsParams,
+    max_norm: f64,
+) -> Option<Tensor<1>> {
+    assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
+    let norm = global_norm(module, grads)?;
+    Some((norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0))
 }
 
 struct Squares<'a> {

@@ -7,7 +7,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 
-use super::{parameter, update};
+use super::update::Factor;
+use super::{clip, parameter, update};
 
 /// Configuration of [`NtAsgd`].
 #[derive(Config, Debug)]
@@ -43,7 +44,8 @@ impl NtAsgdConfig {
 /// The updates of w do not change when averaging begins (t0 = 0, λ = 0), and the average holds only the iterates made
 /// after that moment. The caller decides when that is, for example by [`NonMonotone`](super::NonMonotone), and takes the
 /// averaged weights from [`NtAsgd::averaged`] to evaluate and save. Should be created with [`NtAsgdConfig`]; clip
-/// gradients before the step with [`clip_global_norm`](super::clip_global_norm).
+/// gradients before the step with [`clip_global_norm`](super::clip_global_norm), or in it with
+/// [`step_clipped`](Self::step_clipped).
 ///
 /// A parameter without gradient keeps its value, without decay. Nothing in a step waits for the device.
 ///
@@ -92,10 +94,37 @@ impl NtAsgd {
 
     /// One step with the learning rate `lr`.
     pub fn step<M: Module>(&mut self, lr: f64, module: M, grads: GradientsParams) -> M {
+        self.step_by(lr, module, grads, None)
+    }
+
+    /// One step with the learning rate `lr` after clipping to the norm over all parameters together: the weights of
+    /// [`clip_global_norm`](super::clip_global_norm) and [`step`](Self::step), with one visit of the gradients less.
+    ///
+    /// # Panics
+    /// If `max_norm` is not a positive number.
+    pub fn step_clipped<M: Module>(
+        &mut self,
+        lr: f64,
+        module: M,
+        grads: GradientsParams,
+        max_norm: f64,
+    ) -> M {
+        let factor = clip::coefficient(&module, &grads, max_norm).map(Factor::new);
+        self.step_by(lr, module, grads, factor)
+    }
+
+    /// One step with gradients that are multiplied by a factor first.
+    fn step_by<M: Module>(
+        &mut self,
+        lr: f64,
+        module: M,
+        grads: GradientsParams,
+        factor: Option<Factor>,
+    ) -> M {
         if self.averaging {
             self.iterates += 1;
         }
-        module.map(&mut Step { optimiser: self, lr, grads })
+        module.map(&mut Step { optimiser: self, lr, grads, factor })
     }
 
     fn average<const D: usize>(&mut self, id: ParamId, value: Tensor<D>) {
@@ -118,6 +147,7 @@ struct Step<'a> {
     optimiser: &'a mut NtAsgd,
     lr: f64,
     grads: GradientsParams,
+    factor: Option<Factor>,
 }
 
 impl ModuleMapper for Step<'_> {
@@ -129,7 +159,8 @@ impl ModuleMapper for Step<'_> {
                 if value.device() != device {
                     value = value.to_device(&device);
                 }
-                value = update::descend(value, grad, self.lr, self.optimiser.weight_decay);
+                let factor = self.factor.as_ref();
+                value = update::descend(value, grad, factor, self.lr, self.optimiser.weight_decay);
             }
             if self.optimiser.averaging && tracked {
                 self.optimiser.average(id, value.clone());

@@ -86,6 +86,38 @@ fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
 }
 
 #[test]
+fn clipping_within_the_step_gives_the_same_bits() {
+    // The norm of the gradients is √6.
+    for max_norm in [0.7, 10.0] {
+        let run = |clipped: bool| {
+            let mut optim = NtAsgdConfig::new().with_weight_decay(0.3).init();
+            optim.start_averaging();
+            let mut module = pair();
+            for lr in [0.3, 0.9] {
+                let grads = grads(&module);
+                module = match clipped {
+                    true => optim.step_clipped(lr, module, grads, max_norm),
+                    false => {
+                        let grads = clip::clip_global_norm(&module, grads, max_norm);
+                        optim.step(lr, module, grads)
+                    }
+                };
+            }
+            (values(&module), values(&optim.averaged(&module)))
+        };
+        assert_eq!(run(true), run(false));
+    }
+}
+
+#[test]
+#[should_panic(expected = "max_norm is 0, but must be above 0")]
+fn a_norm_of_zero_is_refused() {
+    let module = pair();
+    let grads = grads(&module);
+    NtAsgdConfig::new().init().step_clipped(1.0, module, grads, 0.0);
+}
+
+#[test]
 fn without_averaging_the_average_is_the_module() {
     let mut optim = NtAsgdConfig::new().init();
     let module = step(&mut optim, 1.0, pair());

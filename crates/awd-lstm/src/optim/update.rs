@@ -14,6 +14,45 @@ pub(super) fn square_sum<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     (x.clone() * x).sum()
 }
 
+/// What gradients are multiplied by.
+// There is one a step: the size of the larger costs nothing.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Factor {
+    /// Known to the host, where reading it costs nothing.
+    #[cfg(feature = "flex")]
+    Number(f64),
+    /// On the device, `[1]`.
+    Tensor(Tensor<1>),
+}
+
+impl Factor {
+    pub(super) fn new(factor: Tensor<1>) -> Self {
+        #[cfg(feature = "flex")]
+        if flex::Float::of(&factor).is_some() {
+            return Self::Number(factor.into_scalar());
+        }
+        Self::Tensor(factor)
+    }
+
+    /// The factor, if the host knows it.
+    #[cfg(feature = "flex")]
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(factor) => Some(*factor),
+            Self::Tensor(_) => None,
+        }
+    }
+
+    /// `x · factor`
+    fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            #[cfg(feature = "flex")]
+            Self::Number(factor) => x.mul_scalar(*factor),
+            Self::Tensor(factor) => x * factor.clone().reshape([1; D]),
+        }
+    }
+}
+
 /// `x · factor` with a factor on the device, shape `[1]`.
 pub(super) fn scale<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
     #[cfg(feature = "flex")]
@@ -23,17 +62,23 @@ pub(super) fn scale<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D
     x * factor.reshape([1; D])
 }
 
-/// `weight − lr · (gradient + decay · weight)`
+/// `weight − lr · (factor · gradient + decay · weight)`; without a factor it is 1.
 pub(super) fn descend<const D: usize>(
     weight: Tensor<D>,
     gradient: Tensor<D>,
+    factor: Option<&Factor>,
     lr: f64,
     decay: f64,
 ) -> Tensor<D> {
     #[cfg(feature = "flex")]
-    if let Some(float) = flex::Float::of(&weight) {
-        return flex::descend(float, weight, gradient, lr, decay);
+    if let (Some(float), Some(factor)) = (flex::Float::of(&weight), factor.map_or(Some(1.0), Factor::number))
+    {
+        return flex::descend(float, weight, gradient, [factor, lr, decay]);
     }
+    let gradient = match factor {
+        Some(factor) => factor.apply(gradient),
+        None => gradient,
+    };
     let gradient = if decay == 0.0 { gradient } else { gradient + weight.clone().mul_scalar(decay) };
     weight - gradient.mul_scalar(lr)
 }
@@ -130,20 +175,19 @@ mod flex {
         float: Float,
         weight: Tensor<D>,
         gradient: Tensor<D>,
-        lr: f64,
-        decay: f64,
+        scalars: [f64; 3],
     ) -> Tensor<D> {
         fn step<T: Real, const D: usize>(
             weight: Tensor<D>,
             gradient: Tensor<D>,
-            [lr, decay]: [f64; 2],
+            scalars: [f64; 3],
         ) -> Tensor<D> {
-            let (lr, decay) = (T::of(lr), T::of(decay));
-            with(weight, gradient, |w: T, g| w - lr * (g + decay * w))
+            let [factor, lr, decay] = scalars.map(T::of);
+            with(weight, gradient, |w: T, g| w - lr * (g * factor + decay * w))
         }
         match float {
-            Float::F32 => step::<f32, D>(weight, gradient, [lr, decay]),
-            Float::F64 => step::<f64, D>(weight, gradient, [lr, decay]),
+            Float::F32 => step::<f32, D>(weight, gradient, scalars),
+            Float::F64 => step::<f64, D>(weight, gradient, scalars),
         }
     }
 
@@ -236,7 +280,9 @@ mod tests {
             let draw = || Tensor::<2>::random([123, 401], Distribution::Default, options);
             let (x, y) = (draw(), draw());
             let want = x.clone() * 0.97 - y.clone() * 0.3;
-            near(descend(x.clone(), y.clone(), 0.3, 0.1), want);
+            near(descend(x.clone(), y.clone(), None, 0.3, 0.1), want);
+            let twice = descend(x.clone(), y.clone(), Some(&Factor::Number(2.0)), 0.15, 0.2);
+            near(twice, x.clone() * 0.97 - y.clone() * 0.3);
             near(average(x.clone(), y.clone(), 0.25), x.clone() * 0.75 + y.clone() * 0.25);
             let half = Tensor::from_data([0.5f32], options);
             near(scale(x.clone(), half), x.clone() * 0.5);
@@ -245,7 +291,7 @@ mod tests {
             assert!((got / want - 1.0).abs() < 1e-5, "{got} {want}");
             // A view that is not row-major.
             let (xt, yt) = (x.transpose(), y.transpose());
-            near(descend(xt.clone(), yt.clone(), 0.3, 0.0), xt - yt * 0.3);
+            near(descend(xt.clone(), yt.clone(), None, 0.3, 0.0), xt - yt * 0.3);
         }
     }
 
@@ -258,8 +304,9 @@ mod tests {
             let half = a.clone().narrow(0, 0, 1);
             [
                 square_sum(a.clone()),
-                scale(a.clone(), half),
-                descend(a.clone(), b.clone(), 0.3, 0.1),
+                scale(a.clone(), half.clone()),
+                descend(a.clone(), b.clone(), None, 0.3, 0.1),
+                descend(a.clone(), b.clone(), Some(&Factor::new(half)), 0.3, 0.1),
                 average(a.clone(), b.clone(), 0.25),
                 adapt(a, b, c, d, e),
             ]
@@ -276,7 +323,7 @@ mod tests {
     fn a_shared_tensor_keeps_its_values() {
         let x = Tensor::<2>::ones([4, 4], &Device::flex());
         let kept = x.clone();
-        near(descend(x, kept.clone(), 1.0, 0.0), kept.zeros_like());
+        near(descend(x, kept.clone(), None, 1.0, 0.0), kept.zeros_like());
         near(kept.clone(), kept.ones_like());
     }
 }

@@ -7,7 +7,7 @@ use crate::config::TrainConfig;
 use crate::data::Window;
 use crate::lstm::LstmState;
 use crate::model::{LanguageModel, LmState};
-use crate::optim::{NtAsgd, clip_global_norm};
+use crate::optim::NtAsgd;
 
 /// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
@@ -43,8 +43,7 @@ pub fn step(
     } else {
         sliced_pass(&model, window, state, config, slice)
     };
-    let grads = clip_global_norm(&model, grads, config.clip);
-    (optimiser.step(lr, model, grads), stepped)
+    (optimiser.step_clipped(lr, model, grads, config.clip), stepped)
 }
 
 /// Losses and gradients of a window.
@@ -54,10 +53,13 @@ fn pass(
     state: LmState,
     config: &TrainConfig,
 ) -> (Stepped, GradientsParams) {
-    let loss = model.loss(window.tokens, window.targets, state, config.alpha, config.beta);
+    let (loss, lookup) =
+        model.loss_beside_lookup(window.tokens, window.targets, state, config.alpha, config.beta);
     let stepped =
         Stepped { nll: loss.nll.inner(), total: loss.total.clone().inner(), state: loss.state.detach() };
-    (stepped, GradientsParams::from_grads(loss.total.backward(), model))
+    let mut grads = loss.total.backward();
+    lookup.finish(&mut grads);
+    (stepped, GradientsParams::from_grads(grads, model))
 }
 
 /// The same, in slices of at most `slice` columns.
@@ -81,13 +83,15 @@ fn sliced_pass(
             tokens: window.tokens.clone().narrow(1, start, count),
             targets: window.targets.clone().narrow(1, start, count),
         };
-        let loss =
-            model.loss(part.tokens, part.targets, rows(&state, start, count), config.alpha, config.beta);
+        let state = rows(&state, start, count);
+        let (loss, lookup) =
+            model.loss_beside_lookup(part.tokens, part.targets, state, config.alpha, config.beta);
         nll = nll + loss.nll.inner() * share;
         total = total + loss.total.clone().inner() * share;
         states.push(loss.state.detach());
         // All means are over the same time steps and features, so they add up in proportion to the columns.
-        let grads = (loss.total * share).backward();
+        let mut grads = (loss.total * share).backward();
+        lookup.finish(&mut grads);
         accumulator.accumulate(model, GradientsParams::from_grads(grads, model));
     }
     (Stepped { nll, total, state: join(states) }, accumulator.grads())

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Int};
 use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::optim::NtAsgdConfig;
+use crate::testing::alone;
 
 fn training() -> Device {
     Device::flex().autodiff()
@@ -64,6 +65,47 @@ fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec
         read.1.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
     }
     read.1
+}
+
+/// Tied and not, with dropped words and words that come several times.
+#[test]
+fn gradients_are_those_of_the_loss() {
+    alone(module_path!(), "gradients_are_those_of_the_loss", || {
+        for tied in [true, false] {
+            let dropouts = Dropouts { embedding: 0.3, input: 0.2, ..Dropouts::NONE };
+            let mut model = model(dropouts);
+            if !tied {
+                let matrix = model.embedding.val().inner() * 0.5;
+                model.decoder = Some(Param::from_tensor(Tensor::from_inner(matrix)));
+            }
+            training().seed(3);
+            let (stepped, grads) = pass(&model, window(), state(&model), &config(None));
+            let got = all(&stepped, &grads, &model);
+            training().seed(3);
+            let (Window { tokens, targets }, TrainConfig { alpha, beta, .. }) = (window(), config(None));
+            let loss = model.loss(tokens, targets, state(&model), alpha, beta);
+            let stepped = Stepped {
+                nll: loss.nll.inner(),
+                total: loss.total.clone().inner(),
+                state: loss.state.detach(),
+            };
+            let grads = GradientsParams::from_grads(loss.total.backward(), &model);
+            let want = all(&stepped, &grads, &model);
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(&want) {
+                assert!((got - want).abs() < 1e-6 * want.abs().max(1.0), "tied {tied}: {got} {want}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_frozen_embedding_has_no_gradient() {
+    let mut model = model(Dropouts::NONE);
+    model.embedding = model.embedding.set_require_grad(false);
+    let (_, grads) = pass(&model, window(), state(&model), &config(None));
+    assert!(grads.get::<2>(model.embedding.id).is_none());
+    assert!(grads.get::<2>(model.lstms[0].w_ih.id).is_some());
 }
 
 #[test]

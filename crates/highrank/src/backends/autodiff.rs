@@ -14,8 +14,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::portable::upstream;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LossCall, Objective, OutputOps,
-    PerInput, Reduction, Wanted,
+    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
+    MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -40,6 +40,21 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
             (output.clone(), Some((args, output, types)))
         })
         .into_primitive()
+    }
+
+    fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self> {
+        let parents = [prior, latent].map(Floats::<Self>::new);
+        let [prior, latent] = parents.clone().map(inner);
+        record::<Mix, B, C, _>(parents.map(Some), |tracked| {
+            let output = <B as Kernels>::mix(prior.clone(), latent.clone());
+            (output, tracked.map(|tracked| (prior, latent, MixWanted::from_array(tracked))))
+        })
+        .into_primitive()
+    }
+
+    fn predict(call: LikelihoodCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
+        let made = <B as Kernels>::predict(call.0.map(inner), prediction);
+        made.map(|made| Self::from_inner(made.into_primitive()))
     }
 
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self> {
@@ -221,6 +236,22 @@ impl<B: Kernels> Node<B, 3> for Latent {
     ) -> [Option<Floats<B>>; 3] {
         let made = B::latent_backward(args, output, upstream, LatentInputs::from_array(wanted));
         rounded(made.into_array(), types)
+    }
+}
+
+/// The mixed context of a Mixture of Contexts.
+#[derive(Debug)]
+struct Mix;
+
+impl<B: Kernels> Node<B, 2> for Mix {
+    type State = (Floats<B>, Floats<B>, MixWanted);
+
+    fn backward(
+        (prior, latent, wanted): Self::State,
+        upstream: Floats<B>,
+        _: [bool; 2],
+    ) -> [Option<Floats<B>>; 2] {
+        B::mix_backward(prior, latent, upstream, wanted).into_array()
     }
 }
 

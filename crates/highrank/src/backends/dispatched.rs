@@ -14,6 +14,23 @@ macro_rules! dispatch_to_kernels {
                 <Self as $crate::ops::Kernels>::latent(call.0).into_primitive()
             }
 
+            fn mix(
+                prior: burn::backend::tensor::FloatTensor<Self>,
+                latent: burn::backend::tensor::FloatTensor<Self>,
+            ) -> burn::backend::tensor::FloatTensor<Self> {
+                let (prior, latent) =
+                    (highrank_kernels::Floats::new(prior), highrank_kernels::Floats::new(latent));
+                <Self as $crate::ops::Kernels>::mix(prior, latent).into_primitive()
+            }
+
+            fn predict(
+                call: $crate::ops::LikelihoodCall<Self>,
+                prediction: $crate::ops::Prediction<'_>,
+            ) -> Option<burn::backend::tensor::FloatTensor<Self>> {
+                let made = <Self as $crate::ops::Kernels>::predict(call.0, prediction);
+                made.map(highrank_kernels::Floats::into_primitive)
+            }
+
             fn product(
                 lhs: burn::backend::tensor::FloatTensor<Self>,
                 rhs: burn::backend::tensor::FloatTensor<Self>,

@@ -1,5 +1,40 @@
 //! The portable bodies of [`Kernels`](crate::ops::Kernels), for backends that have no others.
 
+/// The methods of `Kernels` for the mixed context.
+macro_rules! portable_mix {
+    () => {
+        fn mix(
+            prior: highrank_kernels::Floats<Self>,
+            latent: highrank_kernels::Floats<Self>,
+        ) -> highrank_kernels::Floats<Self> {
+            $crate::context::mixed::mix(prior, latent)
+        }
+
+        fn mix_backward(
+            prior: highrank_kernels::Floats<Self>,
+            latent: highrank_kernels::Floats<Self>,
+            grad: highrank_kernels::Floats<Self>,
+            wanted: $crate::ops::MixWanted,
+        ) -> $crate::ops::MixGradients<highrank_kernels::Floats<Self>> {
+            $crate::context::mixed::mix_backward(prior, latent, grad, wanted)
+        }
+    };
+}
+pub(super) use portable_mix;
+
+/// The method of `Kernels` for predictions.
+macro_rules! portable_predictions {
+    () => {
+        fn predict(
+            input: $crate::ops::Likelihood<highrank_kernels::Floats<Self>>,
+            prediction: $crate::ops::Prediction<'_>,
+        ) -> Option<highrank_kernels::Floats<Self>> {
+            $crate::likelihood::portable::predict(&input, prediction)
+        }
+    };
+}
+pub(super) use portable_predictions;
+
 /// All methods of `Kernels` that compute, composed of Burn's own operations.
 macro_rules! portable_kernels {
     () => {
@@ -44,6 +79,9 @@ macro_rules! portable_kernels {
         ) -> $crate::ops::LatentGradients<highrank_kernels::Floats<Self>> {
             $crate::context::latent::latent_backward(args, output, grad, wanted)
         }
+
+        $crate::backends::portable_kernels::portable_mix!();
+        $crate::backends::portable_kernels::portable_predictions!();
     };
 }
 pub(super) use portable_kernels;

@@ -3,8 +3,8 @@
 use burn::backend::{Dispatch, TensorMetadata};
 use highrank_kernels::{Floats, Precision, precision};
 
-use super::latent;
-use crate::ops::{Kernels, LatentArgs, LatentCall, OutputOps, has_kernels};
+use super::{latent, mixed};
+use crate::ops::{LatentArgs, LatentCall, OutputOps, has_kernels};
 
 /// Which bodies compute the products and the latent layer of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +41,13 @@ impl Bodies {
         }
     }
 
-    /// `Σ_k π_k h_k`, `[N, d]`, from `[N, K]` and `[N, K, d]`.
+    /// `Σ_k π_k h_k`, `[N, d]`, from `[N, K]` and `[N, K·d]`.
     pub(super) fn mix(self, prior: Floats, latent: Floats) -> Floats {
-        let [tokens, components, d] = latent.dims();
-        if self.is_native(&prior) && !Dispatch::is_cpu(&prior.device()) {
-            // Fuses into one kernel and involves no matrix product, so nothing is rounded.
-            return (latent * prior.reshape([tokens, components, 1])).sum_dim(1).reshape([tokens, d]);
+        match self.is_native(&prior) {
+            true => {
+                Floats::new(<Dispatch as OutputOps>::mix(prior.into_primitive(), latent.into_primitive()))
+            }
+            false => mixed::mix(prior, latent),
         }
-        // A batch of products of one row: on a CPU the faster bodies.
-        prior.reshape([tokens, 1, components]).matmul(latent).reshape([tokens, d])
     }
 }

@@ -138,9 +138,7 @@ impl Mixture {
     pub(super) fn mix(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
         let latent = bodies.latent(latent);
-        let [tokens, features] = latent.dims();
-        let width = features / self.components;
-        let mixed = bodies.mix(log_prior.exp(), latent.reshape([tokens, self.components, width]));
+        let mixed = bodies.mix(log_prior.exp(), latent);
         Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
     }
 

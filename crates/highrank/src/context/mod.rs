@@ -7,6 +7,7 @@ mod bodies;
 mod contexts;
 mod dropout;
 pub mod latent;
+pub mod mixed;
 mod mixture;
 mod tokens;
 

@@ -9,7 +9,7 @@ use crate::context::{Contexts, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::default_memory_budget;
 use crate::loss::validate_temperature;
-use crate::ops::{Kernels, Likelihood};
+use crate::ops::{Kernels, Likelihood, wide};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -90,9 +90,9 @@ impl<'a> BoundHead<'a> {
         self.head.decoder.masked_bias(&self.weight)
     }
 
-    /// Size of `W` in bytes.
+    /// Size of `W` in bytes, or of its gradient, which has the type of sums.
     fn decoder_bytes(&self) -> usize {
-        self.weight.shape().num_elements() * self.weight.dtype().size()
+        self.weight.shape().num_elements() * wide(self.weight.dtype()).size()
     }
 
     /// `H`.

@@ -3,6 +3,7 @@
 mod beam;
 mod bound;
 mod config;
+mod inputs;
 mod losses;
 mod output;
 mod owned;

@@ -1,15 +1,18 @@
 //! What a head predicts: log-probabilities, the most probable words, words drawn at random.
 
-use burn::tensor::{Device, Int, Tensor};
+use std::sync::OnceLock;
+
+use burn::tensor::{Int, Tensor, TensorData};
 use highrank_kernels::Floats;
-use rand::Rng;
+use rand::{Rng, RngExt};
 
 use super::bound::{BoundHead, leading, with_last};
-use super::sampling::Sampling;
-use super::select;
+use super::inputs::Inputs;
+use super::sampling::{Sampling, word_of};
+use super::select::{self, Number};
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood::portable;
-use crate::ops::{ContextSource, Likelihood};
+use crate::likelihood::draw_in_order;
+use crate::ops::{Draw, Drawn, LogProbs, Prediction};
 
 /// The most probable words of every token, most probable first.
 #[derive(Debug, Clone)]
@@ -25,6 +28,27 @@ impl TopK<2> {
     pub(super) fn of_rows(log_probs: Tensor<2>, k: usize, first: usize) -> Result<Self, HeadError> {
         let words = select::best_words(log_probs.clone(), k, first)?;
         Ok(Self { log_probs: log_probs.gather(1, words.clone()), words })
+    }
+}
+
+/// The most probable words of one token, with their log-probabilities.
+struct Best {
+    words: Vec<usize>,
+    log_probs: Vec<f64>,
+}
+
+impl Best {
+    fn of(row: LogProbs<'_>, k: usize, token: usize) -> Result<Self, HeadError> {
+        match row {
+            LogProbs::F32(row) => Self::of_row(row, k, token),
+            LogProbs::F64(row) => Self::of_row(row, k, token),
+        }
+    }
+
+    fn of_row<T: Number>(row: &[T], k: usize, token: usize) -> Result<Self, HeadError> {
+        let words = select::best(row, k).ok_or(HeadError::NotANumber { token })?;
+        let log_probs = words.iter().map(|word| row[*word].into()).collect();
+        Ok(Self { words, log_probs })
     }
 }
 
@@ -50,7 +74,7 @@ impl BoundHead<'_> {
     /// [`HeadError::Shape`].
     pub fn try_log_probs<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
         let shape = with_last(hidden.dims(), self.head.decoder.rows());
-        Ok(portable::log_probs(&self.composed(hidden)?).reshape(shape).tensor())
+        Ok(self.differentiable(hidden)?.log_probs().reshape(shape).tensor())
     }
 
     /// The rows of [`log_probs`](Self::log_probs) in blocks of the head's memory budget, in order.
@@ -80,7 +104,7 @@ impl BoundHead<'_> {
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        Ok(self.composed(hidden)?.into_chunks().map(|chunk| portable::log_probs(&chunk).tensor()))
+        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.log_probs().tensor()))
     }
 
     /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
@@ -107,7 +131,7 @@ impl BoundHead<'_> {
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        Ok(self.composed(hidden)?.into_chunks().map(|chunk| portable::logits(&chunk).tensor()))
+        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
     }
 
     /// The `k` most probable words of every token, most probable first.
@@ -137,16 +161,32 @@ impl BoundHead<'_> {
             return Err(HeadError::TopK { k, vocab });
         }
         let shape = with_last(hidden.dims(), k);
-        let (mut log_probs, mut words, mut first) = (vec![], vec![], 0);
-        for chunk in self.composed(hidden)?.into_chunks() {
-            let top = TopK::of_rows(portable::log_probs(&chunk).tensor(), k, first)?;
-            log_probs.push(top.log_probs);
-            words.push(top.words);
-            first += chunk.tokens();
+        let device = hidden.device();
+        let inputs = self.differentiable(hidden)?;
+        if !inputs.are_native() {
+            let (mut log_probs, mut words, mut first) = (vec![], vec![], 0);
+            for chunk in inputs.into_chunks() {
+                let tokens = chunk.tokens();
+                let top = TopK::of_rows(chunk.log_probs().tensor(), k, first)?;
+                log_probs.push(top.log_probs);
+                words.push(top.words);
+                first += tokens;
+            }
+            return Ok(TopK {
+                log_probs: Tensor::cat(log_probs, 0).reshape(shape),
+                words: Tensor::cat(words, 0).reshape(shape),
+            });
+        }
+        let (tokens, dtype) = (inputs.tokens(), inputs.wide());
+        let best = read(inputs, |token, row| Best::of(row, k, token))?;
+        let (mut words, mut log_probs) = (Vec::with_capacity(tokens * k), Vec::with_capacity(tokens * k));
+        for best in best {
+            words.extend(best.words.into_iter().map(|word| word as i64));
+            log_probs.extend(best.log_probs);
         }
         Ok(TopK {
-            log_probs: Tensor::cat(log_probs, 0).reshape(shape),
-            words: Tensor::cat(words, 0).reshape(shape),
+            log_probs: Tensor::from_data(TensorData::new(log_probs, shape), (&device, dtype)),
+            words: Tensor::from_data(TensorData::new(words, shape), &device),
         })
     }
 
@@ -189,35 +229,56 @@ impl BoundHead<'_> {
         sampling.validate()?;
         let shape = leading::<D, T>(&hidden.dims())?;
         let device = hidden.device();
-        let mut input = self.composed(hidden)?;
-        if sampling.is_neutral() {
-            input = draw_components(input, rng)?;
-        }
-        let mut words = Vec::with_capacity(input.tokens());
-        for chunk in input.into_chunks() {
-            let rows = to_f64(portable::log_probs(&chunk));
-            for row in rows.chunks(chunk.vocab()) {
-                words.push(sampling.draw(row, words.len(), rng)? as i64);
+        let inputs = self.constant(hidden)?;
+        let words = match sampling.is_neutral() {
+            true => draw(inputs, rng)?,
+            false => {
+                let count = if sampling.is_greedy() { 0 } else { inputs.tokens() };
+                let numbers = numbers(count, rng);
+                read(inputs, |token, row| {
+                    sampling.draw(row, token, numbers.get(token).copied().unwrap_or_default())
+                })?
             }
-        }
+        };
+        let words: Vec<i64> = words.into_iter().map(|word| word as i64).collect();
         Ok(Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape(shape))
     }
 }
 
-/// Draws one component a token by its prior and leaves only that component's context.
-fn draw_components(input: Likelihood, rng: &mut impl Rng) -> Result<Likelihood, HeadError> {
-    let Some(log_prior) = &input.log_prior else { return Ok(input) };
-    let components = input.components();
-    let mut rows = Vec::with_capacity(input.tokens());
-    for (token, row) in to_f64(log_prior.clone()).chunks(components).enumerate() {
-        rows.push((token * components + Sampling::default().draw(row, token, rng)?) as i64);
-    }
-    let device = Device::new(input.weight.device());
-    let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &device);
-    let contexts = portable::context_tensor(input.contexts, input.weight.shape()[1]).select(0, rows.into());
-    Ok(Likelihood { contexts: ContextSource::Given(contexts), log_prior: None, ..input })
+/// What `of` makes of each token's log-probabilities; the error of the first token that has one.
+fn read<R: Send + Sync>(
+    inputs: Inputs,
+    of: impl Fn(usize, LogProbs<'_>) -> Result<R, HeadError> + Sync,
+) -> Result<Vec<R>, HeadError> {
+    let made: Vec<OnceLock<_>> = (0..inputs.tokens()).map(|_| OnceLock::new()).collect();
+    inputs.predict(Prediction::Read(&|token, row| {
+        made[token].get_or_init(|| of(token, row));
+    }));
+    made.into_iter().map(|made| made.into_inner().expect("all tokens are read")).collect()
 }
 
-fn to_f64(tensor: Floats) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
+/// A word for each token from the distribution itself, that of a component where there are several.
+fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
+    let components = match inputs.log_prior() {
+        Some(log_prior) => draw_components(log_prior, rng)?,
+        None => vec![],
+    };
+    let numbers = numbers(inputs.tokens(), rng);
+    let mut words = vec![Drawn::AllMasked; numbers.len()];
+    let draw = Draw { components: &components, numbers: &numbers, words: &mut words };
+    inputs.predict(Prediction::Draw(draw));
+    words.into_iter().enumerate().map(|(token, drawn)| word_of(drawn, token)).collect()
+}
+
+/// Draws one component a token by its prior.
+fn draw_components(log_prior: Floats, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
+    let [_, components] = log_prior.dims();
+    let rows: Vec<f64> = log_prior.into_data().iter::<f64>().collect();
+    let rows = rows.chunks(components).enumerate();
+    rows.map(|(token, row)| word_of(draw_in_order(row, rng.random()), token)).collect()
+}
+
+/// Numbers in `[0, 1)`.
+fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
+    (0..count).map(|_| rng.random()).collect()
 }

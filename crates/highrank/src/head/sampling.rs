@@ -1,10 +1,11 @@
 //! Drawing a word from log-probabilities: temperature, top-k, top-p.
 
 use burn::config::Config;
-use rand::{Rng, RngExt};
 
-use super::select;
+use super::select::{self, Number};
 use crate::error::HeadError;
+use crate::likelihood::draw_in_order;
+use crate::ops::{Drawn, LogProbs};
 
 /// How to draw a word from a distribution.
 ///
@@ -65,20 +66,31 @@ impl Sampling {
         self.temperature == 1.0 && self.top_k.is_none() && self.top_p.is_none_or(|p| p == 1.0)
     }
 
-    /// Draws the index of one word from a token's log-probabilities, in f64.
-    ///
-    /// A temperature of 0 draws nothing from `rng`, everything else one number.
+    /// Whether nothing is drawn at random.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.temperature == 0.0
+    }
+
+    /// The word of a token that a random number in `[0, 1)` stands for, which a [greedy](Self::is_greedy) choice does not read.
     pub(crate) fn draw(
         &self,
-        log_probs: &[f64],
+        log_probs: LogProbs<'_>,
         token: usize,
-        rng: &mut impl Rng,
+        number: f64,
     ) -> Result<usize, HeadError> {
+        match log_probs {
+            LogProbs::F32(row) => self.draw_of(row, token, number),
+            LogProbs::F64(row) => self.draw_of(row, token, number),
+        }
+    }
+
+    fn draw_of<T: Number>(&self, log_probs: &[T], token: usize, number: f64) -> Result<usize, HeadError> {
         if self.is_neutral() {
-            return draw_in_order(log_probs, token, rng);
+            let log_probs: Vec<f64> = log_probs.iter().map(|x| (*x).into()).collect();
+            return word_of(draw_in_order(&log_probs, number), token);
         }
         let best = argmax(log_probs, token)?;
-        if self.temperature == 0.0 {
+        if self.is_greedy() {
             return Ok(best);
         }
         let mut candidates = match self.top_k {
@@ -91,23 +103,24 @@ impl Sampling {
             let last = first_above(&mut candidates, enough);
             candidates.truncate(last + 1);
         }
-        let target = rng.random::<f64>() * total(&candidates);
+        let target = number * total(&candidates);
         let drawn = first_above(&mut candidates, target);
         Ok(candidates[drawn].word)
     }
 
     /// Those of the words that can be drawn.
-    fn candidates(
+    fn candidates<T: Number>(
         &self,
         words: impl IntoIterator<Item = usize>,
-        log_probs: &[f64],
+        log_probs: &[T],
         best: usize,
     ) -> Vec<Candidate> {
+        let best: f64 = log_probs[best].into();
         words
             .into_iter()
             .map(|word| {
-                let log_prob = log_probs[word];
-                Candidate { word, log_prob, weight: ((log_prob - log_probs[best]) / self.temperature).exp() }
+                let log_prob: f64 = log_probs[word].into();
+                Candidate { word, log_prob, weight: ((log_prob - best) / self.temperature).exp() }
             })
             .filter(|candidate| candidate.weight > 0.0)
             .collect()
@@ -148,51 +161,47 @@ fn first_above(candidates: &mut [Candidate], target: f64) -> usize {
 }
 
 /// The most probable word, of equal ones the lowest.
-fn argmax(log_probs: &[f64], token: usize) -> Result<usize, HeadError> {
-    let mut best = 0;
-    for (word, &x) in log_probs.iter().enumerate() {
-        if x.is_nan() || x == f64::INFINITY {
-            return Err(HeadError::NotANumber { token });
-        }
-        if x > log_probs[best] {
-            best = word;
-        }
-    }
-    match log_probs[best] == f64::NEG_INFINITY {
-        true => Err(HeadError::AllMasked { token }),
-        false => Ok(best),
+fn argmax<T: Number>(log_probs: &[T], token: usize) -> Result<usize, HeadError> {
+    let best = select::best(log_probs, 1).ok_or(HeadError::NotANumber { token })?[0];
+    match log_probs[best].into() {
+        f64::INFINITY => Err(HeadError::NotANumber { token }),
+        f64::NEG_INFINITY => Err(HeadError::AllMasked { token }),
+        _ => Ok(best),
     }
 }
 
-/// A word by the distribution itself: the first at which the sum of the probabilities, in the vocabulary's order, exceeds a
-/// random number.
-fn draw_in_order(log_probs: &[f64], token: usize, rng: &mut impl Rng) -> Result<usize, HeadError> {
-    let probs: Vec<f64> = log_probs.iter().map(|x| x.exp()).collect();
-    let total: f64 = probs.iter().sum();
-    if total.is_nan() || total == f64::INFINITY {
-        return Err(HeadError::NotANumber { token });
+/// What has been drawn for a token.
+pub(super) fn word_of(drawn: Drawn, token: usize) -> Result<usize, HeadError> {
+    match drawn {
+        Drawn::Word(word) => Ok(word),
+        Drawn::NotANumber => Err(HeadError::NotANumber { token }),
+        Drawn::AllMasked => Err(HeadError::AllMasked { token }),
     }
-    let mut left = rng.random::<f64>() * total;
-    let drawn = probs.iter().position(|&prob| {
-        left -= prob;
-        left < 0.0
-    });
-    // Rounding can leave a remainder after the last word; it belongs to the last that can occur.
-    drawn.or_else(|| probs.iter().rposition(|&prob| prob > 0.0)).ok_or(HeadError::AllMasked { token })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
+    use rand::{Rng, RngExt, SeedableRng};
     use rand_pcg::Pcg64;
+
+    /// As a head draws: one number, or none if the choice is greedy.
+    fn draw(
+        sampling: &Sampling,
+        log_probs: &[f64],
+        token: usize,
+        rng: &mut impl Rng,
+    ) -> Result<usize, HeadError> {
+        let number = if sampling.is_greedy() { 0.0 } else { rng.random() };
+        sampling.draw(LogProbs::F64(log_probs), token, number)
+    }
 
     fn frequencies(sampling: &Sampling, probs: &[f64]) -> Vec<f64> {
         let mut rng = Pcg64::seed_from_u64(7);
         let log_probs: Vec<f64> = probs.iter().map(|p| p.ln()).collect();
         let mut counts = vec![0.0; probs.len()];
         for _ in 0..20_000 {
-            counts[sampling.draw(&log_probs, 0, &mut rng).unwrap()] += 1.0 / 20_000.0;
+            counts[draw(sampling, &log_probs, 0, &mut rng).unwrap()] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -275,7 +284,7 @@ mod tests {
                 .with_top_k([None, Some(1), Some(7), Some(1000)][i / 4 % 4])
                 .with_top_p([None, Some(0.9), Some(0.31)][i % 3]);
             if !sampling.is_neutral() {
-                let got = sampling.draw(&log_probs, 0, &mut ours).unwrap();
+                let got = draw(&sampling, &log_probs, 0, &mut ours).unwrap();
                 let want = draw_by_sorting(&sampling, &log_probs, &mut theirs);
                 assert_eq!(got, want, "{sampling:?} of {log_probs:?}");
             }
@@ -287,8 +296,8 @@ mod tests {
     fn greedy_takes_the_lowest_of_equals_and_no_random_number() {
         let mut rng = Pcg64::seed_from_u64(5);
         let greedy = Sampling::new().with_temperature(0.0).with_top_p(Some(0.2));
-        assert_eq!(greedy.draw(&[-3.0, -1.0, -2.0, -1.0], 0, &mut rng).unwrap(), 1);
-        assert_eq!(greedy.draw(&[f64::NEG_INFINITY, -9.0], 0, &mut rng).unwrap(), 1);
+        assert_eq!(draw(&greedy, &[-3.0, -1.0, -2.0, -1.0], 0, &mut rng).unwrap(), 1);
+        assert_eq!(draw(&greedy, &[f64::NEG_INFINITY, -9.0], 0, &mut rng).unwrap(), 1);
         assert_eq!(rng, Pcg64::seed_from_u64(5));
     }
 
@@ -334,11 +343,11 @@ mod tests {
                 for at in 0..3 {
                     let mut row = [-1.0, f64::NEG_INFINITY, -2.0];
                     row[at] = wrong;
-                    let error = sampling.draw(&row, 8, &mut rng).unwrap_err();
+                    let error = draw(&sampling, &row, 8, &mut rng).unwrap_err();
                     assert_eq!(error, HeadError::NotANumber { token: 8 }, "{sampling:?}");
                 }
             }
-            let error = sampling.draw(&[f64::NEG_INFINITY; 3], 9, &mut rng).unwrap_err();
+            let error = draw(&sampling, &[f64::NEG_INFINITY; 3], 9, &mut rng).unwrap_err();
             assert_eq!(error, HeadError::AllMasked { token: 9 }, "{sampling:?}");
         }
     }

@@ -11,6 +11,15 @@ use crate::ops::Kernels;
 /// Up to so many words a GPU's own top-k is used; it holds them in registers. More are selected on the host.
 const MOST_ON_DEVICE: usize = 32;
 
+/// Numbers that the selection passes over at a time.
+const RUN: usize = 64;
+
+/// A type of log-probabilities.
+pub(super) trait Number: Copy + PartialOrd + Into<f64> {}
+
+impl Number for f32 {}
+impl Number for f64 {}
+
 /// The `k` most probable words of every row, shape `[rows, k]`: most probable first, of equal ones the lowest word first.
 ///
 /// `1 ≤ k ≤ V`. The rows are tokens `first ..` of the caller's, which an error counts from.
@@ -53,12 +62,7 @@ fn best_of_data(data: TensorData, vocab: usize, k: usize, first: usize) -> Resul
     }
 }
 
-fn best_of_rows<T: Copy + Into<f64>>(
-    rows: &[T],
-    vocab: usize,
-    k: usize,
-    first: usize,
-) -> Result<Vec<i64>, HeadError> {
+fn best_of_rows<T: Number>(rows: &[T], vocab: usize, k: usize, first: usize) -> Result<Vec<i64>, HeadError> {
     let mut words = Vec::with_capacity(rows.len() / vocab * k);
     for (row, log_probs) in rows.chunks(vocab).enumerate() {
         let best = best(log_probs, k).ok_or(HeadError::NotANumber { token: first + row })?;
@@ -71,30 +75,35 @@ fn best_of_rows<T: Copy + Into<f64>>(
 /// more. `None` if a number is NaN.
 ///
 /// One pass that keeps at most a few more than `k` at a time: linear in the row's length, whatever its order.
-pub(super) fn best<T: Copy + Into<f64>>(row: &[T], k: usize) -> Option<Vec<usize>> {
+pub(super) fn best<T: Number>(row: &[T], k: usize) -> Option<Vec<usize>> {
     let order = |a: &usize, b: &usize| best_first((row[*a].into(), *a), (row[*b].into(), *b));
     let room = k.saturating_add(k.max(16)).min(row.len());
     let mut kept = Vec::with_capacity(room);
     // The k-th best so far. A later equal does not displace it.
     let mut bar = None;
-    for (i, &x) in row.iter().enumerate() {
-        let x: f64 = x.into();
-        if x.is_nan() {
-            return None;
-        }
-        if bar.is_some_and(|bar| x <= bar) {
+    for (run, numbers) in row.chunks(RUN).enumerate() {
+        // Most runs have nothing to add, which a few vector instructions find out.
+        if bar.is_some_and(|bar| numbers.iter().fold(true, |all, x| all & (*x <= bar))) {
             continue;
         }
-        if kept.len() == room {
-            kept.select_nth_unstable_by(k - 1, order);
-            kept.truncate(k);
-            let last: f64 = row[kept[k - 1]].into();
-            bar = Some(last);
-            if x <= last {
+        for (i, &x) in numbers.iter().enumerate() {
+            if Into::<f64>::into(x).is_nan() {
+                return None;
+            }
+            if bar.is_some_and(|bar| x <= bar) {
                 continue;
             }
+            if kept.len() == room {
+                kept.select_nth_unstable_by(k - 1, order);
+                kept.truncate(k);
+                let last = row[kept[k - 1]];
+                bar = Some(last);
+                if x <= last {
+                    continue;
+                }
+            }
+            kept.push(run * RUN + i);
         }
-        kept.push(i);
     }
     if kept.len() > k {
         kept.select_nth_unstable_by(k - 1, order);

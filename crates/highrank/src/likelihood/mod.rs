@@ -30,13 +30,17 @@
 //! bodies are composed of Burn's differentiable operations; autodiff then keeps the logits of all tokens.
 
 mod budget;
+mod draw;
 mod mask;
 pub mod portable;
+mod predict;
 mod spread;
 
 pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget};
 
+pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
+pub(crate) use predict::predict;
 pub(crate) use spread::Spread;
 
 use burn::backend::{Dispatch, TensorMetadata};

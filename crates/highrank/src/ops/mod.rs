@@ -16,14 +16,18 @@ mod calls;
 mod latent;
 mod likelihood;
 mod map;
+mod mix;
 mod objective;
+mod predict;
 
-pub use calls::{LatentCall, LossCall};
+pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use highrank_kernels::precision::wide;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
+pub use mix::{MixGradients, MixInputs, MixWanted};
 pub use objective::{MASKED, MASKING_BIAS, Objective, Reduction, Scores, Statistic, Targets};
+pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
 use burn::backend::tensor::{Device, FloatTensor};
 use burn::backend::{Backend, backend_extension};
@@ -64,6 +68,20 @@ pub trait Kernels: Rounding {
         wanted: LatentWanted,
     ) -> LatentGradients<Floats<Self>>;
 
+    /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`, of one float type.
+    fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self>;
+
+    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`mix`](Self::mix).
+    fn mix_backward(
+        prior: Floats<Self>,
+        latent: Floats<Self>,
+        grad: Floats<Self>,
+        wanted: MixWanted,
+    ) -> MixGradients<Floats<Self>>;
+
+    /// What is predicted of every token; a tensor in the [type of sums](wide), if one was asked for.
+    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>>;
+
     /// The largest logit matrix in bytes that a head without a budget of its own makes on the device, for a decoder of
     /// so many bytes.
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize;
@@ -88,6 +106,17 @@ pub trait OutputOps: Backend {
 
     /// The latent layer of a mixture, shape `[N, F]`.
     fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;
+
+    /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`.
+    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
+    fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// What is predicted of every token; a tensor, if one was asked for. A constant: no gradient flows through it.
+    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
+    fn predict(
+        #[extension_type] call: LikelihoodCall<Self>,
+        prediction: Prediction<'_>,
+    ) -> Option<FloatTensor<Self>>;
 
     /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.

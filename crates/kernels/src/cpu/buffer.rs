@@ -11,12 +11,10 @@ use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::{Bytes, TensorData};
+use burn::tensor::{Bytes, Element, TensorData};
 use burn_flex::FlexTensor;
 use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
 use bytemuck::{Pod, Zeroable};
-
-use super::Real;
 
 /// The unit of allocation: a cache line, so that every buffer begins on one.
 #[repr(C, align(64))]
@@ -169,7 +167,7 @@ pub struct Buffer<T> {
     values: PhantomData<T>,
 }
 
-impl<T: Real> Buffer<T> {
+impl<T: Element + Pod> Buffer<T> {
     /// `len` values, whatever they are from earlier use.
     pub fn new(len: usize) -> Self {
         Self { memory: Memory::new(len * size_of::<T>()), len, values: PhantomData }
@@ -178,7 +176,7 @@ impl<T: Real> Buffer<T> {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::new(len);
-        buffer.fill(T::ZERO);
+        buffer.fill(T::zeroed());
         buffer
     }
 
@@ -203,7 +201,7 @@ impl<T: Real> Buffer<T> {
     }
 }
 
-impl<T: Real> Deref for Buffer<T> {
+impl<T: Pod> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -211,7 +209,7 @@ impl<T: Real> Deref for Buffer<T> {
     }
 }
 
-impl<T: Real> DerefMut for Buffer<T> {
+impl<T: Pod> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut bytemuck::cast_slice_mut(&mut self.memory.0)[..self.len]
     }

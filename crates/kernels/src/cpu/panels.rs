@@ -1,10 +1,16 @@
 //! A right-hand side that many small products share, such as a recurrent weight.
 
+#[cfg(target_arch = "x86_64")]
+use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::{Buffer, Matrix, Real};
+use super::matrix::Factor;
+#[cfg(target_arch = "x86_64")]
+use super::short::{Avx512, Packed};
+use super::{Buffer, Real, by_hand};
+use crate::Precision;
 
 /// Columns of a panel: a multiple of the products' own block for every vector width.
 const WIDTH: usize = 96;
@@ -15,82 +21,148 @@ const WIDTH: usize = 96;
 /// block of columns is a few hundred bytes on every other page; as a panel it is read from front to back.
 #[derive(Debug)]
 pub struct Panels<T> {
-    values: Buffer<T>,
+    kept: Kept<T>,
     rows: usize,
     columns: usize,
+    precision: Precision,
+}
+
+/// What the panels are made of.
+#[derive(Debug)]
+enum Kept<T> {
+    /// Rounded numbers.
+    Numbers(Buffer<T>),
+    /// Pairs of bfloat16, half as much memory, for a processor that multiplies such.
+    #[cfg(target_arch = "x86_64")]
+    Pairs(Packed<Avx512>),
 }
 
 impl<T: Real> Panels<T> {
-    /// Cuts a matrix, or its transpose, into panels; on all threads of the current pool.
-    pub fn new(matrix: Matrix<'_, T>) -> Self {
-        let matrix = matrix.view();
-        let (rows, columns) = (matrix.nrows(), matrix.ncols());
-        let mut values = Buffer::new(rows * columns);
-        let panels: Vec<_> = values.chunks_mut((rows * WIDTH).max(1)).enumerate().collect();
-        panels.into_par_iter().for_each(|(panel, values)| {
-            let first = panel * WIDTH;
-            let width = WIDTH.min(columns - first);
-            let mut out = MatMut::from_row_major_slice_mut(values, rows, width);
-            out.copy_from(matrix.subcols(first, width));
-        });
-        Self { values, rows, columns }
+    /// Rounds a matrix, or its transpose, to `precision` and cuts it into panels; on all threads of the current pool.
+    pub fn new<'a>(matrix: impl Into<Factor<'a, T>>, precision: Precision) -> Self {
+        let matrix = matrix.into();
+        let (rows, columns) = (matrix.rows(), matrix.columns());
+        #[cfg(target_arch = "x86_64")]
+        if T::dtype() == DType::F32
+            && precision == Precision::Bf16
+            && let Some(unit) = Avx512::new()
+        {
+            return Self { kept: Kept::Pairs(Packed::new(unit, matrix.cast())), rows, columns, precision };
+        }
+        Self { kept: Kept::Numbers(numbers(matrix, precision)), rows, columns, precision }
     }
 
-    /// Adds `a · b` to `out`, row-major, where b is the matrix that was cut; on all threads of the current pool.
+    /// Adds `a · b` to `out`, row-major, where b is the matrix that was cut and a is rounded as it was; on all threads of
+    /// the current pool.
     ///
     /// # Panics
     /// If the sizes do not fit.
-    pub fn multiply_add(&self, out: &mut [T], a: Matrix<'_, T>) {
-        let a = a.view();
-        assert_eq!(a.ncols(), self.rows, "panels: columns of the first matrix, rows of the second");
-        assert_eq!(out.len(), a.nrows() * self.columns, "panels: the result has another size");
-        let out = MatMut::from_row_major_slice_mut(out, a.nrows(), self.columns);
-        let threads = rayon::current_num_threads().min(self.columns.div_ceil(WIDTH));
-        self.part(out, a, 0, threads);
+    pub fn multiply_add<'a>(&self, out: &mut [T], a: impl Into<Factor<'a, T>>) {
+        let a = a.into();
+        assert_eq!(a.columns(), self.rows, "panels: columns of the first matrix, rows of the second");
+        assert_eq!(out.len(), a.rows() * self.columns, "panels: the result has another size");
+        match &self.kept {
+            Kept::Numbers(values) => {
+                let mut room = by_hand::Room::new(a, self.precision.digits(), a.rows() * a.columns());
+                let out = MatMut::from_row_major_slice_mut(out, a.rows(), self.columns);
+                let threads = rayon::current_num_threads().min(self.columns.div_ceil(WIDTH));
+                part(values, out, room.stage(a, self.precision.digits()), threads);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kept::Pairs(packed) => {
+                let out = bytemuck::cast_slice_mut(out);
+                let out = MatMut::from_row_major_slice_mut(out, a.rows(), self.columns);
+                packed.multiply_add(out, a.cast());
+            }
+        }
     }
+}
 
-    /// The columns of the result from panel `first` on.
-    fn part(&self, out: MatMut<'_, T>, a: MatRef<'_, T>, first: usize, threads: usize) {
-        let panels = out.ncols().div_ceil(WIDTH);
-        if threads > 1 {
-            let left = panels * (threads / 2) / threads;
-            let (out_left, out_right) = out.split_at_col_mut(left * WIDTH);
-            rayon::join(
-                || self.part(out_left, a, first, threads / 2),
-                || self.part(out_right, a, first + left, threads - threads / 2),
-            );
-            return;
-        }
-        let mut rest = out;
-        for panel in first..first + panels {
-            let width = WIDTH.min(rest.ncols());
-            let (block, right) = rest.split_at_col_mut(width);
-            rest = right;
-            let values = &self.values[panel * WIDTH * self.rows..][..self.rows * width];
-            let b = MatRef::from_row_major_slice(values, self.rows, width);
-            matmul(block, Accum::Add, a, b, T::ONE, Par::Seq);
-        }
+/// The numbers of a matrix, rounded and panel by panel.
+fn numbers<T: Real>(matrix: Factor<'_, T>, precision: Precision) -> Buffer<T> {
+    let (rows, columns) = (matrix.rows(), matrix.columns());
+    let mut values = Buffer::new(rows * columns);
+    let panels: Vec<_> = values.chunks_mut((rows * WIDTH).max(1)).enumerate().collect();
+    panels.into_par_iter().for_each(|(panel, values)| {
+        let first = panel * WIDTH;
+        let width = WIDTH.min(columns - first);
+        let mut out = MatMut::from_row_major_slice_mut(values, rows, width);
+        let mut room = by_hand::Room::new(matrix, precision.digits(), rows * width);
+        out.copy_from(room.stage(matrix.block(0..rows, first..first + width), precision.digits()));
+    });
+    values
+}
+
+/// Adds the product with the panels of `values` to `out`.
+fn part<T: Real>(values: &[T], out: MatMut<'_, T>, a: MatRef<'_, T>, threads: usize) {
+    let (rows, panels) = (a.ncols(), out.ncols().div_ceil(WIDTH));
+    if threads > 1 {
+        let left = panels * (threads / 2) / threads;
+        let (out_left, out_right) = out.split_at_col_mut(left * WIDTH);
+        let (values_left, values_right) = values.split_at(left * WIDTH * rows);
+        rayon::join(
+            || part(values_left, out_left, a, threads / 2),
+            || part(values_right, out_right, a, threads - threads / 2),
+        );
+        return;
+    }
+    let mut rest = out;
+    for panel in 0..panels {
+        let width = WIDTH.min(rest.ncols());
+        let (block, right) = rest.split_at_col_mut(width);
+        rest = right;
+        let values = &values[panel * WIDTH * rows..][..rows * width];
+        let b = MatRef::from_row_major_slice(values, rows, width);
+        matmul(block, Accum::Add, a, b, T::ONE, Par::Seq);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::multiply;
+    use crate::cpu::{Matrix, multiply};
 
     #[test]
     fn panels_give_the_product_of_the_whole() {
         for columns in [1, 95, 96, 97, 300] {
-            let (m, k) = (3, 5);
-            let spread = |count: usize| (0..count).map(|i| (i * 7 % 11) as f64 - 5.0).collect::<Vec<_>>();
-            let (a, b) = (spread(m * k), spread(k * columns));
-            let a = Matrix::new(&a, m, k);
-            for b in [Matrix::new(&b, k, columns), Matrix::new(&b, columns, k).t()] {
-                let (mut got, mut want) = (vec![1.0; m * columns], vec![1.0; m * columns]);
-                Panels::new(b).multiply_add(&mut got, a);
-                multiply(&mut want, a, b, true);
-                assert_eq!(got, want, "{columns} columns");
+            for (m, k) in [(3, 5), (12, 321), (1, 2)] {
+                let spread = |count: usize| (0..count).map(|i| (i * 7 % 11) as f32 - 5.0).collect::<Vec<_>>();
+                let (a, b) = (spread(m * k), spread(k * columns));
+                let a = Matrix::new(&a, m, k);
+                for b in [Matrix::new(&b, k, columns), Matrix::new(&b, columns, k).t()] {
+                    let mut want = vec![1.0; m * columns];
+                    multiply(&mut want, a, b, true);
+                    // All numbers and sums are exact in either precision.
+                    for precision in [Precision::Full, Precision::Bf16] {
+                        let mut got = vec![1.0; m * columns];
+                        Panels::new(b, precision).multiply_add(&mut got, a);
+                        assert_eq!(got, want, "{m} × {k} × {columns}, {precision}");
+                    }
+                    let mut got = vec![1.0; m * columns];
+                    let panels = numbers(b.into(), Precision::Bf16);
+                    part(
+                        &panels,
+                        MatMut::from_row_major_slice_mut(&mut got, m, columns),
+                        a.view(),
+                        3.min(columns.div_ceil(WIDTH)),
+                    );
+                    assert_eq!(got, want, "{m} × {k} × {columns}, rounded by hand");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn both_sides_are_rounded() {
+        // 1 + 2⁻⁹ is 1 in bfloat16.
+        let (a, b) = ([1.0f32 + 1.0 / 512.0; 4], [1.0 - 1.0 / 1024.0f32; 4]);
+        let (a, b) = (Matrix::new(&a, 2, 2), Matrix::new(&b, 2, 2));
+        for (precision, want) in
+            [(Precision::Bf16, 2.0), (Precision::Full, 2.0 * (513.0 / 512.0) * (1023.0 / 1024.0))]
+        {
+            let mut out = [0.0; 4];
+            Panels::new(b, precision).multiply_add(&mut out, a);
+            assert_eq!(out, [want; 4]);
         }
     }
 }

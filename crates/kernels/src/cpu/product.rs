@@ -1,10 +1,20 @@
-//! Matrix products on slices, by `faer`: its kernels for x86 pack into memory that they keep, and their rate on one
+//! Matrix products on slices.
+//!
+//! Products of f32 and f64 are made by `faer`: its kernels for x86 pack into memory that they keep, and their rate on one
 //! thread holds on several because each thread here has a part of the result to itself.
+//!
+//! [`multiply_rounded`] rounds the factors first; to bfloat16 in the processor's own instructions, where it has them.
 
+#[cfg(target_arch = "x86_64")]
+use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::{Accum, MatMut, Par};
 
-use super::Real;
+use super::matrix::{Factor, Matrix};
+#[cfg(target_arch = "x86_64")]
+use super::short::{self, Avx512};
+use super::{Real, by_hand, few};
+use crate::Precision;
 
 /// Multiply-adds below which a product stays on one thread: some ten microseconds, a few times what handing out a
 /// part costs.
@@ -17,30 +27,6 @@ const PACKED: usize = 4 << 20;
 /// Rows or columns that the inner product is packed for at a time, by `faer`.
 const DEPTH: usize = 512;
 
-/// A matrix on a slice.
-#[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a, T>(MatRef<'a, T>);
-
-impl<'a, T: Real> Matrix<'a, T> {
-    /// `rows` rows of `columns` values, one after the other.
-    ///
-    /// # Panics
-    /// If the slice has another number of values.
-    pub fn new(values: &'a [T], rows: usize, columns: usize) -> Self {
-        assert_eq!(values.len(), rows * columns, "matrix: the values do not make {rows} rows of {columns}");
-        Self(MatRef::from_row_major_slice(values, rows, columns))
-    }
-
-    pub(super) fn view(self) -> MatRef<'a, T> {
-        self.0
-    }
-
-    /// The transpose, on the same values.
-    pub fn t(self) -> Self {
-        Self(self.0.transpose())
-    }
-}
-
 /// Writes `a · b` to `out`, row-major, or adds it to what is there; on all threads of the current pool.
 ///
 /// The result does not depend on which thread makes which part.
@@ -48,44 +34,164 @@ impl<'a, T: Real> Matrix<'a, T> {
 /// # Panics
 /// If the sizes do not fit.
 pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
-    let (rows, columns) = (a.0.nrows(), b.0.ncols());
-    assert_eq!(a.0.ncols(), b.0.nrows(), "multiply: columns of the first, rows of the second matrix");
-    assert_eq!(out.len(), rows * columns, "multiply: the result must have {rows} rows of {columns}");
-    let out = MatMut::from_row_major_slice_mut(out, rows, columns);
-    let accumulate = if accumulate { Accum::Add } else { Accum::Replace };
-    let work = rows * columns * a.0.ncols();
-    let parts = rayon::current_num_threads().min(work.div_ceil(PARALLEL));
-    split(out, a.0, b.0, accumulate, parts);
+    multiply_rounded(out, a, b, accumulate, Precision::Full);
 }
 
-/// Halves the longer side of the result until there are `parts` of it.
-fn split<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accumulate: Accum, parts: usize) {
-    if parts <= 1 {
-        return blocks(out, a, b, accumulate);
+/// Writes `a · b` to `out`, row-major, or adds it to what is there, of factors rounded to `precision`; on all threads of
+/// the current pool.
+///
+/// A factor is a matrix of the type of the sums or, exact at every precision, of bfloat16. No rounded or widened copy of a whole
+/// large factor is made.
+///
+/// Where both factors are bfloat16 once they are rounded, and the sums f32, a processor with AVX-512 BF16 multiplies pairs
+/// of them, twice as many in a second as f32. Elsewhere blocks are rounded by hand. Both ways round to nearest, ties to
+/// even, keep NaN and infinities, and sum in f32, so they agree up to the order of sums, with one exception: the
+/// instructions take subnormal numbers, below 1.2e-38, for 0. The result does not depend on the number of threads.
+///
+/// # Panics
+/// If the sizes do not fit.
+pub fn multiply_rounded<'a, 'b, T: Real>(
+    out: &mut [T],
+    a: impl Into<Factor<'a, T>>,
+    b: impl Into<Factor<'b, T>>,
+    accumulate: bool,
+    precision: Precision,
+) {
+    let (a, b) = (a.into(), b.into());
+    let work = a.rows() * a.columns() * b.columns();
+    let parts = rayon::current_num_threads().min(work.div_ceil(PARALLEL));
+    product(Route::of(a, b, precision), out, a, b, accumulate, precision, parts);
+}
+
+/// Who makes a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// `faer`, straight from the factors.
+    Plain,
+    /// `faer`, from blocks that are rounded or widened first.
+    ByHand,
+    /// The processor's instructions for pairs of bfloat16.
+    #[cfg(target_arch = "x86_64")]
+    Pairs(Avx512),
+}
+
+impl Route {
+    /// The best there is on this processor.
+    fn of<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if Self::is_of_pairs(a, b, precision)
+            && let Some(unit) = Avx512::new()
+        {
+            return Self::Pairs(unit);
+        }
+        Self::portable(a, b, precision)
     }
-    let share = |size: usize| size * (parts / 2) / parts;
-    let halves = (parts / 2, parts - parts / 2);
-    if out.ncols() >= out.nrows() {
-        let middle = share(out.ncols());
+
+    /// Without instructions for bfloat16.
+    fn portable<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
+        match (a, b) {
+            (Factor::Wide(_), Factor::Wide(_)) if precision == Precision::Full => Self::Plain,
+            _ => Self::ByHand,
+        }
+    }
+
+    /// Whether both factors are bfloat16 once they are rounded, and sums f32.
+    #[cfg(target_arch = "x86_64")]
+    fn is_of_pairs<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> bool {
+        let short = |factor| precision == Precision::Bf16 || matches!(factor, Factor::Short(_));
+        T::dtype() == DType::F32 && short(a) && short(b)
+    }
+}
+
+fn product<T: Real>(
+    route: Route,
+    out: &mut [T],
+    a: Factor<'_, T>,
+    b: Factor<'_, T>,
+    accumulate: bool,
+    precision: Precision,
+    parts: usize,
+) {
+    let (rows, columns) = (a.rows(), b.columns());
+    assert_eq!(a.columns(), b.rows(), "multiply: columns of the first, rows of the second matrix");
+    assert_eq!(out.len(), rows * columns, "multiply: the result must have {rows} rows of {columns}");
+    match route {
+        #[cfg(target_arch = "x86_64")]
+        Route::Pairs(unit) => {
+            let out = MatMut::from_row_major_slice_mut(bytemuck::cast_slice_mut(out), rows, columns);
+            let (a, b): (Factor<'_, f32>, Factor<'_, f32>) = (a.cast(), b.cast());
+            // Decided here, so that it does not depend on the number of threads.
+            let few = short::is_few(a, b);
+            let halves =
+                Halves { rows: short::HEIGHT, columns: short::WIDTH, cut_columns: short::cut_columns };
+            split(out, a, b, parts, &halves, &|out, a, b| match few {
+                true => short::multiply_few(unit, out, a, b, accumulate),
+                false => short::multiply(unit, out, a, b, accumulate),
+            });
+        }
+        Route::Plain | Route::ByHand => {
+            let out = MatMut::from_row_major_slice_mut(out, rows, columns);
+            let halves = Halves { rows: 1, columns: 1, cut_columns: |a, b| b.columns() >= a.rows() };
+            let digits = precision.digits();
+            let few = matches!((a, b), (Factor::Wide(a), Factor::Wide(b)) if few::fits(a, b));
+            split(out, a, b, parts, &halves, &|out, a, b| match (route, a, b) {
+                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if few => {
+                    few::multiply(out, a, b, accumulate)
+                }
+                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) => blocks(out, a, b, accumulate),
+                _ => by_hand::multiply(out, a, b, accumulate, digits),
+            });
+        }
+    }
+}
+
+/// How a result is halved.
+struct Halves<T> {
+    /// Rows and columns of which a half shall have a multiple.
+    rows: usize,
+    columns: usize,
+    /// Whether to halve the columns, not the rows, of the product of two factors.
+    cut_columns: fn(Factor<'_, T>, Factor<'_, T>) -> bool,
+}
+
+/// Halves the result until there are `parts` of it.
+fn split<T: Real>(
+    out: MatMut<'_, T>,
+    a: Factor<'_, T>,
+    b: Factor<'_, T>,
+    parts: usize,
+    halves: &Halves<T>,
+    work: &(impl Fn(MatMut<'_, T>, Factor<'_, T>, Factor<'_, T>) + Sync),
+) {
+    if parts <= 1 {
+        return work(out, a, b);
+    }
+    let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
+    let share = |size: usize, unit: usize| (size * (parts / 2) / parts).next_multiple_of(unit).min(size);
+    let (fewer, more) = (parts / 2, parts - parts / 2);
+    if (halves.cut_columns)(a, b) {
+        let middle = share(columns, halves.columns);
         let (left, right) = out.split_at_col_mut(middle);
-        let (b_left, b_right) = b.split_at_col(middle);
+        let (b_left, b_right) = (b.block(0..depth, 0..middle), b.block(0..depth, middle..columns));
         rayon::join(
-            || split(left, a, b_left, accumulate, halves.0),
-            || split(right, a, b_right, accumulate, halves.1),
+            || split(left, a, b_left, fewer, halves, work),
+            || split(right, a, b_right, more, halves, work),
         );
     } else {
-        let middle = share(out.nrows());
+        let middle = share(rows, halves.rows);
         let (top, bottom) = out.split_at_row_mut(middle);
-        let (a_top, a_bottom) = a.split_at_row(middle);
+        let (a_top, a_bottom) = (a.block(0..middle, 0..depth), a.block(middle..rows, 0..depth));
         rayon::join(
-            || split(top, a_top, b, accumulate, halves.0),
-            || split(bottom, a_bottom, b, accumulate, halves.1),
+            || split(top, a_top, b, fewer, halves, work),
+            || split(bottom, a_bottom, b, more, halves, work),
         );
     }
 }
 
 /// A thread's part, cut so that the factors of each piece fit [`PACKED`].
-fn blocks<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accumulate: Accum) {
+fn blocks<T: Real>(out: MatMut<'_, T>, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
+    let (a, b) = (a.view(), b.view());
+    let accumulate = if accumulate { Accum::Add } else { Accum::Replace };
     let most = PACKED / (size_of::<T>() * a.ncols().clamp(1, DEPTH));
     let mut rest = out;
     for first in (0..b.ncols()).step_by(most) {
@@ -103,6 +209,8 @@ fn blocks<T: Real>(out: MatMut<'_, T>, a: MatRef<'_, T>, b: MatRef<'_, T>, accum
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::bf16;
+
     use super::*;
 
     #[test]
@@ -118,21 +226,145 @@ mod tests {
         assert_eq!(out, [4.0, 5.0, 10.0, 11.0]);
     }
 
+    /// Numbers that bfloat16 cannot hold.
+    fn spread<T: Real>(count: usize, seed: usize) -> Vec<T> {
+        (0..count).map(|i| T::of(((i * 37 + seed * 11) % 1009) as f64 / 504.0 - 1.0)).collect()
+    }
+
     #[test]
     fn any_number_of_parts_gives_the_whole_product() {
-        for (rows, columns) in [(1, 1), (1, 7), (7, 1), (5, 6), (6, 5), (13, 13)] {
+        for (rows, columns) in [(1, 1), (1, 7), (7, 1), (5, 6), (6, 5), (13, 13), (40, 200), (200, 40)] {
             let inner = 4;
             let a: Vec<f64> = (0..rows * inner).map(|i| (i % 7) as f64).collect();
             let b: Vec<f64> = (0..inner * columns).map(|i| (i % 5) as f64).collect();
-            let (a, b) = (Matrix::new(&a, rows, inner).0, Matrix::new(&b, inner, columns).0);
+            let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, inner, columns));
             for parts in 1..9 {
-                let mut out = vec![0.0; rows * columns];
-                split(MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, Accum::Replace, parts);
-                for (i, value) in out.iter().enumerate() {
-                    let want: f64 = (0..inner).map(|k| a[(i / columns, k)] * b[(k, i % columns)]).sum();
-                    assert_eq!(*value, want, "{rows} rows, {columns} columns, {parts} parts");
+                for unit in [1, 8] {
+                    let mut out = vec![0.0; rows * columns];
+                    let target = MatMut::from_row_major_slice_mut(&mut out, rows, columns);
+                    let halves =
+                        Halves { rows: unit, columns: 2 * unit, cut_columns: |a, b| b.columns() >= a.rows() };
+                    split(target, a.into(), b.into(), parts, &halves, &|out, a, b| {
+                        by_hand::multiply(out, a, b, false, None);
+                    });
+                    for (i, value) in out.iter().enumerate() {
+                        let want: f64 =
+                            (0..inner).map(|k| a.line(i / columns)[k] * b.line(k)[i % columns]).sum();
+                        assert_eq!(*value, want, "{rows} rows, {columns} columns, {parts} parts");
+                    }
                 }
             }
+        }
+    }
+
+    /// Each way to make a product, beside the product of factors that were rounded before, in f64.
+    fn check_routes<T: Real>(unit: f64) {
+        const SIZES: [[usize; 3]; 6] =
+            [[1, 3, 700], [3, 50, 33], [5, 600, 20], [6, 9, 1100], [1100, 3, 6], [33, 40, 100]];
+        for [rows, depth, columns] in SIZES {
+            let (a, b) = (spread::<T>(rows * depth, 1), spread::<T>(depth * columns, 2));
+            let short =
+                |values: &[T]| -> Vec<bf16> { values.iter().map(|x| bf16::from_f64(x.wide())).collect() };
+            let (a_short, b_short) = (short(&a), short(&b));
+            for case in 0..16 {
+                let [a_transposed, b_transposed, a_is_short, b_is_short] =
+                    [1, 2, 4, 8].map(|bit| case & bit > 0);
+                let a: Factor<'_, T> = match (a_is_short, a_transposed) {
+                    (false, false) => Matrix::new(&a, rows, depth).into(),
+                    (false, true) => Matrix::new(&a, depth, rows).t().into(),
+                    (true, false) => Matrix::new(&a_short, rows, depth).into(),
+                    (true, true) => Matrix::new(&a_short, depth, rows).t().into(),
+                };
+                let b: Factor<'_, T> = match (b_is_short, b_transposed) {
+                    (false, false) => Matrix::new(&b, depth, columns).into(),
+                    (false, true) => Matrix::new(&b, columns, depth).t().into(),
+                    (true, false) => Matrix::new(&b_short, depth, columns).into(),
+                    (true, true) => Matrix::new(&b_short, columns, depth).t().into(),
+                };
+                for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
+                    let rounded = |factor: Factor<'_, T>, row: usize, column: usize| -> f64 {
+                        let at = |transposed| if transposed { (column, row) } else { (row, column) };
+                        let (line, place) = at(factor.is_transposed());
+                        match (factor, precision.digits()) {
+                            (Factor::Short(matrix), _) => matrix.line(line)[place].to_f64(),
+                            (Factor::Wide(matrix), None) => matrix.line(line)[place].wide(),
+                            (Factor::Wide(matrix), Some(digits)) => {
+                                matrix.line(line)[place].nearest(digits).wide()
+                            }
+                        }
+                    };
+                    let accumulate = case % 3 == 0;
+                    let before = if accumulate { 1.0 } else { 0.0 };
+                    let sums: Vec<(f64, f64)> = (0..rows * columns)
+                        .map(|i| {
+                            let products =
+                                (0..depth).map(|k| rounded(a, i / columns, k) * rounded(b, k, i % columns));
+                            products.fold((before, before), |(sum, size), x| (sum + x, size + x.abs()))
+                        })
+                        .collect();
+                    let mut routes =
+                        vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::ByHand];
+                    routes.dedup();
+                    for route in routes {
+                        let [made, in_parts] = [1, 3].map(|parts| {
+                            let mut out = vec![T::ONE; rows * columns];
+                            product(route, &mut out, a, b, accumulate, precision, parts);
+                            out
+                        });
+                        for (i, (got, (sum, size))) in made.iter().zip(&sums).enumerate() {
+                            let error = (got.wide() - sum).abs();
+                            assert!(
+                                error <= (8 + depth / 16) as f64 * unit * size,
+                                "{route:?}, {precision}, {rows} × {depth} × {columns}, case {case}, place {i}: {got:?} for {sum}"
+                            );
+                        }
+                        // `faer` chooses its kernel by the size of a part.
+                        if route != Route::Plain && route != Route::ByHand {
+                            assert_eq!(made, in_parts, "three parts");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_route_gives_the_product_of_rounded_factors() {
+        check_routes::<f32>(f64::from(f32::EPSILON));
+        check_routes::<f64>(f64::EPSILON);
+    }
+
+    #[test]
+    fn a_route_fits_the_types_and_the_processor() {
+        let (wide, double, short) = ([0f32; 4], [0f64; 4], [bf16::ZERO; 4]);
+        let wide: Factor<'_, f32> = Matrix::new(&wide, 2, 2).into();
+        let short_of_f32: Factor<'_, f32> = Matrix::new(&short, 2, 2).into();
+        let double: Factor<'_, f64> = Matrix::new(&double, 2, 2).into();
+        let short_of_f64: Factor<'_, f64> = Matrix::new(&short, 2, 2).into();
+        let (full, tf32, bf16) = (Precision::Full, Precision::Tf32, Precision::Bf16);
+
+        // Without the instructions no product needs them.
+        assert_eq!(Route::portable(wide, wide, full), Route::Plain);
+        for precision in [tf32, bf16] {
+            assert_eq!(Route::portable(wide, wide, precision), Route::ByHand);
+            assert_eq!(Route::portable(double, double, precision), Route::ByHand);
+        }
+        assert_eq!(Route::portable(wide, short_of_f32, full), Route::ByHand);
+
+        let pairs = |route: Route| route != Route::Plain && route != Route::ByHand;
+        let found = pairs(Route::of(wide, wide, bf16));
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(found, is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512bw"));
+        #[cfg(not(target_arch = "x86_64"))]
+        assert!(!found);
+        assert_eq!(pairs(Route::of(wide, short_of_f32, bf16)), found);
+        for precision in [full, tf32, bf16] {
+            assert_eq!(pairs(Route::of(short_of_f32, short_of_f32, precision)), found);
+            assert!(!pairs(Route::of(short_of_f64, short_of_f64, precision)), "sums of f64");
+            assert!(!pairs(Route::of(double, short_of_f64, precision)));
+        }
+        for precision in [full, tf32] {
+            assert!(!pairs(Route::of(wide, short_of_f32, precision)), "f32 keeps more digits");
         }
     }
 

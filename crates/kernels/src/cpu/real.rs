@@ -9,7 +9,7 @@ use core::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
 mod sealed {
     /// What the matrix products ask of an element.
-    pub trait Sealed: faer::traits::ComplexField {}
+    pub trait Sealed: faer::traits::ComplexField + crate::rounding::Number {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }
@@ -41,14 +41,16 @@ pub trait Real:
     fn wide(self) -> f64;
     /// Natural logarithm.
     fn ln(self) -> Self;
-    /// Hyperbolic tangent of the standard library, exact for small arguments; not vectorised.
-    fn tanh(self) -> Self;
     /// Largest whole number not above.
     fn floor(self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
     /// The value, a whole number from 0 to 2²³ − 1, as an index.
     fn index(self) -> u32;
+    /// The largest of some numbers, [`LOWEST`](Self::LOWEST) of none; vectorised. NaN may be passed over, or be the result.
+    fn largest(numbers: impl Iterator<Item = Self>) -> Self;
+    /// The nearest number from `low` to `high`, which must not be above; NaN stays NaN.
+    fn clamped(self, low: Self, high: Self) -> Self;
     /// `self · a + b` with one rounding.
     fn mul_add(self, a: Self, b: Self) -> Self;
 
@@ -56,32 +58,64 @@ pub trait Real:
     /// below the smallest normal number are 0.
     fn exp(self) -> Self;
 
+    /// As [`exp`](Self::exp), but cheaper, and without meaning for x beyond 88 (f32) or 709 (f64).
+    fn exp_of_bounded(self) -> Self;
+
+    /// `2^x` for x from −126 to 127, relative error below 4 units of the last place; of any other number but NaN it is a
+    /// number without meaning.
+    fn exp2_of_bounded(self) -> Self;
+
+    /// `e^x − 1` for x up to 0, relative error below 4 units of the last place, also near 0; of positive numbers it is a
+    /// number without meaning.
+    fn exp_m1_of_nonpositive(self) -> Self;
+
+    /// `2 artanh(s) = log((1 + s) / (1 − s))` for `|s|` up to 1/3, relative error below 3 units of the last place.
+    fn twice_artanh_of_third(self) -> Self;
+
     /// `log(1 + t)` for `t` in [0, 1], relative error below 4 units of the last place.
-    fn log1p_of_unit(self) -> Self;
+    #[inline(always)]
+    fn log1p_of_unit(self) -> Self {
+        // s = t / (2 + t) is at most 1/3.
+        (self / (self + Self::ONE + Self::ONE)).twice_artanh_of_third()
+    }
 
     /// Natural logarithm of a finite positive number that is not subnormal, vectorised; relative error below 4 units of the
     /// last place. Of any other number but NaN it is a number without meaning.
     fn log(self) -> Self;
 }
 
-/// `2 artanh(s)` by its series up to the term of degree `2 last + 1`.
-macro_rules! twice_artanh {
-    ($float:ident, $s:expr, $last:expr) => {{
-        let s: $float = $s;
-        let square = s * s;
-        let mut terms = 1.0 / (2 * ($last) + 1) as $float;
-        let mut i = $last;
-        while i > 0 {
-            i -= 1;
-            terms = terms.mul_add(square, 1.0 / (2 * i + 1) as $float);
+/// A polynomial, highest power first.
+macro_rules! polynomial {
+    ($float:ident, $x:expr, $coefficients:expr) => {{
+        let x: $float = $x;
+        let coefficients: &[$float] = &$coefficients;
+        let mut y = coefficients[0];
+        let mut i = 1;
+        while i < coefficients.len() {
+            y = y.mul_add(x, coefficients[i]);
+            i += 1;
         }
-        2.0 * s * terms
+        y
+    }};
+}
+
+/// `x = n ln 2 + r` with `|r| ≤ ½ ln 2`: `r` and `2^n`.
+macro_rules! reduced {
+    ($float:ident, $x:expr, $mantissa:expr, $magic:expr, $ln2_high:expr, $ln2_low:expr) => {{
+        let x: $float = $x;
+        // Adding 1.5·2^mantissa and the exponent's bias rounds to a whole number, and leaves in the low bits the exponent of
+        // 2^n.
+        let shifted = x.mul_add(core::f64::consts::LOG2_E as $float, $magic);
+        let n = shifted - $magic;
+        // The first part of ln 2 is exact in few bits.
+        let r = n.mul_add(-$ln2_low, n.mul_add(-$ln2_high, x));
+        (r, <$float>::from_bits(shifted.to_bits().wrapping_shl($mantissa)))
     }};
 }
 
 macro_rules! real {
-    ($float:ident, $bits:ident, $unit:expr, $magic:expr, $mantissa:expr, $bias:expr, $low:expr, $high:expr,
-     $ln2_high:expr, $ln2_low:expr, $exp:expr, $log:expr) => {
+    ($float:ident, $bits:ident, $int:ident, $unit:expr, $magic:expr, $mantissa:expr, $bias:expr, $low:expr, $high:expr,
+     $ln2_high:expr, $ln2_low:expr, $exp:expr, $exp2:expr, $artanh:expr, $log:expr) => {
         impl Real for $float {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -103,11 +137,6 @@ macro_rules! real {
             }
 
             #[inline(always)]
-            fn tanh(self) -> Self {
-                <$float>::tanh(self)
-            }
-
-            #[inline(always)]
             fn floor(self) -> Self {
                 <$float>::floor(self)
             }
@@ -125,36 +154,59 @@ macro_rules! real {
             }
 
             #[inline(always)]
+            fn largest(numbers: impl Iterator<Item = Self>) -> Self {
+                // Whole numbers in the order of the floats, because their maximum may be taken in any order.
+                let key = |bits: $bits| {
+                    bits.cast_signed() ^ ((bits.cast_signed() >> ($bits::BITS - 1)) & $int::MAX)
+                };
+                let lowest = key(Self::LOWEST.to_bits());
+                let largest = numbers.fold(lowest, |most, x| most.max(key(x.to_bits())));
+                <$float>::from_bits(key(largest.cast_unsigned()).cast_unsigned())
+            }
+
+            #[inline(always)]
+            fn clamped(self, low: Self, high: Self) -> Self {
+                self.clamp(low, high)
+            }
+
+            #[inline(always)]
             fn mul_add(self, a: Self, b: Self) -> Self {
                 <$float>::mul_add(self, a, b)
             }
 
             #[inline(always)]
             fn exp(self) -> Self {
-                // Comparisons, not min and max: those would turn NaN into a number.
-                let x = if self < $low { $low } else { self };
-                let x = if x > $high { $high } else { x };
-                // Adding 1.5·2^mantissa rounds to a whole number n and leaves it in the low bits.
-                let shifted = x.mul_add(core::f64::consts::LOG2_E as $float, $magic);
-                let n = shifted - $magic;
-                // x = n ln 2 + r, the first part of ln 2 exact in few bits.
-                let r = n.mul_add(-$ln2_low, n.mul_add(-$ln2_high, x));
-                let coefficients: &[$float] = &$exp;
-                let mut y = coefficients[0];
-                let mut i = 1;
-                while i < coefficients.len() {
-                    y = y.mul_add(r, coefficients[i]);
-                    i += 1;
-                }
-                let power = shifted.to_bits().wrapping_add($bias).wrapping_shl($mantissa);
-                let result = y * <$float>::from_bits(power);
+                // A comparison, not min: that would turn NaN into a number.
+                let x = if self > $high { $high } else { self };
+                x.exp_of_bounded()
+            }
+
+            #[inline(always)]
+            fn exp_of_bounded(self) -> Self {
+                let (r, power) = reduced!($float, self, $mantissa, $magic, $ln2_high, $ln2_low);
+                let result = polynomial!($float, r, $exp).mul_add(r, 1.0) * power;
                 if self < $low { 0.0 } else { result }
             }
 
             #[inline(always)]
-            fn log1p_of_unit(self) -> Self {
-                // log(1 + t) = 2 artanh(s) with s = t/(2 + t), at most 1/3.
-                twice_artanh!($float, self / (self + 2.0), $log)
+            fn exp2_of_bounded(self) -> Self {
+                let shifted = self + $magic;
+                let power = <$float>::from_bits(shifted.to_bits().wrapping_shl($mantissa));
+                // The subtractions are exact.
+                polynomial!($float, self - (shifted - $magic), $exp2) * power
+            }
+
+            #[inline(always)]
+            fn exp_m1_of_nonpositive(self) -> Self {
+                let (r, power) = reduced!($float, self, $mantissa, $magic, $ln2_high, $ln2_low);
+                // e^x − 1 = 2^n (e^r − 1) + (2^n − 1): without a loss of digits, as e^r − 1 is made as such.
+                let result = (r * polynomial!($float, r, $exp)).mul_add(power, power - 1.0);
+                if self < $low { -1.0 } else { result }
+            }
+
+            #[inline(always)]
+            fn twice_artanh_of_third(self) -> Self {
+                2.0 * self * polynomial!($float, self * self, $artanh)
             }
 
             #[inline(always)]
@@ -167,7 +219,8 @@ macro_rules! real {
                 let m = self.to_bits().wrapping_sub(biased.wrapping_sub($bias) << $mantissa);
                 let m = <$float>::from_bits(m);
                 // log m = 2 artanh(s) with |s| at most 0.172.
-                let log = twice_artanh!($float, (m - 1.0) / (m + 1.0), $log / 2 + 2);
+                let s = (m - 1.0) / (m + 1.0);
+                let log = 2.0 * s * polynomial!($float, s * s, $log);
                 let result = n.mul_add($ln2_high, n.mul_add($ln2_low, log));
                 if self.is_nan() { self } else { result }
             }
@@ -175,27 +228,32 @@ macro_rules! real {
     };
 }
 
-// Coefficients of the exponential on |r| ≤ ½ ln 2, highest power first: for f32 the minimax polynomial of the Cephes
-// library, for f64 the Taylor polynomial of degree 13, whose remainder is 4e-18.
+// Minimax polynomials, highest power first. Those of the exponentials are of relative error 3e-9 and 4e-18 (f32 and f64) on
+// |r| ≤ ½ ln 2, without their constant 1; those of 2^f 7e-8 and 2e-17 on |f| ≤ ½; those of artanh(s)/s, in s², 4e-9 and
+// 5e-17 for |s| ≤ 1/3, and 7e-10 and 1e-18 for |s| ≤ 0.172, which the logarithm takes.
 real!(
     f32,
     u32,
+    i32,
     8_388_608.0,
-    12_582_912.0,
+    12_582_912.0 + 127.0,
     23,
     127,
     -87.336_54,
     88.0,
     355.0 / 512.0,
     -2.121_944_4e-4,
-    [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5, 1.0, 1.0],
-    7
+    [1.381_460_2e-3, 8.368_717_5e-3, 4.166_839e-2, 1.666_652_1e-1, 4.999_999_4e-1, 1.0],
+    [1.327_646_9e-3, 9.675_553e-3, 5.550_713_4e-2, 2.402_212e-1, 6.931_469_7e-1, 1.000_000_1],
+    [1.408_951_7e-1, 1.398_023_4e-1, 2.001_245_9e-1, 3.333_315_8e-1, 1.0],
+    [1.496_453_1e-1, 1.998_733_4e-1, 3.333_341e-1, 1.0]
 );
 real!(
     f64,
     u64,
+    i64,
     4_503_599_627_370_496.0,
-    6_755_399_441_055_744.0,
+    6_755_399_441_055_744.0 + 1023.0,
     52,
     1023,
     -708.396_418_532_264,
@@ -203,44 +261,88 @@ real!(
     0.693_145_751_953_125,
     1.428_606_820_309_417_2e-6,
     [
-        1.0 / 6_227_020_800.0,
-        1.0 / 479_001_600.0,
-        1.0 / 39_916_800.0,
-        1.0 / 3_628_800.0,
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5_040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
+        2.500_005_670_816_052_3e-8,
+        2.763_024_799_015_508_5e-7,
+        2.755_758_638_843_295e-6,
+        2.480_149_310_007_098e-5,
+        1.984_126_950_656_571e-4,
+        1.388_888_894_362_894_5e-3,
+        8.333_333_333_494_465e-3,
+        4.166_666_666_653_016e-2,
+        1.666_666_666_666_641_3e-1,
+        5.000_000_000_000_011e-1,
         1.0
     ],
-    17
+    [
+        4.078_085_628_770_343e-10,
+        7.072_574_046_366_703e-9,
+        1.018_064_809_354_719_3e-7,
+        1.321_544_265_716_157e-6,
+        1.525_272_738_280_057_7e-5,
+        1.540_353_044_160_189_6e-4,
+        1.333_355_815_344_398_4e-3,
+        9.618_129_107_606_985e-3,
+        5.550_410_866_479_037e-2,
+        2.402_265_069_591_009_7e-1,
+        6.931_471_805_599_457e-1,
+        1.0
+    ],
+    [
+        8.898_990_551_803_285e-2,
+        4.936_109_649_948_896_4e-2,
+        6.796_541_210_803_474e-2,
+        7.681_738_805_012_497e-2,
+        9.091_436_368_932_884e-2,
+        1.111_109_518_329_290_2e-1,
+        1.428_571_456_113_988_7e-1,
+        1.999_999_999_758_672e-1,
+        3.333_333_333_334_152_5e-1,
+        1.0
+    ],
+    [
+        7.407_180_555_929_899e-2,
+        7.656_038_364_880_106e-2,
+        9.091_824_412_811_392e-2,
+        1.111_109_836_763_718_2e-1,
+        1.428_571_438_185_966_5e-1,
+        1.999_999_999_964_419_7e-1,
+        3.333_333_333_333_383_7e-1,
+        1.0
+    ]
 );
 
 /// `log(1 + e^x)` for any x.
 #[inline(always)]
 pub fn softplus<T: Real>(x: T) -> T {
-    let tail = (-x.abs()).exp().log1p_of_unit();
+    let tail = (-x.abs()).exp_of_bounded().log1p_of_unit();
     if x > T::ZERO { x + tail } else { tail }
 }
 
 /// `1 / (1 + e^{−x})` for any x.
 #[inline(always)]
 pub fn sigmoid<T: Real>(x: T) -> T {
-    let t = (-x.abs()).exp();
+    let t = (-x.abs()).exp_of_bounded();
     let top = if x < T::ZERO { t } else { T::ONE };
     top / (T::ONE + t)
 }
 
-/// `tanh(x) = 2σ(2x) − 1`, vectorised; absolute error below 3 units of the last place of 1.
+/// [`softplus`] and its derivative, [`sigmoid`], by one exponential and one division.
+#[inline(always)]
+pub fn softplus_and_sigmoid<T: Real>(x: T) -> [T; 2] {
+    let t = (-x.abs()).exp_of_bounded();
+    let (one, two) = (T::ONE + t, T::ONE + T::ONE + t);
+    let inverse = T::ONE / (one * two);
+    let tail = (t * one * inverse).twice_artanh_of_third();
+    let top = if x < T::ZERO { t } else { T::ONE };
+    [if x > T::ZERO { x + tail } else { tail }, top * two * inverse]
+}
+
+/// `tanh(x)` for any x, relative error below 4 units of the last place, also near 0.
 #[inline(always)]
 pub fn tanh<T: Real>(x: T) -> T {
-    let s = sigmoid(x + x);
-    s + s - T::ONE
+    let m = (-(x.abs() + x.abs())).exp_m1_of_nonpositive();
+    let t = m / (-(T::ONE + T::ONE) - m);
+    if x < T::ZERO { -t } else { t }
 }
 
 #[cfg(test)]
@@ -291,10 +393,75 @@ mod tests {
     }
 
     #[test]
-    fn the_vectorised_tanh_keeps_its_bound() {
-        let error = grid(-12.0, 12.0).map(|x| (tanh(x as f32) as f64 - (x as f32 as f64).tanh()).abs());
-        let worst = error.fold(0.0, f64::max);
-        assert!(worst < 3.0 * f32::EPSILON as f64, "{worst:e}");
+    fn powers_of_two_keep_their_bound() {
+        let points = || grid(-126.0, 127.0).chain(grid(-1.0, 1.0));
+        let f32_error =
+            worst(points().map(|x| x as f32 as f64), |x| Real::exp2_of_bounded(x as f32) as f64, f64::exp2);
+        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
+        let f64_error = worst(points(), Real::exp2_of_bounded, f64::exp2);
+        assert!(f64_error < 4.0 * f64::EPSILON / 2.0, "{f64_error:e}");
+    }
+
+    /// Small numbers of either sign.
+    fn small() -> impl Iterator<Item = f64> {
+        (0..300)
+            .flat_map(|i| [1.0, -1.0].map(|sign| sign * 2f64.powi(-i / 3) * (1.0 + f64::from(i % 3) / 3.1)))
+    }
+
+    #[test]
+    fn differences_from_one_keep_their_bound() {
+        let points = || grid(-90.0, -1e-6).chain(grid(-2.0, -1e-6)).chain(small().filter(|x| *x < 0.0));
+        let f32_error = worst(
+            points().map(|x| x as f32 as f64),
+            |x| Real::exp_m1_of_nonpositive(x as f32) as f64,
+            f64::exp_m1,
+        );
+        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
+        let f64_error = worst(points(), Real::exp_m1_of_nonpositive, f64::exp_m1);
+        assert!(f64_error < 4.0 * f64::EPSILON / 2.0, "{f64_error:e}");
+    }
+
+    #[test]
+    fn the_area_tangent_keeps_its_bound() {
+        let points = || grid(1e-6, 1.0 / 3.0).chain(small().filter(|s| s.abs() <= 1.0 / 3.0));
+        let exact = |s: f64| (2.0 * s / (1.0 - s)).ln_1p();
+        let f32_error = worst(
+            points().map(|x| x as f32 as f64).filter(|s| *s <= 1.0 / 3.0),
+            |s| Real::twice_artanh_of_third(s as f32) as f64,
+            exact,
+        );
+        assert!(f32_error < 3.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
+        let f64_error = worst(points(), Real::twice_artanh_of_third, exact);
+        assert!(f64_error < 3.0 * f64::EPSILON, "{f64_error:e}");
+    }
+
+    #[test]
+    fn hyperbolic_tangents_keep_their_bound() {
+        let points = || grid(-12.0, 12.0).filter(|x| *x != 0.0).chain(grid(1e-6, 1.0)).chain(small());
+        let f32_error = worst(points().map(|x| x as f32 as f64), |x| tanh(x as f32) as f64, f64::tanh);
+        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
+        let f64_error = worst(points(), tanh, f64::tanh);
+        assert!(f64_error < 4.0 * f64::EPSILON, "{f64_error:e}");
+        assert_eq!((tanh(0f32), tanh(1e3f32), tanh(-1e3f32)), (0.0, 1.0, -1.0));
+        assert_eq!((tanh(0f64), tanh(1e3f64), tanh(-1e3f64)), (0.0, 1.0, -1.0));
+    }
+
+    #[test]
+    fn softplus_and_its_slope_share_their_parts() {
+        let points = || grid(-80.0, 80.0).chain(grid(-4.0, 4.0));
+        let exact = |x: f64| [x.max(0.0) + (-x.abs()).exp().ln_1p(), 1.0 / (1.0 + (-x).exp())];
+        for which in [0, 1] {
+            let f32_error = worst(
+                points().map(|x| x as f32 as f64),
+                |x| softplus_and_sigmoid(x as f32)[which] as f64,
+                |x| exact(x)[which],
+            );
+            assert!(f32_error < 8.0 * f32::EPSILON as f64 / 2.0, "{which}: {f32_error:e}");
+            let f64_error = worst(points(), |x| softplus_and_sigmoid(x)[which], |x| exact(x)[which]);
+            assert!(f64_error < 8.0 * f64::EPSILON, "{which}: {f64_error:e}");
+        }
+        let alone = worst(points(), |x| softplus(x as f32) as f64, |x| softplus(x as f32 as f64));
+        assert!(alone < 8.0 * f32::EPSILON as f64 / 2.0, "{alone:e}");
     }
 
     #[test]
@@ -305,12 +472,36 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_of_numbers_is_found() {
+        let of = |numbers: &[f32]| {
+            let wide = numbers.iter().map(|x| *x as f64);
+            assert_eq!(f64::largest(wide), f32::largest(numbers.iter().copied()) as f64);
+            f32::largest(numbers.iter().copied())
+        };
+        assert_eq!(of(&[]), f32::NEG_INFINITY);
+        assert_eq!(of(&[f32::NEG_INFINITY; 3]), f32::NEG_INFINITY);
+        assert_eq!(of(&[1.0, f32::INFINITY, -1.0]), f32::INFINITY);
+        for len in [1, 7, 16, 33, 700] {
+            for sign in [1.0, -1.0] {
+                for offset in [0.0, 200.0, 400.0] {
+                    let numbers: Vec<f32> =
+                        (0..len).map(|i| sign * ((i * 7919 % 499) as f32 / 1.7 - offset)).collect();
+                    assert_eq!(of(&numbers), numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn ends_and_nan_are_handled() {
         assert_eq!((Real::exp(0f32), Real::exp(-200f32), Real::exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
         assert_eq!((Real::exp(0f64), Real::exp(-800f64)), (1.0, 0.0));
         assert!(Real::exp(f32::NAN).is_nan() && Real::exp(f64::NAN).is_nan());
         assert!(Real::log(f32::NAN).is_nan() && Real::log(f64::NAN).is_nan());
-        assert!(softplus(f32::NAN).is_nan() && sigmoid(f32::NAN).is_nan());
+        assert!(softplus(f32::NAN).is_nan() && sigmoid(f32::NAN).is_nan() && tanh(f32::NAN).is_nan());
+        assert!(softplus_and_sigmoid(f32::NAN).iter().all(|x| x.is_nan()));
+        assert!(Real::exp2_of_bounded(f32::NAN).is_nan() && Real::exp_of_bounded(f64::NAN).is_nan());
+        assert_eq!((Real::exp_of_bounded(f32::NEG_INFINITY), Real::exp_of_bounded(-1e30f32)), (0.0, 0.0));
         assert_eq!((softplus(1e4f32), sigmoid(1e4f32), sigmoid(-1e4f32)), (1e4, 1.0, 0.0));
     }
 }

@@ -9,6 +9,7 @@ use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::backends::dispatched::dispatch_to_kernels;
+use crate::backends::portable_kernels::{portable_mix, portable_predictions};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
     Wanted, wide,
@@ -105,6 +106,10 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
         let mut made = operation("highrank_latent_backward", inputs, &outputs, run).into_iter();
         LatentGradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())))
     }
+
+    // Composed, these few operations fuse into one kernel.
+    portable_mix!();
+    portable_predictions!();
 
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize {
         B::memory_budget(decoder_bytes, device)

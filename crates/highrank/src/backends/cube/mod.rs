@@ -39,6 +39,7 @@ mod tests;
 use highrank_kernels::gpu::{self, CubeBackend, CubeDevice};
 use highrank_kernels::{Floats, Ints, Precision};
 
+use super::portable_kernels::{portable_mix, portable_predictions};
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Wanted,
@@ -84,6 +85,9 @@ impl Kernels for CubeBackend {
     ) -> LatentGradients<Floats<Self>> {
         latent::latent_backward(args, output, grad, wanted)
     }
+
+    portable_mix!();
+    portable_predictions!();
 
     fn memory_budget(decoder_bytes: usize, device: &CubeDevice) -> usize {
         gpu::memory_budget(default_memory_budget(decoder_bytes), device)

@@ -23,6 +23,7 @@ pub(super) struct Goal<T> {
 }
 
 /// The objective of one token: its target distribution `q̃`, and `λ`.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Aim<'a, T> {
     /// `q̃` of every unmasked word.
     pub(super) level: T,

@@ -7,23 +7,26 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{
-    Buffer, Matrix, Real, contiguous, in_pool, into_contiguous, multiply, slice, tanh,
+    Buffer, Factor, Matrix, Real, contiguous, in_pool, into_contiguous, multiply_rounded, slice, tanh,
 };
 use highrank_kernels::{Floats, Precision};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::context::latent as portable;
-use crate::ops::{LatentArgs, LatentGradients, LatentWanted};
+use super::factor::{Stored, as_factor};
+use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, wide};
+
+/// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
+const COLUMNS: usize = 256;
 
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on Flex.
 pub(super) fn latent(args: LatentArgs<Floats<Flex>>) -> Floats<Flex> {
-    let args = args.widened();
-    match (args.hidden.dtype(), args.precision) {
-        (DType::F32, Precision::Full) => Floats::new(forward::<f32>(&Inputs::new(&args))),
-        (DType::F64, Precision::Full) => Floats::new(forward::<f64>(&Inputs::new(&args))),
-        _ => portable::latent(args),
-    }
+    let dtype = wide(args.weight.dtype());
+    let inputs = Inputs::new(&as_read(args, dtype));
+    Floats::new(match dtype {
+        DType::F64 => forward::<f64>(&inputs),
+        _ => forward::<f32>(&inputs),
+    })
 }
 
 /// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) on Flex.
@@ -33,13 +36,24 @@ pub(super) fn latent_backward(
     grad: Floats<Flex>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<Flex>> {
-    let args = args.widened();
-    let backward = match (args.hidden.dtype(), args.precision) {
-        (DType::F32, Precision::Full) => backward::<f32>,
-        (DType::F64, Precision::Full) => backward::<f64>,
-        _ => return portable::latent_backward(args, output, grad, wanted),
+    let dtype = wide(args.weight.dtype());
+    let inputs = Inputs::new(&as_read(args, dtype));
+    let backward = match dtype {
+        DType::F64 => backward::<f64>,
+        _ => backward::<f32>,
     };
-    backward(&Inputs::new(&args), &contiguous(&output), into_contiguous(grad), wanted)
+    backward(&inputs, &contiguous(&output), into_contiguous(grad), wanted)
+}
+
+/// The layer's tensors in the type of sums, but for factors of products that may stay bf16.
+pub(super) fn as_read(args: LatentArgs<Floats<Flex>>, sums: DType) -> LatentArgs<Floats<Flex>> {
+    LatentArgs {
+        hidden: as_factor(args.hidden, sums),
+        weight: as_factor(args.weight, sums),
+        bias: args.bias.map(|bias| bias.cast(sums)),
+        mask: args.mask.map(|mask| LatentMask { values: mask.values.cast(sums), ..mask }),
+        precision: args.precision,
+    }
 }
 
 /// The layer's inputs, row-major.
@@ -51,12 +65,14 @@ pub(super) struct Inputs {
     rows: Option<Arc<[u32]>>,
     first: usize,
     keep: f64,
+    precision: Precision,
     tokens: usize,
     d_hidden: usize,
     features: usize,
 }
 
 impl Inputs {
+    /// Of tensors [as they are read](as_read).
     pub(super) fn new(args: &LatentArgs<Floats<Flex>>) -> Self {
         let ([tokens, d_hidden], [_, features]) = (args.hidden.dims(), args.weight.dims());
         Self {
@@ -67,6 +83,7 @@ impl Inputs {
             rows: args.mask.as_ref().and_then(|mask| mask.rows.clone()),
             first: args.mask.as_ref().map_or(0, |mask| mask.first),
             keep: args.mask.as_ref().map_or(1.0, |mask| mask.keep),
+            precision: args.precision,
             tokens,
             d_hidden,
             features,
@@ -76,13 +93,14 @@ impl Inputs {
     /// The layer on slices.
     pub(super) fn layer<T: Real>(&self) -> Layer<'_, T> {
         Layer {
-            hidden: slice(&self.hidden),
-            weight: Matrix::new(slice(&self.weight), self.d_hidden, self.features),
+            hidden: Stored::new(&self.hidden),
+            weight: Stored::new(&self.weight).factor(self.d_hidden, self.features),
             bias: self.bias.as_ref().map(slice),
             mask: self.mask.as_ref().map(slice),
             rows: self.rows.as_deref(),
             first: self.first,
             keep: T::of(self.keep),
+            precision: self.precision,
             d_hidden: self.d_hidden,
             features: self.features,
         }
@@ -90,11 +108,14 @@ impl Inputs {
 
     /// Room for the wanted gradients.
     pub(super) fn room<T: Real>(&self, wanted: LatentWanted) -> LayerGradients<T> {
-        let zeros = |wanted: bool, count: usize| wanted.then(|| Buffer::zeros(count));
+        // The first run of tokens writes, the others add.
+        let room = |wanted: bool, count: usize| {
+            wanted.then(|| if self.tokens > 0 { Buffer::new(count) } else { Buffer::zeros(count) })
+        };
         LayerGradients {
-            hidden: zeros(wanted.hidden, self.tokens * self.d_hidden),
-            weight: zeros(wanted.weight, self.d_hidden * self.features),
-            bias: zeros(wanted.bias && self.bias.is_some(), self.features),
+            hidden: room(wanted.hidden, self.tokens * self.d_hidden),
+            weight: room(wanted.weight, self.d_hidden * self.features),
+            bias: (wanted.bias && self.bias.is_some()).then(|| Buffer::zeros(self.features)),
         }
     }
 
@@ -112,8 +133,8 @@ impl Inputs {
 /// The layer for any run of its tokens.
 pub(super) struct Layer<'a, T> {
     /// `[N, H]`
-    hidden: &'a [T],
-    weight: Matrix<'a, T>,
+    hidden: Stored<'a, T>,
+    weight: Factor<'a, T>,
     bias: Option<&'a [T]>,
     /// `[M, F]`
     mask: Option<&'a [T]>,
@@ -121,6 +142,7 @@ pub(super) struct Layer<'a, T> {
     rows: Option<&'a [u32]>,
     first: usize,
     keep: T,
+    precision: Precision,
     d_hidden: usize,
     features: usize,
 }
@@ -143,14 +165,13 @@ impl<T: Real> Layer<'_, T> {
         Some(&mask[row * self.features..(row + 1) * self.features])
     }
 
-    fn hidden(&self, tokens: &Range<usize>) -> Matrix<'_, T> {
-        let values = &self.hidden[tokens.start * self.d_hidden..tokens.end * self.d_hidden];
-        Matrix::new(values, tokens.len(), self.d_hidden)
+    fn hidden(&self, tokens: &Range<usize>) -> Factor<'_, T> {
+        self.hidden.rows(tokens.clone(), self.d_hidden).factor(tokens.len(), self.d_hidden)
     }
 
     /// Writes the tokens' latent contexts, `[tokens, F]`.
     pub(super) fn forward(&self, tokens: Range<usize>, out: &mut [T]) {
-        multiply(out, self.hidden(&tokens), self.weight, false);
+        multiply_rounded(out, self.hidden(&tokens), self.weight, false, self.precision);
         let arch = Arch::new();
         out.par_chunks_exact_mut(self.features).enumerate().for_each(|(i, row)| {
             arch.dispatch(Forward { row, bias: self.bias, mask: self.mask_row(tokens.start + i) });
@@ -173,15 +194,18 @@ impl<T: Real> Layer<'_, T> {
         let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
         if let Some(out) = &mut into.hidden {
             let out = &mut out[tokens.start * self.d_hidden..tokens.end * self.d_hidden];
-            multiply(out, grad_matrix, self.weight.t(), false);
+            multiply_rounded(out, grad_matrix, self.weight.t(), false, self.precision);
         }
         if let Some(out) = &mut into.weight {
-            multiply(out, self.hidden(&tokens).t(), grad_matrix, tokens.start > 0);
+            multiply_rounded(out, self.hidden(&tokens).t(), grad_matrix, tokens.start > 0, self.precision);
         }
         if let Some(out) = &mut into.bias {
-            for row in grad.chunks_exact(features) {
-                out.iter_mut().zip(row).for_each(|(sum, g)| *sum += *g);
-            }
+            out.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, out)| {
+                let columns = part * COLUMNS..part * COLUMNS + out.len();
+                for row in grad.chunks_exact(features) {
+                    out.iter_mut().zip(&row[columns.clone()]).for_each(|(sum, g)| *sum += *g);
+                }
+            });
         }
     }
 }

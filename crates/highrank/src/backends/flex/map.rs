@@ -1,8 +1,10 @@
-//! Logit maps on slices: value of a row, and gradient of a row with the sums of its parameters.
+//! Logit maps on slices: values of a block of logits, and gradient of a block with the sums of its parameters.
 
-use highrank_kernels::cpu::{Real, sigmoid, softplus};
+use highrank_kernels::cpu::{Real, softplus, softplus_and_sigmoid, tanh};
 
-use super::plif::{self, BLOCK, Plif};
+use super::monotonic::{self, MonotonicNet};
+use super::plif::{self, Plif};
+use super::row::{BLOCK, LANES, add_products};
 use crate::ops::MapFunction;
 
 /// A logit map with its parameters in place, or the tables made of them.
@@ -10,9 +12,9 @@ pub(super) enum Map<'a, T> {
     Identity,
     Sigsoftmax,
     Gss { center: T, excess: T },
-    SoftCap { cap: T },
+    SoftCap { cap: T, inverse: T },
     Plif(Plif<'a, T>),
-    MonotonicNet { params: &'a [T], units: usize },
+    MonotonicNet(MonotonicNet<T>),
 }
 
 impl<'a, T: Real> Map<'a, T> {
@@ -24,121 +26,102 @@ impl<'a, T: Real> Map<'a, T> {
             MapFunction::Identity => Self::Identity,
             MapFunction::Sigsoftmax => Self::Sigsoftmax,
             MapFunction::Gss => Self::Gss { center: params[0], excess: params[1] - T::ONE },
-            MapFunction::SoftCap { cap } => Self::SoftCap { cap: T::of(cap) },
+            MapFunction::SoftCap { cap } => Self::SoftCap { cap: T::of(cap), inverse: T::of(1.0 / cap) },
             MapFunction::Plif { bound, .. } => Self::Plif(Plif::new(params, bound)),
-            MapFunction::MonotonicNet { units } => Self::MonotonicNet { params, units },
+            MapFunction::MonotonicNet { .. } => Self::MonotonicNet(MonotonicNet::new(params)),
         }
     }
 
-    /// Values a logit that [`apply`](Self::apply) keeps for [`backward`](Self::backward).
-    pub(super) fn kept(&self) -> usize {
+    /// Logits of a block: what [`apply`](Self::apply) makes of them stays in the first-level cache.
+    pub(super) fn block(&self) -> usize {
+        match self {
+            Self::MonotonicNet(_) => monotonic::BLOCK,
+            _ => BLOCK,
+        }
+    }
+
+    /// Whether the sums of the parameters' gradient are as many as logits, so that rows are not summed by themselves.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self, Self::Plif(_))
+    }
+
+    /// Whether [`pull_back`](Self::pull_back) does anything.
+    pub(super) fn has_parts(&self) -> bool {
+        !matches!(self, Self::Identity | Self::Plif(_))
+    }
+
+    /// Arrays over the vocabulary that a row keeps: its logits where they are needed again, which all maps do where
+    /// [all words](super::token::Sees) are looked at, and the parts of a map with a table.
+    pub(super) fn arrays(&self, sees_all: bool) -> usize {
         match self {
             Self::Identity => 0,
-            Self::Plif(_) => plif::KEPT,
-            _ => 1,
+            Self::Plif(_) => 1 + plif::PARTS,
+            _ => usize::from(sees_all),
         }
     }
 
-    /// `f(z)` of a row, in place. `kept` is empty, or takes [`kept`](Self::kept) values a logit.
-    #[inline(always)]
-    pub(super) fn apply(&self, row: &mut [T], kept: &mut [T]) {
-        if matches!(self, Self::Gss { .. } | Self::MonotonicNet { .. }) {
-            kept.iter_mut().zip(&*row).for_each(|(kept, z)| *kept = *z);
+    /// Values a logit that [`apply`](Self::apply) leaves for [`pull_back`](Self::pull_back).
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            Self::Identity => 0,
+            Self::Sigsoftmax | Self::SoftCap { .. } => 1,
+            Self::Gss { .. } => 2,
+            Self::Plif(_) => plif::PARTS,
+            Self::MonotonicNet(net) => net.parts(),
         }
+    }
+
+    /// `f(z)` of a block, in place. `parts` is empty, or takes [`parts`](Self::parts) values a logit, of as many logits as
+    /// are whole [`LANES`].
+    #[inline(always)]
+    pub(super) fn apply(&self, block: &mut [T], parts: &mut [T]) {
         match self {
             Self::Identity => {}
-            Self::Sigsoftmax if kept.is_empty() => row.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
-            // Keeps its slope, which shares an exponential with the value.
-            Self::Sigsoftmax => row.iter_mut().zip(kept).for_each(|(z, slope)| {
-                *slope = T::ONE + sigmoid(-*z);
-                *z = *z - softplus(-*z);
+            Self::Sigsoftmax if parts.is_empty() => block.iter_mut().for_each(|z| *z = *z - softplus(-*z)),
+            Self::Sigsoftmax => block.iter_mut().zip(parts).for_each(|(z, slope)| {
+                let [softplus, sigmoid] = softplus_and_sigmoid(-*z);
+                (*z, *slope) = (*z - softplus, T::ONE + sigmoid);
             }),
+            &Self::Gss { center, excess } if parts.is_empty() => {
+                block.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
+            }
             &Self::Gss { center, excess } => {
-                row.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
-            }
-            &Self::SoftCap { cap } => {
-                row.iter_mut().for_each(|z| *z = (*z / cap).tanh());
-                kept.iter_mut().zip(&*row).for_each(|(kept, t)| *kept = *t);
-                row.iter_mut().for_each(|t| *t *= cap);
-            }
-            Self::Plif(map) => map.apply(row, kept),
-            &Self::MonotonicNet { params, units } => {
-                for block in row.chunks_mut(BLOCK) {
-                    let mut sums = [params[3 * units]; BLOCK];
-                    for i in 0..units {
-                        let [height, steepness, bias] = [params[i], params[units + i], params[2 * units + i]];
-                        for (sum, z) in sums.iter_mut().zip(&*block) {
-                            *sum += height * sigmoid(steepness * *z + bias);
-                        }
-                    }
-                    block.copy_from_slice(&sums[..block.len()]);
+                let (sigmoids, softplus) = parts.split_at_mut(parts.len() / 2);
+                for ((z, sigmoid), softplus) in block.iter_mut().zip(sigmoids).zip(softplus) {
+                    [*softplus, *sigmoid] = softplus_and_sigmoid(center - *z);
+                    *z -= excess * *softplus;
                 }
             }
+            &Self::SoftCap { cap, inverse } if parts.is_empty() => {
+                block.iter_mut().for_each(|z| *z = cap * tanh(*z * inverse));
+            }
+            &Self::SoftCap { cap, inverse } => block.iter_mut().zip(parts).for_each(|(z, t)| {
+                *t = tanh(*z * inverse);
+                *z = cap * *t;
+            }),
+            Self::Plif(map) => map.apply(block, parts),
+            Self::MonotonicNet(net) => net.apply(block, parts),
         }
     }
 
-    /// Turns `g / scale`, the gradient of mapped logits, into that of the logits, and adds to the sums of the parameters'
-    /// gradient, of which there are [`num_sums`](Self::num_sums).
+    /// Turns the gradient of a block's mapped logits into that of the logits, by their [`parts`](Self::parts), and adds to
+    /// the row's sums, [`num_sums`](Self::num_sums) times [`lanes`](Self::lanes) of them. Not for maps with a [table](Self::is_table).
     #[inline(always)]
-    pub(super) fn backward(&self, kept: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
-        if let Self::Plif(map) = self {
-            return map.backward(kept, g, scale, sums);
-        }
-        g.iter_mut().for_each(|g| *g *= scale);
-        let pairs = || kept.iter().copied();
+    pub(super) fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
         match self {
             Self::Identity | Self::Plif(_) => {}
-            Self::Sigsoftmax => g.iter_mut().zip(pairs()).for_each(|(g, slope)| *g *= slope),
-            &Self::Gss { center, excess } => {
-                let mut lanes = [[T::ZERO; BLOCK]; 2];
-                let [d_center, d_slope] = &mut lanes;
-                let mut visit = |lane: usize, g: &mut T, z: T| {
-                    let bend = excess * sigmoid(center - z);
-                    d_center[lane] += *g * bend;
-                    d_slope[lane] += *g * softplus(center - z);
-                    *g *= T::ONE + bend;
-                };
-                let ((g, g_rest), (z, z_rest)) = (g.as_chunks_mut::<BLOCK>(), kept.as_chunks::<BLOCK>());
-                for (g, z) in g.iter_mut().zip(z) {
-                    for lane in 0..BLOCK {
-                        visit(lane, &mut g[lane], z[lane]);
-                    }
-                }
-                for (lane, (g, z)) in g_rest.iter_mut().zip(z_rest).enumerate() {
-                    visit(lane, g, *z);
-                }
-                for (sum, lanes) in sums.iter_mut().zip(&lanes) {
-                    *sum += -T::of(lanes.iter().map(|lane| lane.wide()).sum());
-                }
+            Self::Sigsoftmax => g.iter_mut().zip(parts).for_each(|(g, slope)| *g *= *slope),
+            &Self::Gss { excess, .. } => {
+                let (sigmoids, softplus) = parts.split_at(parts.len() / 2);
+                let (of_sigmoids, of_softplus) = lanes.split_at_mut(lanes.len() / 2);
+                add_products(of_sigmoids, g, sigmoids);
+                add_products(of_softplus, g, softplus);
+                g.iter_mut().zip(sigmoids).for_each(|(g, sigmoid)| *g *= excess.mul_add(*sigmoid, T::ONE));
             }
-            Self::SoftCap { .. } => g.iter_mut().zip(pairs()).for_each(|(g, t)| *g *= T::ONE - t * t),
-            &Self::MonotonicNet { params, units } => {
-                // The sums of a unit are kept in lanes over the row, which vectorise.
-                let mut lanes = vec![[[T::ZERO; BLOCK]; 3]; units];
-                let mut total = T::ZERO;
-                for (g, z) in g.chunks_mut(BLOCK).zip(kept.chunks(BLOCK)) {
-                    let mut slopes = [T::ZERO; BLOCK];
-                    for (i, [d_height, d_steepness, d_bias]) in lanes.iter_mut().enumerate() {
-                        let [height, steepness, bias] = [params[i], params[units + i], params[2 * units + i]];
-                        for (lane, (g, z)) in g.iter().zip(z).enumerate() {
-                            let t = sigmoid(steepness * *z + bias);
-                            let bend = height * t * (T::ONE - t);
-                            d_height[lane] += *g * t;
-                            d_steepness[lane] += *g * bend * *z;
-                            d_bias[lane] += *g * bend;
-                            slopes[lane] += bend * steepness;
-                        }
-                    }
-                    total += g.iter().fold(T::ZERO, |sum, g| sum + *g);
-                    g.iter_mut().zip(&slopes).for_each(|(g, slope)| *g *= *slope);
-                }
-                for (i, unit) in lanes.iter().enumerate() {
-                    for (which, lanes) in unit.iter().enumerate() {
-                        sums[which * units + i] += T::of(lanes.iter().map(|lane| lane.wide()).sum());
-                    }
-                }
-                sums[3 * units] += total;
+            Self::SoftCap { .. } => {
+                g.iter_mut().zip(parts).for_each(|(g, t)| *g *= (-*t).mul_add(*t, T::ONE))
             }
+            Self::MonotonicNet(net) => net.pull_back(parts, g, lanes),
         }
     }
 
@@ -148,23 +131,34 @@ impl<'a, T: Real> Map<'a, T> {
             Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => 0,
             Self::Gss { .. } => 2,
             Self::Plif(map) => map.pieces() + 1,
-            Self::MonotonicNet { params, .. } => params.len(),
+            Self::MonotonicNet(net) => net.num_params(),
         }
     }
 
-    /// Length of the sums of [`backward`](Self::backward).
+    /// Length of the sums that make the gradient of the packed parameters.
     pub(super) fn num_sums(&self) -> usize {
         match self {
             Self::Plif(map) => 2 * map.pieces(),
+            Self::MonotonicNet(net) => net.num_sums(),
             _ => self.num_params(),
         }
     }
 
-    /// Makes the gradient of the packed parameters of the sums of [`backward`](Self::backward).
+    /// How many partial results make a sum of a row.
+    pub(super) fn lanes(&self) -> usize {
+        match self {
+            Self::MonotonicNet(_) => LANES,
+            _ => BLOCK,
+        }
+    }
+
+    /// Makes the gradient of the packed parameters of the sums.
     pub(super) fn finish(&self, sums: &[T], d_params: &mut [T]) {
         match self {
+            Self::Identity | Self::Sigsoftmax | Self::SoftCap { .. } => {}
+            &Self::Gss { excess, .. } => d_params.copy_from_slice(&[-excess * sums[0], -sums[1]]),
             Self::Plif(map) => map.finish(sums, d_params),
-            _ => d_params.copy_from_slice(sums),
+            Self::MonotonicNet(net) => net.finish(sums, d_params),
         }
     }
 }

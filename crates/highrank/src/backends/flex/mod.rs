@@ -2,29 +2,45 @@
 //!
 //! A chunk of tokens: one matrix product into a buffer, then every token's rows in one visit while they are in cache
 //! (bias, map, maximum, exponentials and their sum, responsibilities, gradient in place), then two products out of the
-//! buffer. Straight on the tensors' memory; f32 and f64 by the same code, f16 and bf16 in f32. Targets that are distributions
-//! over all words are left to the portable body.
+//! buffer, each at the [precision](Precision) that is asked for. Straight on the tensors' memory; f32 and f64 by the same
+//! code, f16 and bf16 in f32. Factors of products that are bf16 enter them as they are, without a widened copy. Targets that
+//! are distributions over all words are left to the portable body.
 //!
 //! | file | job |
 //! |---|---|
 //! | `goal.rs` | targets and options of each token |
 //! | `vocabulary.rs` | bias and masked words |
-//! | `sweep.rs` | chunks, products, threads |
+//! | `call.rs` | what a call reads and makes, on slices |
+//! | `factor.rs` | factors of products, f32, f64 or bf16 |
+//! | `sweep.rs` | chunks and products |
+//! | `deal.rs` | a chunk's tokens, dealt to threads |
 //! | `token.rs` | one token's rows |
 //! | `component.rs` | one of a token's rows as part of its distribution |
 //! | `visit.rs` | what smoothing and statistics need of all words |
 //! | `row.rs` | maximum, exponentials and sums of one row |
 //! | `latent.rs` | the latent layer of a mixture |
+//! | `mix.rs` | the mixed context of a Mixture of Contexts |
+//! | `product.rs` | products of tensors |
 //! | `map.rs` | logit maps on slices |
-//! | `plif.rs` | the one with tables |
+//! | `plif.rs`, `plif_tables.rs` | the one with tables, which are kept |
+//! | `monotonic.rs` | the one that is a net |
+//! | `predict/` | predictions |
 //!
 //! Exponentials and products come from [`highrank_kernels::cpu`].
 
+mod call;
 mod component;
+mod deal;
+mod factor;
 mod goal;
 mod latent;
 mod map;
+mod mix;
+mod monotonic;
 mod plif;
+mod plif_tables;
+mod predict;
+mod product;
 mod row;
 mod sweep;
 #[cfg(test)]
@@ -36,16 +52,17 @@ mod vocabulary;
 use burn::backend::Flex;
 use burn::backend::tensor::Device;
 use burn::tensor::DType;
-use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
-use highrank_kernels::{Floats, Ints, Precision, precision};
+use highrank_kernels::{Floats, Ints, Precision};
 
 use super::dispatched::dispatch_to_kernels;
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
-    ContextSource, Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective,
-    Scores, Statistic, Targets, Wanted,
+    ContextSource, Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients,
+    MixWanted, Objective, Prediction, Scores, Statistic, Targets, Wanted,
 };
+use call::{ContextGradient, Input, Output, Source, assert_length};
+use factor::{Stored, as_factor};
 use goal::Goal;
 use vocabulary::Vocabulary;
 
@@ -56,7 +73,7 @@ impl Kernels for Flex {
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
     ) -> Scores<Floats<Self>> {
-        match is_native(&input, &objective) {
+        match is_native(&objective) {
             true => score(input, objective, None, Wanted::ALL).0,
             false => portable::score(&input, &objective),
         }
@@ -68,14 +85,14 @@ impl Kernels for Flex {
         upstream: Floats<Self>,
         wanted: Wanted,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        match is_native(&input, &objective) {
+        match is_native(&objective) {
             true => score(input, objective, Some(upstream), wanted),
             false => portable::score_and_gradients(&input, &objective, upstream, wanted),
         }
     }
 
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
-        precision::product(lhs, rhs, precision)
+        product::product(lhs, rhs, precision)
     }
 
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
@@ -91,6 +108,23 @@ impl Kernels for Flex {
         latent::latent_backward(args, output, grad, wanted)
     }
 
+    fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self> {
+        mix::mix(prior, latent)
+    }
+
+    fn mix_backward(
+        prior: Floats<Self>,
+        latent: Floats<Self>,
+        grad: Floats<Self>,
+        wanted: MixWanted,
+    ) -> MixGradients<Floats<Self>> {
+        mix::mix_backward(prior, latent, grad, wanted)
+    }
+
+    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
+        predict::predict(input, prediction)
+    }
+
     fn memory_budget(decoder_bytes: usize, _device: &Device<Self>) -> usize {
         default_memory_budget(decoder_bytes)
     }
@@ -101,8 +135,8 @@ impl Kernels for Flex {
 }
 
 /// Whether the kernel takes a call.
-fn is_native(input: &Likelihood<Floats<Flex>>, objective: &Objective<Floats<Flex>, Ints<Flex>>) -> bool {
-    input.is_exact() && !matches!(objective.targets, Targets::Distributions(_))
+fn is_native(objective: &Objective<Floats<Flex>, Ints<Flex>>) -> bool {
+    !matches!(objective.targets, Targets::Distributions(_))
 }
 
 /// Losses and gradients, half precision by way of f32.
@@ -113,19 +147,32 @@ fn score(
     wanted: Wanted,
 ) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
     let dtype = input.wide();
-    let (input, upstream) = (input.widened(), upstream.map(|upstream| upstream.cast(dtype)));
+    let (input, upstream) = (as_read(input), upstream.map(|upstream| upstream.cast(dtype)));
     match dtype {
         DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
         _ => run::<f32>(&input, &objective, upstream, wanted),
     }
 }
 
-/// # Panics
-/// If a tensor has more values than the others ask for, or less.
-fn assert_length(name: &str, tensor: Option<&FlexTensor>, expected: usize) {
-    let Some(tensor) = tensor else { return };
-    let shape = tensor.layout().shape().clone();
-    assert_eq!(shape.num_elements(), expected, "likelihood: values of {name}, of shape {shape:?}");
+/// The likelihood's tensors in the type of sums, but for factors of products that may stay bf16.
+fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex>> {
+    let dtype = input.wide();
+    let weight = as_factor(input.weight, dtype);
+    Likelihood {
+        contexts: match input.contexts {
+            ContextSource::Given(contexts) => ContextSource::Given(as_factor(contexts, dtype)),
+            ContextSource::Latent(args) => ContextSource::Latent(latent::as_read(args, dtype)),
+        },
+        log_prior: input.log_prior.map(|prior| prior.cast(dtype)),
+        bias: input.bias.map(|bias| bias.cast(dtype)),
+        map_params: input.map_params.map(|params| params.cast(dtype)),
+        // A chunk's tokens are counted in numbers of the decoder's type, but their logits are sums.
+        chunk_bytes: input.chunk_bytes / dtype.size() * weight.dtype().size(),
+        weight,
+        map: input.map,
+        temperature: input.temperature,
+        precision: input.precision,
+    }
 }
 
 fn run<T: Real>(
@@ -151,21 +198,19 @@ fn run<T: Real>(
         ContextSource::Latent(args) => (None, Some(latent::Inputs::new(args))),
     };
     let contexts = match (&given, &latent) {
-        (Some(contexts), _) => sweep::Source::Given(slice(contexts)),
-        (None, Some(latent)) => sweep::Source::Latent(latent.layer()),
+        (Some(contexts), _) => Source::Given(Stored::new(contexts)),
+        (None, Some(latent)) => Source::Latent(latent.layer()),
         (None, None) => unreachable!("contexts have one of two sources"),
     };
     let mut d_contexts = match &latent {
-        _ if upstream.is_none() || !wanted.context_gradient(&input.contexts) => {
-            sweep::ContextGradient::Unwanted
-        }
-        Some(latent) => sweep::ContextGradient::Layer(latent.room(wanted.latent())),
-        None => sweep::ContextGradient::Given(Buffer::new(tokens * components * d)),
+        _ if upstream.is_none() || !wanted.context_gradient(&input.contexts) => ContextGradient::Unwanted,
+        Some(latent) => ContextGradient::Layer(latent.room(wanted.latent())),
+        None => ContextGradient::Given(Buffer::new(tokens * components * d)),
     };
-    let kernel = sweep::Input {
+    let kernel = Input {
         contexts,
         log_prior: log_prior.as_ref().map(slice),
-        weight: slice(&weight),
+        weight: Stored::new(&weight),
         shared: token::Shared {
             vocab,
             bias: vocabulary.bias(),
@@ -179,18 +224,19 @@ fn run<T: Real>(
         d,
         chunk_tokens: input.chunk_tokens(),
         block_tokens: input.block_tokens(),
+        precision: input.precision,
     };
-    let mut output = sweep::Output::<T>::new(&kernel, wanted);
+    let mut output = Output::<T>::new(&kernel, wanted);
     in_pool(|| sweep::run(&kernel, &mut d_contexts, &mut output));
 
     let layer = match d_contexts {
-        sweep::ContextGradient::Unwanted => LatentGradients { hidden: None, weight: None, bias: None },
-        sweep::ContextGradient::Given(gradient) => LatentGradients {
+        ContextGradient::Unwanted => LatentGradients { hidden: None, weight: None, bias: None },
+        ContextGradient::Given(gradient) => LatentGradients {
             hidden: Some(Floats::new(gradient.into_tensor([tokens * components, d]))),
             weight: None,
             bias: None,
         },
-        sweep::ContextGradient::Layer(gradients) => {
+        ContextGradient::Layer(gradients) => {
             latent.as_ref().expect("the layer that made the contexts").finish(gradients)
         }
     };

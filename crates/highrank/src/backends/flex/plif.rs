@@ -2,22 +2,28 @@
 //!
 //! In each block of logits pieces are found and lines evaluated in vectors, only the look-ups between them go one by one.
 
+use std::sync::Arc;
+
 use highrank_kernels::cpu::{Buffer, Real, sigmoid, softplus};
 use pulp::{Arch, Simd, WithSimd};
 
-/// Logits that a map works on at a time where it keeps something of each between two loops.
-pub(super) const BLOCK: usize = 64;
+use super::plif_tables;
+
+/// Logits whose pieces are found, then looked up, then evaluated.
+const BLOCK: usize = 64;
 
 /// A PLIF with its table.
 pub(super) struct Plif<'a, T> {
     /// `v_0 .. v_{P−1}, b₀`
     params: &'a [T],
     /// Slope of each piece and value at its left end, side by side: a look-up touches one cache line.
-    table: Buffer<T>,
+    table: Arc<Buffer<T>>,
     /// The last piece's number.
     last: T,
     bound: T,
     delta: T,
+    /// `1 / delta`. At a knot, where rounding decides between two pieces, both give the same value.
+    inverse: T,
 }
 
 /// `x ← softplus(x)`.
@@ -47,30 +53,37 @@ impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
     }
 }
 
-/// Values a logit that [`Plif::apply`] keeps: its piece's number, its distance from the piece's left end and the slope.
-pub(super) const KEPT: usize = 3;
+/// Values a logit that [`Plif::apply`] keeps: the slope. The piece is found again from the logit.
+pub(super) const PARTS: usize = 1;
 
-/// A block of logits with the piece of each, by number, and the distance from its left end.
+/// A block of logits with the piece of each, and the distance from its left end.
 struct Located<T> {
-    pieces: [T; BLOCK],
+    pieces: [u32; BLOCK],
     distances: [T; BLOCK],
 }
 
 impl<'a, T: Real> Plif<'a, T> {
-    /// Makes the table; the running sum is kept in f64.
+    /// Makes the table, or takes the one that was made of the same parameters.
     pub(super) fn new(params: &'a [T], bound: f64) -> Self {
-        let (raw_slopes, offset) = params.split_at(params.len() - 1);
-        let count = raw_slopes.len();
+        let count = params.len() - 1;
         let delta = 2.0 * bound / count as f64;
+        let table = plif_tables::table(params, bound, || Self::table(params, bound, delta));
+        let [last, bound, delta, inverse] = [(count - 1) as f64, bound, delta, 1.0 / delta].map(T::of);
+        Self { params, table, last, bound, delta, inverse }
+    }
+
+    /// The running sum is kept in f64.
+    fn table(params: &[T], bound: f64, delta: f64) -> Buffer<T> {
+        let (raw_slopes, offset) = params.split_at(params.len() - 1);
         let mut slopes = Buffer::of(raw_slopes);
         Arch::new().dispatch(Softplus(&mut slopes));
-        let mut table = Buffer::new(2 * count);
+        let mut table = Buffer::new(2 * raw_slopes.len());
         let mut value = offset[0].wide() - slopes[0].wide() * bound;
         for (entry, slope) in table.as_chunks_mut::<2>().0.iter_mut().zip(&*slopes) {
             *entry = [*slope, T::of(value)];
             value += delta * slope.wide();
         }
-        Self { params, table, last: T::of((count - 1) as f64), bound: T::of(bound), delta: T::of(delta) }
+        table
     }
 
     pub(super) fn pieces(&self) -> usize {
@@ -95,60 +108,53 @@ impl<'a, T: Real> Plif<'a, T> {
     /// Pieces and distances of at most [`BLOCK`] logits.
     #[inline(always)]
     fn locate(&self, z: &[T]) -> Located<T> {
-        let mut located = Located { pieces: [T::ZERO; BLOCK], distances: [T::ZERO; BLOCK] };
+        let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
         let places = located.pieces.iter_mut().zip(&mut located.distances);
         for ((number, distance), z) in places.zip(z) {
-            let piece = ((*z + self.bound) / self.delta).floor();
+            let piece = ((*z + self.bound) * self.inverse).floor();
             let piece = if piece > self.last { self.last } else { piece };
             // Written so that NaN becomes piece 0; the distance keeps it NaN.
             let piece = if piece > T::ZERO { piece } else { T::ZERO };
-            *number = piece;
+            *number = piece.index();
             *distance = *z - (piece * self.delta - self.bound);
         }
         located
     }
 
-    /// `f(z)` of a row, in place. Of each block it keeps [`KEPT`] values a logit, if there is room for them, so that the
-    /// backward pass need not look the logits up again.
+    /// `f(z)` of a block, in place. Keeps the slopes, if there is room for them, so that the backward pass need not look
+    /// them up again.
     #[inline(always)]
-    pub(super) fn apply(&self, row: &mut [T], kept: &mut [T]) {
+    pub(super) fn apply(&self, block: &mut [T], slopes: &mut [T]) {
         let table = self.table.as_chunks::<2>().0;
-        let mut kept = kept.chunks_mut(KEPT * BLOCK);
-        for block in row.chunks_mut(BLOCK) {
-            let len = block.len();
+        let mut slopes = slopes.chunks_mut(BLOCK);
+        for block in block.chunks_mut(BLOCK) {
             let Located { pieces, distances } = self.locate(block);
-            let indices = pieces.map(T::index);
-            let (mut slopes, mut values) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
-            for ((slope, value), index) in slopes.iter_mut().zip(&mut values).zip(&indices[..len]) {
-                [*slope, *value] = table[*index as usize];
+            let mut lines = [[T::ZERO; 2]; BLOCK];
+            for (line, piece) in lines.iter_mut().zip(&pieces[..block.len()]) {
+                *line = table[*piece as usize];
             }
-            if let Some(kept) = kept.next() {
-                for (part, values) in kept.chunks_exact_mut(len).zip([&pieces, &distances, &slopes]) {
-                    part.copy_from_slice(&values[..len]);
-                }
+            for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&distances) {
+                *z = slope.mul_add(*distance, *value);
             }
-            for (i, z) in block.iter_mut().enumerate() {
-                *z = values[i] + slopes[i] * distances[i];
+            if let Some(slopes) = slopes.next() {
+                slopes.iter_mut().zip(&lines).for_each(|(to, [slope, _])| *to = *slope);
             }
         }
     }
 
-    /// Turns `g / scale`, the gradient of mapped logits, into the gradient of the logits. `sums` holds two sums a piece,
-    /// side by side: those of slope and value.
+    /// Turns `g / scale`, the gradient of the mapped logits of a row, into the gradient of the logits `z`. `sums` holds two
+    /// sums a piece, side by side: those of slope and value.
     #[inline(always)]
-    pub(super) fn backward(&self, kept: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
+    pub(super) fn pull_back(&self, z: &[T], slopes: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
         let (sums, _) = sums.as_chunks_mut::<2>();
-        for (kept, g) in kept.chunks(KEPT * BLOCK).zip(g.chunks_mut(BLOCK)) {
-            let (pieces, rest) = kept.split_at(g.len());
-            let (distances, slopes) = rest.split_at(g.len());
-            let (mut indices, mut moments) = ([0; BLOCK], [T::ZERO; BLOCK]);
-            indices.iter_mut().zip(pieces).for_each(|(index, piece)| *index = piece.index());
-            for ((moment, distance), g) in moments.iter_mut().zip(distances).zip(&mut *g) {
-                *g *= scale;
-                *moment = *distance * *g;
+        for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
+            let Located { pieces, distances } = self.locate(z);
+            let mut terms = [[T::ZERO; 2]; BLOCK];
+            for ((terms, distance), g) in terms.iter_mut().zip(&distances).zip(&*g) {
+                *terms = [*distance * *g * scale, *g * scale];
             }
-            for ((index, moment), g) in indices.iter().zip(&moments).zip(&*g) {
-                let sums = &mut sums[*index as usize];
+            for (piece, [moment, g]) in pieces.iter().zip(&terms[..g.len()]) {
+                let sums = &mut sums[*piece as usize];
                 *sums = [sums[0] + *moment, sums[1] + *g];
             }
             g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);

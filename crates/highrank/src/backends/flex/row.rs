@@ -1,65 +1,60 @@
-//! One row of logits: maximum, exponentials and their sum.
+//! One row of logits, or a block of one: maximum, exponentials and their sum.
 
 use highrank_kernels::cpu::Real;
 
 /// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
 /// gives the same bits on every machine.
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
+
+/// Partial results of a reduction.
+pub(super) type Lanes<T> = [T; LANES];
+
+/// Values of a block, which stays in the first-level cache with whatever is made of it.
+pub(super) const BLOCK: usize = 16 * LANES;
+
+/// Partial results of the sum over a row, one for each place in a block. Aligned, because they are loaded and stored as often
+/// as the row is.
+#[repr(C, align(64))]
+pub(super) struct Partial<T>(pub(super) [T; BLOCK]);
 
 /// Values after which lanes are summed and begun anew, so that long rows do not lose digits.
 const RUN: usize = 2048;
 
-/// `Σ_v e^{a_v − max}` of a row. If `graded`, the row becomes these exponentials; otherwise it stays as it is.
+/// Words that [`add_scaled`] visits at a time: their sums stay in the first-level cache.
+const TILE: usize = 1024;
+
+/// Adds `e^{a_v − top}` of a block to as many sums, for `a_v − top` up to 88. If `graded`, the values become these
+/// exponentials.
 #[inline(always)]
-pub(super) fn exponentials<T: Real>(row: &mut [T], max: T, graded: bool) -> T {
-    let mut lanes = [T::ZERO; LANES];
-    let visit = |a: &mut T, lane: &mut T| {
-        let e = (*a - max).exp();
-        *lane += e;
+pub(super) fn add_exponentials<T: Real>(block: &mut [T], top: T, graded: bool, sums: &mut [T]) {
+    for (a, sum) in block.iter_mut().zip(sums) {
+        let e = (*a - top).exp_of_bounded();
+        *sum += e;
         if graded {
             *a = e;
         }
-    };
-    let (blocks, rest) = row.as_chunks_mut::<LANES>();
-    for block in blocks {
-        for i in 0..LANES {
-            visit(&mut block[i], &mut lanes[i]);
-        }
     }
-    for (a, lane) in rest.iter_mut().zip(&mut lanes) {
-        visit(a, lane);
-    }
-    T::of(lanes.iter().map(|lane| lane.wide()).sum())
 }
 
-/// The largest value. NaN is passed over here and shows in the sum of exponentials.
+/// Adds a bias to a row. The largest sum, as [`max`].
+#[inline(always)]
+pub(super) fn add_bias<T: Real>(row: &mut [T], bias: &[T]) -> T {
+    T::largest(row.iter_mut().zip(bias).map(|(z, bias)| {
+        *z += *bias;
+        *z
+    }))
+}
+
+/// The largest value. A NaN that is passed over here shows in the sum of exponentials.
 #[inline(always)]
 pub(super) fn max<T: Real>(xs: &[T]) -> T {
-    max_of(xs, xs, |x, _| x)
+    T::largest(xs.iter().copied())
 }
 
 /// The largest `of(x, y)` of two slices of one length, as [`max`].
 #[inline(always)]
 pub(super) fn max_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> T {
-    let mut lanes = [T::LOWEST; LANES];
-    let (x_blocks, x_rest) = xs.as_chunks::<LANES>();
-    let (y_blocks, y_rest) = ys.as_chunks::<LANES>();
-    for (x, y) in x_blocks.iter().zip(y_blocks) {
-        for i in 0..LANES {
-            lanes[i] = larger(lanes[i], of(x[i], y[i]));
-        }
-    }
-    for ((x, y), lane) in x_rest.iter().zip(y_rest).zip(&mut lanes) {
-        *lane = larger(*lane, of(*x, *y));
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] = larger(lanes[i], lanes[width + i]);
-        }
-        width /= 2;
-    }
-    lanes[0]
+    T::largest(xs.iter().zip(ys).map(|(x, y)| of(*x, *y)))
 }
 
 /// The larger of two numbers; of a number and NaN the number, if it comes first.
@@ -109,9 +104,27 @@ pub(super) fn sum_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> f64
     total(lanes).wide()
 }
 
+/// `sums_v += x_v y_v`, as far as all go.
+#[inline(always)]
+pub(super) fn add_products<T: Real>(sums: &mut [T], xs: &[T], ys: &[T]) {
+    for ((sum, x), y) in sums.iter_mut().zip(xs).zip(ys) {
+        *sum = x.mul_add(*y, *sum);
+    }
+}
+
+/// The sum of some times [`LANES`] values.
+#[inline(always)]
+pub(super) fn total_of<T: Real>(values: &[T]) -> T {
+    let mut lanes = [T::ZERO; LANES];
+    for values in values.chunks(LANES) {
+        lanes.iter_mut().zip(values).for_each(|(sum, x)| *sum += *x);
+    }
+    total(lanes)
+}
+
 /// The sum of the lanes, halves first.
 #[inline(always)]
-fn total<T: Real>(mut lanes: [T; LANES]) -> T {
+pub(super) fn total<T: Real>(mut lanes: Lanes<T>) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
@@ -120,6 +133,28 @@ fn total<T: Real>(mut lanes: [T; LANES]) -> T {
         width /= 2;
     }
     lanes[0]
+}
+
+/// `sums += Σ_k scale_k row_k` over rows of the sums' length, `[K, V]`; four rows at a time, because the sums are otherwise
+/// loaded and stored as often as the rows are.
+#[inline(always)]
+pub(super) fn add_scaled<T: Real>(sums: &mut [T], rows: &[T], scales: &[T]) {
+    let vocab = sums.len();
+    for (tile, sums) in sums.chunks_mut(TILE).enumerate() {
+        let len = sums.len();
+        let part = |k: usize| &rows[k * vocab + tile * TILE..][..len];
+        let (fours, rest) = scales.as_chunks::<4>();
+        for (four, [s0, s1, s2, s3]) in fours.iter().enumerate() {
+            let [r0, r1, r2, r3] = [0, 1, 2, 3].map(|k| part(4 * four + k));
+            for ((((sum, g0), g1), g2), g3) in sums.iter_mut().zip(r0).zip(r1).zip(r2).zip(r3) {
+                *sum = s3.mul_add(*g3, s2.mul_add(*g2, s1.mul_add(*g1, s0.mul_add(*g0, *sum))));
+            }
+        }
+        for (k, scale) in rest.iter().enumerate() {
+            let row = part(4 * fours.len() + k);
+            sums.iter_mut().zip(row).for_each(|(sum, g)| *sum = scale.mul_add(*g, *sum));
+        }
+    }
 }
 
 /// The first place of a value in a row.

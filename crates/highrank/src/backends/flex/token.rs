@@ -17,8 +17,8 @@
 //!
 //! a vector that is known, but for the listed words, as soon as its row is, times a number known after all rows of the
 //! token. The products that follow take the number with the small matrices, so no pass over the logits is spent on it.
-//! Maps with parameters, whose sums need the true gradient, are scaled in place and have the scale 1. A level, and
-//! statistics, need `P_v` of all words, for which `visit.rs` visits the rows once more.
+//! A row's sums for the parameters of its map are unscaled, too. `max` may be any number near the largest logit: a row is
+//! visited once, block by block, and the largest of the first blocks will do. A level, and statistics, need `P_v` of all words, for which `visit.rs` visits the rows once more.
 
 use highrank_kernels::cpu::{Buffer, Real};
 use pulp::{Simd, WithSimd};
@@ -26,12 +26,12 @@ use pulp::{Simd, WithSimd};
 use super::component::{Component, is_masked};
 use super::goal::Aim;
 use super::map::Map;
-use super::row::{exponentials, max};
+use super::row::{BLOCK, LANES, Partial, add_bias, add_exponentials, add_scaled, larger, max, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use crate::ops::{MASKED, Statistic};
 
-/// Words whose bias gradients are summed over a token's rows at a time: they stay in the first-level cache.
-const TILE: usize = 1024;
+/// How far a logit may be above the number that is subtracted from a row's logits, see [`Shared::exponentials`].
+const MARGIN: f64 = 16.0;
 
 /// What all tokens of a call share.
 pub(super) struct Shared<'a, T> {
@@ -46,25 +46,203 @@ pub(super) struct Shared<'a, T> {
 }
 
 impl<T: Real> Shared<'_, T> {
-    /// Turns a row of products into mapped logits; `kept` is empty, or takes what the map keeps of them.
+    /// Turns a row of products into mapped logits. The largest one, as [`max`]. `kept` is empty, or takes
+    /// [as many arrays](Map::arrays) as the map asks for.
     #[inline(always)]
-    fn map_row(&self, row: &mut [T], kept: &mut [T]) {
-        if let Some(bias) = self.bias {
-            row.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
+    pub(super) fn map_row(&self, row: &mut [T], kept: &mut [T]) -> T {
+        let (logits, parts) = kept.split_at_mut(self.array().min(kept.len()));
+        let mut top = T::LOWEST;
+        let step = self.map.block();
+        let (mut logits, mut parts) = (logits.chunks_mut(step), parts.chunks_mut(step));
+        for (i, block) in row.chunks_mut(step).enumerate() {
+            let (logits, parts) = (logits.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            top = larger(top, self.map_block(block, i * step, logits, parts));
         }
-        self.map.apply(row, kept);
-        if self.temperature != T::ONE {
-            row.iter_mut().for_each(|z| *z /= self.temperature);
-        }
-        self.masked.iter().for_each(|word| row[*word] = T::of(MASKED));
+        top
     }
+
+    /// The same of a block of words from `first` on. `logits` and `parts` are empty, or take the logits, and what
+    /// [`Map::apply`] leaves.
+    #[inline(always)]
+    fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
+        let bias = self.bias.map(|bias| &bias[first..first + block.len()]);
+        let masked = match self.masked {
+            [] => &[][..],
+            all => {
+                let place = |word: usize| all.partition_point(|masked| *masked < word);
+                &all[place(first)..place(first + block.len())]
+            }
+        };
+        if let (Map::Identity, Some(bias), []) = (&self.map, bias, masked)
+            && self.temperature == T::ONE
+        {
+            return add_bias(block, bias);
+        }
+        if let Some(bias) = bias {
+            block.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
+        }
+        logits.iter_mut().zip(&*block).for_each(|(kept, z)| *kept = *z);
+        self.map.apply(block, parts);
+        if self.temperature != T::ONE {
+            let inverse = T::ONE / self.temperature;
+            block.iter_mut().for_each(|z| *z *= inverse);
+        }
+        masked.iter().for_each(|word| block[*word - first] = T::of(MASKED));
+        max(block)
+    }
+
+    /// The mapped logits of some words of a row of products; `logits` is empty, or takes the logits.
+    #[inline(always)]
+    fn map_words(&self, row: &[T], words: &[usize], mapped: &mut [f64], logits: &mut [T]) {
+        let mut logits = logits.chunks_mut(LANES);
+        for (words, mapped) in words.chunks(LANES).zip(mapped.chunks_mut(LANES)) {
+            let mut block = [T::ZERO; LANES];
+            let block = &mut block[..words.len()];
+            for (z, word) in block.iter_mut().zip(words) {
+                *z = row[*word] + self.bias.map_or(T::ZERO, |bias| bias[*word]);
+            }
+            if let Some(logits) = logits.next() {
+                logits[..block.len()].copy_from_slice(block);
+            }
+            self.map.apply(block, &mut []);
+            let inverse = T::ONE / self.temperature;
+            for ((mapped, a), word) in mapped.iter_mut().zip(&*block).zip(words) {
+                let is_masked = self.masked.binary_search(word).is_ok();
+                *mapped = if is_masked { MASKED } else { (*a * inverse).wide() };
+            }
+        }
+    }
+
+    /// Turns a row of products into exponentials of mapped logits, block by block. Returns the number that was subtracted
+    /// from them, and the exponentials' sum. If `graded`, what is left of a row is an exponential times the map's slope, and
+    /// `kept` takes the rest.
+    ///
+    /// That number is the first block's largest mapped logit until one is above it by [`MARGIN`], which is when all that was
+    /// made is scaled. It need not be the largest: no exponential is too large for its type.
+    #[inline(always)]
+    fn exponentials(&self, row: &mut [T], kept: &mut Kept<'_, T>, graded: bool) -> (T, T) {
+        let Kept { lanes, parts, sums, arrays, .. } = kept;
+        let (logits, slopes) = arrays.split_at_mut(self.array().min(arrays.len()));
+        let (mut top, mut sum) = (T::of(MASKED), Partial([T::ZERO; BLOCK]));
+        lanes.fill(T::ZERO);
+        let step = self.map.block();
+        let (mut logits, mut slopes) = (logits.chunks_mut(step), slopes.chunks_mut(step));
+        for first in (0..self.vocab).step_by(step) {
+            let (before, block) = row.split_at_mut(first);
+            let block = &mut block[..step.min(self.vocab - first)];
+            let (logits, slopes) = match self.map.is_table() {
+                true => (logits.next().unwrap_or_default(), slopes.next().unwrap_or_default()),
+                false => (&mut [][..], &mut **parts),
+            };
+            let largest = self.map_block(block, first, logits, slopes);
+            if largest > top + T::of(MARGIN) {
+                let factor = (top - largest).exp_of_bounded();
+                top = largest;
+                let made = if graded { before } else { &mut [] };
+                for values in [made, lanes, &mut sum.0] {
+                    values.iter_mut().for_each(|x| *x *= factor);
+                }
+            }
+            add_exponentials(block, top, graded, &mut sum.0);
+            if graded {
+                self.map.pull_back(parts, block, lanes);
+            }
+        }
+        let lanes = lanes.chunks(self.map.lanes());
+        sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = total_of(lanes));
+        (top, total_of(&sum.0))
+    }
+
+    /// Turns the gradient of a row's mapped logits into that of the logits, which are kept; leaves the row's sums.
+    #[inline(always)]
+    fn pull_back(&self, row: &mut [T], kept: &mut Kept<'_, T>) {
+        let Kept { lanes, parts, sums, arrays, .. } = kept;
+        lanes.fill(T::ZERO);
+        let step = self.map.block();
+        for (g, z) in row.chunks_mut(step).zip(arrays.chunks_mut(step)) {
+            self.map.apply(&mut z[..g.len()], parts);
+            self.map.pull_back(parts, g, lanes);
+        }
+        let lanes = lanes.chunks(self.map.lanes());
+        sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = total_of(lanes));
+    }
+
+    /// Adds to a row of [exponentials times slopes](Self::exponentials), and to its sums, what gradients of some words' mapped
+    /// logits add.
+    #[inline(always)]
+    fn add_words(&self, row: &mut [T], words: &[usize], g: impl Iterator<Item = T>, kept: &mut Kept<'_, T>) {
+        let Kept { lanes, parts, sums, listed, .. } = kept;
+        lanes.fill(T::ZERO);
+        let mut g = g;
+        for (words, logits) in words.chunks(LANES).zip(listed.chunks(LANES)) {
+            let (mut block, mut gradients) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+            let (block, gradients) = (&mut block[..words.len()], &mut gradients[..words.len()]);
+            block.copy_from_slice(&logits[..words.len()]);
+            gradients.iter_mut().zip(&mut g).for_each(|(to, g)| *to = g);
+            self.map.apply(block, parts);
+            self.map.pull_back(parts, gradients, lanes);
+            words.iter().zip(&*gradients).for_each(|(word, g)| row[*word] += *g);
+        }
+        let lanes = lanes.chunks(self.map.lanes());
+        sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum += total_of(lanes));
+    }
+
+    /// How many values a row keeps from its first stage to its last if gradients are asked for, see [`Kept`]: with
+    /// `listed` words, and with what [all words](Sees) need or without.
+    pub(super) fn kept_of_row(&self, listed: usize, sees_all: bool) -> usize {
+        match self.map {
+            Map::Identity => 0,
+            _ => self.layout(listed).iter().sum::<usize>() + self.map.arrays(sees_all) * self.array(),
+        }
+    }
+
+    /// Length of an array over the vocabulary.
+    fn array(&self) -> usize {
+        self.vocab.next_multiple_of(LANES)
+    }
+
+    /// Lengths of a row's lanes, parts, sums and listed logits; multiples of [`LANES`].
+    fn layout(&self, listed: usize) -> [usize; 4] {
+        let (sums, parts) = match self.map.is_table() {
+            true => (0, 0),
+            false => (self.map.num_sums(), self.map.parts() * self.map.block()),
+        };
+        [sums * self.map.lanes(), parts, sums.next_multiple_of(LANES), listed.next_multiple_of(LANES)]
+    }
+
+    /// Divides what a row keeps, [`kept_of_row`](Self::kept_of_row) values or none.
+    #[inline(always)]
+    fn divide<'k>(&self, kept: &'k mut [T], listed: usize) -> Kept<'k, T> {
+        let layout = if kept.is_empty() { [0; 4] } else { self.layout(listed) };
+        let [lanes, parts, sums, _] = layout;
+        let (lanes, rest) = kept.split_at_mut(lanes);
+        let (parts, rest) = rest.split_at_mut(parts);
+        let (sums, rest) = rest.split_at_mut(sums);
+        let (listed, arrays) = rest.split_at_mut(layout[3]);
+        Kept { sums: &mut sums[..lanes.len() / self.map.lanes()], lanes, parts, listed, arrays }
+    }
+}
+
+/// What a row keeps from its first stage to its last, all of it empty if no gradients are asked for. The first two are
+/// used within a stage only.
+struct Kept<'k, T> {
+    /// Partial results of `sums`.
+    lanes: &'k mut [T],
+    /// What [`Map::apply`] leaves of a block.
+    parts: &'k mut [T],
+    /// What the row adds to the sums of the map, before it is multiplied with the row's scale.
+    sums: &'k mut [T],
+    /// The logits of the listed words, `[m]`.
+    listed: &'k mut [T],
+    /// The logits, if they are needed again, and what a map with a table leaves of them, each `[V]`.
+    arrays: &'k mut [T],
 }
 
 /// Sums that a thread keeps over its tokens.
 pub(super) struct Sums<T> {
     /// Gradient of the decoder bias, `[V]`, or nothing.
     pub(super) bias: Buffer<T>,
-    /// What [`Map::backward`] sums, or nothing.
+    /// What the map [sums](Map::num_sums), or nothing.
     pub(super) table: Buffer<T>,
 }
 
@@ -74,7 +252,7 @@ pub(super) struct Upstream<'a, T> {
     pub(super) loss: T,
     /// Gradient of the token's log-priors, `[K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
-    /// What the map [keeps](Map::kept) of each row.
+    /// What each row [keeps](Shared::kept_of_row).
     pub(super) kept: &'a mut [T],
     /// What each row must be multiplied with to be its gradient, `[K]`.
     pub(super) scales: &'a mut [T],
@@ -109,20 +287,136 @@ impl<T: Real> WithSimd for Token<'_, '_, T> {
 
     /// The token's loss.
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, _simd: S) -> T {
-        let wants_statistics = !self.statistics.is_empty();
-        let sees_all = self.aim.level != T::ZERO || wants_statistics;
-        let mut seen = self.score_rows(sees_all, wants_statistics);
-
-        let Self { shared, rows, log_prior, aim, scratch, statistics, upstream } = self;
+    fn with_simd<S: Simd>(self, simd: S) -> T {
+        let Self { shared, rows, log_prior, aim, scratch, statistics, mut upstream } = self;
         let Scratch { components, listed, visit } = scratch;
-        let Listed { mut loss, nll } = score_listed(&aim, components, listed);
-        match log_prior {
-            Some(_) if sees_all => {
-                seen = visit.run(rows, shared.vocab, components, aim.level, wants_statistics);
+        let (is_mixture, is_graded) = (log_prior.is_some(), upstream.is_some());
+        let sees = Sees::new(&aim, !statistics.is_empty());
+        let kept = upstream.as_mut().map_or(&mut [][..], |upstream| &mut *upstream.kept);
+        let score = Score { shared, aim, rows, log_prior, components, listed, kept, is_graded, sees };
+        let seen = score.with_simd(simd);
+        let weigh = Weigh { shared, aim, rows, is_mixture, components, listed, visit, seen, statistics };
+        let loss = weigh.with_simd(simd);
+        if let Some(Upstream { loss: upstream, d_log_prior, kept, scales, sums }) = upstream {
+            Grade {
+                shared,
+                aim,
+                rows,
+                is_mixture,
+                components,
+                listed,
+                visit,
+                sees,
+                upstream,
+                kept,
+                d_log_prior,
+                scales,
+                sums,
             }
-            Some(_) => {}
-            None => components[0].share += aim.level.wide() * seen.unmasked as f64,
+            .with_simd(simd);
+        }
+        loss
+    }
+}
+
+/// What a token asks of all words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sees {
+    /// `log P_v`.
+    all: bool,
+    statistics: bool,
+}
+
+impl Sees {
+    pub(super) fn new<T: Real>(aim: &Aim<'_, T>, statistics: bool) -> Self {
+        Self { all: aim.level != T::ZERO || statistics, statistics }
+    }
+}
+
+/// The first of a token's three stages: turns products into exponentials, and makes the components of them. It works on any
+/// run of the token's rows, of which all that belongs to a row is given, and returns what is to be seen of all words if
+/// there is but one component.
+pub(super) struct Score<'s, 'a, T> {
+    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) aim: Aim<'s, T>,
+    /// `h·Wᵀ` without bias, `[k, V]`.
+    pub(super) rows: &'s mut [T],
+    /// `[k]`
+    pub(super) log_prior: Option<&'s [T]>,
+    /// `[k]`
+    pub(super) components: &'s mut [Component<T>],
+    /// As [`Scratch::listed`], `[k, m]`.
+    pub(super) listed: &'s mut [f64],
+    /// Takes what each row [keeps](Shared::kept_of_row); empty if nothing is graded.
+    pub(super) kept: &'s mut [T],
+    /// Whether the rows' gradients are asked for.
+    pub(super) is_graded: bool,
+    pub(super) sees: Sees,
+}
+
+impl<T: Real> WithSimd for Score<'_, '_, T> {
+    type Output = Seen;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Seen {
+        let Self { shared, aim, rows, log_prior, components, listed, kept, is_graded, sees } = self;
+        let is_mixture = log_prior.is_some();
+        let (vocab, width) = (shared.vocab, aim.ids.len());
+        let kept_of_row = kept.len() / components.len();
+        let mut seen = Seen::default();
+        for (k, row) in rows.chunks_exact_mut(vocab).enumerate() {
+            let kept = &mut kept[k * kept_of_row..(k + 1) * kept_of_row];
+            let mut kept = shared.divide(kept, width);
+            let listed = &mut listed[k * width..(k + 1) * width];
+            shared.map_words(row, aim.ids, listed, kept.listed);
+            let (top, sum) = if !sees.all {
+                shared.exponentials(row, &mut kept, is_graded)
+            } else {
+                let top = shared.map_row(row, kept.arrays);
+                if is_mixture {
+                    (top, keep_exponentials(row, top))
+                } else {
+                    let sum;
+                    (sum, seen) = see_single(row, top, vocab - shared.masked.len(), sees.statistics);
+                    (top, sum)
+                }
+            };
+            listed.iter_mut().for_each(|a| *a = (T::of(*a) - top).wide());
+            let log_prior = log_prior.map_or(0.0, |prior| prior[k].wide());
+            components[k] = Component::new(top, sum, log_prior);
+        }
+        seen
+    }
+}
+
+/// The second stage: a token's loss and statistics, by all of its components.
+pub(super) struct Weigh<'s, 'a, T> {
+    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) aim: Aim<'s, T>,
+    /// The exponentials, `[K, V]`; only looked at where a mixture's words are all seen.
+    pub(super) rows: &'s mut [T],
+    pub(super) is_mixture: bool,
+    pub(super) components: &'s mut [Component<T>],
+    pub(super) listed: &'s mut [f64],
+    pub(super) visit: &'s mut Visit<T>,
+    /// What the first stage has seen.
+    pub(super) seen: Seen,
+    /// The token's [statistics](Statistic), or nothing.
+    pub(super) statistics: &'s mut [T],
+}
+
+impl<T: Real> WithSimd for Weigh<'_, '_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> T {
+        let Self { shared, aim, rows, is_mixture, components, listed, visit, mut seen, statistics } = self;
+        let wants_statistics = !statistics.is_empty();
+        let Listed { mut loss, nll } = score_listed(&aim, components, listed);
+        if !is_mixture {
+            components[0].share += aim.level.wide() * seen.unmasked as f64;
+        } else if aim.level != T::ZERO || wants_statistics {
+            seen = visit.run(rows, shared.vocab, components, aim.level, wants_statistics);
         }
         loss -= aim.level.wide() * seen.log_probs;
         let z_term: f64 = components.iter().map(|part| part.pull() * part.lse()).sum();
@@ -135,44 +429,7 @@ impl<T: Real> WithSimd for Token<'_, '_, T> {
             statistics[Statistic::MaxLogProb as usize] = T::of(seen.max_log_prob);
             statistics[Statistic::ZTerm as usize] = T::of(z_term);
         }
-        if let Some(upstream) = upstream {
-            let rows = Rows { shared, rows, is_mixture: log_prior.is_some() };
-            rows.backward(&aim, components, listed, visit, upstream);
-        }
         T::of(loss)
-    }
-}
-
-impl<T: Real> Token<'_, '_, T> {
-    /// Turns products into exponentials, and makes the components of them. What is to be seen of all words, if there is but one
-    /// component.
-    #[inline(always)]
-    fn score_rows(&mut self, sees_all: bool, wants_statistics: bool) -> Seen {
-        let Self { shared, rows, log_prior, aim, scratch, upstream, .. } = self;
-        let (vocab, width) = (shared.vocab, aim.ids.len());
-        let kept = shared.map.kept() * vocab;
-        let mut seen = Seen::default();
-        for (k, row) in rows.chunks_exact_mut(vocab).enumerate() {
-            match upstream {
-                Some(upstream) => shared.map_row(row, &mut upstream.kept[k * kept..(k + 1) * kept]),
-                None => shared.map_row(row, &mut []),
-            }
-            let top = max(row);
-            let listed = scratch.listed[k * width..(k + 1) * width].iter_mut();
-            listed.zip(aim.ids).for_each(|(listed, id)| *listed = (row[*id] - top).wide());
-            let sum = match log_prior {
-                _ if !sees_all => exponentials(row, top, upstream.is_some()),
-                Some(_) => keep_exponentials(row, top),
-                None => {
-                    let sum;
-                    (sum, seen) = see_single(row, top, vocab - shared.masked.len(), wants_statistics);
-                    sum
-                }
-            };
-            let log_prior = log_prior.map_or(0.0, |prior| prior[k].wide());
-            scratch.components[k] = Component::new(top, sum, log_prior);
-        }
-        seen
     }
 }
 
@@ -213,29 +470,39 @@ fn score_listed<T: Real>(aim: &Aim<'_, T>, components: &mut [Component<T>], list
     result
 }
 
-/// A token's rows of exponentials.
-struct Rows<'t, 'a, T> {
-    shared: &'t Shared<'a, T>,
-    /// `[K, V]`
-    rows: &'t mut [T],
-    is_mixture: bool,
+/// The third stage: turns exponentials into gradients, makes those of the log-priors, and adds what the rows contribute to
+/// sums. It works on any run of the token's rows.
+pub(super) struct Grade<'s, 'a, T> {
+    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) aim: Aim<'s, T>,
+    /// `[k, V]`
+    pub(super) rows: &'s mut [T],
+    pub(super) is_mixture: bool,
+    pub(super) components: &'s [Component<T>],
+    pub(super) listed: &'s [f64],
+    pub(super) visit: &'s Visit<T>,
+    /// What the first stage has seen.
+    pub(super) sees: Sees,
+    /// Upstream gradient of the token's loss.
+    pub(super) upstream: T,
+    /// As the first stage has left it.
+    pub(super) kept: &'s mut [T],
+    /// `[k]`, or nothing.
+    pub(super) d_log_prior: &'s mut [T],
+    /// `[k]`
+    pub(super) scales: &'s mut [T],
+    pub(super) sums: &'s mut Sums<T>,
 }
 
-impl<T: Real> Rows<'_, '_, T> {
-    /// Makes the rows' gradients, the log-priors', and adds what the rows contribute to sums.
+impl<T: Real> WithSimd for Grade<'_, '_, T> {
+    type Output = ();
+
     #[inline(always)]
-    fn backward(
-        self,
-        aim: &Aim<'_, T>,
-        components: &[Component<T>],
-        listed: &[f64],
-        visit: &Visit<T>,
-        upstream: Upstream<'_, T>,
-    ) {
-        let Self { shared, rows, is_mixture } = self;
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { shared, aim, rows, is_mixture, components, listed, visit, upstream, .. } = self;
+        let Self { sees, kept, d_log_prior, scales, sums, .. } = self;
         let (vocab, width) = (shared.vocab, aim.ids.len());
-        let Upstream { loss: upstream_loss, d_log_prior, kept, scales, sums } = upstream;
-        let (upstream_loss, kept_of_row) = (upstream_loss.wide(), shared.map.kept() * vocab);
+        let (upstream_loss, kept_of_row) = (upstream.wide(), kept.len() / components.len());
         for (k, (row, part)) in rows.chunks_exact_mut(vocab).zip(components).enumerate() {
             let (pull, sum) = (aim.z_loss * part.pull(), part.sum.wide());
             let of_probs = part.share + 2.0 * pull;
@@ -255,22 +522,27 @@ impl<T: Real> Rows<'_, '_, T> {
                 shared.masked.iter().for_each(|word| row[*word] = T::ZERO);
                 (1.0, 1.0)
             };
-            for (id, taken) in aim.ids.iter().zip(&listed[k * width..(k + 1) * width]) {
-                row[*id] -= T::of(unit * taken);
-            }
             scales[k] = T::of(upstream_loss * scale / shared.temperature.wide());
-            if kept_of_row > 0 {
-                let scale = std::mem::replace(&mut scales[k], T::ONE);
-                let kept = &kept[k * kept_of_row..(k + 1) * kept_of_row];
-                shared.map.backward(kept, row, scale, &mut sums.table);
+            let taken = &listed[k * width..(k + 1) * width];
+            let listed = taken.iter().map(|taken| T::of(-unit * taken));
+            let mut kept = shared.divide(&mut kept[k * kept_of_row..(k + 1) * kept_of_row], width);
+            if !sees.all && shared.map.has_parts() {
+                // The rest of the row has its slopes already.
+                shared.add_words(row, aim.ids, listed, &mut kept);
+            } else {
+                aim.ids.iter().zip(listed).for_each(|(id, g)| row[*id] += g);
+                match &shared.map {
+                    Map::Identity => {}
+                    Map::Plif(map) => {
+                        let (logits, slopes) = kept.arrays.split_at(shared.array());
+                        map.pull_back(&logits[..vocab], slopes, row, scales[k], &mut sums.table);
+                    }
+                    _ => shared.pull_back(row, &mut kept),
+                }
             }
+            sums.table.iter_mut().zip(&*kept.sums).for_each(|(sum, x)| *sum = scales[k].mul_add(*x, *sum));
         }
-        for (tile, sums) in sums.bias.chunks_mut(TILE).enumerate() {
-            for (row, scale) in rows.chunks_exact(vocab).zip(&*scales) {
-                let row = &row[tile * TILE..tile * TILE + sums.len()];
-                sums.iter_mut().zip(row).for_each(|(sum, g)| *sum = scale.mul_add(*g, *sum));
-            }
-        }
+        add_scaled(&mut sums.bias, rows, scales);
     }
 }
 

@@ -43,7 +43,7 @@ impl Default for Seen {
 pub(super) fn keep_exponentials<T: Real>(row: &mut [T], top: T) -> T {
     let [sum] = sums(row, |a| {
         let shift = *a - top;
-        let e = shift.exp();
+        let e = shift.exp_of_bounded();
         *a = if e > T::ZERO { e } else { shift };
         [e]
     });
@@ -73,7 +73,7 @@ pub(super) fn see_single<T: Real>(row: &mut [T], top: T, unmasked: usize, statis
     }
     let [sum, shifts, products] = sums(row, |a| {
         let shift = *a - top;
-        *a = shift.exp();
+        *a = shift.exp_of_bounded();
         [*a, if is_masked(shift) { T::ZERO } else { shift }, *a * shift]
     });
     let log_sum = sum.ln();
@@ -203,7 +203,7 @@ impl<T: Real> Tile<T> {
         let mut sums = [T::ZERO; TILE];
         for (row, component) in rows.clone().zip(components) {
             for ((sum, top), e) in sums.iter_mut().zip(&tops).zip(self.of(row)) {
-                *sum += (logarithm(*e) + component.log_weight - *top).exp();
+                *sum += (logarithm(*e) + component.log_weight - *top).exp_of_bounded();
             }
         }
         let first = self.of(rows.clone().next().expect("a mixture has rows"));

@@ -6,12 +6,15 @@
 //! | `chunk.rs` | runs of tokens with their contexts and logits |
 //! | `score.rs` | a chunk's losses and the gradients of its mapped logits |
 //! | `sums.rs` | gradients of the inputs |
+//! | `predict.rs` | predictions without gradients |
 
 mod chunk;
+mod predict;
 mod score;
 mod sums;
 
 pub(crate) use chunk::{blocks, context_tensor};
+pub use predict::predict;
 pub(crate) use sums::Sums;
 
 use burn::backend::Backend;

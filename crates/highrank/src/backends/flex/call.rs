@@ -1,0 +1,126 @@
+//! What a call of the likelihood reads and makes, on slices.
+
+use burn::tensor::DType;
+use burn_flex::FlexTensor;
+use highrank_kernels::Precision;
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, as_short};
+
+use super::factor::Stored;
+use super::goal::Goal;
+use super::latent::{Layer, LayerGradients};
+use super::token::Shared;
+use crate::ops::{Statistic, Wanted};
+
+/// The likelihood's inputs as slices, row-major.
+pub(super) struct Input<'a, T> {
+    pub(super) contexts: Source<'a, T>,
+    /// `[N, K]`
+    pub(super) log_prior: Option<&'a [T]>,
+    /// `[V, d]`
+    pub(super) weight: Stored<'a, T>,
+    pub(super) shared: Shared<'a, T>,
+    pub(super) goal: &'a Goal<T>,
+    /// Gradient of the losses, `[N]`, if gradients are to be made.
+    pub(super) upstream: Option<&'a [T]>,
+    pub(super) components: usize,
+    pub(super) d: usize,
+    pub(super) chunk_tokens: usize,
+    pub(super) block_tokens: usize,
+    /// Of the products with the decoder.
+    pub(super) precision: Precision,
+}
+
+/// Where the contexts come from.
+pub(super) enum Source<'a, T> {
+    /// `[N·K, d]`
+    Given(Stored<'a, T>),
+    Latent(Layer<'a, T>),
+}
+
+/// The gradient of the contexts, or of what they are made of, if wanted.
+pub(super) enum ContextGradient<T> {
+    Unwanted,
+    /// `[N·K, d]`
+    Given(Buffer<T>),
+    Layer(LayerGradients<T>),
+}
+
+/// Losses, and statistics and gradients where wanted.
+pub(super) struct Output<T> {
+    /// `[N]`
+    pub(super) loss: Vec<T>,
+    /// `[N, Statistic::COUNT]`, or nothing.
+    pub(super) statistics: Vec<T>,
+    /// `[N, K]`
+    pub(super) log_prior: Option<Buffer<T>>,
+    /// `[V, d]`
+    pub(super) weight: Option<Buffer<T>>,
+    /// `[V]`
+    pub(super) bias: Option<Buffer<T>>,
+    /// Of the map's parameters, `[num_params]`.
+    pub(super) params: Option<Buffer<T>>,
+}
+
+impl<T: Real> Output<T> {
+    /// Room for the losses, and with an upstream gradient for the wanted gradients.
+    ///
+    /// To be made by the calling thread: memory that pool threads allocate in turns is held by each of them.
+    pub(super) fn new(input: &Input<'_, T>, wanted: Wanted) -> Self {
+        let (tokens, components, vocab, d) =
+            (input.goal.tokens(), input.components, input.shared.vocab, input.d);
+        let graded = input.upstream.is_some();
+        let room = |wanted: bool, count: usize| (wanted && graded && count > 0).then(|| Buffer::zeros(count));
+        Self {
+            loss: vec![T::ZERO; tokens],
+            statistics: vec![T::ZERO; if input.goal.statistics { tokens * Statistic::COUNT } else { 0 }],
+            log_prior: room(wanted.log_prior && input.log_prior.is_some(), tokens * components),
+            weight: match wanted.weight && tokens > 0 {
+                // The first chunk writes it, the others add: a large one takes long to clear.
+                true => graded.then(|| Buffer::new(vocab * d)),
+                false => room(wanted.weight, vocab * d),
+            },
+            bias: room(wanted.bias && input.shared.bias.is_some(), vocab),
+            // Each map accumulates it in the same pass.
+            params: room(true, input.shared.map.num_params()),
+        }
+    }
+}
+
+/// How the products find the gradients of a chunk's logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Each row must be multiplied with its scale.
+    Unscaled,
+    /// As they are.
+    Scaled,
+    /// Rounded to bf16, in the first half of each row's memory: the two products read half as much, and neither rounds it
+    /// again. The row is in cache when that is done.
+    Short,
+}
+
+impl Form {
+    /// At a precision.
+    pub(super) fn at<T: Real>(precision: Precision) -> Self {
+        match (precision, T::dtype()) {
+            (Precision::Full, _) => Self::Unscaled,
+            (Precision::Bf16, DType::F32) => Self::Short,
+            _ => Self::Scaled,
+        }
+    }
+
+    /// The gradients as a factor.
+    pub(super) fn factor<T: Real>(self, logits: &[T], rows: usize, vocab: usize) -> Factor<'_, T> {
+        match self {
+            Self::Unscaled | Self::Scaled => Factor::Wide(Matrix::new(logits, rows, vocab)),
+            Self::Short => Factor::Short(Matrix::strided(as_short(logits), rows, vocab, 2 * vocab)),
+        }
+    }
+}
+
+/// # Panics
+/// If a tensor has more values than the others ask for, or less.
+pub(super) fn assert_length(name: &str, tensor: Option<&FlexTensor>, expected: usize) {
+    let Some(tensor) = tensor else { return };
+    let shape = tensor.layout().shape().clone();
+    assert_eq!(shape.num_elements(), expected, "likelihood: values of {name}, of shape {shape:?}");
+}

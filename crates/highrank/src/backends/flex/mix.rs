@@ -1,0 +1,195 @@
+//! Native CPU kernel of the mixed context of a Mixture of Contexts on Burn's Flex backend: one visit of the components'
+//! contexts in either direction, token by token.
+
+use burn::backend::Flex;
+use burn::tensor::DType;
+use burn_flex::FlexTensor;
+use highrank_kernels::Floats;
+use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, slice};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use crate::context::mixed as portable;
+use crate::ops::{MixGradients, MixWanted};
+
+/// Values that a thread takes at a time, at least: some ten microseconds' work.
+const BLOCK: usize = 1 << 15;
+
+/// [`Kernels::mix`](crate::ops::Kernels::mix) on Flex.
+pub(super) fn mix(prior: Floats<Flex>, latent: Floats<Flex>) -> Floats<Flex> {
+    let forward = match (prior.dtype(), latent.dtype()) {
+        (DType::F32, DType::F32) => forward::<f32>,
+        (DType::F64, DType::F64) => forward::<f64>,
+        _ => return portable::mix(prior, latent),
+    };
+    let sizes = Sizes::of(&prior, &latent);
+    Floats::new(forward(&sizes, &contiguous(&prior), &contiguous(&latent)))
+}
+
+/// [`Kernels::mix_backward`](crate::ops::Kernels::mix_backward) on Flex.
+pub(super) fn mix_backward(
+    prior: Floats<Flex>,
+    latent: Floats<Flex>,
+    grad: Floats<Flex>,
+    wanted: MixWanted,
+) -> MixGradients<Floats<Flex>> {
+    let backward = match (prior.dtype(), latent.dtype(), grad.dtype()) {
+        (DType::F32, DType::F32, DType::F32) => backward::<f32>,
+        (DType::F64, DType::F64, DType::F64) => backward::<f64>,
+        _ => return portable::mix_backward(prior, latent, grad, wanted),
+    };
+    let sizes = Sizes::of(&prior, &latent);
+    backward(&sizes, [&prior, &latent, &grad].map(contiguous), wanted)
+}
+
+/// N, K and d.
+struct Sizes {
+    tokens: usize,
+    components: usize,
+    d: usize,
+}
+
+impl Sizes {
+    /// # Panics
+    /// If the two tensors are not of the same tokens and components.
+    fn of(prior: &Floats<Flex>, latent: &Floats<Flex>) -> Self {
+        let ([tokens, components], [rows, features]) = (prior.dims(), latent.dims());
+        assert!(
+            rows == tokens && features % components == 0,
+            "mix: {rows} x {features} for {tokens} x {components}"
+        );
+        Self { tokens, components, d: features / components }
+    }
+
+    /// Tokens of a block.
+    fn block(&self) -> usize {
+        BLOCK.div_ceil((self.components * self.d).max(1))
+    }
+}
+
+fn forward<T: Real>(sizes: &Sizes, prior: &FlexTensor, latent: &FlexTensor) -> FlexTensor {
+    let Sizes { tokens, components, d } = *sizes;
+    let (prior, latent): (&[T], &[T]) = (slice(prior), slice(latent));
+    let mut out = Buffer::<T>::new(tokens * d);
+    let (arch, block) = (Arch::new(), sizes.block());
+    in_pool(|| {
+        let blocks = out.par_chunks_mut((block * d).max(1)).enumerate();
+        blocks.for_each(|(index, out)| {
+            for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
+                let prior = &prior[n * components..(n + 1) * components];
+                let latent = &latent[n * components * d..(n + 1) * components * d];
+                arch.dispatch(Forward { prior, latent, out });
+            }
+        });
+    });
+    out.into_tensor([tokens, d])
+}
+
+fn backward<T: Real>(
+    sizes: &Sizes,
+    [prior, latent, grad]: [FlexTensor; 3],
+    wanted: MixWanted,
+) -> MixGradients<Floats<Flex>> {
+    let Sizes { tokens, components, d } = *sizes;
+    let (prior, latent, grad): (&[T], &[T], &[T]) = (slice(&prior), slice(&latent), slice(&grad));
+    assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
+    let room = |wanted: bool, len: usize| wanted.then(|| Buffer::<T>::new(len));
+    let mut d_prior = room(wanted.prior, tokens * components);
+    let mut d_latent = room(wanted.latent, tokens * components * d);
+    let (arch, block) = (Arch::new(), sizes.block());
+    let jobs: Vec<_> = {
+        let mut of_prior = parts(d_prior.as_deref_mut(), block * components);
+        let mut of_latent = parts(d_latent.as_deref_mut(), block * components * d);
+        (0..tokens).step_by(block).map(|first| (first, of_prior(), of_latent())).collect()
+    };
+    in_pool(|| {
+        jobs.into_par_iter().for_each(|(first, mut d_prior, mut d_latent)| {
+            for n in first..tokens.min(first + block) {
+                let features = n * components * d..(n + 1) * components * d;
+                let at = (n - first) * components;
+                arch.dispatch(Backward {
+                    prior: &prior[n * components..(n + 1) * components],
+                    latent: &latent[features],
+                    grad: &grad[n * d..(n + 1) * d],
+                    d_prior: d_prior.as_deref_mut().map(|all| &mut all[at..at + components]),
+                    d_latent: d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]),
+                });
+            }
+        });
+    });
+    let tensor = |values: Option<Buffer<T>>, width: usize| {
+        values.map(|values| Floats::new(values.into_tensor([tokens, width])))
+    };
+    MixGradients { prior: tensor(d_prior, components), latent: tensor(d_latent, components * d) }
+}
+
+/// Hands out a slice, if there is one, in parts of `length`, of which the last may be shorter.
+fn parts<'a, T>(mut slice: Option<&'a mut [T]>, length: usize) -> impl FnMut() -> Option<&'a mut [T]> {
+    move || {
+        let (part, rest) = slice.take().map(|all| all.split_at_mut(length.min(all.len())))?;
+        slice = Some(rest);
+        Some(part)
+    }
+}
+
+/// One token: `h̄ = Σ_k π_k h_k`.
+struct Forward<'a, T> {
+    prior: &'a [T],
+    latent: &'a [T],
+    out: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { prior, latent, out } = self;
+        out.fill(T::ZERO);
+        for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
+            out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
+        }
+    }
+}
+
+/// One token: `∂π_k = grad · h_k` and `∂h_k = π_k grad`, each where there is room for it.
+struct Backward<'a, T> {
+    prior: &'a [T],
+    latent: &'a [T],
+    grad: &'a [T],
+    d_prior: Option<&'a mut [T]>,
+    d_latent: Option<&'a mut [T]>,
+}
+
+impl<T: Real> WithSimd for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { prior, latent, grad, d_prior, d_latent } = self;
+        if let Some(d_prior) = d_prior {
+            for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
+                *out = dot(grad, context);
+            }
+        }
+        if let Some(d_latent) = d_latent {
+            for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
+                out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
+            }
+        }
+    }
+}
+
+/// `Σ_j a_j b_j`, in lanes so that it is vectorised.
+#[inline(always)]
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let mut lanes = [T::ZERO; 32];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<32>(), b.as_chunks::<32>());
+    for (a, b) in a.iter().zip(b) {
+        for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
+            *lane = a.mul_add(*b, *lane);
+        }
+    }
+    let whole = lanes.into_iter().fold(T::ZERO, |sum, lane| sum + lane);
+    a_rest.iter().zip(b_rest).fold(whole, |sum, (a, b)| a.mul_add(*b, sum))
+}

@@ -1,0 +1,70 @@
+//! A word by a row of mapped logits.
+
+use highrank_kernels::cpu::Real;
+use pulp::{Simd, WithSimd};
+
+use super::super::component::is_masked;
+use super::runs::{Part, RUN};
+use crate::ops::Drawn;
+
+/// Draws the word at which the sum of the probabilities, in the vocabulary's order, exceeds `number` times their sum. Only the
+/// run that it is in is gone through.
+pub(super) struct Pick<'a, T> {
+    /// Mapped logits, `[V]`.
+    pub(super) row: &'a [T],
+    /// Of the row's runs.
+    pub(super) parts: &'a [Part],
+    pub(super) number: f64,
+}
+
+impl<T: Real> WithSimd for Pick<'_, T> {
+    type Output = Drawn;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Drawn {
+        let Self { row, parts, number } = self;
+        let whole = parts.iter().fold(Part::NONE, |whole, part| whole.and(*part));
+        if whole.sum.is_nan() {
+            return Drawn::NotANumber;
+        }
+        if is_masked(T::of(whole.top)) {
+            return Drawn::AllMasked;
+        }
+        let scale = |part: &Part| (part.top - whole.top).exp();
+        let mut left = number * whole.sum;
+        let mut chosen = None;
+        for (run, part) in parts.iter().enumerate() {
+            let mass = part.sum * scale(part);
+            if mass > 0.0 {
+                // Rounding can leave a remainder after the last run; it belongs to the last that can occur.
+                chosen = Some((run, left.max(0.0) / scale(part)));
+                left -= mass;
+                if left < 0.0 {
+                    break;
+                }
+            }
+        }
+        let (run, left) = chosen.expect("the largest logit's run has a probability");
+        let first = run * RUN;
+        let values = &row[first..row.len().min(first + RUN)];
+        Drawn::Word(first + pick_in_run(values, T::of(parts[run].top), left))
+    }
+}
+
+/// The first word at which the sum of the exponentials exceeds `left`, or the last that has any.
+#[inline(always)]
+fn pick_in_run<T: Real>(run: &[T], top: T, mut left: f64) -> usize {
+    let mut values = [T::ZERO; RUN];
+    values.iter_mut().zip(run).for_each(|(value, a)| *value = (*a - top).exp());
+    let mut last = 0;
+    for (word, value) in values[..run.len()].iter().enumerate() {
+        if *value > T::ZERO {
+            last = word;
+            left -= value.wide();
+            if left < 0.0 {
+                break;
+            }
+        }
+    }
+    last
+}

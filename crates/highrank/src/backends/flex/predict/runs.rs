@@ -1,0 +1,129 @@
+//! A row of logits, run by run: mapped logits, their maximum, the sum of their exponentials.
+
+use core::ops::Range;
+
+use highrank_kernels::cpu::Real;
+
+use super::super::map::Map;
+use super::super::row::{larger, max, sums};
+use crate::ops::MASKED;
+
+/// Words of a run: of one row it stays in the first-level cache, and it is long enough for what is made once a run not to
+/// count.
+pub(super) const RUN: usize = 1024;
+
+/// What logits become before their softmax.
+pub(super) struct Words<'a, T> {
+    /// `V`
+    pub(super) vocab: usize,
+    /// That of masked words is 0.
+    pub(super) bias: Option<&'a [T]>,
+    /// The words of probability 0, in order.
+    pub(super) masked: &'a [usize],
+    pub(super) map: Map<'a, T>,
+    /// Divides mapped logits.
+    pub(super) temperature: T,
+}
+
+/// A run of a row, or all of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    /// The largest mapped logit, but at least [`MASKED`].
+    pub(super) top: f64,
+    /// `Σ_v e^{a_v − top}`; NaN if a logit is no number.
+    pub(super) sum: f64,
+}
+
+impl Part {
+    /// Of no words.
+    pub(super) const NONE: Self = Self { top: MASKED, sum: 0.0 };
+
+    /// Both parts, one after the other.
+    #[inline(always)]
+    pub(super) fn and(self, next: Self) -> Self {
+        match next.top > self.top {
+            true => Self { top: next.top, sum: next.sum + self.sum * (self.top - next.top).exp() },
+            false => Self { top: self.top, sum: self.sum + next.sum * (next.top - self.top).exp() },
+        }
+    }
+}
+
+impl<T: Real> Words<'_, T> {
+    /// Number of runs of a row.
+    pub(super) fn runs(&self) -> usize {
+        self.vocab.div_ceil(RUN)
+    }
+
+    /// The masked words among those of a run, counted from its first.
+    #[inline(always)]
+    pub(super) fn masked_in(&self, run: Range<usize>) -> impl Iterator<Item = usize> {
+        let from = |word: usize| self.masked.partition_point(|masked| *masked < word);
+        self.masked[from(run.start)..from(run.end)].iter().map(move |word| word - run.start)
+    }
+
+    /// Adds the bias of words `first ..`.
+    #[inline(always)]
+    fn add_bias(&self, first: usize, run: &mut [T]) {
+        if let Some(bias) = self.bias {
+            run.iter_mut().zip(&bias[first..]).for_each(|(z, b)| *z += *b);
+        }
+    }
+
+    /// `value` for the masked words of a run.
+    #[inline(always)]
+    pub(super) fn mask(&self, first: usize, run: &mut [T], value: T) {
+        for place in self.masked_in(first..first + run.len()) {
+            run[place] = value;
+        }
+    }
+
+    /// Turns products into logits; −∞ for masked words.
+    #[inline(always)]
+    pub(super) fn logits(&self, first: usize, run: &mut [T]) {
+        self.add_bias(first, run);
+        self.mask(first, run, T::LOWEST);
+    }
+
+    /// Turns products into mapped logits, [`MASKED`] for masked words, and gives the largest.
+    #[inline(always)]
+    fn mapped(&self, first: usize, run: &mut [T]) -> T {
+        self.add_bias(first, run);
+        run.chunks_mut(self.map.block()).for_each(|block| self.map.apply(block, &mut []));
+        if self.temperature != T::ONE {
+            run.iter_mut().for_each(|z| *z /= self.temperature);
+        }
+        let lowest = T::of(MASKED);
+        self.mask(first, run, lowest);
+        larger(lowest, max(run))
+    }
+
+    /// Turns products into mapped logits.
+    #[inline(always)]
+    pub(super) fn measure(&self, first: usize, run: &mut [T]) -> Part {
+        let top = self.mapped(first, run);
+        let [sum] = sums(run, |a| [(*a - top).exp()]);
+        Part { top: top.wide(), sum }
+    }
+
+    /// Turns products into `e^{a − top}`, those that are too small for a number into their logarithms, which are negative.
+    #[inline(always)]
+    pub(super) fn exponentials(&self, first: usize, run: &mut [T]) -> Part {
+        let top = self.mapped(first, run);
+        let [sum] = sums(run, |a| {
+            let shift = *a - top;
+            let e = shift.exp();
+            *a = if e > T::ZERO { e } else { shift };
+            [e]
+        });
+        Part { top: top.wide(), sum }
+    }
+
+    /// Turns mapped logits into log-probabilities, −∞ for masked words.
+    #[inline(always)]
+    pub(super) fn normalise(&self, first: usize, run: &mut [T], whole: Part) {
+        // The maximum first: a log-probability near 0 keeps its digits.
+        let (top, log_sum) = (T::of(whole.top), T::of(whole.sum.ln()));
+        run.iter_mut().for_each(|a| *a = (*a - top) - log_sum);
+        self.mask(first, run, T::LOWEST);
+    }
+}

@@ -1,0 +1,100 @@
+//! Matrix products of tensors, at a stated precision.
+
+use burn::backend::Flex;
+use burn::tensor::DType;
+use burn_flex::FlexTensor;
+use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
+use highrank_kernels::precision::{self, product_dtype};
+use highrank_kernels::{Floats, Precision};
+
+use super::factor::{Stored, as_factor};
+
+/// [`Kernels::product`](crate::ops::Kernels::product) on Flex.
+pub(super) fn product(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
+    let types = [lhs.dtype(), rhs.dtype()];
+    match product_dtype(types[0], types[1]) {
+        // f16 is not rounded, though it has more digits than may be left.
+        _ if precision != Precision::Full && types.contains(&DType::F16) => {
+            precision::product(lhs, rhs, precision)
+        }
+        DType::F64 => multiply::<f64>(lhs, rhs, precision),
+        _ => multiply::<f32>(lhs, rhs, precision),
+    }
+}
+
+fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
+    let ([rows, _], [_, columns]) = (lhs.dims(), rhs.dims());
+    let [lhs, rhs] = [lhs, rhs].map(|matrix| Operand::new(as_factor(matrix, T::dtype())));
+    let mut out = Buffer::<T>::new(rows * columns);
+    in_pool(|| multiply_rounded(&mut out, lhs.factor(), rhs.factor(), false, precision));
+    Floats::new(out.into_tensor([rows, columns]))
+}
+
+/// A matrix, or the transpose of one, whose rows follow each other in memory.
+struct Operand {
+    tensor: FlexTensor,
+    is_transposed: bool,
+}
+
+impl Operand {
+    fn new(matrix: Floats<Flex>) -> Self {
+        let tensor = matrix.into_primitive();
+        let transpose = tensor.transpose(0, 1);
+        match !tensor.is_contiguous() && transpose.is_contiguous() {
+            true => Self { tensor: transpose, is_transposed: true },
+            false => Self { tensor: tensor.to_contiguous(), is_transposed: false },
+        }
+    }
+
+    fn factor<T: Real>(&self) -> Factor<'_, T> {
+        let [rows, columns] = self.tensor.layout().shape().dims();
+        let factor = Stored::new(&self.tensor).factor(rows, columns);
+        if self.is_transposed { factor.t() } else { factor }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::TensorData;
+
+    const TYPES: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+
+    fn matrix(rows: usize, columns: usize, dtype: DType) -> Floats<Flex> {
+        let values: Vec<f64> = (0..rows * columns).map(|i| (i * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
+        let data = TensorData::new(values, [rows, columns]).convert_dtype(dtype);
+        Floats::from_data(data, &Default::default())
+    }
+
+    /// As it is, a transpose, some of the rows, some of the columns.
+    fn views(rows: usize, columns: usize, dtype: DType) -> [Floats<Flex>; 4] {
+        [
+            matrix(rows, columns, dtype),
+            matrix(columns, rows, dtype).transpose(),
+            matrix(rows + 2, columns, dtype).narrow(0, 1..rows + 1),
+            matrix(rows, columns + 3, dtype).narrow(1, 2..columns + 2),
+        ]
+    }
+
+    #[test]
+    fn products_of_all_types_and_layouts_agree_with_burns() {
+        let (m, k, n) = (5, 19, 13);
+        for (lhs_type, rhs_type) in TYPES.into_iter().flat_map(|lhs| TYPES.map(|rhs| (lhs, rhs))) {
+            for (i, lhs) in views(m, k, lhs_type).into_iter().enumerate() {
+                for (j, rhs) in views(k, n, rhs_type).into_iter().enumerate() {
+                    for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
+                        let got = product(lhs.clone(), rhs.clone(), precision);
+                        let want = precision::product(lhs.clone(), rhs.clone(), precision);
+                        let what = format!("{lhs_type:?} {i} · {rhs_type:?} {j}, {precision}");
+                        assert_eq!((got.dtype(), got.dims()), (want.dtype(), [m, n]), "{what}");
+                        let tolerance = if got.dtype() == DType::F64 { 1e-14 } else { 2e-6 };
+                        let [got, want] = [got, want].map(Floats::into_data);
+                        for (got, want) in got.iter::<f64>().zip(want.iter::<f64>()) {
+                            assert!((got - want).abs() <= tolerance, "{what}: {got}, expected {want}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

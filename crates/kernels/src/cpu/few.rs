@@ -1,0 +1,196 @@
+//! Products of few rows with columns that are contiguous in memory: what a decoder does that generates text.
+//!
+//! Such a product runs at the speed at which it reads its right factor. Each column is read once and from front to back, with all
+//! rows in the cache; nothing is packed.
+
+use core::ops::RangeInclusive;
+
+use burn::tensor::DType;
+use faer::MatMut;
+use pulp::{Arch, Simd, WithSimd};
+
+use super::Real;
+use super::matrix::{Matrix, fetch_ahead};
+
+/// Rows for which this is faster than `faer`, which packs the factors, and for few rows mostly zeros.
+const ROWS: RangeInclusive<usize> = 1..=16;
+
+/// Rows and columns whose sums are made at a time, each in a vector.
+const HEIGHT: usize = 4;
+const WIDTH: usize = 4;
+
+/// Columns by which the next are fetched ahead.
+const AHEAD: usize = 8;
+
+/// Whether a product is one of these.
+pub(super) fn fits<T: Real>(a: Matrix<'_, T>, b: Matrix<'_, T>) -> bool {
+    ROWS.contains(&a.rows()) && !a.is_transposed() && b.is_transposed()
+}
+
+/// `a · b` to `out`, or added to it, on this thread, of factors that [fit](fits).
+pub(super) fn multiply<T: Real>(
+    mut out: MatMut<'_, T>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    accumulate: bool,
+) {
+    let write = |row: usize, column: usize, sum: T| {
+        let out = &mut out[(row, column)];
+        *out = if accumulate { *out + sum } else { sum };
+    };
+    match T::dtype() {
+        DType::F32 => {
+            Arch::new().dispatch(Dots::<f32, _> { a: a.cast(), b: b.cast(), write: in_type(write) })
+        }
+        _ => Arch::new().dispatch(Dots::<f64, _> { a: a.cast(), b: b.cast(), write: in_type(write) }),
+    }
+}
+
+/// A function of numbers as one of the same numbers under another name of their type.
+fn in_type<T: Real, U: Real>(mut write: impl FnMut(usize, usize, T)) -> impl FnMut(usize, usize, U) {
+    move |row, column, sum| write(row, column, bytemuck::cast(sum))
+}
+
+struct Dots<'a, T, W> {
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    /// Takes a sum, after its row and column.
+    write: W,
+}
+
+macro_rules! dots {
+    ($float:ident, $vectors:ident, $vectors_of:ident, $load:ident, $splat:ident, $mul_add:ident, $reduce:ident) => {
+        impl<W: FnMut(usize, usize, $float)> WithSimd for Dots<'_, $float, W> {
+            type Output = ();
+
+            // Loops and no closures, which would not be compiled for the vectors.
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, simd: S) {
+                let Self { a, b, mut write } = self;
+                let (rows, columns) = (a.rows(), b.columns());
+                for first in (0..columns).step_by(WIDTH) {
+                    let width = WIDTH.min(columns - first);
+                    // A column or row that is missing is one that is there, and its sums are not written.
+                    let mut lines = [b.line(first); WIDTH];
+                    for i in 0..width {
+                        lines[i] = b.line(first + i);
+                        fetch_ahead(lines[i].as_ptr().wrapping_add(AHEAD * b.stride()), lines[i].len());
+                    }
+                    for top in (0..rows).step_by(HEIGHT) {
+                        let height = HEIGHT.min(rows - top);
+                        let mut rows = [a.line(top); HEIGHT];
+                        for i in 1..height {
+                            rows[i] = a.line(top + i);
+                        }
+                        let mut out = [[0.0; WIDTH]; HEIGHT];
+                        match height {
+                            1 => out[..1].copy_from_slice(&sums(simd, [rows[0]], lines)),
+                            2 => out[..2].copy_from_slice(&sums(simd, [rows[0], rows[1]], lines)),
+                            3 => out[..3].copy_from_slice(&sums(simd, [rows[0], rows[1], rows[2]], lines)),
+                            _ => out = sums(simd, rows, lines),
+                        }
+                        for row in 0..height {
+                            for i in 0..width {
+                                write(top + row, first + i, out[row][i]);
+                            }
+                        }
+                    }
+                }
+
+                /// The products of lines of the same length.
+                #[inline(always)]
+                fn sums<S: Simd, const HEIGHT: usize>(
+                    simd: S,
+                    rows: [&[$float]; HEIGHT],
+                    columns: [&[$float]; WIDTH],
+                ) -> [[$float; WIDTH]; HEIGHT] {
+                    let mut left = [(&[] as &[S::$vectors], &[] as &[$float]); HEIGHT];
+                    let mut right = [(&[] as &[S::$vectors], &[] as &[$float]); WIDTH];
+                    for row in 0..HEIGHT {
+                        left[row] = S::$vectors_of(rows[row]);
+                    }
+                    for i in 0..WIDTH {
+                        right[i] = S::$vectors_of(columns[i]);
+                    }
+                    let steps = right[0].0.len();
+                    for row in 0..HEIGHT {
+                        left[row].0 = &left[row].0[..steps];
+                    }
+                    for i in 0..WIDTH {
+                        right[i].0 = &right[i].0[..steps];
+                    }
+                    let mut sums = [[simd.$splat(0.0); WIDTH]; HEIGHT];
+                    for step in 0..steps {
+                        for row in 0..HEIGHT {
+                            let numbers = left[row].0[step];
+                            for i in 0..WIDTH {
+                                sums[row][i] = simd.$mul_add(numbers, right[i].0[step], sums[row][i]);
+                            }
+                        }
+                    }
+                    if !right[0].1.is_empty() {
+                        let mut rest = [simd.$splat(0.0); WIDTH];
+                        for i in 0..WIDTH {
+                            rest[i] = simd.$load(right[i].1);
+                        }
+                        for row in 0..HEIGHT {
+                            let numbers = simd.$load(left[row].1);
+                            for i in 0..WIDTH {
+                                sums[row][i] = simd.$mul_add(numbers, rest[i], sums[row][i]);
+                            }
+                        }
+                    }
+                    let mut out = [[0.0; WIDTH]; HEIGHT];
+                    for row in 0..HEIGHT {
+                        for i in 0..WIDTH {
+                            out[row][i] = simd.$reduce(sums[row][i]);
+                        }
+                    }
+                    out
+                }
+            }
+        }
+    };
+}
+dots!(f32, f32s, as_simd_f32s, partial_load_f32s, splat_f32s, mul_add_e_f32s, reduce_sum_f32s);
+dots!(f64, f64s, as_simd_f64s, partial_load_f64s, splat_f64s, mul_add_e_f64s, reduce_sum_f64s);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Real>() {
+        let [all_rows, all_depths, all_columns]: [&[usize]; 3] = match cfg!(miri) {
+            true => [&[5], &[17], &[5]],
+            false => [&[1, 2, 3, 4, 5, 8, 15, 16], &[1, 7, 8, 16, 17, 40], &[1, 3, 4, 5, 9]],
+        };
+        for rows in all_rows.iter().copied() {
+            for depth in all_depths.iter().copied() {
+                for columns in all_columns.iter().copied() {
+                    let spread = |count: usize, by: usize| -> Vec<T> {
+                        (0..count).map(|i| T::of((i * by % 11) as f64 - 5.0)).collect()
+                    };
+                    let (a, b) = (spread(rows * depth, 7), spread(columns * depth, 3));
+                    let (a, b) = (Matrix::new(&a, rows, depth), Matrix::new(&b, columns, depth).t());
+                    assert!(fits(a, b));
+                    for accumulate in [false, true] {
+                        let mut out = vec![T::ONE; rows * columns];
+                        multiply(MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, accumulate);
+                        for (i, got) in out.iter().enumerate() {
+                            let lines = a.line(i / columns).iter().zip(b.line(i % columns));
+                            let sum: f64 = lines.map(|(x, y)| x.wide() * y.wide()).sum();
+                            let before = if accumulate { 1.0 } else { 0.0 };
+                            assert_eq!(got.wide(), before + sum, "{rows} × {depth} × {columns}, place {i}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_give_the_product() {
+        check::<f32>();
+        check::<f64>();
+    }
+}

@@ -1,0 +1,272 @@
+//! The loops on packed factors with either twin of the instructions, beside sums in f64 of factors rounded by themselves.
+
+use burn::tensor::bf16;
+use faer::MatMut;
+
+use super::portable::{Portable, element};
+use super::*;
+use crate::cpu::matrix::Matrix;
+
+/// A factor of numbers that need rounding, in one of four ways: f32 or bfloat16, row-major or its transpose.
+struct Values {
+    wide: Vec<f32>,
+    short: Vec<bf16>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Values {
+    fn new(rows: usize, columns: usize, seed: usize) -> Self {
+        let wide: Vec<f32> =
+            (0..rows * columns).map(|i| ((i * 37 + seed * 11) % 1009) as f32 / 504.0 - 1.0).collect();
+        let short = wide.iter().map(|x| bf16::from_f32(*x)).collect();
+        Self { wide, short, rows, columns }
+    }
+
+    fn factor(&self, short: bool, transposed: bool) -> Factor<'_, f32> {
+        let Self { wide, short: narrow, rows, columns } = self;
+        let (lines, length) = if transposed { (*columns, *rows) } else { (*rows, *columns) };
+        let factor: Factor<'_, f32> = match short {
+            true => Matrix::new(narrow, lines, length).into(),
+            false => Matrix::new(wide, lines, length).into(),
+        };
+        if transposed { factor.t() } else { factor }
+    }
+}
+
+const KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+/// Sizes around those of tiles, vectors and blocks.
+fn sizes() -> Vec<[usize; 3]> {
+    if cfg!(miri) {
+        return vec![[1, 1, 1], [9, 5, 49], [2, DEPTH + 1, 3]];
+    }
+    let mut sizes = vec![];
+    for rows in [1, 3, 8, 9, 18] {
+        for depth in [1, 2, 31, 33] {
+            for columns in [1, 16, 17, 47, 49, 97] {
+                sizes.push([rows, depth, columns]);
+            }
+        }
+    }
+    sizes.extend([[3, DEPTH, 5], [9, DEPTH + 1, 50], [5, 2 * DEPTH + 3, 400], [300, 7, 20]]);
+    sizes
+}
+
+fn check(unit: impl Instructions) {
+    for (case, [rows, depth, columns]) in sizes().into_iter().enumerate() {
+        let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
+        for (index, a_kind) in KINDS.into_iter().enumerate() {
+            // Every pair of kinds in turn.
+            let b_kind = KINDS[(case + index) % 4];
+            let accumulate = (case + index).is_multiple_of(3);
+            let (a, b) = (a.factor(a_kind.0, a_kind.1), b.factor(b_kind.0, b_kind.1));
+            let sums: Vec<(f64, f64)> = (0..rows * columns)
+                .map(|i| {
+                    let before = if accumulate { (i % 5) as f64 } else { 0.0 };
+                    let products = (0..depth).map(|k| {
+                        f64::from(element(a, i / columns, k)) * f64::from(element(b, k, i % columns))
+                    });
+                    products.fold((before, before), |(sum, size), x| (sum + x, size + x.abs()))
+                })
+                .collect();
+            // Each way to go about it, whichever would be taken for the size.
+            for way in 0..5 {
+                let mut out: Vec<f32> = (0..rows * columns).map(|i| (i % 5) as f32).collect();
+                let target = MatMut::from_row_major_slice_mut(&mut out, rows, columns);
+                match way {
+                    0 => multiply(unit, target, a, b, accumulate),
+                    1 => left_stays(unit, target, a, b, accumulate, depth_of_tiles(depth)),
+                    2 => neither_stays(unit, target, a, b, accumulate),
+                    3 if !a.is_transposed() && b.is_transposed() => {
+                        multiply_few(unit, target, a, b, accumulate)
+                    }
+                    _ => {
+                        let mut words = Words::new(right_len(depth, columns));
+                        multiply_packed(unit, target, a, words.right(unit, b), accumulate);
+                    }
+                }
+                for (i, (got, (want, size))) in out.into_iter().zip(&sums).enumerate() {
+                    let error = (f64::from(got) - want).abs();
+                    assert!(
+                        error <= 1e-6 * size,
+                        "{rows} × {depth} × {columns}, {a_kind:?} {b_kind:?}, way {way}, place {i}: {got} for {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_portable_twin_gives_the_product() {
+    check(Portable);
+}
+
+#[test]
+fn a_long_product_is_cut_into_blocks_of_rows() {
+    // More rows than one block of either factor has.
+    let (rows, depth) = (NEAR / (2 * DEPTH) + 20, DEPTH);
+    assert!(
+        blocks(rows, depth).count() > 1
+            && blocks(rows, depth).all(|block| block.len() % HEIGHT == 0 || block.end == rows)
+    );
+    let covered: Vec<usize> = blocks(rows, depth).flatten().collect();
+    assert_eq!(covered, (0..rows).collect::<Vec<_>>());
+    for depth in [1, 2, DEPTH - 1, DEPTH, DEPTH + 1, 5 * DEPTH + 3] {
+        let parts: Vec<_> = depths(depth).collect();
+        assert!(parts.iter().all(|part| part.start % 2 == 0 && part.len() <= DEPTH && !part.is_empty()));
+        assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), (0..depth).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_deep_product_is_cut_into_parts_of_its_inner_product() {
+    // Too deep for either factor to be packed at once, and not too tall for two parts.
+    let (rows, depth, columns) = if cfg!(miri) { return } else { (17, 16_000, 20) };
+    let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
+    let (a, b) = (a.factor(false, false), b.factor(false, false));
+    assert!(2 * rows * depth > NEAR && 4 * rows * depth_of_tiles(depth) <= NEAR);
+    let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
+    multiply(Portable, MatMut::from_row_major_slice_mut(&mut got, rows, columns), a, b, true);
+    neither_stays(Portable, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
+    assert_eq!(got, want, "the same order of sums");
+}
+
+#[test]
+fn a_packed_factor_gives_the_product() {
+    let tall = if cfg!(miri) { [2, 3, 50] } else { [12, DEPTH + 3, 100] };
+    for [rows, depth, columns] in [[1, 1, 1], tall, [3, 7, 48]] {
+        let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
+        for (short, transposed) in KINDS {
+            let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
+            let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
+            let packed = Packed::new(Portable, b);
+            let left_words = LeftLayout::of(a).len;
+            let mut words = Words::new(left_words);
+            packed.part(
+                MatMut::from_row_major_slice_mut(&mut got, rows, columns),
+                words.left(Portable, a),
+                0,
+                3.min(columns.div_ceil(WIDTH)),
+            );
+            multiply(Portable, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
+            assert_eq!(got, want, "{rows} × {depth} × {columns}");
+        }
+    }
+}
+
+#[test]
+fn nothing_times_nothing_is_zero() {
+    let none: [f32; 0] = [];
+    let mut out = [7.0; 6];
+    let (a, b) = (Matrix::new(&none, 2, 0), Matrix::new(&none, 0, 3));
+    multiply(Portable, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), true);
+    assert_eq!(out, [7.0; 6]);
+    multiply(Portable, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), false);
+    assert_eq!(out, [0.0; 6]);
+    multiply(
+        Portable,
+        MatMut::from_row_major_slice_mut(&mut [], 0, 0),
+        a.block(0..0, 0..0).into(),
+        b.block(0..0, 0..0).into(),
+        false,
+    );
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod avx512 {
+    use super::super::Avx512;
+    use super::*;
+
+    #[test]
+    fn the_instructions_give_the_product() {
+        if let Some(unit) = Avx512::new() {
+            check(unit);
+        }
+    }
+
+    #[test]
+    fn both_twins_pack_the_same_words() {
+        let Some(unit) = Avx512::new() else { return };
+        for [rows, depth, columns] in sizes() {
+            let (a, b) = (Values::new(rows, depth, 3), Values::new(depth, columns, 4));
+            for (short, transposed) in KINDS {
+                let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
+                let layout = LeftLayout::of(a);
+                let (mut got, mut want) = (vec![0; layout.len], vec![0; layout.len]);
+                unit.pack_left(&mut got, a);
+                Portable.pack_left(&mut want, a);
+                for row in 0..rows {
+                    for pair in 0..depth.div_ceil(2) {
+                        let place =
+                            row / HEIGHT * layout.panel + row % HEIGHT * layout.row + pair * layout.pair;
+                        assert_eq!(got[place], want[place], "{rows} × {depth}: row {row}, pair {pair}");
+                    }
+                }
+                let len = right_len(depth, columns);
+                let (mut got, mut want) = (vec![1; len], vec![2; len]);
+                unit.pack_right(&mut got, b);
+                Portable.pack_right(&mut want, b);
+                assert!(got == want, "{depth} × {columns}, short {short}, transposed {transposed}");
+            }
+        }
+    }
+
+    /// Every sign, exponent and upper half of the digits, with lower halves at and around a tie.
+    #[test]
+    fn numbers_are_rounded_as_on_their_bits() {
+        let Some(unit) = Avx512::new() else { return };
+        for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+            let values: Vec<f32> = (0..1 << 16).map(|high| f32::from_bits(high << 16 | low)).collect();
+            let rounded = |words: &[u32]| -> Vec<u16> {
+                words.iter().flat_map(|word| [*word as u16, (*word >> 16) as u16]).collect()
+            };
+            // Either way to load numbers: one line, and two lines side by side.
+            let line: Factor<'_, f32> = Matrix::new(&values, 1, 1 << 16).into();
+            let mut words = vec![0; LeftLayout::of(line).len];
+            unit.pack_left(&mut words, line);
+            let got = rounded(&words);
+            let wide: Factor<'_, f32> = Matrix::new(&values, 2, 1 << 15).into();
+            let mut words = vec![0; right_len(2, 1 << 15)];
+            unit.pack_right(&mut words, wide);
+            for (i, value) in values.iter().enumerate() {
+                let (column, odd) = (i % (1 << 15), i >> 15);
+                let beside = (words[column] >> (16 * odd)) as u16;
+                let want = if value.is_subnormal() {
+                    bf16::from_f32(0f32.copysign(*value))
+                } else {
+                    bf16::from_f32(*value)
+                };
+                for got in [got[i], beside].map(bf16::from_bits) {
+                    if want.is_nan() {
+                        assert!(got.is_nan(), "{value} became {got}");
+                    } else {
+                        assert_eq!(got.to_bits(), want.to_bits(), "{value} became {got}, not {want}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn infinities_and_nan_reach_the_sums_of_their_row_and_column() {
+        let Some(unit) = Avx512::new() else { return };
+        let (rows, depth, columns) = (9, 5, 20);
+        let (mut a, mut b) = (Values::new(rows, depth, 5), Values::new(depth, columns, 6));
+        a.wide[3 * depth + 4] = f32::NAN;
+        a.wide[7 * depth + 1] = f32::MAX;
+        b.wide[2 * columns + 11] = f32::NEG_INFINITY;
+        let (a, b) = (a.factor(false, false), b.factor(false, false));
+        let mut out = vec![0.0; rows * columns];
+        multiply(unit, MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, false);
+        for (i, value) in out.into_iter().enumerate() {
+            let (row, column) = (i / columns, i % columns);
+            match (row, column) {
+                (3, _) => assert!(value.is_nan()),
+                (7, _) | (_, 11) => assert!(!value.is_finite(), "row {row}, column {column}: {value}"),
+                _ => assert!(value.is_finite()),
+            }
+        }
+    }
+}
