@@ -80,7 +80,7 @@ pub enum Error {
     },
 
     /// A token stream holds an id that is no word of the vocabulary.
-    #[error("{what}: token {index} has the id {id}, but the vocabulary has {vocab} words, 0 to {}", vocab - 1)]
+    #[error("{what}: token {index} has the id {id}, but the vocabulary has {vocab} words, numbered from 0")]
     TokenOutOfVocabulary {
         /// Which stream.
         what: &'static str,

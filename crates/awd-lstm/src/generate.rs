@@ -1,21 +1,46 @@
 //! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use highrank::Sampling;
+use highrank::{BoundHead, Sampling};
 use rand::Rng;
 
 use crate::error::{Error, Result};
-use crate::model::LanguageModel;
+use crate::model::{LanguageModel, LmState};
+
+/// The tokens that a model draws, one after the other without end. Made by [`LanguageModel::draws`].
+#[derive(Debug)]
+pub struct Draws<'a, R> {
+    model: &'a LanguageModel,
+    head: BoundHead<'a>,
+    sampling: &'a Sampling,
+    rng: R,
+    /// The state before `input`.
+    state: LmState,
+    /// What the model reads before the next draw.
+    input: Vec<u32>,
+}
+
+impl<R: Rng> Iterator for Draws<'_, R> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let length = self.input.len();
+        let ids: Vec<i32> = self.input.iter().map(|&id| id as i32).collect();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &self.model.device());
+        let (hidden, state) = self.model.hidden(ids, self.state.clone());
+        let last = hidden.narrow(0, length - 1, 1);
+        let word = self.head.sample::<3, 2>(last, self.sampling, &mut self.rng);
+        let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
+        (self.state, self.input) = (state, vec![word]);
+        Some(word)
+    }
+}
 
 impl LanguageModel {
-    /// Draws the `tokens` tokens that follow `prompt`, whose tokens are read first and not returned.
-    ///
-    /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
-    /// `model.valid()`.
+    /// Draws the `tokens` tokens that follow `prompt`: the first of [`draws`](Self::draws).
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary;
-    /// [`Error::Head`] if a sampling option is out of range.
+    /// As [`draws`](Self::draws).
     pub fn generate(
         &self,
         prompt: &[u32],
@@ -23,6 +48,23 @@ impl LanguageModel {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Vec<u32>> {
+        Ok(self.draws(prompt, sampling, rng)?.take(tokens).collect())
+    }
+
+    /// Draws the tokens that follow `prompt`, whose tokens are read first and not returned. A token is drawn when it is asked for.
+    ///
+    /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
+    /// `model.valid()`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary;
+    /// [`Error::Head`] if a sampling option is out of range.
+    pub fn draws<'a, R: Rng>(
+        &'a self,
+        prompt: &[u32],
+        sampling: &'a Sampling,
+        rng: R,
+    ) -> Result<Draws<'a, R>> {
         sampling.validate()?;
         if prompt.is_empty() {
             return Err(Error::invalid("prompt", "empty", "at least one token"));
@@ -30,23 +72,8 @@ impl LanguageModel {
         if let Some(id) = prompt.iter().find(|&&id| id as usize >= self.vocab()) {
             return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
         }
-        let device = self.device();
-        let head = self.head();
-        let mut state = self.zero_state(1);
-        let mut input = prompt.to_vec();
-        let mut drawn = Vec::with_capacity(tokens);
-        for _ in 0..tokens {
-            let length = input.len();
-            let ids: Vec<i32> = input.iter().map(|&id| id as i32).collect();
-            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &device);
-            let (hidden, next) = self.hidden(ids, state);
-            state = next;
-            let word = head.sample::<3, 2>(hidden.narrow(0, length - 1, 1), sampling, rng);
-            let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
-            drawn.push(word);
-            input = vec![word];
-        }
-        Ok(drawn)
+        let (head, state) = (self.head(), self.zero_state(1));
+        Ok(Draws { model: self, head, sampling, rng, state, input: prompt.to_vec() })
     }
 }
 
@@ -81,6 +108,16 @@ mod tests {
         assert_ne!(text(3), text(4));
         assert!(text(3).iter().all(|&word| word < 13));
         assert!(model.generate(&[1], 0, &sampling, &mut rng(3)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn words_are_drawn_when_they_are_asked_for() {
+        let model = model();
+        let sampling = Sampling::new();
+        // More than any memory holds, had they to be drawn at once.
+        let draws = model.draws(&[1, 2], &sampling, rng(3)).unwrap().take(usize::MAX);
+        let first: Vec<u32> = draws.take(30).collect();
+        assert_eq!(first, model.generate(&[1, 2], 30, &sampling, &mut rng(3)).unwrap());
     }
 
     #[test]

@@ -171,6 +171,82 @@ fn dropout_acts_in_training_only() {
     }
 }
 
+/// What a dropout changes in a text of two time steps of the same word in eight streams.
+#[derive(Debug, PartialEq)]
+struct Changed {
+    /// The first layer's state after the first step.
+    first_state: bool,
+    /// The last layer's output at the first and at the second step, before the dropout at its end.
+    raw: [bool; 2],
+    /// The same after that dropout, from what it was before.
+    dropped: bool,
+    /// The loss of that output.
+    loss: bool,
+    /// Whether streams of the same words differ, in the last layer's output before the dropout at its end.
+    streams: bool,
+}
+
+#[test]
+fn each_dropout_acts_at_its_own_place_alone() {
+    let differ = |a: &Tensor<3>, b: &Tensor<3>| scalar((a.clone() - b.clone()).abs().max()) > 1e-6;
+    let changed = |dropouts: Dropouts| {
+        let plain = model(HeadKind::Mos, true);
+        let model = ModelConfig { dropouts, ..config(HeadKind::Mos, true) }.try_init(&training()).unwrap();
+        let model = model.load_record(plain.clone().into_record());
+        let ids = Tensor::<2, Int>::full([2, 8], 7, &Device::flex());
+        let first = |model: &LanguageModel| {
+            let step = model.encode(ids.clone().narrow(0, 0, 1), model.zero_state(8));
+            step.state.layers[0].hidden.clone().unsqueeze::<3>()
+        };
+        let [before, after] = [&plain, &model].map(|model| model.encode(ids.clone(), model.zero_state(8)));
+        let step = |raw: &Tensor<3>, step| raw.clone().narrow(0, step, 1);
+        let stream = |n| after.raw.clone().narrow(1, n, 1);
+        let loss =
+            |model: &LanguageModel| model.head().nll(after.dropped.clone(), ids.clone()).unsqueeze::<3>();
+        Changed {
+            first_state: differ(&first(&plain), &first(&model)),
+            raw: [0, 1].map(|n| differ(&step(&before.raw, n), &step(&after.raw, n))),
+            dropped: differ(&after.raw, &after.dropped),
+            loss: differ(&loss(&plain), &loss(&model)),
+            streams: (1..8).any(|n| differ(&stream(0), &stream(n))),
+        }
+    };
+    let [unchanged, everywhere, later] = [[false, false], [true, true], [false, true]];
+    let none = Changed { first_state: false, raw: unchanged, dropped: false, loss: false, streams: false };
+    let cases = [
+        (Dropouts::NONE, none),
+        // Whole words: the same for every stream.
+        (
+            Dropouts { embedding: 0.5, ..Dropouts::NONE },
+            Changed { first_state: true, raw: everywhere, dropped: false, loss: false, streams: false },
+        ),
+        (
+            Dropouts { input: 0.5, ..Dropouts::NONE },
+            Changed { first_state: true, raw: everywhere, dropped: false, loss: false, streams: true },
+        ),
+        (
+            Dropouts { hidden: 0.5, ..Dropouts::NONE },
+            Changed { first_state: false, raw: everywhere, dropped: false, loss: false, streams: true },
+        ),
+        // Recurrent weights: from the second step on, the same for every stream.
+        (
+            Dropouts { weight: 0.5, ..Dropouts::NONE },
+            Changed { first_state: false, raw: later, dropped: false, loss: false, streams: false },
+        ),
+        (
+            Dropouts { output: 0.5, ..Dropouts::NONE },
+            Changed { first_state: false, raw: unchanged, dropped: true, loss: false, streams: false },
+        ),
+        (
+            Dropouts { latent: 0.5, ..Dropouts::NONE },
+            Changed { first_state: false, raw: unchanged, dropped: false, loss: true, streams: false },
+        ),
+    ];
+    for (dropouts, expected) in cases {
+        assert_eq!(changed(dropouts), expected, "{dropouts:?}");
+    }
+}
+
 #[test]
 fn a_bad_configuration_is_an_error() {
     let mut config = config(HeadKind::Mos, true);

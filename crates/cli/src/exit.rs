@@ -7,6 +7,7 @@ use clap::Parser;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupted;
+use crate::print::print_note;
 
 /// Status of a program that was given bad input or could not do its work.
 const FAILED: u8 = 2;
@@ -17,7 +18,7 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<Interrupted>() {
             Some(interrupted) => {
-                eprintln!("{interrupted}");
+                print_note(interrupted);
                 ExitCode::from(interrupted.status())
             }
             None => fail(error),
@@ -48,6 +49,6 @@ pub fn parse<T: Parser>(program: &'static str) -> Result<T, ExitCode> {
 
 fn fail(error: impl Display) -> ExitCode {
     let line = error.to_string().replace('\n', " ");
-    eprintln!("error: {}", line.trim());
+    print_note(format_args!("error: {}", line.trim()));
     ExitCode::from(FAILED)
 }

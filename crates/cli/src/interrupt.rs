@@ -1,9 +1,11 @@
-//! Ctrl-C and the system's request to end: work is saved first.
+//! Ctrl-C, the system's request to end, and a terminal that closes: work is saved first.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+#[cfg(unix)]
+use signal_hook::consts::SIGHUP;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -14,17 +16,19 @@ use crate::failure::Failure;
 pub struct Interrupt {
     /// The signal, 0 before any.
     signal: Arc<AtomicUsize>,
+    /// Whether [`notice`](Self::notice) was asked after it.
+    said: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Takes over SIGINT and SIGTERM.
+    /// Takes over SIGINT and SIGTERM, and SIGHUP unless it is to be ignored, as `nohup` asks for.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn install() -> Result<Self, Failure> {
         let interrupt = Self::default();
         let noted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in signals() {
             // Handlers run in this order: the first signal finds the flag unset and sets it.
             flag::register_conditional_shutdown(signal, status(signal), noted.clone())?;
             flag::register(signal, noted.clone())?;
@@ -38,10 +42,42 @@ impl Interrupt {
         self.signal.load(Ordering::Relaxed) != 0
     }
 
+    /// What to tell the user when an interrupt is seen for the first time.
+    pub fn notice(&self) -> Option<&'static str> {
+        let first = self.is_noted() && !self.said.swap(true, Ordering::Relaxed);
+        first.then_some(
+            "stopping after this step to save; a second interrupt ends the program at once, unsaved",
+        )
+    }
+
     /// The end of a program that was interrupted, with a line that says how to go on.
     pub fn end(&self, line: String) -> Interrupted {
         Interrupted { signal: self.signal.load(Ordering::Relaxed) as i32, line }
     }
+}
+
+/// The signals that are taken over.
+fn signals() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    #[cfg(unix)]
+    if !ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Whether the process ignores a signal.
+#[cfg(unix)]
+fn ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, `sigaction` only writes the present one to `action`, for which all zeros are a valid value.
+    let action = unsafe {
+        match libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) {
+            0 => action.assume_init(),
+            _ => return false,
+        }
+    };
+    action.sa_sigaction == libc::SIG_IGN
 }
 
 /// A program was interrupted and has saved its work.

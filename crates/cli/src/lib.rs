@@ -9,6 +9,7 @@
 //! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name.
 
 mod args;
+mod chart;
 mod commands;
 pub mod device;
 mod exit;

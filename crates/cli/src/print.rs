@@ -1,6 +1,7 @@
-//! Results on standard output: JSON lines, and bits per character beside perplexities.
+//! Results on standard output: JSON lines, and bits per character beside perplexities. Lines about the work on standard error.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Write;
 
 use serde::Serialize;
@@ -35,4 +36,10 @@ pub fn print_json(value: &impl Serialize) {
     let mut out = std::io::stdout().lock();
     // A reader that went away is no reason to stop training.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Prints one line on standard error.
+pub fn print_note(line: impl Display) {
+    // A terminal that was closed is no reason to stop before work is saved.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -10,6 +10,7 @@ use crate::commands::analysis::kl::{self, KlArgs};
 use crate::commands::analysis::plif::{self, PlifArgs};
 use crate::commands::analysis::rank::{self, RankArgs};
 use crate::commands::bench_report::{self, BenchReportArgs};
+use crate::commands::curves::{self, CurvesArgs};
 use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
 use crate::commands::eval::{self, EvalArgs};
 use crate::commands::export::{self, ExportArgs};
@@ -17,9 +18,11 @@ use crate::commands::finetune::{self, FinetuneArgs};
 use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::head_throughput::{self, HeadThroughputArgs};
 use crate::commands::import::{self, ImportArgs};
+use crate::commands::slowdown::{self, SlowdownArgs};
 use crate::commands::step_throughput::{self, StepThroughputArgs};
 use crate::commands::study::{self, StudyArgs};
 use crate::commands::synthetic::{self, SyntheticArgs};
+use crate::commands::theorems::{self, TheoremsArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
@@ -31,8 +34,10 @@ pub fn highrank() -> ExitCode {
         None => study::run(&cli.study),
         Some(Command::Model(command)) => command.run(program),
         Some(Command::Synthetic(args)) => synthetic::run(&args),
+        Some(Command::Theorems(args)) => theorems::run(&args),
         Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
         Some(Command::StepThroughput(args)) => step_throughput::run(&args),
+        Some(Command::Slowdown(args)) => slowdown::run(&args),
         Some(Command::BenchReport(args)) => bench_report::run(&args),
         Some(Command::Transformer(args)) => transformer::run(&args),
     })
@@ -51,6 +56,11 @@ pub fn synthetic() -> ExitCode {
     start("synthetic", |args, _| synthetic::run(&args))
 }
 
+/// What the papers prove, measured.
+pub fn theorems() -> ExitCode {
+    start("theorems", |args, _| theorems::run(&args))
+}
+
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
     start("transformer", |args, _| transformer::run(&args))
@@ -64,6 +74,11 @@ pub fn head_throughput() -> ExitCode {
 /// Time of a training step.
 pub fn step_throughput() -> ExitCode {
     start("step_throughput", |args, _| step_throughput::run(&args))
+}
+
+/// Training time of a mixture over a softmax's.
+pub fn slowdown() -> ExitCode {
+    start("slowdown", |args, _| slowdown::run(&args))
 }
 
 /// Medians and ratios of recorded runs.
@@ -112,6 +127,8 @@ enum ModelCommand {
     Compare(CompareArgs),
     /// The functions that saved runs with a PLIF have learnt.
     Plif(PlifArgs),
+    /// Validation perplexities of runs, of any model, in one picture.
+    Curves(CurvesArgs),
     /// Continue training a saved run's best model, with averaged weights from the first step.
     Finetune(FinetuneArgs),
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
@@ -135,6 +152,7 @@ impl ModelCommand {
             Self::Kl(args) => kl::run(&args),
             Self::Compare(args) => compare::run(&args),
             Self::Plif(args) => plif::run(&args),
+            Self::Curves(args) => curves::run(&args),
             Self::Finetune(args) => finetune::run(&args, program),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
             Self::Ablation(args) => ablation::run(&args, program),
@@ -145,15 +163,17 @@ impl ModelCommand {
     }
 }
 
-// Without comments of their own the last four keep the longer help texts of their options.
+// Without comments of their own the last ones keep the longer help texts of their options.
 /// All commands.
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
     Model(ModelCommand),
     Synthetic(SyntheticArgs),
+    Theorems(TheoremsArgs),
     HeadThroughput(HeadThroughputArgs),
     StepThroughput(StepThroughputArgs),
+    Slowdown(SlowdownArgs),
     BenchReport(BenchReportArgs),
     Transformer(Box<TransformerArgs>),
 }
@@ -161,6 +181,7 @@ enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use awd_lstm::Dropouts;
     use clap::CommandFactory;
     use highrank::Precision;
 
@@ -170,8 +191,10 @@ mod tests {
         Cli::<ModelCommand>::command().debug_assert();
         for command in [
             SyntheticArgs::command(),
+            TheoremsArgs::command(),
             HeadThroughputArgs::command(),
             StepThroughputArgs::command(),
+            SlowdownArgs::command(),
             BenchReportArgs::command(),
             TransformerArgs::command(),
         ] {
@@ -182,12 +205,32 @@ mod tests {
     #[test]
     fn every_command_says_what_it_does() {
         let command = Cli::<Command>::command();
-        for name in ["synthetic", "head-throughput", "step-throughput", "bench-report", "transformer"] {
+        for name in [
+            "synthetic",
+            "theorems",
+            "head-throughput",
+            "step-throughput",
+            "slowdown",
+            "bench-report",
+            "transformer",
+        ] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 17);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 12);
+        assert_eq!(command.get_subcommands().count(), 20);
+        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 13);
+    }
+
+    #[test]
+    fn each_dropout_has_its_own_option() {
+        let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
+                    --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
+        let cli = Cli::<ModelCommand>::parse_from(line.split_whitespace());
+        let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
+        let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
+        let expected =
+            Dropouts { output: 0.1, hidden: 0.2, input: 0.3, latent: 0.4, embedding: 0.5, weight: 0.6 };
+        assert_eq!(dropouts, expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use awd_lstm::train::{EpochMetrics, Interval, TrainObserver};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::interrupt::Interrupt;
-use crate::print::{bits_text, print_json, with_bits};
+use crate::print::{bits_text, print_json, print_note, with_bits};
 
 /// A bar on standard error that looks as `template` says; a length that is not known yet may be set later.
 pub fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
@@ -112,7 +112,7 @@ impl Progress {
         if self.terminal {
             self.bar.println(line);
         } else {
-            eprintln!("{line}");
+            print_note(line);
         }
     }
 }
@@ -134,7 +134,11 @@ impl TrainObserver for Progress {
     }
 
     fn stop(&mut self) -> bool {
-        self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
+        let Some(interrupt) = &self.interrupt else { return false };
+        if let Some(notice) = interrupt.notice() {
+            self.line(notice);
+        }
+        interrupt.is_noted()
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {

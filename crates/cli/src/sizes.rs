@@ -1,6 +1,7 @@
 //! Models of equal numbers of parameters.
 
 use awd_lstm::ModelConfig;
+use awd_lstm::error::check;
 
 use crate::failure::Failure;
 
@@ -10,8 +11,9 @@ use crate::failure::Failure;
 /// such a head goes with it.
 ///
 /// # Errors
-/// If even an embedding of size 1 is too much.
+/// If even an embedding of size 1 is too much, or the budget is more than [`ModelConfig::MAX_PARAMETERS`].
 pub fn matching(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failure> {
+    check(budget <= ModelConfig::MAX_PARAMETERS, "parameters", budget, "at most 2^40")?;
     let of_size = |size: usize| {
         let mut model = ModelConfig { d_embedding: size, ..base.clone() };
         if let (false, Some(last)) = (model.head.is_mixture(), model.lstm_sizes.last_mut()) {
@@ -75,6 +77,11 @@ mod tests {
                 let other = ModelConfig { d_embedding: size, lstm_sizes: vec![256, size], ..base.clone() };
                 assert!(off(&model) <= off(&other), "{budget}: {} against {size}", model.d_embedding);
             }
+        }
+        matching(&base, ModelConfig::MAX_PARAMETERS).unwrap();
+        for budget in [ModelConfig::MAX_PARAMETERS + 1, usize::MAX] {
+            let message = matching(&base, budget).unwrap_err().to_string();
+            assert!(message.ends_with("but must be at most 2^40"), "{message}");
         }
         let message = matching(&base, 1000).unwrap_err().to_string();
         assert!(message.contains("parameters is 1000, but the softmax head has"), "{message}");

@@ -1,9 +1,13 @@
-//! The work that benches and throughput programs time: a whole training step, the stack of LSTM layers by itself, and the
-//! output layer by itself.
+//! The work that benches and throughput programs time: a whole training step, the stack of LSTM layers by itself, the
+//! output layer by itself, and the matrix product that all are measured by.
 
+mod float_type;
 mod output;
+mod product;
 
+pub use float_type::FloatType;
 pub use output::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep};
+pub use product::SquareProduct;
 
 use awd_lstm::data::Window;
 use awd_lstm::lstm::{Lstm, LstmConfig};

@@ -176,6 +176,8 @@ fn settings_out_of_range() {
         ("--head mos-plif --plif-bound 0", "plif_bound is 0"),
         ("--head mos-plif --plif-bound -3", "plif_bound is -3"),
         ("--head mos-plif --plif-bound nan", "plif_bound is NaN"),
+        ("--lstm 1000000000,12", "must be at most 2^40"),
+        ("--components 18446744073709551615", "parameters is 18446744073709551615"),
         ("--lr 0", "lr is 0"),
         ("--lr inf", "lr is inf"),
         ("--dropout-output 1", "dropout.output is 1"),

@@ -1,5 +1,7 @@
 //! The shape of a model.
 
+use std::num::Saturating;
+
 use highrank::{HeadConfig, Precision};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,9 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
+    /// The most learnt scalars that a model may have: 2^40, in f32 four tebibytes.
+    pub const MAX_PARAMETERS: usize = 1 << 40;
+
     /// A model that trains in seconds, for tests and small studies: d = 8, two LSTM layers, a mixture of two components, no
     /// dropout, one tied matrix.
     ///
@@ -61,7 +66,7 @@ impl ModelConfig {
         }
     }
 
-    /// Checks every size and probability, so that [`ModelConfig::try_init`] cannot fail on them.
+    /// Checks every size, their [number of parameters](Self::num_params) and every probability, so that [`ModelConfig::try_init`] cannot fail on them.
     ///
     /// # Errors
     ///
@@ -91,6 +96,8 @@ impl ModelConfig {
             let ok = self.plif_bound.is_finite() && self.plif_bound > 0.0;
             check(ok, "plif_bound", self.plif_bound, "finite and above 0")?;
         }
+        let parameters = self.num_params();
+        check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
         self.dropouts.validate()
     }
 
@@ -112,21 +119,25 @@ impl ModelConfig {
         head.with_tied(true).with_precision(self.precision)
     }
 
-    /// Number of learnt scalars, in closed form. A tied matrix counts once.
+    /// Number of learnt scalars, in closed form. A tied matrix counts once. A number that is too large for its type is that type's
+    /// largest.
     ///
     /// ```text
     /// V·d + Σ_layers 4H(I + H + 2) + V [+ V·d if not tied]
     ///     + K·H_last + K·d·(H_last + 1)   (mixtures)    + knots + 1   (PLIF)    + 2   (GSS)
     /// ```
     pub fn num_params(&self) -> usize {
-        let (hidden, d, v, k) = (self.last_lstm(), self.d_embedding, self.vocab, self.components);
-        let inputs = std::iter::once(&d).chain(&self.lstm_sizes);
-        let lstm: usize = inputs.zip(&self.lstm_sizes).map(|(i, h)| 4 * h * (i + h + 2)).sum();
+        let [none, one, two, four] = [0, 1, 2, 4].map(Saturating);
+        let [hidden, d, v, k, knots] =
+            [self.last_lstm(), self.d_embedding, self.vocab, self.components, self.knots].map(Saturating);
+        let sizes = || self.lstm_sizes.iter().copied().map(Saturating);
+        let inputs = std::iter::once(d).chain(sizes());
+        let lstm = inputs.zip(sizes()).fold(none, |sum, (i, h)| sum + four * h * (i + h + two));
         let decoder = if self.tied { v } else { v * d + v };
-        let mixture = if self.head.is_mixture() { k * hidden + k * d * (hidden + 1) } else { 0 };
-        let plif = if self.head.has_plif() { self.knots + 1 } else { 0 };
-        let gss = if self.head == HeadKind::Gss { 2 } else { 0 };
-        v * d + lstm + decoder + mixture + plif + gss
+        let mixture = if self.head.is_mixture() { k * hidden + k * d * (hidden + one) } else { none };
+        let plif = if self.head.has_plif() { knots + one } else { none };
+        let gss = if self.head == HeadKind::Gss { two } else { none };
+        (v * d + lstm + decoder + mixture + plif + gss).0
     }
 
     /// Hidden size of the last LSTM, the width of the output layer's input. 0 without any layer.

@@ -10,10 +10,13 @@ use super::dropouts::Dropouts;
 use super::head::HeadKind;
 use super::model::ModelConfig;
 use super::train::TrainConfig;
+use crate::data::TextConfig;
 use crate::error::{Error, Result};
 use crate::optim::{DynamicConfig, DynamicForm};
 
-/// The settings of a paper: a [`ModelConfig`] and a [`TrainConfig`] under one name.
+/// The settings of a paper: a [`ModelConfig`], a [`TrainConfig`] and a [`TextConfig`] under one name.
+///
+/// [`PUBLISHED_SIZES`](super::PUBLISHED_SIZES) lists the papers' numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
@@ -21,17 +24,28 @@ pub enum Preset {
     Small,
     /// AWD-LSTM-MoS on Penn Treebank (arXiv 1711.03953, with the settings of the published command): 22 million parameters.
     Paper,
-    /// AWD-LSTM with a softmax on Penn Treebank, the baseline (arXiv 1708.02182): 24 million parameters. LMS-PLIF was
-    /// trained with these settings and 1e5 knots (arXiv 1902.08077).
+    /// AWD-LSTM with a softmax on Penn Treebank, the baseline (arXiv 1708.02182): 24 million parameters.
     AwdLstm,
+    /// The four models of LMS-PLIF on Penn Treebank (arXiv 1902.08077, table 1): every head on the layers and dropouts of the
+    /// AWD-LSTM, with a learning rate of 20; 1e5 knots, or 1e6 with MoS.
+    LmsPlif,
     /// AWD-LSTM-MoS on WikiText-2 (arXiv 1711.03953): 35 million parameters on its vocabulary of 33,278.
     Wikitext2,
+    /// AWD-LSTM with a softmax on WikiText-2, the baseline (arXiv 1708.02182): 33 million parameters.
+    AwdLstmWikitext2,
     /// One Billion Word with the 100,000 most frequent words, lower-cased (arXiv 1711.03953): a mixture with 7 components
-    /// has 113 million parameters, a softmax 119 million.
+    /// has 113 million parameters, a softmax 119 million. Nothing regularises: no dropout, AR or TAR.
     BillionWord,
-    /// Characters of text8, where no output layer is a bottleneck (arXiv 1711.03953): one LSTM, 7 components in a
-    /// mixture. The sizes are the paper's; batch, length and learning rate are those of the small preset.
+    /// Characters of text8 (arXiv 1711.03953, table 12), where no output layer is a bottleneck; one LSTM. A softmax has
+    /// d 1024 on 1024 units, a mixture 7 components of d 510 on 910 units. The paper prints no batch, length, learning rate
+    /// or dropout: the first three are those of the small preset, and there is no dropout.
     Text8,
+    /// Text8 with a mixture of 7 components of d 750 on 750 units; a softmax as in [`Text8`](Self::Text8).
+    Text8Mos7Square,
+    /// Text8 with a mixture of 10 components of d 452 on 860 units; a softmax as in [`Text8`](Self::Text8).
+    Text8Mos10,
+    /// Text8 with a mixture of 10 components of d 683 on 683 units; a softmax as in [`Text8`](Self::Text8).
+    Text8Mos10Square,
 }
 
 /// The part of a preset's model that depends on the output layer.
@@ -43,8 +57,19 @@ struct Sizes {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: &[Self] =
-        &[Self::Small, Self::Paper, Self::AwdLstm, Self::Wikitext2, Self::BillionWord, Self::Text8];
+    pub const ALL: &[Self] = &[
+        Self::Small,
+        Self::Paper,
+        Self::AwdLstm,
+        Self::LmsPlif,
+        Self::Wikitext2,
+        Self::AwdLstmWikitext2,
+        Self::BillionWord,
+        Self::Text8,
+        Self::Text8Mos7Square,
+        Self::Text8Mos10,
+        Self::Text8Mos10Square,
+    ];
 
     /// The name on command lines and in files.
     pub fn name(self) -> &'static str {
@@ -52,10 +77,20 @@ impl Preset {
             Self::Small => "small",
             Self::Paper => "paper",
             Self::AwdLstm => "awd-lstm",
+            Self::LmsPlif => "lms-plif",
             Self::Wikitext2 => "wikitext2",
+            Self::AwdLstmWikitext2 => "awd-lstm-wikitext2",
             Self::BillionWord => "billion-word",
             Self::Text8 => "text8",
+            Self::Text8Mos7Square => "text8-mos7-square",
+            Self::Text8Mos10 => "text8-mos10",
+            Self::Text8Mos10Square => "text8-mos10-square",
         }
+    }
+
+    /// Whether the text is text8.
+    fn is_text8(self) -> bool {
+        matches!(self, Self::Text8 | Self::Text8Mos7Square | Self::Text8Mos10 | Self::Text8Mos10Square)
     }
 
     /// The model with the given head on a vocabulary of `vocab` words.
@@ -68,15 +103,15 @@ impl Preset {
         {
             *last = d_embedding;
         }
-        // 1e6 knots belong to MoS + PLIF of the paper (arXiv 1902.08077, table 2), 1e5 to the rest.
-        let knots = if self == Self::Paper && head == HeadKind::MosPlif { 1_000_000 } else { 100_000 };
+        // 1e6 knots belong to MoS + PLIF of the paper (arXiv 1902.08077, table 1), 1e5 to the rest.
+        let many = matches!(self, Self::Paper | Self::LmsPlif) && head == HeadKind::MosPlif;
         ModelConfig {
             vocab,
             d_embedding,
             lstm_sizes,
             head,
             components,
-            knots,
+            knots: if many { 1_000_000 } else { 100_000 },
             plif_bound: 20.0,
             dropouts: self.dropouts(),
             tied: true,
@@ -88,11 +123,15 @@ impl Preset {
         let (d_embedding, lstm_sizes, components) = match self {
             Self::Small => (128, vec![256, 128], 5),
             Self::Paper => (280, vec![960, 960, 620], 15),
-            Self::AwdLstm => (400, vec![1150, 1150, 400], 15),
+            Self::AwdLstm | Self::LmsPlif | Self::AwdLstmWikitext2 => (400, vec![1150, 1150, 400], 15),
             Self::Wikitext2 => (300, vec![1150, 1150, 650], 15),
             Self::BillionWord if head.is_mixture() => (900, vec![1024, 1024], 7),
             Self::BillionWord => (1024, vec![1024, 1024], 7),
+            _ if !head.is_mixture() => (1024, vec![1024], 7),
             Self::Text8 => (510, vec![910], 7),
+            Self::Text8Mos7Square => (750, vec![750], 7),
+            Self::Text8Mos10 => (452, vec![860], 10),
+            Self::Text8Mos10Square => (683, vec![683], 10),
         };
         Sizes { d_embedding, lstm_sizes, components }
     }
@@ -101,10 +140,15 @@ impl Preset {
         let [output, hidden, input, latent, embedding, weight] = match self {
             Self::Small => [0.2, 0.1, 0.2, 0.1, 0.0, 0.2],
             Self::Paper => [0.4, 0.225, 0.4, 0.29, 0.1, 0.5],
-            // The paper's model has no latent contexts; a mixture takes the value of the other Penn Treebank preset.
-            Self::AwdLstm => [0.4, 0.25, 0.4, 0.29, 0.1, 0.5],
+            // The AWD-LSTM has no latent contexts; a mixture takes the value of the other preset of the same text.
+            Self::AwdLstm | Self::LmsPlif => [0.4, 0.25, 0.4, 0.29, 0.1, 0.5],
             Self::Wikitext2 => [0.4, 0.2, 0.55, 0.29, 0.1, 0.5],
-            Self::BillionWord | Self::Text8 => return Dropouts::NONE,
+            Self::AwdLstmWikitext2 => [0.4, 0.2, 0.65, 0.29, 0.1, 0.5],
+            Self::BillionWord
+            | Self::Text8
+            | Self::Text8Mos7Square
+            | Self::Text8Mos10
+            | Self::Text8Mos10Square => return Dropouts::NONE,
         };
         Dropouts { output, hidden, input, latent, embedding, weight }
     }
@@ -112,13 +156,17 @@ impl Preset {
     /// How the preset is trained.
     pub fn train(self) -> TrainConfig {
         let (batch, bptt, epochs, lr, seed) = match self {
-            Self::Small => (20, 35, 20, 20.0, 28),
             Self::Paper => (12, 70, 1000, 20.0, 28),
-            Self::AwdLstm => (20, 70, 1000, 30.0, 28),
+            Self::AwdLstm => (20, 70, 500, 30.0, 28),
+            Self::LmsPlif => (20, 70, 500, 20.0, 28),
             Self::Wikitext2 => (15, 70, 1000, 15.0, 1882),
+            Self::AwdLstmWikitext2 => (80, 70, 750, 30.0, 1882),
             Self::BillionWord => (60, 35, 20, 20.0, 28),
-            Self::Text8 => (20, 35, 20, 20.0, 28),
+            Self::Small | Self::Text8 | Self::Text8Mos7Square | Self::Text8Mos10 | Self::Text8Mos10Square => {
+                (20, 35, 20, 20.0, 28)
+            }
         };
+        let (alpha, beta) = if self == Self::BillionWord { (0.0, 0.0) } else { (2.0, 1.0) };
         TrainConfig {
             batch,
             small_batch: None,
@@ -126,10 +174,10 @@ impl Preset {
             lr,
             clip: 0.25,
             weight_decay: 1.2e-6,
-            alpha: 2.0,
-            beta: 1.0,
+            alpha,
+            beta,
             nonmono: 5,
-            max_seq_len_delta: 40,
+            max_seq_len_delta: if self == Self::Wikitext2 { 20 } else { 40 },
             eval_batch: 10,
             test_batch: 1,
             epochs,
@@ -137,15 +185,24 @@ impl Preset {
             average_from_start: false,
         }
     }
-}
 
-impl Preset {
+    /// How the preset's text is read: characters for text8, the 100,000 most frequent words in lower case for One Billion
+    /// Word, otherwise every word as it is.
+    pub fn text(self) -> TextConfig {
+        match self {
+            Self::BillionWord => {
+                TextConfig { lower_case: true, vocab_size: Some(100_000), ..TextConfig::default() }
+            }
+            _ => TextConfig { characters: self.is_text8(), ..TextConfig::default() },
+        }
+    }
+
     /// The learning rate of finetuning.
     pub fn finetune_lr(self) -> f64 {
         match self {
             Self::Paper => 25.0,
             Self::Wikitext2 => 20.0,
-            Self::Small | Self::AwdLstm | Self::BillionWord | Self::Text8 => self.train().lr,
+            _ => self.train().lr,
         }
     }
 
@@ -153,7 +210,7 @@ impl Preset {
     /// every other preset takes those of Penn Treebank.
     pub fn dynamic(self) -> DynamicConfig {
         let (eps, lambda) = match self {
-            Self::Wikitext2 => (0.002, 0.02),
+            Self::Wikitext2 | Self::AwdLstmWikitext2 => (0.002, 0.02),
             _ => (0.001, 0.075),
         };
         DynamicConfig { form: DynamicForm::Program, lr: 0.002, eps, lambda }

@@ -6,16 +6,61 @@ fn parameter_counts_of_the_presets() {
     assert_eq!(count(Preset::Paper, HeadKind::Mos, 10_000), 21_500_620);
     assert_eq!(count(Preset::Small, HeadKind::Mos, 10_000), 1_966_096);
     assert_eq!(count(Preset::Small, HeadKind::Softmax, 10_000), 1_882_896);
-    // What the papers print, in millions, rounded.
-    let published = [
-        (Preset::Paper, HeadKind::Mos, 10_000, 22),
-        (Preset::AwdLstm, HeadKind::Softmax, 10_000, 24),
-        (Preset::Wikitext2, HeadKind::Mos, 33_278, 35),
-        (Preset::BillionWord, HeadKind::Softmax, 100_000, 119),
-        (Preset::BillionWord, HeadKind::Mos, 100_000, 113),
-    ];
-    for (preset, head, vocab, millions) in published {
-        assert_eq!((count(preset, head, vocab) as f64 / 1e6).round(), f64::from(millions), "{preset} {head}");
+}
+
+/// The four models of table 1 of LMS-PLIF, the five of table 12 of the mixtures' paper, and every other number.
+#[test]
+fn the_presets_have_the_papers_numbers_of_parameters() {
+    let count = |size: &PublishedSize| size.model().num_params();
+    for size in PUBLISHED_SIZES {
+        let (parameters, case) = (count(size), format!("{} {}", size.preset, size.head));
+        assert_eq!(size.rounds_to_printed(parameters), size.remark.is_empty(), "{case}: {parameters}");
+        if size.preset.name().starts_with("text8") {
+            assert!(size.deviation().abs() < 0.01, "{case}: {parameters}");
+        }
+    }
+    let of = |preset| PUBLISHED_SIZES.iter().filter(move |size| size.preset == preset);
+    let lms: Vec<usize> = of(Preset::LmsPlif).map(count).collect();
+    assert_eq!(lms, [24_221_600, 24_321_601, 26_633_600, 27_633_601]);
+    // A second number for every knot brings both to the printed digits.
+    for size in of(Preset::LmsPlif).filter(|size| size.head.has_plif()) {
+        assert!(size.rounds_to_printed(count(size) + size.model().knots - 1));
+    }
+    let text8: Vec<usize> = PUBLISHED_SIZES.iter().filter(|size| size.vocab == 27).map(count).collect();
+    assert_eq!(text8, [8_424_475, 8_448_517, 8_474_277, 8_432_711, 8_434_394]);
+    let cut = of(Preset::AwdLstmWikitext2).map(count).next().unwrap();
+    assert_eq!(cut / 1_000_000, 33);
+}
+
+#[test]
+fn the_documented_table_is_that_of_the_presets() {
+    let page = include_str!("../../README.md");
+    for line in published_table().lines() {
+        assert!(page.lines().any(|of_page| of_page == line), "README.md lacks the line\n{line}");
+    }
+}
+
+#[test]
+fn presets_are_trained_and_read_as_the_papers_say() {
+    use crate::data::TextConfig;
+    let table_1 = Preset::LmsPlif;
+    assert_eq!((table_1.train().lr, table_1.finetune_lr()), (20.0, 20.0));
+    for (head, knots) in [(HeadKind::Plif, 100_000), (HeadKind::MosPlif, 1_000_000)] {
+        let model = table_1.model(head, 10_000);
+        assert_eq!((model.d_embedding, model.knots), (400, knots), "{head}");
+    }
+    let billion = Preset::BillionWord;
+    let train = billion.train();
+    assert_eq!((train.alpha, train.beta, train.batch, train.bptt), (0.0, 0.0, 60, 35));
+    assert_eq!(billion.model(HeadKind::Mos, 9).dropouts, Dropouts::NONE);
+    let words = TextConfig { lower_case: true, vocab_size: Some(100_000), characters: false };
+    assert_eq!(billion.text(), words);
+    assert_eq!(Preset::Wikitext2.train().max_seq_len_delta, 20);
+    assert_eq!(Preset::Paper.train().max_seq_len_delta, 40);
+    let baseline = Preset::AwdLstmWikitext2.train();
+    assert_eq!((baseline.batch, baseline.lr, baseline.seed), (80, 30.0, 1882));
+    for preset in Preset::ALL {
+        assert_eq!(preset.text().characters, preset.name().starts_with("text8"), "{preset}");
     }
 }
 
@@ -43,7 +88,10 @@ fn names_round_trip_and_unknown_ones_list_the_known() {
     let message = "mso".parse::<HeadKind>().unwrap_err().to_string();
     assert!(message.contains("mso") && message.contains("mos-plif"), "{message}");
     let message = "huge".parse::<Preset>().unwrap_err().to_string();
-    assert!(message.contains("huge") && message.contains("small, paper, awd-lstm, wikitext2"), "{message}");
+    assert!(
+        message.contains("huge") && message.contains("small, paper, awd-lstm, lms-plif, wikitext2"),
+        "{message}"
+    );
 }
 
 fn model_error(edit: impl Fn(&mut ModelConfig)) -> String {
@@ -70,6 +118,19 @@ fn bad_model_settings_are_named() {
     assert!(model_error(|c| c.dropouts.latent = 2.0).contains("dropout.latent"));
     assert!(model_error(|c| c.dropouts.embedding = 1.0).contains("dropout.embedding"));
     assert!(model_error(|c| c.dropouts.weight = 1.0).contains("dropout.weight"));
+}
+
+#[test]
+fn sizes_beyond_every_memory_are_refused() {
+    for edit in [
+        (|c: &mut ModelConfig| c.vocab = usize::MAX) as fn(&mut ModelConfig),
+        |c| c.d_embedding = usize::MAX / 2,
+        |c| c.lstm_sizes[0] = usize::MAX - 1,
+        |c| c.components = 1 << 40,
+    ] {
+        let message = model_error(edit);
+        assert!(message.contains("parameters is ") && message.contains("at most 2^40"), "{message}");
+    }
 }
 
 #[test]

@@ -10,6 +10,6 @@ mod vocabulary;
 pub use batches::{Batches, Window};
 pub use corpus::Corpus;
 pub use schedule::{Schedule, TrainStep, mix_seed};
-pub use text::TextConfig;
+pub use text::{Joiner, TextConfig};
 pub use tokens::{TokenFile, Tokens};
 pub use vocabulary::{EOS, UNKNOWN, Vocabulary};

@@ -98,8 +98,10 @@ impl TextConfig {
                 .map_err(|_| Error::NotUtf8 { path: path.to_path_buf(), line: number })?;
             // A byte-order mark is no part of the first word.
             let line = if number == 1 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
-            let line = line.strip_suffix('\n').unwrap_or(line);
-            let line = line.strip_suffix('\r').unwrap_or(line);
+            let line = match line.strip_suffix('\n') {
+                Some(line) => line.strip_suffix('\r').unwrap_or(line),
+                None => line,
+            };
             empty = empty && line.trim().is_empty();
             self.line(line, number == 1, &mut |token| each(token, number))?;
         }
@@ -108,20 +110,13 @@ impl TextConfig {
 
     /// Tokens as text: words with blanks between them and a line end for [`EOS`], or characters as they are.
     pub fn join<'a>(&self, tokens: impl IntoIterator<Item = &'a str>) -> String {
-        let mut text = String::new();
-        for token in tokens {
-            if self.characters {
-                text.push_str(token);
-            } else if token == EOS {
-                text.push('\n');
-            } else {
-                if !text.is_empty() && !text.ends_with('\n') {
-                    text.push(' ');
-                }
-                text.push_str(token);
-            }
-        }
-        text
+        let mut joiner = self.joiner();
+        tokens.into_iter().flat_map(|token| joiner.piece(token)).collect()
+    }
+
+    /// Makes text of tokens one by one: as [`join`](Self::join), from the start of a text.
+    pub fn joiner(&self) -> Joiner {
+        Joiner { characters: self.characters, within_line: false }
     }
 
     /// The ids of a prompt's tokens, and the tokens that the vocabulary lacks.
@@ -149,6 +144,26 @@ impl TextConfig {
     }
 }
 
+/// Makes text of tokens one by one. Made by [`TextConfig::joiner`].
+#[derive(Debug, Clone)]
+pub struct Joiner {
+    characters: bool,
+    /// Whether the line has a word already.
+    within_line: bool,
+}
+
+impl Joiner {
+    /// What the next token adds to the text: what separates it from the token before, and itself.
+    pub fn piece<'a>(&mut self, token: &'a str) -> [&'a str; 2] {
+        if self.characters {
+            return ["", token];
+        }
+        let separator = if self.within_line && token != EOS { " " } else { "" };
+        self.within_line = token != EOS;
+        [separator, if token == EOS { "\n" } else { token }]
+    }
+}
+
 /// Number of bytes in one read from or write to the disk.
 pub(super) const BLOCK_BYTES: usize = 1 << 16;
 
@@ -163,7 +178,8 @@ mod tests {
     fn a_file_has_the_tokens_of_its_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text.txt");
-        for text in ["a b\n\n c\td\n", "a", "A b\r\nB\r\n", " x ", "é ÄÖ\nß", "a\n\n\nb"] {
+        for text in ["a b\n\n c\td\n", "a", "A b\r\nB\r\n", " x ", "é ÄÖ\nß", "a\n\n\nb", "a\rb\r\r\nc\r"]
+        {
             std::fs::write(&path, text).unwrap();
             for config in [WORDS, CHARACTERS, TextConfig { lower_case: true, ..WORDS }] {
                 let mut tokens = Vec::new();

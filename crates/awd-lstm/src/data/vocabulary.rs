@@ -75,7 +75,7 @@ impl Vocabulary {
         std::fs::write(path, text).map_err(Error::io("write", path))
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads what [`save`](Self::save) wrote. Lines may end as on Windows.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be read, [`Error::Damaged`] if it is no list of distinct words.
@@ -83,7 +83,10 @@ impl Vocabulary {
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
         let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
         let mut vocabulary = Self::new();
-        for (index, word) in text.lines().enumerate() {
+        let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
+        for (index, line) in lines.filter(|_| !text.is_empty()).enumerate() {
+            // A carriage return ends the line, unless it is all of it: then it is a token of a text of characters.
+            let word = line.strip_suffix('\r').filter(|word| !word.is_empty()).unwrap_or(line);
             // In a text of characters, the blank is a token.
             let blank = word.chars().count() == 1;
             if word.is_empty() || (word.contains(char::is_whitespace) && !blank) {
@@ -140,8 +143,12 @@ mod tests {
         let path = folder.path().join("vocab.txt");
         vocabulary.save(&path).unwrap();
         assert_eq!(Vocabulary::load(&path).unwrap(), vocabulary);
-        let characters = Vocabulary::from(vec!["a".to_string(), " ".into(), "b".into()]);
+        let characters = ["a", " ", "\r", "\t", "\u{b}", "\u{85}", "\u{2028}", "b"].map(String::from);
+        let characters = Vocabulary::from(characters.to_vec());
         characters.save(&path).unwrap();
+        assert_eq!(Vocabulary::load(&path).unwrap(), characters);
+        let windows = std::fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
+        std::fs::write(&path, windows).unwrap();
         assert_eq!(Vocabulary::load(&path).unwrap(), characters);
     }
 

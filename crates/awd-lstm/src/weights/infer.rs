@@ -51,10 +51,10 @@ impl StateDict {
         let vocab =
             size(&[(encoder.clone(), 2, 0, 1), (decoder.clone(), 2, 0, 1), ("decoder.bias".into(), 1, 0, 1)]);
         let d_embedding = size(&[(encoder, 2, 1, 1), (decoder, 2, 1, 1)]);
-        let layers =
-            self.tensors.keys().filter_map(|name| names::split_lstm(name)).map(|(layer, _)| layer + 1).max();
+        let last =
+            self.tensors.keys().filter_map(|name| names::split_lstm(name)).map(|(layer, _)| layer).max();
         // More layers than tensors cannot all be there; without the bound a single odd name would ask for any number.
-        let layers = layers.unwrap_or(1).min(self.tensors.len());
+        let layers = last.map_or(1, |last| last.saturating_add(1)).min(self.tensors.len());
         let lstm_sizes = (0..layers)
             .map(|layer| {
                 size(&[

@@ -13,6 +13,10 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::model::LanguageModel;
 
+/// Largest number of parameters that a model is made with, as a multiple of the numbers in a state dict. No model of more fits the
+/// state dict, and its other tensors are named as long as the model is small enough to be made.
+const EXPANSION: usize = 64;
+
 impl StateDict {
     /// The weights of a model. A tied model has its matrix under both names, as PyTorch's state dicts do.
     ///
@@ -52,6 +56,12 @@ impl StateDict {
         device: &Device,
         dtype: DType,
     ) -> Result<LanguageModel> {
+        let (needed, held) =
+            (config.num_params(), self.tensors.values().map(TensorData::num_elements).sum::<usize>());
+        if needed / EXPANSION > held {
+            let problem = format!("the model has {needed} parameters, but the file holds {held} numbers");
+            return Err(Error::WeightsMismatch { path: self.source.clone(), problems: vec![problem] });
+        }
         let model = config.try_init(device)?;
         let (mut problems, mut known, mut values) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
         for (path, parameter) in parameters(&model) {

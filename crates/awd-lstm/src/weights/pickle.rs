@@ -6,6 +6,10 @@
 
 use std::collections::HashMap;
 
+/// Bytes of copies that a pickle may ask for, for each of its own. PyTorch's pickles copy every tuple once and a class's name now and
+/// then, which takes less than half of it.
+const COPIES: usize = 16;
+
 /// Index of a value in [`Pickle::values`].
 pub(super) type Id = usize;
 
@@ -30,6 +34,20 @@ pub(super) enum Value {
     Object(String),
 }
 
+impl Value {
+    /// Bytes that a copy takes besides the value itself.
+    fn extent(&self) -> usize {
+        match self {
+            Self::None | Self::Bool(_) | Self::Int(_) | Self::Float(_) => 0,
+            Self::Text(text) | Self::Global(text) | Self::Object(text) => text.len(),
+            Self::Tuple(ids) | Self::List(ids) | Self::Storage(ids) | Self::Tensor(ids) => {
+                size_of_val(ids.as_slice())
+            }
+            Self::Dict(entries) => size_of_val(entries.as_slice()),
+        }
+    }
+}
+
 /// A pickle's values.
 #[derive(Debug)]
 pub(super) struct Pickle {
@@ -45,8 +63,15 @@ impl Pickle {
     /// # Errors
     /// What is wrong with it, in one line.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        let mut machine =
-            Machine { bytes, at: 0, values: vec![], stack: vec![], marks: vec![], memo: HashMap::new() };
+        let mut machine = Machine {
+            bytes,
+            at: 0,
+            values: vec![],
+            stack: vec![],
+            marks: vec![],
+            memo: HashMap::new(),
+            copied: 0,
+        };
         let root = machine.run()?;
         Ok(Self { values: machine.values, root, length: machine.at })
     }
@@ -75,6 +100,8 @@ struct Machine<'a> {
     /// Heights of the stack at which marks were set.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
+    /// Bytes of copies so far.
+    copied: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -201,7 +228,7 @@ impl<'a> Machine<'a> {
                         return Err("a class is named by something that is not text".into());
                     };
                     let name = format!("{module}.{name}");
-                    self.push(Value::Global(name));
+                    self.push_copy(Value::Global(name))?;
                 }
                 b'R' | 0x81 => {
                     let items = self.pop_many(2)?;
@@ -249,8 +276,7 @@ impl<'a> Machine<'a> {
             }
             _ => Value::Object(name.clone()),
         };
-        self.push(value);
-        Ok(())
+        self.push_copy(value)
     }
 
     /// What PyTorch keeps outside of the pickle: storages, and in old files classes with their source text.
@@ -261,11 +287,13 @@ impl<'a> Machine<'a> {
         let kind = items.first().map(|&id| &self.values[id]);
         let value = match (kind, items.get(1)) {
             (Some(Value::Text(kind)), _) if kind == "storage" => Value::Storage(items.clone()),
-            (Some(Value::Text(kind)), Some(&class)) if kind == "module" => self.values[class].clone(),
+            (Some(Value::Text(kind)), Some(&class)) if kind == "module" => {
+                self.stack.push(class);
+                return Ok(());
+            }
             _ => return Err("a storage is named in an unknown way".into()),
         };
-        self.push(value);
-        Ok(())
+        self.push_copy(value)
     }
 
     fn extend(&mut self, items: &[Id]) -> Result<(), String> {
@@ -288,6 +316,17 @@ impl<'a> Machine<'a> {
     fn push(&mut self, value: Value) {
         self.stack.push(self.values.len());
         self.values.push(value);
+    }
+
+    /// Pushes a copy of what the pickle has written before. It may name the same thing again in two bytes, so without a bound a
+    /// short pickle could ask for any amount of memory.
+    fn push_copy(&mut self, value: Value) -> Result<(), String> {
+        self.copied = self.copied.saturating_add(value.extent());
+        if self.copied > COPIES.saturating_mul(self.at) {
+            return Err("the pickle repeats its parts until they take far more memory than itself".into());
+        }
+        self.push(value);
+        Ok(())
     }
 
     fn push_text(&mut self, length: usize) -> Result<(), String> {
@@ -422,6 +461,41 @@ mod tests {
         ] {
             assert!(Pickle::read(bad).is_err(), "{bad:?}");
         }
+    }
+
+    /// What a pickle holds besides the values themselves, in bytes.
+    fn extent(pickle: &Pickle) -> usize {
+        pickle.values().map(Value::extent).sum()
+    }
+
+    #[test]
+    fn a_part_that_is_repeated_without_end_is_an_error() {
+        let (items, times) = (20_000, 20_000);
+        let long = |open: &[u8], item: &[u8], close: &[u8]| [open, &item.repeat(items), close].concat();
+        let text = long(&[b"X".as_slice(), &(items as u32).to_le_bytes()].concat(), b"x", b"");
+        let cases = [
+            // A storage's tuple, a tensor's arguments, a dictionary's pairs, and a class's name in both protocols.
+            (long(b"(X\x07\x00\x00\x00storage", b"N", b"tq\x000"), b"h\x00Q0".to_vec()),
+            (long(b"ctorch._utils\n_rebuild_tensor_v2\nq\x010(", b"N", b"tq\x000"), b"h\x01h\x00R0".to_vec()),
+            (
+                long(b"ccollections\nOrderedDict\nq\x010NN\x86q\x020(", b"h\x02", b"l\x85q\x000"),
+                b"h\x01h\x00R0".to_vec(),
+            ),
+            (long(b"c", b"x", b"\nf\nq\x000)q\x010"), b"h\x00h\x01R0".to_vec()),
+            ([text.as_slice(), b"q\x000"].concat(), b"h\x00h\x00\x930".to_vec()),
+        ];
+        for (once, again) in cases {
+            let pickle = |times| [once.as_slice(), &again.repeat(times), b"N."].concat();
+            // Once is no fault.
+            Pickle::read(&pickle(1)).unwrap();
+            let reason = Pickle::read(&pickle(times)).unwrap_err();
+            assert!(reason.contains("repeats its parts"), "{reason}");
+        }
+        // A module's class is not copied at all.
+        let mut module = long(b"(X\x06\x00\x00\x00modulec", b"x", b"\nf\ntq\x000");
+        module.extend(b"h\x00Q0".repeat(times));
+        module.extend(b"N.");
+        assert!(extent(&Pickle::read(&module).unwrap()) < 2 * module.len());
     }
 
     #[test]

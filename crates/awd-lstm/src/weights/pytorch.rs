@@ -31,6 +31,11 @@ impl From<&str> for Fault {
 
 /// First pickle of a file older than the zip format: a number of ten bytes.
 const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+/// Largest total of the tensors' bytes, as a multiple of the file's. A tied matrix is in a file once and in the state dict twice; a
+/// file made to do harm has one storage under any number of names.
+const EXPANSION: usize = 8;
+/// Largest number of dimensions of a tensor. A model's parameters have two.
+const MAX_DIMENSIONS: usize = 8;
 /// Keys under which training programs put the state dict beside other things.
 const NESTED_KEYS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
@@ -163,13 +168,15 @@ impl File<'_> {
             _ => return Err(Fault::Object("something without tensors".into())),
         };
         let mut tensors = BTreeMap::new();
+        let mut room = self.bytes.len().saturating_mul(EXPANSION);
         for &(key, value) in entries {
             let Value::Text(name) = self.pickle.value(key) else {
                 return Err(Fault::Object("a dictionary with keys that are no names".into()));
             };
             match self.pickle.value(value) {
                 Value::Tensor(args) => {
-                    let tensor = self.tensor(args).map_err(|reason| format!("tensor {name}: {reason}"))?;
+                    let tensor =
+                        self.tensor(args, &mut room).map_err(|reason| format!("tensor {name}: {reason}"))?;
                     tensors.insert(name.clone(), tensor);
                 }
                 Value::Object(class) => {
@@ -191,7 +198,8 @@ impl File<'_> {
         })
     }
 
-    fn tensor(&self, args: &[Id]) -> Result<TensorData, String> {
+    /// The tensor with these arguments, whose bytes are taken from `room`.
+    fn tensor(&self, args: &[Id], room: &mut usize) -> Result<TensorData, String> {
         let [storage, offset, sizes, strides, ..] = args else { return Err("it lacks a part".into()) };
         let Value::Storage(storage) = self.pickle.value(*storage) else {
             return Err("it has no storage".into());
@@ -210,7 +218,7 @@ impl File<'_> {
         let range = self.storages.get(key).ok_or_else(|| format!("the file lacks its storage {key}"))?;
         let (sizes, strides) = (self.sizes(*sizes)?, self.sizes(*strides)?);
         let offset = self.size(*offset)?;
-        gather(&self.bytes[range.clone()], dtype, offset, sizes, &strides)
+        gather(&self.bytes[range.clone()], dtype, offset, sizes, &strides, room)
     }
 
     fn size(&self, id: Id) -> Result<usize, String> {
@@ -222,19 +230,23 @@ impl File<'_> {
 
     fn sizes(&self, id: Id) -> Result<Vec<usize>, String> {
         match self.pickle.value(id) {
+            Value::Tuple(items) if items.len() > MAX_DIMENSIONS => {
+                Err(format!("a shape of {} dimensions", items.len()))
+            }
             Value::Tuple(items) => items.iter().map(|&item| self.size(item)).collect(),
             _ => Err("its shape is no tuple".into()),
         }
     }
 }
 
-/// A view of a storage, as a tensor in row-major order.
+/// A view of a storage, as a tensor in row-major order, whose bytes are taken from `room`.
 fn gather(
     storage: &[u8],
     dtype: DType,
     offset: usize,
     sizes: Vec<usize>,
     strides: &[usize],
+    room: &mut usize,
 ) -> Result<TensorData, String> {
     let width = dtype.size();
     let available = storage.len() / width;
@@ -249,6 +261,9 @@ fn gather(
     if sizes.len() != strides.len() || (count > 0 && (count > available || last >= available)) {
         return Err(format!("its shape {sizes:?} does not fit its storage of {available} elements"));
     }
+    *room = room.checked_sub(count * width).ok_or_else(|| {
+        format!("with it the tensors are more than {EXPANSION} times the file, which repeats its storages")
+    })?;
     let mut bytes = Vec::with_capacity(count * width);
     let mut index = vec![0; sizes.len()];
     for _ in 0..count {

@@ -119,3 +119,39 @@ fn what_is_beside_a_state_dict_is_passed_over_and_other_things_are_refused() {
         assert!(found.contains(expected), "{found}");
     }
 }
+
+#[test]
+fn a_storage_under_many_names_is_not_read_again_without_end() {
+    // {"w000000": tensor, "w000001": the same, …} over a storage of 4 kB.
+    let floats = vec![0.25; 1000];
+    let named = |count: usize| {
+        let tensor = view(0, [10, 100], [100, 1]);
+        // Between the dictionary with its first name and the end: the tensor itself.
+        let tensor = &tensor[b"}X\x01\x00\x00\x00w".len()..tensor.len() - b"s.".len()];
+        let mut pickle = b"}(".to_vec();
+        for number in 0..count {
+            pickle.extend(b"X\x07\x00\x00\x00");
+            pickle.extend(format!("w{number:06}").into_bytes());
+            match number {
+                0 => pickle.extend([tensor, b"q\x00"].concat()),
+                _ => pickle.extend(b"h\x00"),
+            }
+        }
+        pickle.extend(b"u.");
+        legacy_file(&pickle, KEYS, &floats)
+    };
+    // A tied matrix has two names.
+    assert_eq!(read(&named(2)).unwrap().len(), 2);
+    let Err(Fault::Damaged(reason)) = read(&named(1000)) else { panic!("it is 4 MB from 18 kB") };
+    assert!(reason.contains("with it the tensors are more than 8 times the file"), "{reason}");
+}
+
+#[test]
+fn a_shape_of_many_dimensions_is_refused() {
+    let mut pickle = view(0, [1, 1], [1, 1]);
+    let sizes = pickle.windows(5).position(|five| five == [b'K', 1, b'K', 1, 0x86]).unwrap();
+    let many = [b"(".as_slice(), &b"K\x01".repeat(1000), b"t"].concat();
+    pickle.splice(sizes..sizes + 5, many);
+    let Err(Fault::Damaged(reason)) = read(&legacy_file(&pickle, KEYS, &[0.0])) else { panic!("a shape") };
+    assert_eq!(reason, "tensor w: a shape of 1000 dimensions");
+}

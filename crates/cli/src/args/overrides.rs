@@ -43,7 +43,8 @@ pub struct Overrides {
     /// T of a PLIF, which bends on [-T, T].
     #[arg(long, value_name = "T")]
     pub plif_bound: Option<f64>,
-    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the hardware multiplies
+    /// such numbers.
     #[arg(long)]
     pub precision: Option<Precision>,
     /// Dropout on the last LSTM's output.

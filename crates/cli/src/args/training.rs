@@ -1,5 +1,6 @@
 //! Options of the commands that train a model from its first epoch.
 
+use awd_lstm::data::TextConfig;
 use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
 
@@ -10,7 +11,8 @@ use crate::device::DeviceChoice;
 /// What is trained, on which text, where, and how often it is saved.
 #[derive(Debug, Clone, Args)]
 pub struct TrainingArgs {
-    /// Sizes and procedure to start from: small, paper, awd-lstm, wikitext2, billion-word or text8 [default: small].
+    /// Sizes, procedure and reading of the text to start from: small, paper, awd-lstm, lms-plif, wikitext2,
+    /// awd-lstm-wikitext2, billion-word, text8, text8-mos7-square, text8-mos10 or text8-mos10-square [default: small].
     #[arg(long)]
     pub preset: Option<Preset>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
@@ -43,6 +45,13 @@ impl TrainingArgs {
         let mut model = self.preset().model(head, vocab);
         self.overrides.apply_to_model(&mut model);
         model
+    }
+
+    /// How the text is read: as the preset says, unless the options say otherwise.
+    pub fn text(&self) -> TextConfig {
+        let mut text = self.preset().text();
+        self.text.apply_to(&mut text);
+        text
     }
 
     /// The procedure: the preset's with the overrides, checked.

@@ -17,8 +17,9 @@ use crate::statistics::median;
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct BenchReportArgs {
-    /// Runs, one JSON object a line, as `scripts/bench_cpu.sh` prints them.
-    pub runs: PathBuf,
+    /// Files of runs, one JSON object a line, as `scripts/bench_cpu.sh` prints them; all make one table.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
     /// Draws the ratios to this SVG file.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
@@ -38,15 +39,32 @@ struct Run {
 #[derive(Debug, Clone, Deserialize)]
 struct Figures {
     median_ms: f64,
-    tokens_per_s: f64,
+    /// Not of a product by itself.
+    tokens_per_s: Option<f64>,
     of_ceiling: Option<f64>,
     added_peak_bytes: Option<f64>,
+    /// What our products read: `full`, `tf32` or `bf16`. Peers do not all say it, and old recordings do not either.
+    precision: Option<String>,
+    /// Float type of our parameters.
+    dtype: Option<String>,
 }
 
-/// A workload's runs against one peer.
+impl Figures {
+    /// The precision of one of our runs: that of the products, unless the parameters themselves are shorter.
+    fn precision(&self) -> &str {
+        match (self.dtype.as_deref(), self.precision.as_deref()) {
+            (Some("bf16"), _) => "bf16 parameters",
+            (_, Some("full") | None) => "f32",
+            (_, Some(precision)) => precision,
+        }
+    }
+}
+
+/// A workload's runs of one precision against one peer.
 #[derive(Debug)]
 struct Pairing {
     what: String,
+    precision: String,
     peer: String,
     ours: Vec<Figures>,
     theirs: Vec<Figures>,
@@ -79,10 +97,33 @@ pub fn run(args: &BenchReportArgs) -> Result<(), Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Pairing>, Failure> {
+fn read(paths: &[PathBuf]) -> Result<Vec<Pairing>, Failure> {
+    let mut pairings: Vec<Pairing> = vec![];
+    for path in paths {
+        let before = pairs(&pairings);
+        read_file(path, &mut pairings)?;
+        if pairs(&pairings) == before {
+            return Err(format!("`{}` holds no pair of runs", path.display()).into());
+        }
+    }
+    // What is of one workload stands together, in the order of the workloads' first runs.
+    let mut order: Vec<String> = vec![];
+    for pairing in &pairings {
+        if !order.contains(&pairing.what) {
+            order.push(pairing.what.clone());
+        }
+    }
+    pairings.sort_by_key(|pairing| order.iter().position(|what| *what == pairing.what));
+    Ok(pairings)
+}
+
+fn pairs(pairings: &[Pairing]) -> usize {
+    pairings.iter().map(|pairing| pairing.ours.len()).sum()
+}
+
+fn read_file(path: &Path, pairings: &mut Vec<Pairing>) -> Result<(), Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    let mut pairings: Vec<Pairing> = vec![];
     let mut ours: Option<Run> = None;
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let place = || format!("`{}` line {}", path.display(), number + 1);
@@ -96,48 +137,49 @@ fn read(path: &Path) -> Result<Vec<Pairing>, Failure> {
             let what = &run.what;
             return Err(format!("{}: a peer's run of {what} without one of {OURS} before it", place()).into());
         };
-        let same = |pairing: &&mut Pairing| pairing.what == run.what && pairing.peer == run.who;
+        let (own, precision) = (own.result.clone(), own.result.precision().to_string());
+        let same = |pairing: &&mut Pairing| {
+            pairing.what == run.what && pairing.peer == run.who && pairing.precision == precision
+        };
         match pairings.iter_mut().find(same) {
             Some(pairing) => {
-                pairing.ours.push(own.result);
+                pairing.ours.push(own);
                 pairing.theirs.push(run.result);
             }
             None => pairings.push(Pairing {
                 what: run.what,
+                precision,
                 peer: run.who,
-                ours: vec![own.result],
+                ours: vec![own],
                 theirs: vec![run.result],
             }),
         }
     }
-    match pairings.is_empty() {
-        true => Err(format!("`{}` holds no pair of runs", path.display()).into()),
-        false => Ok(pairings),
-    }
+    Ok(())
 }
 
 fn table(pairings: &[Pairing]) -> String {
     let mut text = String::from(
-        "| what | pairs | ours, ms | tokens/s | of ceiling | added peak, MB | peer | peer, ms | tokens/s | added peak, MB | times as fast (min – max) |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| what | precision | pairs | ours, ms | tokens/s | of ceiling | added peak, MB | peer | peer, ms | tokens/s | added peak, MB | times as fast (min – max) |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let or_dash = |value: Option<f64>, digits: usize| value.map_or("–".into(), |x| format!("{x:.digits$}"));
     for pairing in pairings {
-        let Pairing { what, peer, ours, theirs } = pairing;
+        let Pairing { what, precision, peer, ours, theirs } = pairing;
         let of =
             |runs: &[Figures], figure: fn(&Figures) -> Option<f64>| median(runs.iter().filter_map(figure));
         let peak: fn(&Figures) -> Option<f64> = |run| run.added_peak_bytes.map(|bytes| bytes / 1e6);
         let ratios = pairing.ratios();
         let _ = writeln!(
             text,
-            "| {what} | {} | {} | {} | {} | {} | {peer} | {} | {} | {} | **{}** ({:.2} – {:.2}) |",
+            "| {what} | {precision} | {} | {} | {} | {} | {} | {peer} | {} | {} | {} | **{}** ({:.2} – {:.2}) |",
             ratios.len(),
-            or_dash(of(ours, |run| Some(run.median_ms)), 1),
-            or_dash(of(ours, |run| Some(run.tokens_per_s)), 0),
+            of(ours, |run| Some(run.median_ms)).map_or("–".into(), milliseconds),
+            or_dash(of(ours, |run| run.tokens_per_s), 0),
             or_dash(of(ours, |run| run.of_ceiling), 2),
             or_dash(of(ours, peak), 0),
-            or_dash(of(theirs, |run| Some(run.median_ms)), 1),
-            or_dash(of(theirs, |run| Some(run.tokens_per_s)), 0),
+            of(theirs, |run| Some(run.median_ms)).map_or("–".into(), milliseconds),
+            or_dash(of(theirs, |run| run.tokens_per_s), 0),
             or_dash(of(theirs, peak), 0),
             or_dash(median(ratios.iter().copied()), 2),
             ratios[0],
@@ -147,6 +189,12 @@ fn table(pairings: &[Pairing]) -> String {
     text
 }
 
+/// Four digits of a short time, one decimal of a long one.
+fn milliseconds(ms: f64) -> String {
+    let digits = if ms < 10.0 { 3 } else { 1 };
+    format!("{ms:.digits$}")
+}
+
 /// A bar a pairing, its length the median ratio, with a line from the smallest to the largest.
 struct Speeds<'a> {
     pairings: &'a [Pairing],
@@ -154,7 +202,7 @@ struct Speeds<'a> {
 
 impl Picture for Speeds<'_> {
     fn size(&self) -> (u32, u32) {
-        (860, 90 + 34 * self.pairings.len() as u32)
+        (940, 90 + 34 * self.pairings.len() as u32)
     }
 
     fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
@@ -174,12 +222,12 @@ impl Picture for Speeds<'_> {
             )
             .margin(10)
             .x_label_area_size(40)
-            .y_label_area_size(300)
+            .y_label_area_size(380)
             .build_cartesian_2d(0.0..longest * 1.08, (0..last).into_segmented())?;
         let label = |place: &SegmentValue<i32>| match place {
             SegmentValue::CenterOf(row) if (0..rows).contains(row) => {
                 let pairing = &pairings[(rows - 1 - row) as usize];
-                format!("{} / {}", pairing.what, pairing.peer)
+                format!("{}, {} / {}", pairing.what, pairing.precision, pairing.peer)
             }
             _ => String::new(),
         };
@@ -214,15 +262,28 @@ mod tests {
     use super::*;
 
     fn line(what: &str, who: &str, ms: f64) -> String {
+        line_of(what, who, ms, "")
+    }
+
+    /// With more of the result, such as `,"precision":"bf16"`.
+    fn line_of(what: &str, who: &str, ms: f64, more: &str) -> String {
         format!(
-            r#"{{"what":"{what}","who":"{who}","round":1,"result":{{"median_ms":{ms},"tokens_per_s":1}}}}"#
+            r#"{{"what":"{what}","who":"{who}","round":1,"result":{{"median_ms":{ms},"tokens_per_s":1{more}}}}}"#
         )
     }
 
     fn read_text(text: &str) -> Result<Vec<Pairing>, Failure> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
-        read(file.path())
+        read_texts(&[text])
+    }
+
+    fn read_texts(texts: &[&str]) -> Result<Vec<Pairing>, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> =
+            (0..texts.len()).map(|index| folder.path().join(index.to_string())).collect();
+        for (path, text) in paths.iter().zip(texts) {
+            fs::write(path, text).unwrap();
+        }
+        read(&paths)
     }
 
     #[test]
@@ -237,7 +298,36 @@ mod tests {
     }
 
     #[test]
+    fn precisions_are_rows_of_their_own_and_workloads_stand_together() {
+        let run = |what, ms, more| {
+            let peer = line(what, "PyTorch", 2.0 * ms);
+            [line_of(what, OURS, ms, more), peer].join("\n")
+        };
+        let first = [
+            run("mos", 8.0, r#","precision":"full","dtype":"f32""#),
+            run("softmax", 4.0, ""),
+            run("mos", 5.0, r#","precision":"bf16","dtype":"f32""#),
+        ];
+        let second = run("mos", 6.0, r#","precision":"full","dtype":"bf16""#);
+        let pairings = read_texts(&[&first.join("\n"), &second]).unwrap();
+        let rows: Vec<_> = pairings
+            .iter()
+            .map(|row| (row.what.as_str(), row.precision.as_str(), row.ours[0].median_ms))
+            .collect();
+        let want = [
+            ("mos", "f32", 8.0),
+            ("mos", "bf16", 5.0),
+            ("mos", "bf16 parameters", 6.0),
+            ("softmax", "f32", 4.0),
+        ];
+        assert_eq!(rows, want);
+        assert!(table(&pairings).contains("| mos | bf16 | 1 | 5.000 |"), "{}", table(&pairings));
+    }
+
+    #[test]
     fn what_is_no_recording_is_refused() {
+        let good = [line("mos", OURS, 1.0), line("mos", "peer", 1.0)].join("\n");
+        assert!(read_texts(&[&good, ""]).unwrap_err().to_string().contains("/1` holds no pair"));
         assert!(read_text("").unwrap_err().to_string().contains("holds no pair"));
         assert!(read_text("x").unwrap_err().to_string().contains("line 1 is no run"));
         let alone = read_text(&line("mos", "peer", 1.0)).unwrap_err().to_string();

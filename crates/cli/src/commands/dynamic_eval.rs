@@ -49,6 +49,10 @@ pub struct DynamicEvalArgs {
     /// Tokens of a chunk that is scored, then learnt from.
     #[arg(long, default_value_t = 5)]
     pub bptt: usize,
+    /// Dropout of recurrent weights while the statistics are made and the text is scored and learnt from, as the published
+    /// program has it in force, at 0.5 for its presets.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub weight_dropout: f64,
     /// File with gradient statistics: read if it exists, and otherwise made.
     #[arg(long, value_name = "FILE")]
     pub statistics: Option<PathBuf>,
@@ -64,6 +68,7 @@ pub struct DynamicEvalArgs {
 #[derive(Debug, Serialize)]
 struct Perplexities {
     form: DynamicForm,
+    weight_dropout: f64,
     valid_ppl: f64,
     test_ppl: f64,
     static_valid_ppl: f64,
@@ -88,6 +93,13 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     };
     dynamic.validate()?;
     check(args.bptt > 0, "bptt", args.bptt, "at least 1")?;
+    let drop = args.weight_dropout;
+    check((0.0..1.0).contains(&drop), "weight_dropout", drop, "at least 0 and below 1")?;
+    if drop > 0.0 && args.statistics.is_some() {
+        return Err(
+            "--statistics keeps statistics without dropout only: leave it out, or --weight-dropout".into()
+        );
+    }
     let corpus = Corpus::load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
@@ -126,7 +138,9 @@ impl Evaluation<'_> {
         // One column each, because the model learns from what came before.
         let valid = Batches::new("the validation text", held_out.valid(), 1, 2)?;
         let test = Batches::new("the test text", held_out.test(), 1, 2)?;
-        let plain = ModelConfig { dropouts: Dropouts::NONE, ..config.model.clone() };
+        let dropouts = Dropouts { weight: args.weight_dropout, ..Dropouts::NONE };
+        let plain = ModelConfig { dropouts, ..config.model.clone() };
+        device.seed(config.train.seed);
         let model = load_weights(plain.try_init(device)?, &self.run.best_weights()?)?;
         let statistics = self.statistics(&model)?;
         let perplexity = |what: &'static str, batches: &Batches| {
@@ -140,6 +154,7 @@ impl Evaluation<'_> {
         let fixed = model.valid();
         Ok(Perplexities {
             form: dynamic.form,
+            weight_dropout: args.weight_dropout,
             valid_ppl,
             test_ppl,
             static_valid_ppl: mean_nll(&fixed, &valid).exp(),

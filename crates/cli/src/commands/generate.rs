@@ -1,9 +1,10 @@
 //! `generate`: text from a saved run's best model.
 
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use awd_lstm::Error;
-use awd_lstm::data::{UNKNOWN, Vocabulary};
+use awd_lstm::data::{TextConfig, UNKNOWN, Vocabulary};
 use awd_lstm::error::check;
 use awd_lstm::train::{RunFolder, load_weights};
 use clap::Args;
@@ -72,7 +73,7 @@ struct Generated<'a> {
     text: String,
 }
 
-/// Prints text that a saved run's best model draws.
+/// Prints text that a saved run's best model draws: word by word as they are drawn, or as one object.
 ///
 /// # Errors
 /// Bad input: no run, a damaged one, options out of range, a prompt without a known token.
@@ -91,26 +92,44 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;
     let device = device::open(device::resolve(args.device))?;
     let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-    let mut rng = Pcg64Mcg::seed_from_u64(args.seed);
-    let ids = model.generate(&prompt, args.tokens, &sampling, &mut rng)?;
-    let tokens: Vec<&str> = ids.iter().filter_map(|&id| vocabulary.word(id)).collect();
-    let generated = Generated {
-        prompt: &args.prompt,
-        unknown,
-        seed: args.seed,
-        text: text.join(tokens.iter().copied()),
-        tokens,
-    };
+    let draws = model.draws(&prompt, &sampling, Pcg64Mcg::seed_from_u64(args.seed))?;
+    let words = draws.take(args.tokens).filter_map(|id| vocabulary.word(id));
     if args.json {
-        print_json(&generated);
-    } else {
-        let given = text.tokens(&args.prompt);
-        // The last line of the prompt is continued.
-        let given = given.iter().take(given.len().saturating_sub(usize::from(!text.characters)));
-        let all = text.join(given.map(String::as_str).chain(generated.tokens.iter().copied()));
-        println!("{}", all.trim_end_matches('\n'));
+        let tokens: Vec<&str> = words.collect();
+        let text = text.join(tokens.iter().copied());
+        print_json(&Generated { prompt: &args.prompt, unknown, seed: args.seed, text, tokens });
+        return Ok(());
     }
-    Ok(())
+    let given = text.tokens(&args.prompt);
+    // The last line of the prompt is continued.
+    let given = given.iter().take(given.len().saturating_sub(usize::from(!text.characters)));
+    match stream(io::stdout().lock(), &text, given.map(String::as_str).chain(words)) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| format!("cannot write the text: {error}").into()),
+    }
+}
+
+/// Writes words as text, each as soon as it is there. Line ends after the last word become one.
+fn stream<'a>(
+    mut out: impl Write,
+    text: &TextConfig,
+    words: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    let mut joiner = text.joiner();
+    let mut line_ends = 0;
+    for word in words {
+        for piece in joiner.piece(word) {
+            match piece {
+                "\n" => line_ends += 1,
+                "" => {}
+                _ => write!(out, "{}{piece}", "\n".repeat(std::mem::take(&mut line_ends)))?,
+            }
+        }
+        out.flush()?;
+    }
+    writeln!(out)?;
+    out.flush()
 }
 
 /// What becomes of the tokens of a prompt that the vocabulary lacks, as one line.

@@ -2,27 +2,27 @@
 //! rate, Burn's own layers, or the plain loss.
 
 use awd_lstm::HeadKind;
-use burn::backend::Dispatch;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
-use highrank::ops::OutputOps;
 use highrank::{HeadConfig, Precision};
-use highrank_kernels::Floats;
 use serde::Serialize;
 
+use crate::args::{Head, HeadSizes};
 use crate::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
 use crate::failure::Failure;
 use crate::statistics::median;
 use crate::timing::seconds_of;
-use crate::workload::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep};
+use crate::workload::{
+    FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct,
+};
 
 /// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct HeadThroughputArgs {
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif, mos-plif, soft-cap or monotonic-net.
     #[arg(long, default_value = "mos")]
-    pub head: HeadKind,
+    pub head: Head,
     /// What is timed: step, or one of the predictions nll, log-probs, top-k, sample and decode.
     #[arg(long, value_enum, default_value = "step")]
     pub mode: Mode,
@@ -50,15 +50,31 @@ pub struct HeadThroughputArgs {
     /// Pieces of a PLIF.
     #[arg(long, default_value_t = 100_000)]
     pub knots: usize,
-    /// Timed steps; the median counts.
+    /// Largest logit of a soft cap.
+    #[arg(long, default_value_t = HeadSizes::CAP)]
+    pub cap: f64,
+    /// Sigmoids of a monotonic network.
+    #[arg(long, default_value_t = HeadSizes::UNITS)]
+    pub units: usize,
+    /// Words that --mode top-k lists for every token [default: 10].
+    #[arg(long, value_name = "WORDS")]
+    pub k: Option<usize>,
+    /// Timed steps, for --mode decode times 20; the median counts.
     #[arg(long, default_value_t = 7)]
     pub repeats: usize,
     /// Bytes of the largest logit matrix that may exist at a time [default: the crate's].
     #[arg(long, value_name = "BYTES")]
     pub memory_budget: Option<usize>,
-    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the hardware multiplies
+    /// such numbers.
     #[arg(long, default_value_t)]
     pub precision: Precision,
+    /// Float type of parameters and hidden states.
+    #[arg(long, value_enum, default_value = "f32")]
+    pub dtype: FloatType,
+    /// Threads that compute, on the device flex [default: as many as the machine runs at a time].
+    #[arg(long)]
+    pub threads: Option<usize>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -82,6 +98,9 @@ struct Measurement {
     head: String,
     device: String,
     precision: Precision,
+    dtype: FloatType,
+    /// `null` where it is not known.
+    threads: Option<usize>,
     mode: Mode,
     options: LossOption,
     /// Tokens that count.
@@ -93,8 +112,8 @@ struct Measurement {
     /// layer's three.
     gflops: f64,
     of_ceiling: f64,
-    /// Rate of a square product of the same precision, measured in turn with the steps: the kernels' own where there are
-    /// native ones, else the backend's.
+    /// Rate of a square product of the same precision and float type, measured in turn with the steps: the kernels' own where
+    /// there are native ones, else the backend's.
     ceiling_gflops: f64,
     /// Growth of the process's peak memory over two steps, gradients included; on a GPU what the runtime has taken after
     /// them less what was in use before. `null` where it is not known.
@@ -123,15 +142,25 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
     config.validate()?;
     args.validate()?;
     let name = device::resolve(args.device);
-    let measured = measure(args, &config, name, &device::open(name)?)?;
+    device::use_threads(name, args.threads)?;
+    let device = device::open(name)?;
+    if !device.supports_dtype(args.dtype.dtype()) {
+        return Err(format!(
+            "--dtype is {}, but the device {name} has no such numbers",
+            args.dtype.dtype().name()
+        )
+        .into());
+    }
+    let measured = measure(args, &config, name, &device)?;
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
         return Ok(());
     }
     println!(
-        "{} on {}: {:.1} ms a {}, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
+        "{} on {}: {:.*} ms a {}, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
         measured.head,
         measured.device,
+        if measured.median_ms < 10.0 { 3 } else { 1 },
         measured.median_ms,
         if args.mode == Mode::Step { "step" } else { "prediction" },
         measured.tokens_per_s,
@@ -139,6 +168,12 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
         100.0 * measured.of_ceiling,
         measured.ceiling_gflops,
         measured.loss,
+    );
+    println!(
+        "ceiling: {:.0} GFLOP/s, a square product of {} at precision {}",
+        measured.ceiling_gflops,
+        args.dtype.dtype().name(),
+        measured.precision,
     );
     if let (Some(ms), Some(ratio)) = (measured.plain_ms, measured.over_plain) {
         println!("plain loss: {ms:.1} ms; with the option {ratio:.3} times as long");
@@ -156,8 +191,18 @@ impl HeadThroughputArgs {
         if !step && !plain {
             return Err("--options are those of a loss, which only --mode step has".into());
         }
+        if let Some(k) = self.k {
+            if self.mode != Mode::TopK {
+                return Err("--k is given, but only --mode top-k lists words".into());
+            }
+            if k == 0 || k > self.vocab {
+                return Err(
+                    format!("--k is {k}, but must be from 1 to the vocabulary's {}", self.vocab).into()
+                );
+            }
+        }
         match self.layers {
-            Layers::Burn if self.head != HeadKind::Softmax => {
+            Layers::Burn if self.head != Head::Common(HeadKind::Softmax) => {
                 let head = self.head;
                 Err(format!("--layers burn has no {head}, only --head softmax").into())
             }
@@ -169,16 +214,15 @@ impl HeadThroughputArgs {
     }
 
     fn head_config(&self) -> HeadConfig {
-        let (h, d, v, k) = (self.d_hidden, self.d_embedding, self.vocab, self.components);
-        let config = match self.head {
-            HeadKind::Softmax => HeadConfig::softmax(d, v),
-            HeadKind::Moc => HeadConfig::moc(h, d, v, k),
-            HeadKind::Mos => HeadConfig::mos(h, d, v, k),
-            HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
-            HeadKind::Gss => HeadConfig::gss(d, v),
-            HeadKind::Plif => HeadConfig::plif(d, v, self.knots),
-            HeadKind::MosPlif => HeadConfig::mos_plif(h, d, v, k, self.knots),
-        };
+        let config = self.head.config(&HeadSizes {
+            d_hidden: self.d_hidden,
+            d_embedding: self.d_embedding,
+            vocab: self.vocab,
+            components: self.components,
+            knots: self.knots,
+            cap: self.cap,
+            units: self.units,
+        });
         let config = config.with_precision(self.precision);
         match self.memory_budget {
             Some(bytes) => config.with_memory_budget(Some(bytes)),
@@ -191,6 +235,11 @@ impl HeadThroughputArgs {
         if self.mode == Mode::Decode { 1 } else { self.tokens }
     }
 
+    /// Timed runs between two of the square product: more of what takes a millisecond or less.
+    fn runs(&self) -> usize {
+        if self.mode == Mode::Decode { 20 } else { 1 }
+    }
+
     /// Floating-point operations of the matrix products.
     fn flops(&self, config: &HeadConfig) -> f64 {
         let (h, d, v, k) = (config.d_hidden, config.d_embedding, config.vocab, config.context.components());
@@ -198,7 +247,7 @@ impl HeadThroughputArgs {
         let rows = match self.head {
             // Drawing a word draws its component first.
             _ if self.mode == Mode::Sample => tokens,
-            HeadKind::Mos | HeadKind::MosPlif => tokens * k,
+            Head::Common(HeadKind::Mos | HeadKind::MosPlif) => tokens * k,
             _ => tokens,
         };
         let latent = if self.head.is_mixture() { (tokens * h * k) as f64 * d as f64 } else { 0.0 };
@@ -226,7 +275,11 @@ impl Timed {
         let (tokens, d_hidden) = (args.rows(), config.d_hidden);
         match layer {
             OutputLayer::Head(head) if args.mode != Mode::Step => {
-                Self::Prediction(OutputPrediction::new(head, [tokens, d_hidden], args.mode, device))
+                let prediction = OutputPrediction::new(head, [tokens, d_hidden], args.mode, device);
+                Self::Prediction(match args.k {
+                    Some(k) => prediction.with_top(k),
+                    None => prediction,
+                })
             }
             layer => Self::Step(OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device)),
         }
@@ -261,6 +314,7 @@ fn measure(
         Layers::Fused => OutputLayer::Head(config.init(&place)),
         Layers::Burn => OutputLayer::burn(config.d_embedding, config.vocab, &place),
     };
+    let layer = if args.dtype == FloatType::F32 { layer } else { layer.cast(args.dtype) };
     // Parameters and inputs are no part of what a step adds.
     layer.create();
     let params = layer.num_params();
@@ -282,21 +336,22 @@ fn measure(
     if let Some(plain) = &mut plain {
         plain.run(device)?;
     }
-    let mut product = square_product(name, args.precision, device)?;
-    product()?;
+    let mut product = SquareProduct::new(name, args.dtype, args.precision, device)?;
+    product.run()?;
     // In turn: where other work shares the machine, all meet the same of it.
     let (mut steps, mut plains, mut products) = (vec![], vec![], vec![]);
     for _ in 0..args.repeats {
-        steps.push(seconds_of(|| timed.run(device))?);
+        for _ in 0..args.runs() {
+            steps.push(seconds_of(|| timed.run(device))?);
+        }
         if let Some(plain) = &mut plain {
             plains.push(seconds_of(|| plain.run(device))?);
         }
-        products.push(seconds_of(&mut product)?);
+        products.push(seconds_of(|| product.run())?);
     }
     let middle = |times: Vec<f64>| median(times).expect("a measurement has at least one step");
-    let (seconds, product) = (middle(steps), middle(products));
+    let (seconds, ceiling) = (middle(steps), product.flops() / middle(products) / 1e9);
     let plain = median(plains);
-    let ceiling = 2.0 * (square_side(name) as f64).powi(3) / product / 1e9;
     let gflops = args.flops(config) / seconds / 1e9;
     Ok(Measurement {
         head: match args.layers {
@@ -305,6 +360,8 @@ fn measure(
         },
         device: name.to_string(),
         precision: args.precision,
+        dtype: args.dtype,
+        threads: device::threads(name),
         mode: args.mode,
         options: args.options,
         tokens: args.rows(),
@@ -319,47 +376,4 @@ fn measure(
         plain_ms: plain.map(|plain| plain * 1e3),
         over_plain: plain.map(|plain| seconds / plain),
     })
-}
-
-/// Side of the matrices of the square product: large enough to keep the device busy for a millisecond.
-fn square_side(name: DeviceName) -> usize {
-    if name == DeviceName::Cuda { 4096 } else { 2048 }
-}
-
-/// A product of two square f32 matrices: by the routine that the kernels use where there are native ones, and otherwise
-/// by the backend's own.
-fn square_product(
-    name: DeviceName,
-    precision: Precision,
-    device: &Device,
-) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
-    let side = square_side(name);
-    let matrix = || Tensor::<2>::random([side, side], Distribution::Normal(0.0, 1.0), device);
-    let (a, b) = (matrix(), matrix());
-    match name {
-        #[cfg(feature = "flex")]
-        DeviceName::Flex if precision == Precision::Full => {
-            use highrank_kernels::cpu::{Matrix, in_pool, multiply};
-            let values = |matrix: Tensor<2>| matrix.into_data().try_to_vec::<f32>();
-            let (Ok(a), Ok(b)) = (values(a), values(b)) else {
-                return Err("the backend's default float type is not f32".into());
-            };
-            let mut out = vec![0f32; side * side];
-            Ok(Box::new(move || {
-                let (a, b) = (Matrix::new(&a, side, side), Matrix::new(&b, side, side));
-                in_pool(|| multiply(&mut out, a, b, false));
-                Ok(())
-            }))
-        }
-        _ => {
-            let device = device.clone();
-            let primitive = |matrix: &Tensor<2>| Floats::from(matrix.clone()).into_primitive();
-            Ok(Box::new(move || {
-                let product = <Dispatch as OutputOps>::product(primitive(&a), primitive(&b), precision);
-                device.sync()?;
-                drop(product);
-                Ok(())
-            }))
-        }
-    }
 }

@@ -3,6 +3,7 @@
 pub mod ablation;
 pub mod analysis;
 pub mod bench_report;
+pub mod curves;
 pub mod dynamic_eval;
 pub mod eval;
 pub mod export;
@@ -10,8 +11,10 @@ pub mod finetune;
 pub mod generate;
 pub mod head_throughput;
 pub mod import;
+pub mod slowdown;
 pub mod step_throughput;
 pub mod study;
 pub mod synthetic;
+pub mod theorems;
 pub mod train;
 pub mod transformer;

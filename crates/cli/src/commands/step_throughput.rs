@@ -34,9 +34,13 @@ pub struct StepThroughputArgs {
     /// Timed steps; the median counts.
     #[arg(long, default_value_t = 7)]
     pub repeats: usize,
-    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA GPUs only.
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the hardware multiplies
+    /// such numbers.
     #[arg(long, default_value_t)]
     pub precision: Precision,
+    /// Threads that compute, on the device flex [default: as many as the machine runs at a time].
+    #[arg(long)]
+    pub threads: Option<usize>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -62,6 +66,8 @@ struct Measurement {
     parameters: usize,
     device: String,
     precision: Precision,
+    /// `null` where it is not known.
+    threads: Option<usize>,
     tokens: usize,
     median_ms: f64,
     tokens_per_s: f64,
@@ -78,6 +84,7 @@ pub fn run(args: &StepThroughputArgs) -> Result<(), Failure> {
         return Err("--repeats is 0, but a measurement needs at least 1".into());
     }
     let name = device::resolve(args.device);
+    device::use_threads(name, args.threads)?;
     let measured = measure(args, name, &device::open(name)?)?;
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
@@ -114,6 +121,7 @@ fn measure(args: &StepThroughputArgs, name: DeviceName, device: &Device) -> Resu
         parameters: model.num_params(),
         device: name.to_string(),
         precision,
+        threads: device::threads(name),
         tokens,
         median_ms: seconds * 1e3,
         tokens_per_s: tokens as f64 / seconds,

@@ -81,7 +81,7 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     let corpus =
         Corpus::from_ids(language.vocabulary(), text(TRAIN_TOKENS), text(VALID_TOKENS), text(TEST_TOKENS))?;
     let mut outcomes = Vec::new();
-    for seed in seed..seed + seeds as u64 {
+    for seed in seeds_from(seed, seeds) {
         for model in models(corpus.vocabulary().len()) {
             let outcome = train_one(&model, seed, &language, &corpus, &device)?;
             if json {
@@ -97,6 +97,11 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
         print_table(&outcomes);
     }
     Ok(())
+}
+
+/// So many seeds from `first` on; 0 follows the largest.
+fn seeds_from(first: u64, count: usize) -> impl Iterator<Item = u64> {
+    (0..count as u64).map(move |number| first.wrapping_add(number))
 }
 
 /// The models that are compared: equal numbers of parameters to within a percent.
@@ -221,6 +226,12 @@ fn print_table(outcomes: &[Outcome]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seeds_go_on_after_the_largest() {
+        assert_eq!(seeds_from(28, 2).collect::<Vec<_>>(), [28, 29]);
+        assert_eq!(seeds_from(u64::MAX, 3).collect::<Vec<_>>(), [u64::MAX, 0, 1]);
+    }
 
     #[test]
     fn both_heads_have_the_same_number_of_parameters() {

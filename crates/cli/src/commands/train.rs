@@ -76,7 +76,7 @@ fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
         return Err(Error::RunExists { path: out.clone() }.into());
     }
     let Some(data) = &args.data else { return Err("train needs --data DIR or --resume RUN".into()) };
-    let text = args.training.text.config();
+    let text = args.training.text();
     let corpus = Corpus::load(data, &text)?;
     let (preset, head) = (args.training.preset(), args.head());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{preset}-{head}-{}", train.seed)));

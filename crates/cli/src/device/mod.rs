@@ -5,9 +5,11 @@ mod cuda;
 mod memory;
 mod name;
 mod open;
+mod threads;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
 pub use memory::{forget_peak, memory_bytes};
 pub use name::{DeviceChoice, DeviceName};
 pub use open::{open, resolve};
+pub use threads::{threads, use_threads};

@@ -1,7 +1,8 @@
 //! One run, from where it is to its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use awd_lstm::Error;
 use awd_lstm::data::Corpus;
 use awd_lstm::train::{
     EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
@@ -10,7 +11,7 @@ use burn::tensor::Device;
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
-use crate::print::{bits_text, print_json, with_bits};
+use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
 use crate::training::curves;
 use crate::training::output::Output;
@@ -67,16 +68,24 @@ impl Job {
         let trainer = Trainer::new(&config.model, &config.train, &corpus, device)?;
         let mut trainer = trainer.with_checkpoint_every(output.checkpoint_every);
         let (run, restored) = match folder {
-            Folder::New(path) => (RunFolder::create(&path, &config, corpus.vocabulary())?, false),
+            Folder::New(path) => {
+                if let Some(origin) = &config.finetunes {
+                    trainer.start_from(&best_weights(origin)?)?;
+                }
+                (RunFolder::create(&path, &config, corpus.vocabulary())?, false)
+            }
             Folder::Old(run) => {
                 let restored = trainer.restore(&run)?;
+                if let (false, Some(origin)) = (restored, &config.finetunes) {
+                    // Before its first checkpoint, a run's best model is the one that it started from. The origin's may be
+                    // another by now.
+                    let start = run.best_weights().or_else(|_| best_weights(origin))?;
+                    trainer.start_from(&start)?;
+                }
                 (run, restored)
             }
         };
-        if let (false, Some(origin)) = (restored, &config.finetunes) {
-            trainer.start_from(&RunFolder::open(origin)?.best_weights()?)?;
-        }
-        eprintln!(
+        print_note(format_args!(
             "{} with {} parameters, {} {}, {} training tokens, run folder {}{}",
             config.model.head,
             config.model.num_params(),
@@ -85,7 +94,7 @@ impl Job {
             corpus.train().len(),
             run.path().display(),
             if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
-        );
+        ));
         let progress = Progress::new(output.json).until(&output.interrupt);
         let progress = progress.with_characters(config.text.characters);
         let mut watch = Watch { progress, run: &run };
@@ -100,6 +109,11 @@ impl Job {
             }
         }
     }
+}
+
+/// The file with the best weights of the run in `folder`.
+fn best_weights(folder: &Path) -> Result<PathBuf, Error> {
+    RunFolder::open(folder)?.best_weights()
 }
 
 /// Reports progress, and draws the curves after every epoch.

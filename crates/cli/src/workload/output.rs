@@ -3,14 +3,14 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::{Initializer, Linear, LinearConfig};
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use clap::ValueEnum;
 use highrank::{LossOptions, OutputHead, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
-use super::first;
+use super::{FloatType, first};
 
 /// An output layer whose training step is timed.
 // There is one: the size of the largest variant costs nothing.
@@ -39,6 +39,21 @@ impl OutputLayer {
         }
     }
 
+    /// With all parameters of a float type; the inputs that are made for the layer follow.
+    pub fn cast(self, float_type: FloatType) -> Self {
+        match self {
+            Self::Head(head) => Self::Head(float_type.cast(head)),
+            Self::Burn(linear, loss) => Self::Burn(float_type.cast(linear), loss),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Self::Head(head) => head_dtype(head),
+            Self::Burn(linear, _) => linear.weight.val().dtype(),
+        }
+    }
+
     /// Asks for every parameter once: Burn creates them when they are first asked for.
     pub fn create(&self) {
         match self {
@@ -46,6 +61,10 @@ impl OutputLayer {
             Self::Burn(linear, _) => linear.visit(&mut Create),
         }
     }
+}
+
+fn head_dtype(head: &OutputHead) -> DType {
+    head.decoder.weight.as_ref().expect("a head with a decoder of its own").val().dtype()
 }
 
 struct Create;
@@ -125,16 +144,13 @@ pub enum Mode {
     Nll,
     /// All log-probabilities.
     LogProbs,
-    /// The ten most probable words of every token.
+    /// The most probable words of every token.
     TopK,
     /// A word drawn for every token.
     Sample,
     /// The most probable word of a single token.
     Decode,
 }
-
-/// Words that [`Mode::TopK`] asks for.
-const TOP: usize = 10;
 
 /// Forward and backward of a layer's loss on random hidden states and targets.
 #[derive(Debug, Clone)]
@@ -161,7 +177,7 @@ impl OutputStep {
         if option == LossOption::Ignore {
             words = words.chunks(RUN).flat_map(|run| run.iter().copied().chain([IGNORED])).collect();
         }
-        let hidden = random_hidden(words.len(), d_hidden, device);
+        let hidden = random_hidden(words.len(), d_hidden, layer.dtype(), device);
         let options = (option != LossOption::Plain).then(|| option.options(&words, vocab, device));
         let targets = Tensor::from_data(words.as_slice(), device);
         Self { layer, hidden: hidden.detach().require_grad(), targets, options }
@@ -187,6 +203,8 @@ impl OutputStep {
 pub struct OutputPrediction {
     head: OutputHead,
     mode: Mode,
+    /// Words that [`Mode::TopK`] asks for.
+    top: usize,
     /// `[N, H]`
     hidden: Tensor<2>,
     /// `[N]`
@@ -195,15 +213,24 @@ pub struct OutputPrediction {
 }
 
 impl OutputPrediction {
+    /// Words that [`Mode::TopK`] asks for unless told otherwise, as far as the vocabulary has them.
+    pub const TOP: usize = 10;
+
     /// For `tokens` tokens and hidden states of width `d_hidden`. The device tracks no gradients.
     ///
     /// # Panics
     /// If the mode is [`Mode::Step`].
     pub fn new(head: OutputHead, [tokens, d_hidden]: [usize; 2], mode: Mode, device: &Device) -> Self {
         assert!(mode != Mode::Step, "OutputPrediction: a step is no prediction");
-        let hidden = random_hidden(tokens, d_hidden, device);
+        let hidden = random_hidden(tokens, d_hidden, head_dtype(&head), device);
         let targets = Tensor::from_data(random_words(tokens, head.decoder.vocab).as_slice(), device);
-        Self { head, mode, hidden, targets, rng: Pcg64::seed_from_u64(0) }
+        let top = Self::TOP.min(head.decoder.vocab);
+        Self { head, mode, top, hidden, targets, rng: Pcg64::seed_from_u64(0) }
+    }
+
+    /// With the number of words that [`Mode::TopK`] asks for in place of [`TOP`](Self::TOP).
+    pub fn with_top(self, top: usize) -> Self {
+        Self { top, ..self }
     }
 
     /// Predicts once.
@@ -212,7 +239,7 @@ impl OutputPrediction {
         match self.mode {
             Mode::Step | Mode::Nll => drop(head.nll(hidden, self.targets.clone())),
             Mode::LogProbs => drop(head.log_probs(hidden)),
-            Mode::TopK => drop(head.top_k(hidden, TOP.min(head.decoder.vocab))),
+            Mode::TopK => drop(head.top_k(hidden, self.top)),
             Mode::Sample => drop::<Tensor<1, Int>>(head.sample(hidden, &sampling, &mut self.rng)),
             Mode::Decode => {
                 let greedy = sampling.with_temperature(0.0);
@@ -232,8 +259,8 @@ fn random_words(tokens: usize, vocab: usize) -> Vec<i64> {
     (0..tokens).map(|_| rng.random_range(0..vocab as i64)).collect()
 }
 
-fn random_hidden(tokens: usize, width: usize, device: &Device) -> Tensor<2> {
-    Tensor::random([tokens, width], Distribution::Normal(0.0, 1.0), device)
+fn random_hidden(tokens: usize, width: usize, dtype: DType, device: &Device) -> Tensor<2> {
+    Tensor::<2>::random([tokens, width], Distribution::Normal(0.0, 1.0), device).cast(dtype)
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -282,6 +309,20 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_of_another_type_has_nearly_the_same_loss() {
+        let wide = step(LossOption::Plain);
+        let device = wide.hidden.device();
+        let layer = wide.layer.clone().cast(FloatType::Bf16);
+        assert_eq!(layer.dtype(), DType::BF16);
+        let short = OutputStep::new(layer, [20, D, VOCAB], LossOption::Plain, &device);
+        assert_eq!(short.hidden.dtype(), DType::BF16);
+        let wide =
+            OutputStep { hidden: short.hidden.clone().cast(DType::F32).detach().require_grad(), ..wide };
+        let (wide, short) = (wide.run(), short.run());
+        assert!(wide != short && (wide - short).abs() < 1e-2, "{wide} against {short}");
+    }
+
+    #[test]
     fn every_option_and_prediction_runs() {
         for option in LossOption::value_variants() {
             assert!(step(*option).run() > 0.0, "{option:?}");
@@ -290,6 +331,8 @@ mod tests {
         for mode in &Mode::value_variants()[1..] {
             let head = HeadConfig::mos(D, 4, VOCAB, 2).init(&device);
             let mut prediction = OutputPrediction::new(head, [3, D], *mode, &device);
+            prediction.run();
+            prediction = prediction.with_top(VOCAB);
             prediction.run();
             assert!((prediction.loss() - (VOCAB as f64).ln()).abs() < 0.5, "{mode:?}");
         }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{objects, refused, run};
+use serde_json::json;
 
 #[test]
 fn help_names_the_program_and_its_commands() {
@@ -30,6 +31,8 @@ fn help_names_the_program_and_its_commands() {
         "synthetic",
         "head-throughput",
         "step-throughput",
+        "slowdown",
+        "theorems",
         "bench-report",
         "transformer",
     ] {
@@ -53,6 +56,53 @@ fn a_training_step_is_timed() {
         }
     }
     refused(path, &format!("{small} --repeats 0").replace("--repeats 1 ", ""), &["--repeats is 0"]);
+    refused(path, &format!("{small} --threads 0"), &["--threads is 0", "at least 1"]);
+    refused(path, &format!("{small} --threads two"), &["--threads", "two"]);
+    refused(path, &format!("{small} --precision bf15"), &["bf15", "bf16"]);
+    let alone = objects(path, &format!("{small} --threads 1 --precision bf16 --json")).remove(0);
+    assert_eq!((&alone["threads"], &alone["precision"]), (&1.into(), &"bf16".into()));
+}
+
+#[test]
+fn a_mixture_is_timed_beside_a_softmax() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line =
+        "slowdown --text small --vocab 50 --repeats 1 --device cpu --components 2,3 --batches 2,5 --json";
+    let rows = objects(path, &format!("{line} --out pictures"));
+    let settings: Vec<_> = rows.iter().map(|row| (&row["batch"], &row["components"])).collect();
+    let all = [(2, 2), (2, 3), (5, 2), (5, 3)];
+    assert_eq!(format!("{settings:?}"), format!("{:?}", all.map(|(b, k)| (json!(b), json!(k)))));
+    for row in &rows {
+        let speed = |key: &str| row[key].as_f64().unwrap();
+        let slowdown = speed("softmax_tokens_per_s") / speed("tokens_per_s");
+        assert!((slowdown / speed("slowdown") - 1.0).abs() < 1e-12 && slowdown > 0.0, "{row}");
+        assert_eq!(row["published"], json!([]));
+    }
+    let picture = fs::read_to_string(path.join("pictures/slowdown.svg")).unwrap();
+    assert!(picture.contains("batch 5") && path.join("pictures/slowdown.png").exists());
+    refused(path, "slowdown --repeats 0", &["--repeats is 0"]);
+    refused(path, "slowdown --components 0 --repeats 1", &["components is 0"]);
+}
+
+#[test]
+fn theorems_are_measured_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let lines = objects(path, "theorems --only powers,plif,entropy --out pictures --json");
+    let names: Vec<_> = lines.iter().map(|line| line["theorem"].as_str().unwrap()).collect();
+    assert_eq!(names, ["powers", "plif", "entropy"]);
+    for line in &lines {
+        assert_eq!(line["holds"], true, "{line}");
+    }
+    for name in names {
+        for kind in ["svg", "png"] {
+            assert!(path.join(format!("pictures/{name}.{kind}")).metadata().unwrap().len() > 1000);
+        }
+    }
+    let text = String::from_utf8(run(path, "theorems --only powers").stdout).unwrap();
+    assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");
+    refused(path, "theorems --only lemma", &["unknown theorem `lemma`", "rank, floor, entropy"]);
 }
 
 #[test]
@@ -71,8 +121,41 @@ fn an_output_head_is_timed() {
         &format!("{softmax} --layers burn --options z-loss"),
         &["--layers burn", "--options plain"],
     );
+    refused(path, &format!("{small} --k 3"), &["--k is given", "--mode top-k"]);
+    for k in ["0", "21"] {
+        refused(path, &format!("{small} --mode top-k --k {k}"), &[&format!("--k is {k}"), "vocabulary's 20"]);
+    }
+    refused(path, &format!("{small} --threads 0"), &["--threads is 0"]);
+    refused(path, &format!("{small} --dtype f8"), &["--dtype", "f32, bf16"]);
+    let unknown = small.replace("--head mos", "--head softmix");
+    refused(path, &unknown, &["unknown head `softmix`", "soft-cap, monotonic-net"]);
+    let headed = |head: &str| softmax.replace("--head softmax", head);
+    refused(path, &headed("--head soft-cap --cap 0"), &["cap"]);
+    refused(path, &headed("--head monotonic-net --units 0"), &["units is 0"]);
+    if cfg!(feature = "ndarray") {
+        let other = format!("{small} --device ndarray");
+        refused(path, &format!("{other} --threads 2"), &["--threads", "flex", "ndarray"]);
+        refused(path, &format!("{other} --dtype bf16"), &["--dtype is bf16", "ndarray"]);
+    }
     // Without optimisation the large product that it is compared with takes minutes.
     if !cfg!(debug_assertions) {
+        let softmax = format!("{softmax} --repeats 1 --device cpu --json");
+        for more in [
+            "--head soft-cap --cap 5",
+            "--head monotonic-net --units 3",
+            "--head gss --precision bf16",
+            "--head softmax --dtype bf16 --threads 1",
+            "--head softmax --mode top-k --k 20",
+            "--head plif --knots 8 --mode decode",
+        ] {
+            let measured = objects(path, &softmax.replace("--head softmax", more)).remove(0);
+            assert!(measured["median_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{measured}");
+            let dtype = if more.contains("--dtype bf16") { "bf16" } else { "f32" };
+            assert_eq!(measured["dtype"], dtype, "{measured}");
+            if more.contains("--threads 1") {
+                assert_eq!(measured["threads"], 1);
+            }
+        }
         let measured = objects(path, &format!("{small} --repeats 1 --device cpu --json")).remove(0);
         assert_eq!((&measured["head"], &measured["device"]), (&"mos".into(), &"flex".into()));
         for key in ["params", "tokens", "median_ms", "tokens_per_s", "gflops", "of_ceiling", "loss"] {
@@ -91,8 +174,15 @@ fn recorded_runs_are_compared() {
     fs::write(path.join("runs.jsonl"), [line("highrank", 10), line("peer", 20)].join("\n")).unwrap();
     let output = run(path, "bench-report runs.jsonl --plot speeds.svg");
     let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && table.contains("| mos | 1 | 10.0 |"), "{table}");
+    assert!(output.status.success() && table.contains("| mos | f32 | 1 | 10.0 |"), "{table}");
     assert!(table.contains("**2.00** (2.00 – 2.00)"), "{table}");
-    assert!(fs::read_to_string(path.join("speeds.svg")).unwrap().contains("mos / peer"));
+    assert!(fs::read_to_string(path.join("speeds.svg")).unwrap().contains("mos, f32 / peer"));
+    // Of several files, one table.
+    let other = [line("highrank", 30), line("another peer", 30)].join("\n");
+    fs::write(path.join("more.jsonl"), other).unwrap();
+    let output = run(path, "bench-report runs.jsonl more.jsonl");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("| peer | 20.0 |") && table.contains("| another peer | 30.0 |"), "{table}");
+    refused(path, "bench-report", &["<RUNS>"]);
     refused(path, "bench-report nowhere.jsonl", &["cannot read `nowhere.jsonl`"]);
 }

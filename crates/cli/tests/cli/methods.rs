@@ -78,6 +78,12 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
     let paper = eval("--form paper --statistics statistics");
     assert_ne!(paper["valid_ppl"], program["valid_ppl"]);
     assert_ne!(eval("--lambda 0.5")["valid_ppl"], program["valid_ppl"]);
+    // Recurrent weights dropped as in the published program: another perplexity, the same with the same seed.
+    let dropped = eval("--weight-dropout 0.5");
+    assert_eq!(dropped["weight_dropout"], 0.5);
+    assert_ne!(dropped["valid_ppl"], program["valid_ppl"]);
+    assert_eq!(dropped["static_valid_ppl"], program["static_valid_ppl"]);
+    assert_eq!(dropped["valid_ppl"], eval("--weight-dropout 0.5")["valid_ppl"]);
 
     let refuse =
         |more: &str, expected: &str| refused(path, &format!("dynamic-eval --run first {more}"), &[expected]);
@@ -90,6 +96,8 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
     refuse("--lr 0", "lr is 0");
     refuse("--eps -1", "eps is -1");
     refuse("--lambda nan", "lambda is NaN");
+    refuse("--weight-dropout 1", "weight_dropout is 1");
+    refuse("--weight-dropout 0.5 --statistics other", "--statistics keeps statistics without dropout only");
     refuse("--bptt 0", "bptt is 0");
     refuse("--batch 0", "batch is 0");
     fs::write(path.join("statistics"), &file[..file.len() / 2]).unwrap();
@@ -164,6 +172,11 @@ fn an_ablation_trains_what_is_left_of_it() {
         path,
         "ablation --data data --parameters 10 --out run",
         &["parameters is 10, but the softmax head has"],
+    );
+    refused(
+        path,
+        &format!("ablation --data data --parameters {} --out run", usize::MAX),
+        &["parameters is 18446744073709551615, but must be at most 2^40"],
     );
     let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
     refused(path, &changed, &["`out/softmax-28`", "train.lr is 6.0 now, but 5.0 in the run"]);

@@ -50,9 +50,13 @@ fn same(one: &Path, other: &Path) {
 
 /// Waits until training has made a checkpoint.
 fn wait_for_checkpoint(run: &Path) {
+    wait_for(&run.join("checkpoint/state.json"));
+}
+
+fn wait_for(file: &Path) {
     let patience = Instant::now() + Duration::from_secs(60);
-    while !run.join("checkpoint/state.json").exists() {
-        assert!(Instant::now() < patience, "no checkpoint in {}", run.display());
+    while !file.exists() {
+        assert!(Instant::now() < patience, "no {}", file.display());
         sleep(Duration::from_millis(2));
     }
 }
@@ -130,14 +134,82 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
         assert_eq!(ended.code(), Some(status), "{errors}");
         let last = errors.lines().last().unwrap();
         assert_eq!(last, format!("stopped and saved; to go on: highrank train --resume {name}"));
+        let stopping = errors.lines().filter(|line| line.starts_with("stopping after this step to save"));
+        assert_eq!(stopping.count(), 1, "{errors}");
         let lines = objects(path, &format!("train --resume {name} --json"));
         assert!(lines.last().unwrap()["test_ppl"].is_number());
         same(&path.join("straight"), &out);
+    }
+    // A terminal that closes: nothing more can be said.
+    if !hangups_are_ignored() {
+        let mut child = program(path, &format!("train {SMALL} {RUN} --out hung-up {OFTEN}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for_checkpoint(&path.join("hung-up"));
+        drop(child.stderr.take());
+        child_signal(&child, "HUP");
+        assert_eq!(child.wait().unwrap().code(), Some(129));
+        objects(path, "train --resume hung-up --json");
+        same(&path.join("straight"), &path.join("hung-up"));
     }
     // A finished run comes to its end again.
     let again = objects(path, "train --resume straight --json");
     assert_eq!(again.len(), 1);
     same(&path.join("stopped"), &path.join("straight"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_that_is_to_outlive_its_terminal_does() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("train {SMALL} --epochs 3 --out first {OFTEN}");
+    let command = format!("trap '' HUP; exec \"$0\" {line}");
+    let mut child = Command::new("sh")
+        .current_dir(path)
+        .args(["-c", &command, env!("CARGO_BIN_EXE_highrank")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_checkpoint(&path.join("first"));
+    child_signal(&child, "HUP");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(metrics(&path.join("first")).len(), 4);
+}
+
+/// Whether these tests were started to outlive their terminal, and with them every program that they start.
+#[cfg(unix)]
+fn hangups_are_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+#[test]
+fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_again() {
+    let folder = folder();
+    let path = folder.path();
+    for seed in [28, 29] {
+        objects(path, &format!("train {SMALL} --epochs 1 --seed {seed} --out seed{seed} --json"));
+    }
+    let finetune = "finetune --run seed28 --epochs 2 --lr 1 --json";
+    objects(path, &format!("{finetune} --out straight"));
+    let killed = (0..20).map(|attempt| format!("killed{attempt}")).find(|name| {
+        let mut child = start(path, &format!("{finetune} --out {name}"));
+        wait_for(&path.join(name).join("best/model.safetensors"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        !path.join(name).join("checkpoint").exists()
+    });
+    let killed = killed.expect("one of them was killed before its first epoch was done");
+    // By now, the run that it started from has another best model.
+    let best = |run: &str| path.join(run).join("best/model.safetensors");
+    fs::copy(best("seed29"), best("seed28")).unwrap();
+    objects(path, &format!("train --resume {killed} --json"));
+    same(&path.join("straight"), &path.join(&killed));
 }
 
 #[cfg(unix)]

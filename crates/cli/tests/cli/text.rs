@@ -1,9 +1,12 @@
 //! The command `generate`, and text that is not plain words in three files.
 
 use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
 
-use super::{SMALL, folder, objects, refused, run};
-use serde_json::Value;
+use super::{SMALL, folder, objects, program, refused, run};
+use serde_json::{Value, json};
 
 #[test]
 fn text_is_drawn_from_a_run() {
@@ -41,6 +44,18 @@ fn text_is_drawn_from_a_run() {
     assert_eq!(errors, "not in the vocabulary and passed over: zebra\n");
     assert_eq!(generate("--tokens 1 --prompt zebra")["unknown"], serde_json::json!(["zebra"]));
 
+    // Words are printed as they are drawn, until nobody reads any more.
+    let text = String::from_utf8(run(path, "generate --run first --tokens 60").stdout).unwrap();
+    let mut endless = program(path, &format!("generate --run first --tokens {}", usize::MAX))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut beginning = vec![0; text.trim_end().len()];
+    endless.stdout.take().unwrap().read_exact(&mut beginning).unwrap();
+    assert_eq!(String::from_utf8(beginning).unwrap(), text.trim_end());
+    assert!(endless.wait().unwrap().success());
+
     for (more, expected) in [
         ("--temperature 0", "temperature is 0, but must be finite and above 0"),
         ("--temperature nan", "temperature is NaN"),
@@ -60,10 +75,10 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     fs::create_dir(path.join("data")).unwrap();
-    let stream: String = (0..6000).map(|n| ['a', 'b', ' ', 'c', 'b'][n % 5]).collect();
+    let stream: String = (0..6000).map(|n| ['a', 'b', ' ', 'c', '\r', 'b'][n % 6]).collect();
     fs::write(path.join("data/text8"), stream).unwrap();
     let lines = objects(path, &format!("train {SMALL} --characters --epochs 2 --out first --json"));
-    assert_eq!(fs::read_to_string(path.join("first/vocab.txt")).unwrap(), "a\nb\n \nc\n");
+    assert_eq!(fs::read_to_string(path.join("first/vocab.txt")).unwrap(), "a\nb\n \nc\n\r\n");
     let bits = |value: &Value, name: &str| {
         let (ppl, bpc) = (&value[format!("{name}_ppl")], &value[format!("{name}_bpc")]);
         assert!((ppl.as_f64().unwrap().log2() - bpc.as_f64().unwrap()).abs() < 1e-12, "{value}");
@@ -82,6 +97,39 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     assert_eq!(text.trim_end_matches('\n').chars().count(), 22, "{text}");
     // As words, the same folder is no corpus.
     refused(path, "train --data data --out run", &["data/train.txt` does not exist"]);
+    // The presets of this text read characters anyway, unless told otherwise.
+    let preset = format!("train {SMALL} --preset text8-mos10 --epochs 1 --json");
+    objects(path, &format!("{preset} --out preset"));
+    assert_eq!(
+        text_settings(path, "preset"),
+        json!({"characters": true, "lower_case": false, "vocab_size": null})
+    );
+    refused(path, &format!("{preset} --characters=false --out run"), &["data/train.txt` does not exist"]);
+}
+
+/// How a run reads its text.
+fn text_settings(path: &Path, run: &str) -> Value {
+    let config = fs::read(path.join(run).join("config.json")).unwrap();
+    serde_json::from_slice::<Value>(&config).unwrap()["text"].clone()
+}
+
+#[test]
+fn one_billion_word_is_read_in_lower_case_with_a_capped_vocabulary() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --preset billion-word --head softmax --lstm 12 --epochs 1 --json")
+        .replace("--lstm 16,12", "");
+    objects(path, &format!("{train} --out first"));
+    let capped =
+        |lower: bool, size: usize| json!({"characters": false, "lower_case": lower, "vocab_size": size});
+    assert_eq!(text_settings(path, "first"), capped(true, 100_000));
+    objects(path, &format!("{train} --lower-case=false --vocab-size 20 --out second"));
+    assert_eq!(text_settings(path, "second"), capped(false, 20));
+    // Nothing regularises.
+    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!((&config["train"]["alpha"], &config["train"]["beta"]), (&json!(0.0), &json!(0.0)));
+    // A run goes on as it reads.
+    refused(path, "train --resume first --lower-case=false", &["text.lower_case", "true", "false"]);
 }
 
 #[test]

@@ -47,6 +47,14 @@ fn a_trained_model_goes_out_and_comes_back() {
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     let out = objects(path, "export --run first --out model.safetensors --json");
     assert_eq!(out[0]["tensors"], 14);
+    // Whoever may read other new files may read it.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::write(path.join("plain"), "").unwrap();
+        let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode("model.safetensors"), mode("plain"));
+    }
     objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
     let weights = |run: &str| fs::read(path.join(run).join("best/model.safetensors")).unwrap();
     assert!(weights("first") == weights("run"), "the weights changed on the way");

@@ -70,8 +70,13 @@ fn held_out_text_must_keep_to_the_vocabulary() {
 fn ready_made_ids_are_checked() {
     let vocabulary = Vocabulary::from(vec!["a".to_string(), "b".into()]);
     let error = Corpus::from_ids(vocabulary.clone(), vec![0, 1], vec![1], vec![0, 1, 2]).unwrap_err();
-    assert_eq!(error.to_string(), "test text: token 2 has the id 2, but the vocabulary has 2 words, 0 to 1");
+    assert_eq!(
+        error.to_string(),
+        "test text: token 2 has the id 2, but the vocabulary has 2 words, numbered from 0"
+    );
     assert!(Corpus::from_ids(vocabulary, vec![0, 1], vec![1], vec![0]).is_ok());
+    let error = Corpus::from_ids(Vocabulary::new(), vec![0], vec![], vec![]).unwrap_err().to_string();
+    assert!(error.contains("but the vocabulary has 0 words"), "{error}");
 }
 
 #[test]

@@ -157,10 +157,25 @@ fn sizes_come_from_whatever_tensor_is_left() {
     assert!(message.contains("prior.weight is missing (it should be [3, 5])"), "{message}");
     assert!(message.contains("rnns.1.weight_hh_l0 is missing (it should be [20, 5])"), "{message}");
     // An odd name does not ask for a billion layers.
-    let message = refused(&changed(|tensors| {
-        tensors.insert("rnns.999999999.bias_ih_l0".into(), TensorData::zeros::<f32, _>([4]));
-    }));
-    assert!(message.contains("rnns.2.weight_hh_l0 or"), "{message}");
+    for layer in [999_999_999, usize::MAX] {
+        let message = refused(&changed(|tensors| {
+            tensors.insert(format!("rnns.{layer}.bias_ih_l0"), TensorData::zeros::<f32, _>([4]));
+        }));
+        assert!(message.contains("rnns.2.weight_hh_l0 or"), "{message}");
+    }
+}
+
+#[test]
+fn shapes_without_numbers_do_not_ask_for_a_large_model() {
+    let wide = |size: usize| {
+        refused(&changed(|tensors| {
+            tensors.insert("rnns.0.weight_hh_l0".into(), TensorData::zeros::<f32, _>([0, size]));
+        }))
+    };
+    let message = wide(1 << 17);
+    assert!(message.contains("parameters, but the file holds"), "{message}");
+    let message = wide(usize::MAX);
+    assert!(message.contains("parameters is 18446744073709551615, but must be at most 2^40"), "{message}");
 }
 
 /// Writes the tensors under other names and reads them back.

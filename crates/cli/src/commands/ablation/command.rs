@@ -50,7 +50,7 @@ pub struct AblationArgs {
 /// Bad input, a budget that a head cannot meet, or what goes wrong in training.
 pub fn run(args: &AblationArgs, program: &'static str) -> Result<(), Failure> {
     let output = Output::new(program, false, args.training.checkpoint_every)?;
-    let corpus = Corpus::load(&args.data, &args.training.text.config())?;
+    let corpus = Corpus::load(&args.data, &args.training.text())?;
     let plan = Plan {
         training: &args.training,
         data: &args.data,

@@ -54,7 +54,7 @@ impl Plan<'_> {
                     device: device.to_string(),
                     data: std::fs::canonicalize(data).unwrap_or_else(|_| data.to_path_buf()),
                     corpus: fingerprint.clone(),
-                    text: training.text.config(),
+                    text: training.text(),
                     finetunes: None,
                     model: model.clone(),
                     train: TrainConfig { seed, ..train.clone() },

@@ -164,7 +164,9 @@ impl TransformerArgs {
             ..
         } = self.training;
         let (steps, rounds) = match (steps, epochs) {
-            (None, Some(epochs)) => (epochs * tokens.div_ceil((batch * context).max(1)), Some(epochs)),
+            (None, Some(epochs)) => {
+                (epochs.saturating_mul(tokens.div_ceil(batch.saturating_mul(context).max(1))), Some(epochs))
+            }
             (steps, _) => (steps.unwrap_or(self.unless_data(600, 400)), rounds),
         };
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));

@@ -13,11 +13,12 @@ use serde::Serialize;
 
 use super::args::TransformerArgs;
 use super::compare::Comparison;
-use super::head::{Head, HeadArgs, Size};
+use super::head::{HeadArgs, Size};
 use super::run_folder::{RunConfig, RunFolder};
 use super::sizes::matching;
 use super::text::Text;
 use super::view::{History, View};
+use crate::args::Head;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

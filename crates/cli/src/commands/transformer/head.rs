@@ -1,65 +1,10 @@
 //! The output layer that a command line asks for.
 
-use std::fmt;
-use std::str::FromStr;
-
-use awd_lstm::{Error, HeadKind};
 use clap::Args;
 use highrank::{HeadConfig, Precision};
 
+use crate::args::{Head, HeadSizes};
 use crate::failure::Failure;
-
-/// An output layer by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Head {
-    /// One that the other programs have too.
-    Common(HeadKind),
-    /// Soft-capped softmax.
-    SoftCap,
-    /// Softmax after a monotonic network.
-    MonotonicNet,
-}
-
-impl Head {
-    /// Every head, in the order in which they are listed to users.
-    pub fn all() -> impl Iterator<Item = Self> {
-        HeadKind::ALL.iter().copied().map(Self::Common).chain([Self::SoftCap, Self::MonotonicNet])
-    }
-
-    /// The name on command lines and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Common(kind) => kind.name(),
-            Self::SoftCap => "soft-cap",
-            Self::MonotonicNet => "monotonic-net",
-        }
-    }
-
-    /// Whether it has components, a prior and latent contexts.
-    pub fn is_mixture(self) -> bool {
-        matches!(self, Self::Common(kind) if kind.is_mixture())
-    }
-
-    fn has_plif(self) -> bool {
-        matches!(self, Self::Common(kind) if kind.has_plif())
-    }
-}
-
-impl fmt::Display for Head {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Head {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::all()
-            .find(|head| head.name() == text)
-            .ok_or_else(|| Error::unknown_name("head", text, Self::all()))
-    }
-}
 
 /// The output layer and its settings.
 #[derive(Debug, Clone, Args)]
@@ -86,8 +31,8 @@ pub struct HeadArgs {
     /// Sigmoids of a monotonic network [default: 16].
     #[arg(long, value_name = "N")]
     pub units: Option<usize>,
-    /// What the inputs of the output layer's matrix products are rounded to: full (nothing), tf32 or bf16. Faster on NVIDIA
-    /// GPUs only.
+    /// What the inputs of the output layer's matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the
+    /// hardware multiplies such numbers.
     #[arg(long, default_value_t)]
     pub precision: Precision,
 }
@@ -117,19 +62,15 @@ impl HeadArgs {
 
     /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model`.
     pub fn config(&self, d_model: usize, d_embedding: usize, vocabulary: Size) -> HeadConfig {
-        let (m, d, v) = (d_model, d_embedding, vocabulary.words);
-        let (k, knots) = (self.components.unwrap_or(4), self.knots.unwrap_or(1000));
-        let config = match self.head {
-            Head::Common(HeadKind::Softmax) => HeadConfig::softmax(d, v),
-            Head::Common(HeadKind::Moc) => HeadConfig::moc(m, d, v, k),
-            Head::Common(HeadKind::Mos) => HeadConfig::mos(m, d, v, k),
-            Head::Common(HeadKind::Sigsoftmax) => HeadConfig::sigsoftmax(d, v),
-            Head::Common(HeadKind::Gss) => HeadConfig::gss(d, v),
-            Head::Common(HeadKind::Plif) => HeadConfig::plif(d, v, knots),
-            Head::Common(HeadKind::MosPlif) => HeadConfig::mos_plif(m, d, v, k, knots),
-            Head::SoftCap => HeadConfig::soft_cap(d, v, self.cap.unwrap_or(30.0)),
-            Head::MonotonicNet => HeadConfig::monotonic_net(d, v, self.units.unwrap_or(16)),
-        };
+        let config = self.head.config(&HeadSizes {
+            d_hidden: d_model,
+            d_embedding,
+            vocab: vocabulary.words,
+            components: self.components.unwrap_or(4),
+            knots: self.knots.unwrap_or(1000),
+            cap: self.cap.unwrap_or(HeadSizes::CAP),
+            units: self.units.unwrap_or(HeadSizes::UNITS),
+        });
         let config = match self.plif_bound {
             Some(bound) if self.head.has_plif() => config.with_plif_bound(bound),
             _ => config,
@@ -166,15 +107,6 @@ impl Size {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_round_trip() {
-        for head in Head::all() {
-            assert_eq!(head.name().parse::<Head>().unwrap(), head);
-        }
-        let message = "softmix".parse::<Head>().unwrap_err().to_string();
-        assert!(message.contains("`softmix`") && message.ends_with("soft-cap, monotonic-net"), "{message}");
-    }
 
     #[test]
     fn a_vocabulary_is_padded_to_as_many_rows_as_are_asked_for() {

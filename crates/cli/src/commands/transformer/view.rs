@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
 use crate::progress::bar;
 
 /// What came of a round.
@@ -168,7 +168,7 @@ impl View {
         if self.terminal {
             self.bar.println(line);
         } else {
-            eprintln!("{line}");
+            print_note(line);
         }
     }
 }
@@ -199,6 +199,9 @@ impl TrainingProgressLogger for View {
     }
 
     fn update_split(&mut self, items: usize) {
+        if let Some(notice) = self.interrupt.notice() {
+            self.line(notice);
+        }
         if self.interrupt.is_noted() {
             self.interrupter.stop(Some("interrupted"));
         }

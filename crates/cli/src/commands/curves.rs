@@ -1,0 +1,229 @@
+//! `curves`: validation perplexities of several runs in one picture.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use awd_lstm::Error;
+use clap::Args;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::files::create_folder;
+use crate::picture::{self, CAPTION, FONT, Picture, TEXT};
+
+/// Options of `curves`.
+#[derive(Debug, Clone, Args)]
+pub struct CurvesArgs {
+    /// Folder of a run, of `train` or of the transformer; several may be given.
+    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// Folder for `curves.svg` and `curves.png`.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+    /// One JSON object a run on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A line of a run's `metrics.jsonl`. The line of a finished run has neither epoch nor step.
+#[derive(Debug, Deserialize)]
+struct Metrics {
+    epoch: Option<f64>,
+    step: Option<f64>,
+    valid_ppl: Option<f64>,
+}
+
+/// How far training had gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Axis {
+    Epoch,
+    Step,
+}
+
+impl Axis {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Epoch => "epoch",
+            Self::Step => "step",
+        }
+    }
+}
+
+/// A run's validation perplexities.
+#[derive(Debug, Serialize)]
+struct Curve {
+    run: String,
+    axis: Axis,
+    best_valid_ppl: f64,
+    /// Epoch or step, and the perplexity after it.
+    points: Vec<(f64, f64)>,
+}
+
+/// Draws the validation perplexities of runs in one picture.
+///
+/// # Errors
+/// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
+pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
+    let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
+        let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));
+        return Err(format!(
+            "`{}` is measured by {} and `{}` by {}: draw them apart",
+            first.run, axes.0, other.run, axes.1
+        )
+        .into());
+    }
+    create_folder(&args.out)?;
+    picture::save(&Overlay { curves: &curves }, &args.out.join("curves"))?;
+    for curve in &curves {
+        match args.json {
+            true => println!("{}", serde_json::to_string(curve)?),
+            false => println!("{:<24} best validation perplexity {:.2}", curve.run, curve.best_valid_ppl),
+        }
+    }
+    if !args.json {
+        println!("wrote {}", args.out.join("curves.svg").display());
+    }
+    Ok(())
+}
+
+impl Curve {
+    fn read(folder: &Path) -> Result<Self, Failure> {
+        const METRICS: &str = "metrics.jsonl";
+        let path = folder.join(METRICS);
+        if !path.is_file() {
+            return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
+        }
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let (mut axis, mut points) = (Axis::Epoch, vec![]);
+        for (number, line) in text.lines().enumerate() {
+            let metrics: Metrics = serde_json::from_str(line).map_err(|error| Error::Damaged {
+                path: path.clone(),
+                reason: format!("line {}: {error}", number + 1),
+            })?;
+            let Some(ppl) = metrics.valid_ppl else { continue };
+            match (metrics.epoch, metrics.step) {
+                (Some(epoch), _) => points.push((epoch, ppl)),
+                (None, Some(step)) => {
+                    axis = Axis::Step;
+                    points.push((step, ppl));
+                }
+                (None, None) => {}
+            }
+        }
+        if points.is_empty() {
+            return Err(format!("run `{}` has no finished epoch to draw", folder.display()).into());
+        }
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        Ok(Self {
+            run: name.unwrap_or_else(|| folder.display().to_string()),
+            axis,
+            best_valid_ppl: points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min),
+            points,
+        })
+    }
+}
+
+struct Overlay<'a> {
+    curves: &'a [Curve],
+}
+
+impl Picture for Overlay<'_> {
+    fn size(&self) -> (u32, u32) {
+        (760, 460)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static,
+    {
+        let all = || self.curves.iter().flat_map(|curve| &curve.points);
+        let span = |of: fn(&(f64, f64)) -> f64| {
+            (all().map(of).fold(f64::INFINITY, f64::min), all().map(of).fold(0.0, f64::max))
+        };
+        let ((first, last), (low, high)) = (span(|point| point.0), span(|point| point.1));
+        let (room, low, high) = (((last - first) * 0.03).max(0.5), low / 1.04, high * 1.04);
+        let mut chart = ChartBuilder::on(area)
+            .caption("Validation perplexity", (FONT, CAPTION))
+            .margin(12)
+            .x_label_area_size(46)
+            .y_label_area_size(62)
+            .build_cartesian_2d(
+                first - room..last + room,
+                (low..high).log_scale().with_key_points(picture::log_ticks(low, high)),
+            )?;
+        chart
+            .configure_mesh()
+            .x_labels(12)
+            .x_label_formatter(&|place| picture::tick(*place))
+            .y_label_formatter(&|ppl| picture::tick(*ppl))
+            .x_desc(self.curves[0].axis.name())
+            .y_desc("perplexity (log)")
+            .label_style((FONT, TEXT))
+            .light_line_style(WHITE)
+            .draw()?;
+        for (index, curve) in self.curves.iter().enumerate() {
+            let label = format!("{}, best {:.1}", curve.run, curve.best_valid_ppl);
+            picture::line(&mut chart, &curve.points, index, &label)?;
+        }
+        picture::legend(&mut chart, SeriesLabelPosition::UpperRight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_of(lines: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("metrics.jsonl"), lines).unwrap();
+        folder
+    }
+
+    fn args(runs: &[&Path], out: &Path) -> CurvesArgs {
+        CurvesArgs {
+            runs: runs.iter().map(|run| run.to_path_buf()).collect(),
+            out: out.to_path_buf(),
+            json: true,
+        }
+    }
+
+    #[test]
+    fn runs_of_either_program_are_drawn() {
+        let epochs = "{\"epoch\":1,\"valid_ppl\":90.5,\"lr\":30}\n{\"epoch\":2,\"valid_ppl\":80.25}\n{\"best_epoch\":2,\"valid_ppl\":80.25}\n";
+        let steps = "{\"step\":200,\"valid_ppl\":900}\n{\"step\":400,\"valid_ppl\":700}\n{\"steps\":400,\"valid_ppl\":690}\n";
+        for (lines, axis, points) in [
+            (epochs, Axis::Epoch, [(1.0, 90.5), (2.0, 80.25)]),
+            (steps, Axis::Step, [(200.0, 900.0), (400.0, 700.0)]),
+        ] {
+            let folder = run_of(lines);
+            let curve = Curve::read(folder.path()).unwrap();
+            assert_eq!((curve.axis, curve.points.as_slice()), (axis, points.as_slice()));
+            assert_eq!(curve.best_valid_ppl, points[1].1);
+            run(&args(&[folder.path(), folder.path()], folder.path())).unwrap();
+            let svg = fs::read_to_string(folder.path().join("curves.svg")).unwrap();
+            assert!(svg.contains(axis.name()) && svg.contains(&curve.run), "{svg}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_one_line() {
+        let (epochs, steps) =
+            (run_of("{\"epoch\":1,\"valid_ppl\":90}\n"), run_of("{\"step\":9,\"valid_ppl\":9}\n"));
+        let (none, damaged, empty) =
+            (tempfile::tempdir().unwrap(), run_of("{\"epoch\":1,\n"), run_of("{\"best_epoch\":1}\n"));
+        for (runs, expected) in [
+            (vec![epochs.path(), steps.path()], "by epoch and"),
+            (vec![none.path()], "metrics.jsonl"),
+            (vec![damaged.path()], "line 1"),
+            (vec![empty.path()], "no finished epoch"),
+        ] {
+            let message = run(&args(&runs, none.path())).unwrap_err().to_string();
+            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+        }
+        assert_eq!(fs::read_dir(none.path()).unwrap().count(), 0);
+    }
+}

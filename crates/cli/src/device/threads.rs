@@ -1,0 +1,31 @@
+//! How many threads the Flex device computes on.
+
+use crate::device::name::DeviceName;
+use crate::failure::Failure;
+
+/// Lets everything that Flex computes in this process run on `count` threads; to be called before anything is computed. Without
+/// a count it stays with as many as the machine runs at a time.
+///
+/// # Errors
+/// A count of 0, one for another device, or threads that cannot be started.
+pub fn use_threads(name: DeviceName, count: Option<usize>) -> Result<(), Failure> {
+    match count {
+        None => Ok(()),
+        Some(0) => Err("--threads is 0, but work needs at least 1".into()),
+        #[cfg(feature = "flex")]
+        Some(count) if name == DeviceName::Flex => {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
+            pool.map_err(|error| format!("cannot start {count} threads: {error}").into())
+        }
+        Some(_) => Err(format!("--threads is given, but only the device flex has it, not {name}").into()),
+    }
+}
+
+/// Threads that a device computes on, where that is known.
+pub fn threads(name: DeviceName) -> Option<usize> {
+    match name {
+        #[cfg(feature = "flex")]
+        DeviceName::Flex => Some(rayon::current_num_threads()),
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! The float type that parameters and hidden states are kept in.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Tensor};
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Float type of parameters and hidden states; sums and the loss of a shorter one are f32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FloatType {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// bfloat16.
+    Bf16,
+}
+
+impl FloatType {
+    /// Its name among Burn's types.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+
+    /// The module with all parameters of this type.
+    pub fn cast<M: Module>(self, module: M) -> M {
+        module.map(&mut Cast(self.dtype()))
+    }
+}
+
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match param.val().dtype() == self.0 {
+            true => param,
+            false => param.map(|tensor| {
+                let trained = tensor.is_require_grad();
+                tensor.cast(self.0).detach().set_require_grad(trained)
+            }),
+        }
+    }
+}

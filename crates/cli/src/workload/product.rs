@@ -1,0 +1,112 @@
+//! A square matrix product: what a device reaches at best.
+
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Distribution, Tensor};
+use highrank::Precision;
+use highrank::ops::OutputOps;
+use highrank_kernels::Floats;
+
+use super::FloatType;
+use crate::device::DeviceName;
+use crate::failure::Failure;
+
+/// A product of two square matrices, by the routine that the kernels use where there are native ones, and otherwise by the
+/// backend's own.
+pub struct SquareProduct {
+    side: usize,
+    work: Box<dyn FnMut() -> Result<(), Failure>>,
+}
+
+impl SquareProduct {
+    /// Of matrices of a float type, rounded to `precision` first.
+    ///
+    /// # Errors
+    /// A float type that the device does not have.
+    pub fn new(
+        name: DeviceName,
+        float_type: FloatType,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, Failure> {
+        // Large enough to keep the device busy for a millisecond.
+        let side = if name == DeviceName::Cuda { 4096 } else { 2048 };
+        let matrix = || {
+            let values = Tensor::<2>::random([side, side], Distribution::Normal(0.0, 1.0), device);
+            values.cast(float_type.dtype())
+        };
+        let work = match name {
+            #[cfg(feature = "flex")]
+            DeviceName::Flex => native(matrix(), matrix(), float_type, precision)?,
+            _ => composed(matrix(), matrix(), precision, device),
+        };
+        Ok(Self { side, work })
+    }
+
+    /// Multiplies once.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn run(&mut self) -> Result<(), Failure> {
+        (self.work)()
+    }
+
+    /// Floating-point operations of a product.
+    pub fn flops(&self) -> f64 {
+        2.0 * (self.side as f64).powi(3)
+    }
+}
+
+#[cfg(feature = "flex")]
+fn native(
+    a: Tensor<2>,
+    b: Tensor<2>,
+    float_type: FloatType,
+    precision: Precision,
+) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
+    use burn::tensor::bf16;
+    use highrank_kernels::cpu::{Factor, Matrix, in_pool, multiply_rounded};
+
+    let [side, _] = a.dims();
+    let mut out = vec![0f32; side * side];
+    Ok(match float_type {
+        FloatType::F32 => {
+            let (a, b) = (values::<f32>(a)?, values::<f32>(b)?);
+            Box::new(move || {
+                let factor = |values| Factor::Wide(Matrix::new(values, side, side));
+                in_pool(|| multiply_rounded(&mut out, factor(&a), factor(&b), false, precision));
+                Ok(())
+            })
+        }
+        FloatType::Bf16 => {
+            let (a, b) = (values::<bf16>(a)?, values::<bf16>(b)?);
+            Box::new(move || {
+                let factor = |values| Factor::Short(Matrix::new(values, side, side));
+                in_pool(|| multiply_rounded(&mut out, factor(&a), factor(&b), false, precision));
+                Ok(())
+            })
+        }
+    })
+}
+
+#[cfg(feature = "flex")]
+fn values<E: burn::tensor::Element>(matrix: Tensor<2>) -> Result<Vec<E>, Failure> {
+    let held = matrix.dtype();
+    let values = matrix.into_data().try_to_vec::<E>();
+    values.map_err(|_| format!("the device made a matrix of {held:?} of one of {:?}", E::dtype()).into())
+}
+
+fn composed(
+    a: Tensor<2>,
+    b: Tensor<2>,
+    precision: Precision,
+    device: &Device,
+) -> Box<dyn FnMut() -> Result<(), Failure>> {
+    let device = device.clone();
+    let primitive = |matrix: &Tensor<2>| Floats::from(matrix.clone()).into_primitive();
+    Box::new(move || {
+        let product = <Dispatch as OutputOps>::product(primitive(&a), primitive(&b), precision);
+        device.sync()?;
+        drop(product);
+        Ok(())
+    })
+}
