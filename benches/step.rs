@@ -1,4 +1,5 @@
-//! A whole training step (forward, backward, clipping, update) of the `paper` preset under every head.
+//! A whole training step (forward, backward, clipping, update) of the `paper` preset under every head, in full precision and in
+//! bfloat16.
 //!
 //! ```text
 //! cargo bench --bench step
@@ -9,7 +10,8 @@
 
 use awd_lstm::{HeadKind, Preset};
 use burn::tensor::Device;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use highrank::Precision;
 use highrank_cli::workload::Training;
 
 const VOCAB: usize = 10_000;
@@ -19,15 +21,18 @@ fn step(criterion: &mut Criterion) {
     let train = Preset::Paper.train();
     group.sample_size(10).throughput(Throughput::Elements((train.bptt * train.batch) as u64));
     for head in HeadKind::ALL {
-        // Prepared when first timed: a filter must not pay for what it leaves out.
-        let mut prepared = None;
-        group.bench_function(head.name(), |bencher| {
-            let training = prepared.get_or_insert_with(|| {
-                let model = Preset::Paper.model(*head, VOCAB);
-                Training::new(&model, Preset::Paper.train(), &Device::flex()).expect("a sound model")
+        for precision in [Precision::Full, Precision::Bf16] {
+            // Prepared when first timed: a filter must not pay for what it leaves out.
+            let mut prepared = None;
+            group.bench_function(BenchmarkId::new(head.name(), precision), |bencher| {
+                let training = prepared.get_or_insert_with(|| {
+                    let mut model = Preset::Paper.model(*head, VOCAB);
+                    model.precision = precision;
+                    Training::new(&model, Preset::Paper.train(), &Device::flex()).expect("a sound model")
+                });
+                bencher.iter(|| training.step());
             });
-            bencher.iter(|| training.step());
-        });
+        }
     }
 }
 

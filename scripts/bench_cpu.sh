@@ -2,51 +2,194 @@
 # Runs our programs and the same formulas in PyTorch in turn and prints one JSON object a run, for `bench_report`:
 #
 #   scripts/bench_cpu.sh PYTHON ROUNDS > benches/results/NAME.jsonl
+#   scripts/bench_cpu.sh PYTHON ROUNDS heads predictions > benches/results/NAME.jsonl    # some of the parts
 #   cargo run --release --example bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg
 #
-# PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine: about two minutes a round.
+# PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine. Parts, with minutes a round on two cores:
+#
+#   products     the square product of each precision beside PyTorch's, bf16 beside f32                                    0.3
+#   heads        a training step of each head beside PyTorch's, f32 and bf16                                               1.5
+#   precisions   a training step in bf16 beside our own in f32                                                             0.4
+#   maps         a training step of each head with one softmax beside that of our softmax                                  0.7
+#   small        a mixture of small contexts beside PyTorch's                                                              0.2
+#   predictions  nll, log-probs, top-k, sample and decode beside PyTorch's                                                 2.5
+#   lstm         three LSTM layers beside PyTorch's                                                                        0.3
+#   steps        the whole `paper` step beside PyTorch's, in bf16 beside f32, MoS beside softmax                           1.5
+#   threads      a training step of each head on all threads beside one                                                    1.5
+#   before       full precision beside older programs, which BASE says where to find; only if asked for                    1.5
+#
+# Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
+# version, THREADS how many are compared with one (2).
 set -euo pipefail
-if [ $# -ne 2 ]; then
-    echo "error: expected PYTHON ROUNDS, as in: scripts/bench_cpu.sh python3 7" >&2
+all=(products heads precisions maps small predictions lstm steps threads)
+usage() {
+    echo "error: expected PYTHON ROUNDS [PART]..., parts of ${all[*]} before, as in: scripts/bench_cpu.sh python3 7 heads" >&2
     exit 2
-fi
-python=$1 rounds=$2
+}
+[ $# -ge 2 ] && [[ $2 =~ ^[1-9][0-9]*$ ]] || usage
+python=$1 rounds=$2 parts=("${@:3}")
+[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+for part in "${parts[@]}"; do
+    [[ " ${all[*]} before " == *" $part "* ]] || usage
+    if [ "$part" = before ] && [ ! -x "${BASE:-}/head_throughput" ]; then
+        echo "error: the part \`before\` needs BASE, a folder with older programs" >&2
+        exit 2
+    fi
+done
 cd "$(dirname "$0")/.."
-cargo build --release --locked --examples >&2
-bin=target/release/examples
-sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
+if [ -z "${BIN:-}" ]; then
+    cargo build --release --locked --example head_throughput --example step_throughput >&2
+    BIN=target/release/examples
+fi
+threads=${THREADS:-2}
 
 # record WHAT WHO ROUND COMMAND...
 record() {
-    local what=$1 who=$2 round=$3
-    shift 3
-    echo "round $round: $what, $who" >&2
-    printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$what" "$who" "$round" "$("$@")"
+    local result
+    echo "round $3: $1, $2" >&2
+    result=$("${@:4}")
+    printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "${@:1:3}" "$result"
 }
-ours() { record "$1" highrank "$2" "$bin/head_throughput" --head "$1" "${sizes[@]}" --repeats 3 --json; }
-peer() { record "$1" "$2" "$3" "$python" benches/peers/torch_heads.py --head "$1" "${sizes[@]}" --repeats 3 --json "${@:4}"; }
+sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
+small=(--tokens 840 --d-hidden 128 --d-embedding 10 --vocab 10000 --components 10)
+# All heads, and the timed steps of those that take a second; the others make 15, and PyTorch's 7.
+heads=(softmax moc mos sigsoftmax gss plif mos-plif soft-cap monotonic-net)
+declare -A slow=([mos]=3 [mos-plif]=3)
+# What PyTorch must be told to round alike, and how it is called then.
+declare -A same=([full]="" [bf16]=--bf16) torch=([full]=PyTorch [bf16]="PyTorch, bf16")
 
-for round in $(seq "$rounds"); do
-    ours mos "$round"
-    peer mos "PyTorch, original formula" "$round"
-    ours mos "$round"
-    peer mos "PyTorch, log space" "$round" --variant lse
-    for head in softmax moc sigsoftmax plif; do
-        for _ in 1 2; do
-            ours "$head" "$round"
-            peer "$head" PyTorch "$round"
+# ours HEAD OPTIONS...
+ours() { "$BIN/head_throughput" --head "$1" "${sizes[@]}" --repeats "${slow[$1]:-15}" --json "${@:2}"; }
+peer() { "$python" "benches/peers/torch_$1.py" --json "${@:2}"; }
+# The square product that a program measured beside its steps, as a run of its own.
+product() {
+    "$@" --tokens 1 --d-embedding 8 --vocab 16 --repeats 15 | "$python" -c '
+import json, sys
+run = json.load(sys.stdin)
+rate = run["ceiling_gflops"]
+print(json.dumps(dict(median_ms=2 * 2048**3 / rate / 1e6, gflops=rate, precision=run.get("precision"))))'
+}
+
+# shellcheck disable=SC2086 # no option at all in full precision
+run_products() {
+    local round=$1 precision
+    our_product() { product "$BIN/head_throughput" --head softmax --json --precision "$1"; }
+    for precision in full bf16; do
+        record "product, 2048³" highrank "$round" our_product "$precision"
+        record "product, 2048³" "${torch[$precision]}" "$round" product peer heads --head softmax ${same[$precision]}
+    done
+    record "product, 2048³" highrank "$round" our_product bf16
+    record "product, 2048³" "our f32" "$round" our_product full
+}
+# shellcheck disable=SC2086
+run_heads() {
+    local round=$1 precision head
+    record "step, mos" highrank "$round" ours mos
+    record "step, mos" "PyTorch, original formula" "$round" peer heads --head mos "${sizes[@]}" --repeats 3
+    for head in mos softmax moc sigsoftmax plif; do
+        for precision in full bf16; do
+            record "step, $head" highrank "$round" ours "$head" --precision "$precision"
+            record "step, $head" "${torch[$precision]}" "$round" \
+                peer heads --head "$head" --variant lse "${sizes[@]}" --repeats "${slow[$head]:-7}" ${same[$precision]}
         done
     done
-    for _ in 1 2; do
-        record plif highrank "$round" "$bin/head_throughput" --head plif "${sizes[@]}" --repeats 15 --json
-        record plif "our softmax" "$round" "$bin/head_throughput" --head softmax "${sizes[@]}" --repeats 15 --json
+}
+run_precisions() {
+    local round=$1 head
+    for head in mos softmax; do
+        record "step, $head" highrank "$round" ours "$head" --precision bf16
+        record "step, $head" "our f32" "$round" ours "$head"
+        record "step, $head" highrank "$round" ours "$head" --precision bf16 --dtype bf16
+        record "step, $head" "our f32" "$round" ours "$head"
     done
-    record "three LSTM layers" highrank "$round" "$bin/step_throughput" --part lstm --repeats 5 --json
-    record "three LSTM layers" PyTorch "$round" "$python" benches/peers/torch_lstm.py --repeats 5 --json
-    record "paper step, mos" highrank "$round" "$bin/step_throughput" --head mos --repeats 3 --json
-    record "paper step, mos" PyTorch "$round" "$python" benches/peers/torch_awd_lstm.py --preset paper --head mos --steps 3 --json
-    record "paper step, softmax" highrank "$round" "$bin/step_throughput" --head softmax --repeats 5 --json
-    record "paper step, softmax" PyTorch "$round" "$python" benches/peers/torch_awd_lstm.py --preset paper --head softmax --steps 5 --json
-    record "paper step, mos" highrank "$round" "$bin/step_throughput" --head mos --repeats 3 --json
-    record "paper step, mos" "our softmax, as many parameters" "$round" "$bin/step_throughput" --head softmax --equal-size --repeats 5 --json
+}
+run_maps() {
+    local round=$1 precision head
+    for precision in full bf16; do
+        for head in sigsoftmax gss soft-cap monotonic-net plif moc; do
+            record "step, $head" highrank "$round" ours "$head" --precision "$precision"
+            record "step, $head" "our softmax" "$round" ours softmax --precision "$precision"
+        done
+    done
+}
+# shellcheck disable=SC2086
+run_small() {
+    local round=$1 precision
+    for precision in full bf16; do
+        record "step, mos, K 10, d 10, H 128" highrank "$round" \
+            "$BIN/head_throughput" --head mos "${small[@]}" --precision "$precision" --repeats 7 --json
+        record "step, mos, K 10, d 10, H 128" "${torch[$precision]}" "$round" \
+            peer heads --head mos --variant lse "${small[@]}" --repeats 3 ${same[$precision]}
+    done
+}
+# shellcheck disable=SC2086
+run_predictions() {
+    local round=$1 mode head precision
+    for head in mos softmax; do
+        for mode in nll log-probs top-k sample decode; do
+            for precision in full bf16; do
+                record "$mode, $head" highrank "$round" ours "$head" --mode "$mode" --precision "$precision"
+                record "$mode, $head" "${torch[$precision]}" "$round" \
+                    peer inference --head "$head" --mode "$mode" "${sizes[@]}" --repeats "${slow[$head]:-7}" ${same[$precision]}
+            done
+        done
+    done
+}
+# shellcheck disable=SC2086
+run_lstm() {
+    local round=$1 precision
+    for precision in full bf16; do
+        record "three LSTM layers" highrank "$round" \
+            "$BIN/step_throughput" --part lstm --precision "$precision" --repeats 5 --json
+        record "three LSTM layers" "${torch[$precision]}" "$round" peer lstm --repeats 5 ${same[$precision]}
+    done
+}
+# shellcheck disable=SC2086
+run_steps() {
+    local round=$1 precision head
+    paper() { "$BIN/step_throughput" --head "$1" --repeats "${slow[$1]:-5}" --json "${@:2}"; }
+    for head in mos softmax; do
+        for precision in full bf16; do
+            record "paper step, $head" highrank "$round" paper "$head" --precision "$precision"
+            record "paper step, $head" "${torch[$precision]}" "$round" \
+                peer awd_lstm --preset paper --head "$head" --steps "${slow[$head]:-5}" ${same[$precision]}
+        done
+        record "paper step, $head" highrank "$round" paper "$head" --precision bf16
+        record "paper step, $head" "our f32" "$round" paper "$head"
+    done
+    record "paper step, mos" highrank "$round" paper mos
+    record "paper step, mos" "our softmax, as many parameters" "$round" paper softmax --equal-size
+}
+run_threads() {
+    local round=$1 precision head
+    for precision in full bf16; do
+        for head in "${heads[@]}"; do
+            record "step, $head, $threads threads" highrank "$round" ours "$head" --precision "$precision" --threads "$threads"
+            record "step, $head, $threads threads" "one thread" "$round" ours "$head" --precision "$precision" --threads 1
+        done
+    done
+}
+# Only options that older programs know too.
+run_before() {
+    local round=$1 head mode
+    # older NAME WHAT OPTIONS...
+    older() {
+        record "$2" highrank "$round" "$BIN/$1" --json "${@:3}"
+        record "$2" before "$round" "$BASE/$1" --json "${@:3}"
+    }
+    for head in softmax moc mos sigsoftmax gss plif mos-plif; do
+        older head_throughput "step, $head" --head "$head" "${sizes[@]}" --repeats "${slow[$head]:-15}"
+    done
+    older head_throughput "step, mos, K 10, d 10, H 128" --head mos "${small[@]}"
+    for head in mos softmax; do
+        for mode in nll log-probs top-k sample decode; do
+            older head_throughput "$mode, $head" --head "$head" --mode "$mode" "${sizes[@]}" --repeats "${slow[$head]:-15}"
+        done
+        older step_throughput "paper step, $head" --head "$head" --repeats "${slow[$head]:-5}"
+    done
+    older step_throughput "three LSTM layers" --part lstm --repeats 5
+}
+
+for round in $(seq "$rounds"); do
+    for part in "${parts[@]}"; do "run_$part" "$round"; done
 done

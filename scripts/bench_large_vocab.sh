@@ -3,22 +3,22 @@
 # what each option of the loss costs. Prints one JSON object a run, for `bench_report`:
 #
 #   scripts/bench_large_vocab.sh PYTHON ROUNDS > benches/results/NAME.jsonl
-#   scripts/bench_large_vocab.sh PYTHON ROUNDS options > benches/results/NAME.jsonl    # one part: peers or options
+#   scripts/bench_large_vocab.sh PYTHON ROUNDS options > benches/results/NAME.jsonl    # some of: peers, bf16, options
 #   cargo run --release --example bench_report -- benches/results/NAME.jsonl
 #
 # PYTHON is an interpreter with PyTorch 2.13 or later. Nothing else should run on the machine, which needs 8 GB of free memory:
-# about twenty minutes a round on two cores, eight of them for the peers. Environment variables: TOKENS, D and VOCAB are the
-# sizes of the step (2048, 1024 and 131072), REPEATS the timed steps of a run (1), BIN a folder that has `head_throughput`
-# already.
+# about 25 minutes a round on two cores, eight of them for the peers, three for bf16. Environment variables: TOKENS, D and
+# VOCAB are the sizes of the step (2048, 1024 and 131072), REPEATS the timed steps of a run (1), BIN a folder that has
+# `head_throughput` already.
 set -euo pipefail
 usage() {
-    echo "error: expected PYTHON ROUNDS [peers] [options], as in: scripts/bench_large_vocab.sh python3 5" >&2
+    echo "error: expected PYTHON ROUNDS [peers] [bf16] [options], as in: scripts/bench_large_vocab.sh python3 5" >&2
     exit 2
 }
 [ $# -ge 2 ] && [[ $2 =~ ^[1-9][0-9]*$ ]] || usage
 python=$1 rounds=$2 parts=("${@:3}")
-[ ${#parts[@]} -gt 0 ] || parts=(peers options)
-for part in "${parts[@]}"; do [[ $part =~ ^(peers|options)$ ]] || usage; done
+[ ${#parts[@]} -gt 0 ] || parts=(peers bf16 options)
+for part in "${parts[@]}"; do [[ $part =~ ^(peers|bf16|options)$ ]] || usage; done
 cd "$(dirname "$0")/.."
 tokens=${TOKENS:-2048} d=${D:-1024} vocab=${VOCAB:-131072} repeats=${REPEATS:-1}
 if [ -z "${BIN:-}" ]; then
@@ -31,8 +31,10 @@ what="softmax, $tokens tokens, d $d, V $vocab"
 line() { printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$@"; }
 # record WHO ROUND COMMAND...
 record() {
+    local result
     echo "round $2: $1" >&2
-    line "$what" "$1" "$2" "$("${@:3}")"
+    result=$("${@:3}")
+    line "$what" "$1" "$2" "$result"
 }
 softmax=(--head softmax --tokens "$tokens" --d-embedding "$d" --vocab "$vocab")
 mos=(--head mos --tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
@@ -52,6 +54,17 @@ run_peers() {
     record "PyTorch, chunked" "$round" torch --mode chunked
     record highrank "$round" ours
     record "PyTorch, chunks of 256 tokens" "$round" torch --mode chunked --chunk-tokens 256
+}
+
+# Products in bfloat16 with parameters of f32, which PyTorch calls autocast; then parameters and hidden states in bfloat16 too.
+run_bf16() {
+    local round=$1
+    record highrank "$round" ours --precision bf16
+    record "PyTorch, bf16" "$round" torch --mode plain --bf16
+    record highrank "$round" ours --precision bf16 --dtype bf16
+    record "PyTorch, bf16 parameters" "$round" torch --mode plain --dtype bf16
+    record highrank "$round" ours --precision bf16
+    record "our f32" "$round" ours
 }
 
 # The option and the plain loss step by step in turn, in one process. What bench_report calls times as fast is the plain loss's

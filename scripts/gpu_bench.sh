@@ -62,14 +62,13 @@ ours() { "$dir/$1" --device cuda --json "${@:2}"; }
 # Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
 heads() {
     local head=$1 precision=$2 who=$3 round=$4
-    local what="$head, $precision"
-    record "$what" highrank "$round" \
+    record "$head" highrank "$round" \
         ours head_throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
-    record "$what" "$who" "$round" peer heads --head "$head" "${sizes[@]}" --repeats 50 "${@:5}"
+    record "$head" "$who" "$round" peer heads --head "$head" "${sizes[@]}" --repeats 50 "${@:5}"
 }
 step() {
     local head=$1 precision=$2 who=$3 round=$4
-    local what="paper step, $head, $precision"
+    local what="paper step, $head"
     record "$what" highrank "$round" ours step_throughput --head "$head" --precision "$precision" --repeats 20
     record "$what" "$who" "$round" peer awd_lstm --preset paper --head "$head" --steps 20 "${@:5}"
 }
@@ -108,9 +107,9 @@ run_chunks() {
 run_lstm() {
     local round=$1 precision
     for precision in full tf32; do
-        record "three LSTM layers, $precision" highrank "$round" \
+        record "three LSTM layers" highrank "$round" \
             ours step_throughput --part lstm --precision "$precision" --repeats 20
-        record "three LSTM layers, $precision" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
+        record "three LSTM layers" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
     done
 }
 # shellcheck disable=SC2086

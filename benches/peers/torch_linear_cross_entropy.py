@@ -13,20 +13,7 @@ import argparse, json, os, statistics, time, warnings
 import torch
 import torch.nn.functional as F
 
-
-def resident_peak():
-    """Largest resident memory of the process in bytes since `reset_peak`."""
-    with open("/proc/self/status") as lines:
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-
-
-def reset_peak():
-    """The largest resident memory becomes the present one, where the system lets a process do so."""
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-    except OSError:
-        pass
+from peak import resident_peak, reset_peak
 
 
 def main():
@@ -36,7 +23,8 @@ def main():
     a.add_argument("--vocab", type=int, default=131_072)
     a.add_argument("--repeats", type=int, default=3)
     a.add_argument("--mode", choices=["plain", "chunked"], default="plain")
-    a.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    a.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of parameters and hidden states")
+    a.add_argument("--bf16", action="store_true", help="autocast to bfloat16: parameters and hidden states stay f32")
     a.add_argument("--label-smoothing", type=float, default=0.0)
     a.add_argument("--no-bias", action="store_true")
     a.add_argument("--threads", type=int, default=os.cpu_count())
@@ -47,6 +35,8 @@ def main():
     o = a.parse_args()
     if o.mode == "chunked" and o.label_smoothing:
         a.error("PyTorch's chunked form has no label smoothing: it would compute the plain one")
+    if o.bf16 and o.dtype == "bf16":
+        a.error("--bf16 rounds parameters of f32, and --dtype bf16 has none")
     torch.set_num_threads(o.threads)
     torch.manual_seed(0)
     dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[o.dtype]
@@ -72,7 +62,8 @@ def main():
         for t in (hidden, weight, bias):
             if t is not None:
                 t.grad = None
-        value = loss(hidden, weight, bias, targets)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.bf16):
+            value = loss(hidden, weight, bias, targets)
         value.backward()
         return value.item()
 
@@ -90,7 +81,7 @@ def main():
         times.append(time.perf_counter() - started)
     seconds = statistics.median(times)
     print(json.dumps(dict(
-        peer="torch " + torch.__version__, mode=o.mode, dtype=o.dtype, tokens=o.tokens, d=o.d, vocab=o.vocab,
+        peer="torch " + torch.__version__, mode=o.mode, dtype=o.dtype, bf16=o.bf16, tokens=o.tokens, d=o.d, vocab=o.vocab,
         label_smoothing=o.label_smoothing, threads=o.threads, median_ms=1e3 * seconds, tokens_per_s=o.tokens / seconds,
         added_peak_bytes=added, loss=value,
     )))
