@@ -17,11 +17,12 @@ pub fn mean_and_spread_text(values: &[f64], digits: usize) -> String {
     }
 }
 
-/// The middle value, the upper of the two middle ones of an even number; none of no values.
+/// The middle value, halfway between the two middle ones of an even number; none of no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let upper = *values.get(values.len() / 2)?;
+    Some((values[(values.len() - 1) / 2] + upper) / 2.0)
 }
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn half_of_the_values_are_below_the_median() {
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), Some(3.0));
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), Some(2.5));
         assert_eq!(median([]), None);
     }
 }
