@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::Error;
 use clap::Args;
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::chart::{Chart, Scale};
 use crate::failure::Failure;
 use crate::files::create_folder;
-use crate::picture::{self, CAPTION, FONT, Picture, TEXT};
+use crate::picture;
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -77,7 +77,7 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
         .into());
     }
     create_folder(&args.out)?;
-    picture::save(&Overlay { curves: &curves }, &args.out.join("curves"))?;
+    picture::save(&chart(&curves), &args.out.join("curves"))?;
     for curve in &curves {
         match args.json {
             true => println!("{}", serde_json::to_string(curve)?),
@@ -127,49 +127,16 @@ impl Curve {
     }
 }
 
-struct Overlay<'a> {
-    curves: &'a [Curve],
-}
-
-impl Picture for Overlay<'_> {
-    fn size(&self) -> (u32, u32) {
-        (760, 460)
-    }
-
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
-        let all = || self.curves.iter().flat_map(|curve| &curve.points);
-        let span = |of: fn(&(f64, f64)) -> f64| {
-            (all().map(of).fold(f64::INFINITY, f64::min), all().map(of).fold(0.0, f64::max))
-        };
-        let ((first, last), (low, high)) = (span(|point| point.0), span(|point| point.1));
-        let (room, low, high) = (((last - first) * 0.03).max(0.5), low / 1.04, high * 1.04);
-        let mut chart = ChartBuilder::on(area)
-            .caption("Validation perplexity", (FONT, CAPTION))
-            .margin(12)
-            .x_label_area_size(46)
-            .y_label_area_size(62)
-            .build_cartesian_2d(
-                first - room..last + room,
-                (low..high).log_scale().with_key_points(picture::log_ticks(low, high)),
-            )?;
-        chart
-            .configure_mesh()
-            .x_labels(12)
-            .x_label_formatter(&|place| picture::tick(*place))
-            .y_label_formatter(&|ppl| picture::tick(*ppl))
-            .x_desc(self.curves[0].axis.name())
-            .y_desc("perplexity (log)")
-            .label_style((FONT, TEXT))
-            .light_line_style(WHITE)
-            .draw()?;
-        for (index, curve) in self.curves.iter().enumerate() {
-            let label = format!("{}, best {:.1}", curve.run, curve.best_valid_ppl);
-            picture::line(&mut chart, &curve.points, index, &label)?;
-        }
-        picture::legend(&mut chart, SeriesLabelPosition::UpperRight)
+/// Perplexities of the runs over the epochs or steps.
+fn chart(curves: &[Curve]) -> Chart {
+    let line =
+        |curve: &Curve| (format!("{}, best {:.1}", curve.run, curve.best_valid_ppl), curve.points.clone());
+    Chart {
+        caption: "Validation perplexity".into(),
+        x: (curves[0].axis.name(), Scale::Linear),
+        y: ("perplexity (log)", Scale::Logarithmic),
+        lines: curves.iter().map(line).collect(),
+        labels: SeriesLabelPosition::UpperRight,
     }
 }
 

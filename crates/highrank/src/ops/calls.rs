@@ -99,72 +99,43 @@ impl<B: Backend> ExtensionType<B> for LossCall<B> {
     }
 }
 
-impl<B: Backend> ExtensionType<B> for LatentCall<B> {
-    type Target = LatentCall<Dispatch>;
+/// The way of calls whose tensors are all floats, and of which the weight says the backend.
+macro_rules! calls_of_floats {
+    ($($call:ident),*) => {$(
+        impl<B: Backend> ExtensionType<B> for $call<B> {
+            type Target = $call<Dispatch>;
 
-    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
-    where
-        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
-    {
-        LatentCall(self.0.map(|x| {
-            let kind = map_kind(BackendTensor::Float(x.into_primitive()));
-            Floats::new(DispatchTensor { kind, autodiff })
-        }))
-    }
+            fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
+            where
+                F: Fn(BackendTensor<B>) -> DispatchTensorKind,
+            {
+                $call(self.0.map(|x| {
+                    let kind = map_kind(BackendTensor::Float(x.into_primitive()));
+                    Floats::new(DispatchTensor { kind, autodiff })
+                }))
+            }
 
-    fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
-    where
-        F: Fn(DispatchTensor) -> BackendTensor<B>,
-    {
-        Self(target.0.map(|x| Floats::new(unwrap_kind(x.into_primitive()).float())))
-    }
+            fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
+            where
+                F: Fn(DispatchTensor) -> BackendTensor<B>,
+            {
+                Self(target.0.map(|x| Floats::new(unwrap_kind(x.into_primitive()).float())))
+            }
 
-    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Some(target.0.weight.primitive())
-    }
+            fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+                Some(target.0.weight.primitive())
+            }
 
-    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Self::routing_tensor(target)
-    }
+            fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+                Self::routing_tensor(target)
+            }
 
-    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-        let mut context = Context::default();
-        target.0.as_ref().map(|x| context.merge(x.primitive()));
-        context.0
-    }
+            fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
+                let mut context = Context::default();
+                target.0.as_ref().map(|x| context.merge(x.primitive()));
+                context.0
+            }
+        }
+    )*};
 }
-
-impl<B: Backend> ExtensionType<B> for LikelihoodCall<B> {
-    type Target = LikelihoodCall<Dispatch>;
-
-    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
-    where
-        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
-    {
-        LikelihoodCall(self.0.map(|x| {
-            let kind = map_kind(BackendTensor::Float(x.into_primitive()));
-            Floats::new(DispatchTensor { kind, autodiff })
-        }))
-    }
-
-    fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
-    where
-        F: Fn(DispatchTensor) -> BackendTensor<B>,
-    {
-        Self(target.0.map(|x| Floats::new(unwrap_kind(x.into_primitive()).float())))
-    }
-
-    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Some(target.0.weight.primitive())
-    }
-
-    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Self::routing_tensor(target)
-    }
-
-    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-        let mut context = Context::default();
-        target.0.as_ref().map(|x| context.merge(x.primitive()));
-        context.0
-    }
-}
+calls_of_floats!(LatentCall, LikelihoodCall);

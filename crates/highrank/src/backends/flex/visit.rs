@@ -16,7 +16,7 @@ use crate::ops::MASKED;
 const TILE: usize = 256;
 
 /// Below this probability a sum over the rows is not exact: `1e8` times the smallest normal number of f32.
-const FAINT: f64 = 1e-30;
+pub(super) const FAINT: f64 = 1e-30;
 
 /// What the visit of all words has seen.
 #[derive(Debug)]
@@ -50,15 +50,15 @@ pub(super) fn keep_exponentials<T: Real>(row: &mut [T], top: T) -> T {
     T::of(sum)
 }
 
-/// An exponential that [`keep_exponentials`] has made.
+/// An exponential that is kept as [`keep_exponentials`] does.
 #[inline(always)]
-fn exponential<T: Real>(kept: T) -> T {
+pub(super) fn exponential<T: Real>(kept: T) -> T {
     if kept > T::ZERO { kept } else { T::ZERO }
 }
 
-/// The logarithm of an exponential that [`keep_exponentials`] has made.
+/// The logarithm of an exponential that is kept as [`keep_exponentials`] does.
 #[inline(always)]
-fn logarithm<T: Real>(kept: T) -> T {
+pub(super) fn logarithm<T: Real>(kept: T) -> T {
     let log = kept.log();
     if kept > T::ZERO { log } else { kept }
 }

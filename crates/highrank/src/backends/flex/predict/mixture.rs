@@ -7,13 +7,11 @@ use core::ops::Range;
 use highrank_kernels::cpu::Real;
 
 use super::super::row::larger;
+use super::super::visit::{FAINT, exponential, logarithm};
 use super::runs::{Part, RUN, Words};
 
 /// Words that are summed at a time, in registers.
 const BLOCK: usize = 64;
-
-/// Below this probability a sum over the rows is not exact: `1e8` times the smallest normal number of f32.
-const FAINT: f64 = 1e-30;
 
 /// What a run's exponentials of one component are multiplied with to be its part of a probability.
 #[derive(Debug, Clone, Copy)]
@@ -107,17 +105,4 @@ impl<T: Real> Rows<'_, T> {
         }
         out.iter_mut().zip(&tops).for_each(|(sum, top)| *sum = *top + sum.log());
     }
-}
-
-/// An exponential that [`Words::exponentials`] has made.
-#[inline(always)]
-fn exponential<T: Real>(kept: T) -> T {
-    if kept > T::ZERO { kept } else { T::ZERO }
-}
-
-/// The logarithm of an exponential that [`Words::exponentials`] has made.
-#[inline(always)]
-fn logarithm<T: Real>(kept: T) -> T {
-    let log = kept.log();
-    if kept > T::ZERO { log } else { kept }
 }
