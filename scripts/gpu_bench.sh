@@ -7,8 +7,10 @@
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: heads, steps, lstm or chunks
 #
 # DIR travels with `benches/peers`, `tests/golden` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
-# should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another. `build` downloads an
-# LLVM bundle.
+# should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
+#
+# `build` downloads an LLVM bundle, which turns kernels into PTX. With COMPILER=cpp there is none: kernels become CUDA C++, which
+# NVRTC compiles, and a small library stands in for the parts of LLVM that are then never called.
 set -euo pipefail
 usage() {
     echo "error: expected build DIR, check DIR or run DIR PYTHON ROUNDS [heads] [steps] [lstm] [chunks], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
@@ -18,21 +20,36 @@ usage() {
 action=$1 dir=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
 
-programs=(head_throughput step_throughput ptb_mos golden)
+programs=(highrank golden)
 
 build() {
     export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
-    cargo build --release --locked --features cuda --examples
+    local features=cuda,flex
+    if [ "${COMPILER:-llvm}" = cpp ]; then
+        # The build scripts then leave LLVM out, and the linker does not look for functions that are never called.
+        export DOCS_RS=1 RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-Wl,--unresolved-symbols=ignore-all"
+        features=cuda-cpp,flex
+    fi
+    local options=(--release --locked --no-default-features --features "$features")
+    cargo build "${options[@]}" --workspace --bins
     local golden
-    golden=$(cargo test --release --locked --features cuda --test golden --no-run --message-format=json |
+    golden=$(cargo test "${options[@]}" --test golden --no-run --message-format=json |
         sed -n 's/.*"executable":"\([^"]*golden-[^"]*\)".*/\1/p' | tail -1)
     mkdir -p "$dir"
+    : >"$dir/symbols"
     for program in "${programs[@]}"; do
-        local from=target/release/examples/$program
+        local from=${CARGO_TARGET_DIR:-target}/release/$program
         [ "$program" = golden ] && from=$golden
         strip -o "$dir/$program" "$from"
+        nm --dynamic --undefined-only "$dir/$program" >>"$dir/symbols"
         xz --force --threads=0 "$dir/$program"
     done
+    if [ "${COMPILER:-llvm}" = cpp ]; then
+        # Every function traps: the loader wants an address for each.
+        awk '$2 ~ /^(LLVM|cubecl_)/ { print "void " $2 "(void) { __builtin_trap(); }" }' "$dir/symbols" | sort --unique |
+            cc -w -shared -fPIC -x c - -o "$dir/libunused.so"
+    fi
+    rm "$dir/symbols"
     ls -l "$dir" >&2
 }
 
@@ -43,9 +60,17 @@ unpack() {
     done
 }
 
+# One of the programs, with its arguments.
+program() {
+    local library=$dir/libunused.so
+    [ -e "$library" ] || library=
+    LD_PRELOAD=$library "$dir/$1" "${@:2}"
+}
+
 # One line, and status 2, where there is no GPU.
 probe() {
-    "$dir/head_throughput" --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
+    export LD_LIBRARY_PATH=${CUDA_PATH:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}
+    program highrank head-throughput --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
 }
 
 # record WHAT WHO ROUND COMMAND...
@@ -57,19 +82,19 @@ record() {
 }
 sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
 peer() { "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
-ours() { "$dir/$1" --device cuda --json "${@:2}"; }
+ours() { program highrank "$1" --device cuda --json "${@:2}"; }
 
 # Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
 heads() {
     local head=$1 precision=$2 who=$3 round=$4
     record "$head" highrank "$round" \
-        ours head_throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
+        ours head-throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
     record "$head" "$who" "$round" peer heads --head "$head" "${sizes[@]}" --repeats 50 "${@:5}"
 }
 step() {
     local head=$1 precision=$2 who=$3 round=$4
     local what="paper step, $head"
-    record "$what" highrank "$round" ours step_throughput --head "$head" --precision "$precision" --repeats 20
+    record "$what" highrank "$round" ours step-throughput --head "$head" --precision "$precision" --repeats 20
     record "$what" "$who" "$round" peer awd_lstm --preset paper --head "$head" --steps 20 "${@:5}"
 }
 # Our own program with other options, beside itself.
@@ -100,7 +125,7 @@ run_heads() {
 run_chunks() {
     local round=$1 mib
     for mib in 8 16 32 64 128 256; do
-        ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
+        ourselves mos "chunks of $mib MiB" "$round" head-throughput --head mos --memory-budget $((mib << 20))
     done
 }
 # shellcheck disable=SC2086
@@ -108,7 +133,7 @@ run_lstm() {
     local round=$1 precision
     for precision in full tf32; do
         record "three LSTM layers" highrank "$round" \
-            ours step_throughput --part lstm --precision "$precision" --repeats 20
+            ours step-throughput --part lstm --precision "$precision" --repeats 20
         record "three LSTM layers" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
     done
 }
@@ -120,7 +145,7 @@ run_steps() {
         step mos "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
         step softmax "$precision" PyTorch "$round" ${same[$precision]}
     done
-    ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
+    ourselves "paper step, mos" "our softmax, as many parameters" "$round" step-throughput --head softmax --equal-size
 }
 
 run() {
@@ -137,7 +162,7 @@ case $action in
         unpack
         probe
         HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=tests/golden/models \
-            "$dir/golden" --nocapture --test-threads 1 every_ training
+            program golden --nocapture --test-threads 1 every_ training
         ;;
     run)
         [ $# -ge 4 ] || usage

@@ -46,10 +46,12 @@ impl Memory {
         Self { cache: None, free: None, largest }
     }
 
-    /// A chunk that takes no more than half of the cache may still be there at every later visit, and launches are then as
-    /// large as they can be. An eighth of the free memory leaves room for all else.
+    /// A device with much memory has many processors, which small launches leave idle: a chunk takes 1/256 of the memory, and at
+    /// least the half of the cache, in which it may still be at every later visit. An eighth of the free memory leaves room for
+    /// all else.
     fn budget(&self, default: usize) -> usize {
-        let wanted = (default as u64).max(self.cache.unwrap_or(0) / 2);
+        let share = self.free.map_or(0, |free| power_of_two_below(free / 256));
+        let wanted = (default as u64).max(self.cache.unwrap_or(0) / 2).max(share);
         let room = self.free.map_or(self.largest, |free| self.largest.min(power_of_two_below(free / 8)));
         wanted.min(room).max(1) as usize
     }
@@ -85,7 +87,8 @@ mod tests {
             |cache, free, largest| Memory { cache, free, largest }.budget((16 * MIB) as usize) as u64;
         assert_eq!(budget(None, None, 1024 * MIB), 16 * MIB, "nothing known: as elsewhere");
         assert_eq!(budget(None, None, 8 * MIB), 8 * MIB, "no more than the device takes at a time");
-        assert_eq!(budget(Some(50 * MIB), Some(70_000 * MIB), 20_000 * MIB), 25 * MIB);
+        assert_eq!(budget(Some(50 * MIB), Some(70_000 * MIB), 20_000 * MIB), 256 * MIB);
+        assert_eq!(budget(Some(50 * MIB), Some(6_000 * MIB), 20_000 * MIB), 25 * MIB, "the cache");
         assert_eq!(budget(Some(4 * MIB), Some(4_000 * MIB), 1_000 * MIB), 16 * MIB, "a small cache");
         assert_eq!(budget(Some(50 * MIB), Some(100 * MIB), 1_000 * MIB), 8 * MIB, "hardly any memory");
         assert_eq!(budget(Some(50 * MIB), Some(0), 1_000 * MIB), 1, "a chunk of one token");

@@ -5,12 +5,13 @@
 
 pub mod fixed;
 pub mod fused;
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod fused_tests;
 mod memory;
+mod parts;
 mod product;
 mod rounding;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[doc(hidden)]
 pub mod testing;
 
@@ -108,7 +109,7 @@ mod tests {
         most_rows(1 << 31);
     }
 
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
     mod on_a_device {
         use super::*;
         use crate::gpu::testing::{Plain, spread};

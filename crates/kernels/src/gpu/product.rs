@@ -22,7 +22,7 @@ use cubek::matmul::tune_key::MatmulAutotuneKey;
 use cubek::std::InputBinding;
 use serde::{Deserialize, Serialize};
 
-use super::{CubeBackend, CubeTensor, empty};
+use super::{CubeBackend, CubeTensor, empty, parts};
 use crate::precision::{Precision, product_dtype};
 use crate::tensor::Floats;
 
@@ -55,14 +55,24 @@ pub fn product(
         false => [lhs, rhs].map(|matrix| matrix.cast(dtype)),
     };
     let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
-    if has_units(&lhs, number) {
-        let out = output(&lhs, &rhs, dtype);
-        let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), dtype);
-        return Floats::new(product.expect("a product of matrices whose sizes fit"));
+    let has_units = has_units(&lhs, number);
+    let multiply = |lhs, rhs, out| match has_units {
+        true => {
+            let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), dtype);
+            product.expect("a product of matrices whose sizes fit");
+        }
+        // Burn's own product has nothing to add: only units would be faster. Its tuner rounds the sizes that it chooses by, and
+        // panics where the kernel chosen for one size refuses another.
+        false => exact(lhs, rhs, out),
+    };
+    let parts = parts::count(&lhs, [m, k, n]);
+    if parts > 1 {
+        return Floats::new(parts::product(lhs, rhs, parts, dtype, multiply));
     }
-    // Burn's own product has nothing to add: only units would be faster. Its tuner rounds the sizes that it chooses by, and
-    // panics where the kernel chosen for one size refuses another.
-    Floats::new(exact(lhs, rhs, dtype))
+    // Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
+    let out = empty(&lhs, [m, n], dtype);
+    multiply(lhs, rhs, out.clone());
+    Floats::new(out)
 }
 
 /// The numbers that units must multiply for a product of such matrices to be what the precision says. Units for shorter ones
@@ -101,15 +111,10 @@ fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
     units.cmma.iter().chain(&units.mma).any(|unit| unit.a_type == number)
 }
 
-/// Memory for a product. Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
-fn output(lhs: &CubeTensor, rhs: &CubeTensor, dtype: DType) -> CubeTensor {
-    empty(lhs, [lhs.meta.shape()[0], rhs.meta.shape()[1]], dtype)
-}
-
-/// A product whose terms and sums are in the type of the result throughout, by the fastest of the kernels that are so.
-fn exact(lhs: CubeTensor, rhs: CubeTensor, dtype: DType) -> CubeTensor {
+/// Writes a product, or a batch of them, whose terms and sums are in the type of `out` throughout, by the fastest of the
+/// kernels that are so.
+fn exact(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) {
     static TUNER: LocalTuner<Key, CubeTuneId> = local_tuner!("exact");
-    let out = output(&lhs, &rhs, dtype);
     let id = CubeTuneId::new(&lhs.client, &lhs.device);
     let kernels = TUNER.init(&id, || {
         // Groups are tried from the highest number down until a kernel of one takes the sizes; a negative one never is.
@@ -139,8 +144,7 @@ fn exact(lhs: CubeTensor, rhs: CubeTensor, dtype: DType) -> CubeTensor {
         set
     });
     let client = lhs.client.clone();
-    TUNER.execute(&id, &client, kernels, (lhs, rhs, out.clone()));
-    out
+    TUNER.execute(&id, &client, kernels, (lhs, rhs, out));
 }
 
 type Matrices = (CubeTensor, CubeTensor, CubeTensor);
@@ -192,7 +196,8 @@ fn key((lhs, rhs, out): &Matrices) -> Key {
     );
     let is_vector = matches!(problem.analysis.kind, MatmulKind::MatVec | MatmulKind::VecMat);
     let power = |size: usize| size.trailing_zeros().min(MAX_POWER);
-    let powers = is_vector.then(|| [left[0], left[1], right[1]].map(power));
+    let (rows, terms) = (left.num_dims() - 2, left.num_dims() - 1);
+    let powers = is_vector.then(|| [left[rows], left[terms], right[terms]].map(power));
     Key { problem, powers }
 }
 
@@ -219,9 +224,10 @@ fn launch(strategy: &Strategy, lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor
     .map_err(|error| format!("{error:?}"))
 }
 
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests {
     use super::*;
+    use crate::gpu::contiguous;
     use crate::gpu::testing::{Plain, spread, values};
     use burn::backend::Backend;
 
@@ -245,7 +251,30 @@ mod tests {
     }
 
     fn by_exact_kernels(lhs: Floats<Plain>, rhs: Floats<Plain>) -> Floats<Plain> {
-        Floats::new(exact(lhs.into_primitive(), rhs.into_primitive(), DType::F32))
+        let out = Floats::<Plain>::zeros([lhs.dims::<2>()[0], rhs.dims::<2>()[1]], &lhs.device(), DType::F32);
+        let out = contiguous(out);
+        exact(lhs.into_primitive(), rhs.into_primitive(), out.clone());
+        Floats::new(out)
+    }
+
+    #[test]
+    fn parts_add_up_in_any_layout() {
+        for (m, k, n, count) in [(5, 64, 7, 4), (70, 33, 65, 2), (3, 1000, 9, 7), (40, 512, 33, 5)] {
+            let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
+                let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
+                Floats::<Plain>::new(parts::product(lhs, rhs, count, DType::F32, exact))
+            };
+            let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
+            let want = expected(&lhs, &rhs);
+            assert_close(in_parts(lhs, rhs), &want, 1e-4);
+            let (lhs, rhs) = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
+            let want = expected(&lhs, &rhs);
+            assert_close(in_parts(lhs, rhs), &want, 1e-4);
+            // As a range of rows of a longer tensor is.
+            let (lhs, rhs) = (spread([m + 3, k], 5).rows(2..m + 2), spread([k + 2, n], 6).rows(1..k + 1));
+            let want = expected(&lhs, &rhs);
+            assert_close(in_parts(lhs, rhs), &want, 1e-4);
+        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn nearest(words: &[u32], out: &mut [u32], count: u32, #[comptime] cut: u32, #[c
     }
 }
 
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests {
     use super::*;
     use crate::gpu::testing::{Fused, Plain, device, values};

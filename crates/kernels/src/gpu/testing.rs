@@ -13,9 +13,12 @@ pub type Plain = CubeBackend;
 /// The backend with fusion.
 pub type Fused = Fusion<CubeBackend>;
 
-/// Whichever WebGPU adapter there is.
+/// Whichever WebGPU adapter there is; the first NVIDIA GPU where that is all this was built for.
 pub fn device() -> CubeDevice {
-    CubeDevice::Wgpu(Default::default())
+    #[cfg(feature = "wgpu")]
+    return CubeDevice::Wgpu(Default::default());
+    #[cfg(not(feature = "wgpu"))]
+    return CubeDevice::Cuda(Default::default());
 }
 
 /// Values in about ±1 from the index alone.

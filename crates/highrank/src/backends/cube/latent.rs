@@ -237,7 +237,7 @@ fn backward(
     }
 }
 
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests {
     use highrank_kernels::Precision;
     use highrank_kernels::gpu::CubeDevice;
@@ -298,7 +298,12 @@ mod tests {
                     assert_eq!(got.len(), want.len());
                     for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
                         // A number that rounding cuts may lie on either side of a half.
-                        let tolerance = if precision == Precision::Full { 1e-5 } else { 1e-2 };
+                        let tolerance = match precision {
+                            // The portable path's products are Burn's, which may read TF32 there.
+                            Precision::Full if cfg!(not(feature = "wgpu")) => 2e-3,
+                            Precision::Full => 1e-5,
+                            _ => 1e-2,
+                        };
                         let what = format!("{what}, bias {bias}, period {period}, {precision}");
                         assert!((got - want).abs() <= tolerance, "{what}: {got}, expected {want}");
                     }

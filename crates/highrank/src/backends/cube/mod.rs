@@ -33,7 +33,7 @@ mod mixed;
 mod pieces;
 mod reduce;
 mod sweep;
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests;
 
 use highrank_kernels::gpu::{self, CubeBackend, CubeDevice};

@@ -4,7 +4,7 @@
 
 mod fusion;
 mod kernels;
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests;
 
 use burn::backend::tensor::FloatTensor;
