@@ -9,6 +9,8 @@
 //! cargo run --release --example ptb_mos -- finetune --run RUN      continues training its best model with averaged weights
 //! cargo run --release --example ptb_mos -- dynamic-eval --run RUN  perplexities while learning from what was scored
 //! cargo run --release --example ptb_mos -- ablation --data DIR     heads of equal size side by side
+//! cargo run --release --example ptb_mos -- sweep --data DIR        heads by values of any settings: table and pictures
+//! cargo run --release --example ptb_mos -- runs                    the runs below runs/ with their results
 //! cargo run --release --example ptb_mos -- generate --run RUN      text from it
 //! cargo run --release --example ptb_mos -- import | export         its weights from and for PyTorch
 //! ```

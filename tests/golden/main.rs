@@ -9,6 +9,7 @@
 //! | `data` | heads, logit maps, LSTM layers and optimisers, dynamic evaluation, analyses |
 //! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
 //! | `models` | whole models |
+//! | `trajectory` | training steps, under dropout masks that are written down |
 
 mod analysis;
 mod backends;
@@ -25,6 +26,7 @@ mod pointwise;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]
 mod training;
+mod trajectory;
 
 use backends::{Setting, settings};
 use case::Case;

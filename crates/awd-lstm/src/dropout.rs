@@ -16,12 +16,18 @@ use burn::tensor::{Distribution, Gradients, IndexingUpdateOp, Int, Tensor};
 ///
 /// If `p` is not in [0, 1).
 pub fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
+    let [_, batch, features] = x.dims();
+    let mask = mask(&x, [batch, features], p);
+    locked_by(x, mask)
+}
+
+/// As [`locked`], by a given mask `[B, F]`.
+pub(crate) fn locked_by(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
+    let Some(mask) = mask else { return x };
     let [steps, batch, features] = x.dims();
-    match mask(&x, [1, batch * features], p) {
-        // As rows of one step: multiplying each row by the same one is a fast path of the CPU backend.
-        Some(mask) => (x.reshape([steps, batch * features]) * mask).reshape([steps, batch, features]),
-        None => x,
-    }
+    // As rows of one step: multiplying each row by the same one is a fast path of the CPU backend.
+    let mask = mask.reshape([1, batch * features]);
+    (x.reshape([steps, batch * features]) * mask).reshape([steps, batch, features])
 }
 
 /// Looks tokens up in an embedding of which whole words are dropped: one draw per row of the vocabulary, so
@@ -38,7 +44,13 @@ pub fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
 ///
 /// If `p` is not in [0, 1).
 pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
-    let kept = kept_words(&embedding, &tokens, p);
+    let mask = mask(&embedding, [embedding.dims()[0]], p);
+    embed_by(embedding, tokens, mask)
+}
+
+/// As [`embed`], by a given mask `[V]` of the words.
+pub(crate) fn embed_by(embedding: Tensor<2>, tokens: Tensor<2, Int>, mask: Option<Tensor<1>>) -> Tensor<3> {
+    let kept = mask.map(|mask| kept_words(mask, &tokens));
     let rows = burn::tensor::module::embedding(embedding, tokens);
     match kept {
         Some(kept) => rows * kept,
@@ -46,11 +58,35 @@ pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> 
     }
 }
 
-/// The mask of each token's word, `[T, B, 1]`, if there is anything to drop.
-fn kept_words(embedding: &Tensor<2>, tokens: &Tensor<2, Int>, p: f64) -> Option<Tensor<3>> {
-    let ([words, _], [steps, batch]) = (embedding.dims(), tokens.dims());
-    let mask = mask(embedding, [words], p)?;
-    Some(mask.select(0, tokens.clone().reshape([steps * batch])).reshape([steps, batch, 1]))
+/// The mask of each token's word, `[T, B, 1]`.
+fn kept_words(mask: Tensor<1>, tokens: &Tensor<2, Int>) -> Tensor<3> {
+    let [steps, batch] = tokens.dims();
+    mask.select(0, tokens.clone().reshape([steps * batch])).reshape([steps, batch, 1])
+}
+
+/// The masks of one training step. Each is 0 where something is dropped and `1/(1-p)` elsewhere; none drops nothing.
+///
+/// [`LanguageModel::draw_masks`](crate::LanguageModel::draw_masks) draws them. Given ones make a step that another program can
+/// repeat: [`train::step_by`](crate::train::step_by).
+#[derive(Clone, Debug)]
+pub struct Masks {
+    /// Of the words of the embedding, `[V]`.
+    pub words: Option<Tensor<1>>,
+    /// Of the embedded tokens, `[B, d]`, the same in all time steps.
+    pub input: Option<Tensor<2>>,
+    /// Of the LSTM layers, first to last.
+    pub layers: Vec<LayerMasks>,
+    /// Of the contexts of a mixture, `[B, K·d]`. Without it, the output layer draws its own.
+    pub latent: Option<Tensor<2>>,
+}
+
+/// The masks of one LSTM layer.
+#[derive(Clone, Debug)]
+pub struct LayerMasks {
+    /// Of the recurrent weights, `[4H, H]` (DropConnect).
+    pub weights: Option<Tensor<2>>,
+    /// Of the output, `[B, H]`, the same in all time steps: hidden dropout, or output dropout for the last layer.
+    pub output: Option<Tensor<2>>,
 }
 
 /// The lookup of [`embed`] beside the graph: its gradient is added to that of the embedding after the backward pass.
@@ -66,13 +102,9 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// As [`embed`], for an embedding on an autodiff device.
-    ///
-    /// # Panics
-    ///
-    /// If `p` is not in [0, 1).
-    pub(crate) fn new(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Self {
-        let kept = kept_words(&embedding, &tokens, p);
+    /// As [`embed_by`], for an embedding on an autodiff device.
+    pub(crate) fn new(embedding: Tensor<2>, tokens: Tensor<2, Int>, mask: Option<Tensor<1>>) -> Self {
+        let kept = mask.map(|mask| kept_words(mask, &tokens));
         let rows = burn::tensor::module::embedding(embedding.clone().inner(), tokens.clone());
         let rows = match &kept {
             Some(kept) => rows * kept.clone(),
@@ -118,7 +150,15 @@ pub(crate) fn check_probability(p: f64) {
 }
 
 /// A mask of the given shape for `like`, if there is anything to drop.
-fn mask<const D: usize, const E: usize>(like: &Tensor<D>, shape: [usize; E], p: f64) -> Option<Tensor<E>> {
+///
+/// # Panics
+///
+/// If `p` is not in [0, 1).
+pub(crate) fn mask<const D: usize, const E: usize>(
+    like: &Tensor<D>,
+    shape: [usize; E],
+    p: f64,
+) -> Option<Tensor<E>> {
     check_probability(p);
     let device = like.device();
     if p == 0.0 || !device.is_autodiff() {

@@ -150,6 +150,15 @@ pub enum Error {
         now: String,
     },
 
+    /// A run is to be extended in a way that leaves nothing to train.
+    #[error("cannot extend `{}`: {reason}", path.display())]
+    CannotExtend {
+        /// The run's folder.
+        path: PathBuf,
+        /// Why not, and what would do.
+        reason: String,
+    },
+
     /// A run is to be used with other text than it was started with.
     #[error("{what} is not the one that the run was started with ({now} now, {before} then)")]
     DataChanged {
@@ -304,9 +313,10 @@ pub enum Error {
     #[error(transparent)]
     Head(#[from] highrank::HeadError),
 
-    /// A head without mixture reads the last LSTM's output directly, and their widths differ.
+    /// A tied head without mixture reads the last LSTM's output directly, and their widths differ.
     #[error(
-        "the last LSTM has size {last}, but the {head} head has no mixture and needs d_embedding = {d_embedding}"
+        "the last LSTM has size {last}, but the {head} head has no mixture: tied to the embedding, it needs d_embedding = \
+         {d_embedding}"
     )]
     LastLstmSize {
         /// The head's name.

@@ -36,7 +36,10 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Removes the temporary files that a process left in `folder` when it died within a [`replace`]. No other process may be
 /// replacing files there.
-pub(crate) fn remove_temporary(folder: &Path) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn remove_temporary(folder: &Path) -> Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(Error::io("read", folder))?,
@@ -51,26 +54,38 @@ pub(crate) fn remove_temporary(folder: &Path) -> Result<()> {
 }
 
 /// Puts `value` as indented JSON in the place of the file `path`, as [`replace`] does.
-pub(crate) fn replace_json(path: &Path, value: &impl Serialize) -> Result<()> {
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::io("write", path)(error.into()))?;
     replace(path, (text + "\n").as_bytes())
 }
 
 /// Reads what [`replace_json`] wrote.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Damaged`] if it is something else.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
     serde_json::from_str(&text)
         .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })
 }
 
 /// Writes `bytes` to a new file `path` and waits until they are on the disk.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = File::create(path).map_err(Error::io("create", path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io("write", path))
 }
 
 /// Waits until the file `path` is on the disk.
-pub(crate) fn sync(path: &Path) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn sync(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("write", path))
 }
 
@@ -86,7 +101,10 @@ pub(crate) fn sync(path: &Path) -> Result<()> {
 /// | no | no | perhaps, in parts | none: there never was a folder |
 ///
 /// [`recover_folder`] finishes a replacement that was cut off.
-pub(crate) fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`], and those of `fill`; the old folder is then still there.
+pub fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let (new, old) = (beside(target, "new"), beside(target, "old"));
     remove_folder(&new)?;
     let filled = fs::create_dir_all(&new)
@@ -108,7 +126,10 @@ pub(crate) fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<(
 }
 
 /// Finishes a [`replace_folder`] that was cut off between its two renames.
-pub(crate) fn recover_folder(target: &Path) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn recover_folder(target: &Path) -> Result<()> {
     let (new, old) = (beside(target, "new"), beside(target, "old"));
     // Without an old folder the new one may be half written: the first rename had not been reached.
     if !target.exists() && old.exists() {

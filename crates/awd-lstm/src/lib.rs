@@ -23,7 +23,8 @@
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
 //! * [`train`]: the training program as a library;
 //! * [`weights`]: models from and for PyTorch;
-//! * [`files`], [`text`]: files that are replaced as a whole, and lists separated by commas.
+//! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, and lists separated by
+//!   commas.
 //!
 //! # Features
 //!
@@ -33,7 +34,7 @@ pub mod config;
 pub mod data;
 pub mod dropout;
 pub mod error;
-mod exact;
+pub mod exact;
 pub mod files;
 pub mod generate;
 pub mod language;

@@ -5,9 +5,9 @@ use burn::tensor::{Device, Int, Tensor};
 use highrank::{BoundHead, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
-use crate::dropout::Lookup;
+use crate::dropout::{LayerMasks, Lookup, Masks};
 use crate::error::Result;
-use crate::lstm::{Lstm, LstmConfig, LstmState};
+use crate::lstm::{self, Lstm, LstmConfig, LstmState};
 use crate::{dropout, regularisation};
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
@@ -28,7 +28,7 @@ pub struct LanguageModel {
     pub lstms: Vec<Lstm>,
     /// The output layer without its decoder matrix: see [`LanguageModel::head`].
     pub head: OutputHead,
-    /// Decoder matrix `[V, d]`, uniform(±0.1), if it is not the embedding.
+    /// Decoder matrix `[V, d]`, or `[V, H_last]` under a head without mixture; uniform(±0.1). None if it is the embedding.
     pub decoder: Option<Param<Tensor<2>>>,
     #[module(skip)]
     dropouts: Dropouts,
@@ -48,6 +48,10 @@ pub struct StepLoss {
     pub nll: Tensor<1>,
     /// `nll` + AR + TAR, the loss to differentiate, `[1]`.
     pub total: Tensor<1>,
+    /// AR, `alpha · mean(x_L²)`, in nats, `[1]`; 0 if `alpha` is.
+    pub ar: Tensor<1>,
+    /// TAR, `beta · mean((r_L[t+1] - r_L[t])²)`, in nats, `[1]`; 0 if `beta` is.
+    pub tar: Tensor<1>,
     /// State after the last time step. It still has its history: see [`LmState::detach`].
     pub state: LmState,
 }
@@ -62,10 +66,10 @@ impl ModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<LanguageModel> {
         self.validate()?;
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
-        let matrix = || uniform.init([self.vocab, self.d_embedding], device);
+        let matrix = |width| uniform.init([self.vocab, width], device);
         let inputs = std::iter::once(&self.d_embedding).chain(&self.lstm_sizes);
         let model = LanguageModel {
-            embedding: matrix(),
+            embedding: matrix(self.d_embedding),
             lstms: inputs
                 .zip(&self.lstm_sizes)
                 .map(|(&input, &hidden)| {
@@ -73,7 +77,7 @@ impl ModelConfig {
                 })
                 .collect(),
             head: self.head_config().try_init(device)?,
-            decoder: (!self.tied).then(matrix),
+            decoder: (!self.tied).then(|| matrix(self.d_decoder())),
             dropouts: self.dropouts,
         };
         // Burn draws a weight when it is first read. Without this, the values would depend on the order of reading.
@@ -146,38 +150,72 @@ impl LanguageModel {
         alpha: f64,
         beta: f64,
     ) -> StepLoss {
-        self.loss_of(self.encode(tokens, state), targets, alpha, beta)
+        self.loss_of(self.encode(tokens, state), targets, None, alpha, beta)
     }
 
-    /// As [`loss`](Self::loss), but the lookup's gradient must be [finished](Lookup::finish) after the backward pass.
+    /// Draws the masks of a training step of `batch` streams by the device's seed; none of them outside of training. Those of the
+    /// latent contexts are left to the output layer.
+    pub fn draw_masks(&self, batch: usize) -> Masks {
+        let (embedding, p) = (self.embedding.val(), &self.dropouts);
+        let [vocab, width] = embedding.dims();
+        let words = dropout::mask(&embedding, [vocab], p.embedding);
+        let input = dropout::mask(&embedding, [batch, width], p.input);
+        let of_layer = |(n, layer): (usize, &Lstm)| LayerMasks {
+            weights: lstm::weight_mask(&layer.w_hh.val(), p.weight),
+            output: {
+                let after = if n + 1 == self.lstms.len() { p.output } else { p.hidden };
+                dropout::mask(&embedding, [batch, layer.d_hidden()], after)
+            },
+        };
+        Masks { words, input, layers: self.lstms.iter().enumerate().map(of_layer).collect(), latent: None }
+    }
+
+    /// As [`loss`](Self::loss) with given masks, but the lookup's gradient must be [finished](Lookup::finish) after the backward
+    /// pass.
     ///
     /// # Panics
     ///
-    /// As [`loss`](Self::loss), and if the model is not on an autodiff device.
+    /// As [`loss`](Self::loss), and if the model is not on an autodiff device or a mask does not fit.
     pub(crate) fn loss_beside_lookup(
         &self,
         tokens: Tensor<2, Int>,
         targets: Tensor<2, Int>,
         state: LmState,
+        masks: Masks,
         alpha: f64,
         beta: f64,
     ) -> (StepLoss, Lookup) {
-        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), self.dropouts.embedding);
-        let encoded = self.encode_rows(lookup.rows(), state);
-        (self.loss_of(encoded, targets, alpha, beta), lookup)
+        let Masks { words, input, layers, latent } = masks;
+        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
+        let encoded = self.encode_rows(lookup.rows(), state, input, layers);
+        (self.loss_of(encoded, targets, latent, alpha, beta), lookup)
     }
 
-    fn loss_of(&self, encoded: Encoded, targets: Tensor<2, Int>, alpha: f64, beta: f64) -> StepLoss {
+    fn loss_of(
+        &self,
+        encoded: Encoded,
+        targets: Tensor<2, Int>,
+        latent: Option<Tensor<2>>,
+        alpha: f64,
+        beta: f64,
+    ) -> StepLoss {
         let Encoded { raw, dropped, state } = encoded;
-        let nll = self.head().loss(dropped.clone(), targets.inner(), None);
+        let head = match latent {
+            Some(mask) => self.head().with_latent_mask(mask),
+            None => self.head(),
+        };
+        let nll = head.loss(dropped.clone(), targets.inner(), None);
         let mut total = nll.clone();
-        if alpha != 0.0 {
-            total = total + regularisation::activation(dropped, alpha);
-        }
-        if beta != 0.0 {
-            total = total + regularisation::temporal(raw, beta);
-        }
-        StepLoss { nll, total, state }
+        let mut add = |term: Option<Tensor<1>>| match term {
+            Some(term) => {
+                total = total.clone() + term.clone();
+                term
+            }
+            None => nll.zeros_like(),
+        };
+        let ar = add((alpha != 0.0).then(|| regularisation::activation(dropped, alpha)));
+        let tar = add((beta != 0.0).then(|| regularisation::temporal(raw, beta)));
+        StepLoss { nll, total, ar, tar, state }
     }
 
     /// Negative log-likelihood of every target, in nats, and the state after the last time step.
@@ -232,27 +270,30 @@ impl LanguageModel {
     fn encode(&self, tokens: Tensor<2, Int>, state: LmState) -> Encoded {
         // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
         // onto it, and dropout would act in an evaluation.
-        let rows = dropout::embed(self.embedding.val(), tokens.inner(), self.dropouts.embedding);
-        self.encode_rows(rows, state)
+        let Masks { words, input, layers, .. } = self.draw_masks(tokens.dims()[1]);
+        let rows = dropout::embed_by(self.embedding.val(), tokens.inner(), words);
+        self.encode_rows(rows, state, input, layers)
     }
 
     /// The rest of [`encode`](Self::encode), from embedded tokens `[T, B, d]`.
-    fn encode_rows(&self, rows: Tensor<3>, state: LmState) -> Encoded {
+    fn encode_rows(
+        &self,
+        rows: Tensor<3>,
+        state: LmState,
+        input: Option<Tensor<2>>,
+        masks: Vec<LayerMasks>,
+    ) -> Encoded {
         let layers = self.lstms.len();
-        assert!(
-            state.layers.len() == layers,
-            "language model: the state has {} layers, but the model {layers}",
-            state.layers.len()
-        );
-        let p = &self.dropouts;
-        let mut dropped = dropout::locked(rows, p.input);
+        for (what, count) in [("state has", state.layers.len()), ("masks have", masks.len())] {
+            assert!(count == layers, "language model: the {what} {count} layers, but the model {layers}");
+        }
+        let mut dropped = dropout::locked_by(rows, input);
         let mut raw = dropped.clone();
         let mut states = Vec::with_capacity(layers);
-        for (n, (lstm, state)) in self.lstms.iter().zip(state.layers).enumerate() {
-            let (output, state) = lstm.forward(dropped, state, p.weight);
+        for ((lstm, state), masks) in self.lstms.iter().zip(state.layers).zip(masks) {
+            let (output, state) = lstm.forward_masked(dropped, state, masks.weights);
             states.push(state);
-            let after = if n + 1 == layers { p.output } else { p.hidden };
-            dropped = dropout::locked(output.clone(), after);
+            dropped = dropout::locked_by(output.clone(), masks.output);
             raw = output;
         }
         Encoded { raw, dropped, state: LmState { layers: states } }

@@ -11,7 +11,8 @@ fn training() -> Device {
 fn config(head: HeadKind, tied: bool) -> ModelConfig {
     ModelConfig {
         d_embedding: 4,
-        lstm_sizes: vec![6, if head.is_mixture() { 5 } else { 4 }],
+        // Of another width than the embedding where that is allowed.
+        lstm_sizes: vec![6, if head.is_mixture() || !tied { 5 } else { 4 }],
         components: 3,
         knots: 7,
         plif_bound: 2.0,
@@ -49,6 +50,43 @@ fn the_closed_form_counts_the_parameters() {
             assert_eq!(model(*head, tied).num_params(), config(*head, tied).num_params(), "{head}, {tied}");
         }
     }
+}
+
+#[test]
+fn an_untied_decoder_has_a_matrix_of_its_own() {
+    for (head, width) in [(HeadKind::Softmax, 5), (HeadKind::Plif, 5), (HeadKind::Mos, 4)] {
+        let (config, model) = (config(head, false), model(head, false));
+        let decoder = model.decoder.as_ref().expect("a decoder").val();
+        assert_eq!((decoder.dims(), config.d_decoder()), ([13, width], width), "{head}");
+        let values: Vec<f64> = decoder.to_data().iter().collect();
+        assert!(
+            values.iter().all(|value| value.abs() <= 0.1) && values.iter().any(|value| value.abs() > 0.05)
+        );
+        assert_ne!(values[..4], model.embedding.val().to_data().iter::<f64>().collect::<Vec<f64>>()[..4]);
+        let (tokens, targets) = text();
+        let (log_probs, _) = model.log_probs(tokens.clone(), model.zero_state(2));
+        assert_eq!(log_probs.dims(), [5, 2, 13]);
+        let grads = model.loss(tokens, targets, model.zero_state(2), 2.0, 1.0).total.backward();
+        assert!(scalar(model.decoder.as_ref().unwrap().grad(&grads).unwrap().abs().sum()) > 1e-3);
+    }
+    // 13 words, d 4, LSTMs of 6 and 5, a decoder of width 5 with its bias.
+    let count = 13 * 4 + 4 * 6 * (4 + 6 + 2) + 4 * 5 * (6 + 5 + 2) + 13 * 5 + 13;
+    assert_eq!(config(HeadKind::Softmax, false).num_params(), count);
+}
+
+#[test]
+fn a_configuration_is_tied_unless_it_says_otherwise() {
+    let config = config(HeadKind::Softmax, true);
+    let mut json = serde_json::to_value(&config).unwrap();
+    json.as_object_mut().unwrap().remove("tied");
+    assert_eq!(serde_json::from_value::<ModelConfig>(json).unwrap(), config);
+
+    let apart = ModelConfig { lstm_sizes: vec![6, 5], ..config };
+    let message = apart.validate().unwrap_err().to_string();
+    let expected = "the last LSTM has size 5, but the softmax head has no mixture: \
+                    tied to the embedding, it needs d_embedding = 4";
+    assert_eq!(message, expected);
+    ModelConfig { tied: false, ..apart }.validate().unwrap();
 }
 
 #[test]

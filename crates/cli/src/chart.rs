@@ -91,14 +91,17 @@ impl Scale {
 }
 
 /// An axis that spans all of its values, with some room.
-struct Axis {
+pub struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
+    /// Where its ticks are, if not at round numbers.
+    ticks: Option<Vec<f64>>,
 }
 
 impl Axis {
-    fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+    /// An axis over these values.
+    pub fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         // Nothing to show, or one value only: any span will do.
@@ -106,13 +109,26 @@ impl Axis {
         match scale {
             Scale::Linear => {
                 let room = if high > low { 0.04 * (high - low) } else { 1.0 };
-                Self { scale, low: low - room, high: high + room }
+                Self { scale, low: low - room, high: high + room, ticks: None }
             }
             Scale::Logarithmic => {
                 let room = (high / low).powf(0.04).max(1.1);
-                Self { scale, low: low / room, high: high * room }
+                Self { scale, low: low / room, high: high * room, ticks: None }
             }
         }
+    }
+
+    /// A value moved along the axis by a share of its length.
+    pub fn moved(&self, value: f64, share: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => value + share * (self.high - self.low),
+            Scale::Logarithmic => value * (self.high / self.low).powf(share),
+        }
+    }
+
+    /// The same axis with ticks at given values.
+    pub fn with_ticks(self, ticks: Vec<f64>) -> Self {
+        Self { ticks: Some(ticks), ..self }
     }
 }
 
@@ -127,6 +143,9 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if let Some(ticks) = &self.ticks {
+            return ticks.clone();
+        }
         match self.scale {
             Scale::Linear => even_ticks(self.low, self.high, hint.bold_points().max(2)),
             Scale::Logarithmic => {
@@ -181,6 +200,9 @@ mod tests {
         let axis = Axis::new(Scale::Logarithmic, [1e-3, 1e3].into_iter());
         assert_eq!(axis.map(&1.0, (0, 100)), 50);
         assert!(axis.low < 1e-3 && axis.high > 1e3);
+        assert_eq!(axis.map(&axis.moved(axis.low, 0.25), (0, 100)), 25);
+        let axis = axis.with_ticks(vec![1.0, 7.0]);
+        assert_eq!(axis.key_points(10), [1.0, 7.0]);
         // A single value and none at all are drawn as well.
         assert!(Axis::new(Scale::Linear, [7.0].into_iter()).range().contains(&7.0));
         assert!(!Axis::new(Scale::Logarithmic, [].into_iter()).range().is_empty());

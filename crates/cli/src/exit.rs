@@ -5,24 +5,30 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Incomplete};
 use crate::interrupt::Interrupted;
 use crate::print::print_note;
 
 /// Status of a program that was given bad input or could not do its work.
 const FAILED: u8 = 2;
+/// Status of a program that did a part of its work.
+const INCOMPLETE: u8 = 1;
 
 /// Turns a program's result into its exit status, with one line on standard error if it failed or was interrupted.
 pub fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<Interrupted>() {
-            Some(interrupted) => {
+        Err(error) => {
+            if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
                 print_note(interrupted);
                 ExitCode::from(interrupted.status())
+            } else if error.is::<Incomplete>() {
+                print_note(error);
+                ExitCode::from(INCOMPLETE)
+            } else {
+                fail(error)
             }
-            None => fail(error),
-        },
+        }
     }
 }
 
@@ -34,17 +40,22 @@ pub fn parse<T: Parser>(program: &'static str) -> Result<T, ExitCode> {
         matches.and_then(|matches| T::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
     parsed.map_err(|error| {
         if error.use_stderr() {
-            // The first paragraph says what is wrong; usage and hints follow after a blank line.
-            let text = error.render().to_string();
-            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-            let line = lines.collect::<Vec<_>>().join(" ");
-            fail(line.strip_prefix("error: ").unwrap_or(&line))
+            fail(line_of(&error))
         } else {
             // Printing help can only fail when nobody reads it.
             let _ = error.print();
             ExitCode::SUCCESS
         }
     })
+}
+
+/// What is wrong with a command line, in one line.
+pub fn line_of(error: &clap::Error) -> String {
+    // The first paragraph says what is wrong; usage and hints follow after a blank line.
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_string()
 }
 
 fn fail(error: impl Display) -> ExitCode {

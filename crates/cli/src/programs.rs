@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::ablation::{self, AblationArgs};
 use crate::commands::analysis::compare::{self, CompareArgs};
 use crate::commands::analysis::kl::{self, KlArgs};
 use crate::commands::analysis::plif::{self, PlifArgs};
 use crate::commands::analysis::rank::{self, RankArgs};
 use crate::commands::bench_report::{self, BenchReportArgs};
 use crate::commands::curves::{self, CurvesArgs};
+use crate::commands::dialog::{self, DialogArgs};
 use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
 use crate::commands::eval::{self, EvalArgs};
 use crate::commands::export::{self, ExportArgs};
@@ -18,9 +18,11 @@ use crate::commands::finetune::{self, FinetuneArgs};
 use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::head_throughput::{self, HeadThroughputArgs};
 use crate::commands::import::{self, ImportArgs};
+use crate::commands::runs::{self, RunsArgs};
 use crate::commands::slowdown::{self, SlowdownArgs};
 use crate::commands::step_throughput::{self, StepThroughputArgs};
 use crate::commands::study::{self, StudyArgs};
+use crate::commands::sweep::{self, AblationArgs, SweepArgs};
 use crate::commands::synthetic::{self, SyntheticArgs};
 use crate::commands::theorems::{self, TheoremsArgs};
 use crate::commands::train::{self, TrainArgs};
@@ -40,6 +42,7 @@ pub fn highrank() -> ExitCode {
         Some(Command::Slowdown(args)) => slowdown::run(&args),
         Some(Command::BenchReport(args)) => bench_report::run(&args),
         Some(Command::Transformer(args)) => transformer::run(&args),
+        Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
 }
 
@@ -64,6 +67,11 @@ pub fn theorems() -> ExitCode {
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
     start("transformer", |args, _| transformer::run(&args))
+}
+
+/// Responses in a conversation.
+pub fn dialog() -> ExitCode {
+    start("dialog", |args, program| dialog::run(&args, program))
 }
 
 /// Time and memory of an output head.
@@ -130,11 +138,15 @@ enum ModelCommand {
     /// Validation perplexities of runs, of any model, in one picture.
     Curves(CurvesArgs),
     /// Continue training a saved run's best model, with averaged weights from the first step.
-    Finetune(FinetuneArgs),
+    Finetune(Box<FinetuneArgs>),
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     DynamicEval(DynamicEvalArgs),
-    /// Train a list of heads of equal size on the same text and seeds, and set them side by side.
+    /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
+    Sweep(Box<SweepArgs>),
+    /// The same with heads of equal numbers of parameters, unless the options say otherwise.
     Ablation(Box<AblationArgs>),
+    /// List the runs below folders, with their settings, results and states.
+    Runs(RunsArgs),
     /// Text from a saved run's best model.
     Generate(GenerateArgs),
     /// Make a run of a PyTorch model's weights.
@@ -155,7 +167,9 @@ impl ModelCommand {
             Self::Curves(args) => curves::run(&args),
             Self::Finetune(args) => finetune::run(&args, program),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
-            Self::Ablation(args) => ablation::run(&args, program),
+            Self::Sweep(args) => sweep::run(&args, program),
+            Self::Ablation(args) => sweep::run(&args.0, program),
+            Self::Runs(args) => runs::run(&args),
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
@@ -176,6 +190,7 @@ enum Command {
     Slowdown(SlowdownArgs),
     BenchReport(BenchReportArgs),
     Transformer(Box<TransformerArgs>),
+    Dialog(Box<DialogArgs>),
 }
 
 #[cfg(test)]
@@ -197,6 +212,7 @@ mod tests {
             SlowdownArgs::command(),
             BenchReportArgs::command(),
             TransformerArgs::command(),
+            DialogArgs::command(),
         ] {
             command.debug_assert();
         }
@@ -213,12 +229,13 @@ mod tests {
             "slowdown",
             "bench-report",
             "transformer",
+            "dialog",
         ] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 20);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 13);
+        assert_eq!(command.get_subcommands().count(), 23);
+        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 15);
     }
 
     #[test]

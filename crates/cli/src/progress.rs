@@ -1,9 +1,9 @@
-//! Progress on standard error: bars, and a line an epoch.
+//! Progress on standard error: bars on a terminal, lines elsewhere, and a line an epoch.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use awd_lstm::train::{EpochMetrics, Interval, TrainObserver};
+use awd_lstm::train::{EpochMetrics, Interval, TrainObserver, ValidationMetrics};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::interrupt::Interrupt;
@@ -45,10 +45,18 @@ fn position(share: f64) -> u64 {
     (share * SHARES as f64) as u64
 }
 
-/// A progress bar with tokens/s, loss, perplexity and time left, and a line an epoch.
+/// Time between two lines about steps, unless every interval is to have one.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
+/// left; without a terminal, such lines every now and then.
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    /// Whether every interval is a line, if there is no terminal.
+    every_interval: bool,
+    /// When the last line about steps was written, or training began.
+    logged: Instant,
     /// Epoch lines go to standard output as JSON objects.
     json: bool,
     /// Whether epochs are reported at all.
@@ -70,6 +78,8 @@ impl Progress {
         Self {
             bar: bar(None, "{prefix} [{bar:30}] {percent:>3}% {msg}"),
             terminal: std::io::stderr().is_terminal(),
+            every_interval: false,
+            logged: Instant::now(),
             json,
             epochs: true,
             label: String::new(),
@@ -96,6 +106,11 @@ impl Progress {
         Self { characters, ..self }
     }
 
+    /// The same reporter, which writes a line for every interval where there is no terminal, if that is asked for.
+    pub fn with_every_interval(self, every_interval: bool) -> Self {
+        Self { every_interval, ..self }
+    }
+
     /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
@@ -115,22 +130,51 @@ impl Progress {
             print_note(line);
         }
     }
+
+    /// Whether it is time for a line about steps.
+    fn is_due(&self) -> bool {
+        !self.terminal && self.epochs && (self.every_interval || self.logged.elapsed() >= QUIET)
+    }
+
+    /// What an interval's line in `steps.jsonl` says, for people.
+    fn step_line(&self, interval: &Interval) -> String {
+        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
+        let [lr, norm, ar, tar] =
+            [interval.lr, interval.gradient_norm, interval.ar, interval.tar].map(three_digits);
+        format!(
+            "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {ppl:.2}{} lr {lr} norm {norm} \
+             clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
+            self.label,
+            if self.characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
+            interval.clipped * 100.0,
+            if interval.averaging { " averaging" } else { "" },
+            self.left().map_or(String::new(), |left| format!(" eta {}", short(left))),
+        )
+    }
 }
 
 impl TrainObserver for Progress {
     fn on_start(&mut self, share: f64) {
         self.start = (Instant::now(), share);
         self.share = share;
+        self.logged = Instant::now();
     }
 
     fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, tokens_per_s, nll, ppl, share, .. } = interval;
-        self.share = *share;
+        let Interval { epoch, epochs, tokens_per_s, nll, ppl, share, .. } = *interval;
+        self.share = share;
+        if self.is_due() {
+            self.line(&self.step_line(interval));
+            self.logged = Instant::now();
+        }
         self.bar.set_length(SHARES);
-        self.bar.set_position(position(*share));
+        self.bar.set_position(position(share));
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
         let left = self.left().map_or(String::new(), |left| format!(", {} left", short(left)));
-        self.bar.set_message(format!("{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}{left}"));
+        let (lr, norm) = (three_digits(interval.lr), three_digits(interval.gradient_norm));
+        self.bar.set_message(format!(
+            "{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}, lr {lr}, gradient norm {norm}{left}"
+        ));
     }
 
     fn stop(&mut self) -> bool {
@@ -139,6 +183,25 @@ impl TrainObserver for Progress {
             self.line(notice);
         }
         interrupt.is_noted()
+    }
+
+    fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
+        self.share = share;
+        if !self.epochs {
+            return;
+        }
+        let ValidationMetrics { epoch, step, steps, train_ppl, valid_ppl, averaging, best, .. } = metrics;
+        let bits = [("train", *train_ppl), ("valid", *valid_ppl)];
+        self.line(&format!(
+            "epoch {epoch}, step {step} of {steps}: perplexity train {train_ppl:.2}, valid {valid_ppl:.2}{}{}{}",
+            bits_text(self.characters, &bits),
+            if *averaging { ", averaged" } else { "" },
+            if *best { ", best" } else { "" },
+        ));
+        if self.json {
+            let bits = [("train_bpc", *train_ppl), ("valid_bpc", *valid_ppl)];
+            print_json(&with_bits(metrics, self.characters, &bits));
+        }
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
@@ -169,8 +232,19 @@ impl TrainObserver for Progress {
     }
 }
 
+/// Three digits of a number that is not negative, without powers of ten down to a millionth.
+fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    match 2 - value.abs().log10().floor() as i32 {
+        decimals @ ..=8 => format!("{value:.0$}", decimals.max(0) as usize),
+        _ => format!("{value:.2e}"),
+    }
+}
+
 /// A time in two units, such as `3 h 05 min`.
-fn short(time: Duration) -> String {
+pub fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match (seconds / 86400, seconds / 3600, seconds / 60) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -188,6 +262,57 @@ mod tests {
     fn times_have_two_units() {
         let text = |seconds| short(Duration::from_secs(seconds));
         assert_eq!([7, 61, 3600, 90_061].map(text), ["7 s", "1 min 01 s", "1 h 00 min", "1 d 01 h"]);
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let numbers = [14.2, 0.212_66, 0.001_234, 1.2e-6, 3.456e-9, 123.4, 98_765.0, 0.0, f64::INFINITY];
+        let texts = ["14.2", "0.213", "0.00123", "0.00000120", "3.46e-9", "123", "98765", "0", "inf"];
+        assert_eq!(numbers.map(three_digits), texts);
+    }
+
+    #[test]
+    fn a_line_says_what_steps_jsonl_says() {
+        let interval = Interval {
+            epoch: 3,
+            epochs: 40,
+            step: 200,
+            steps: 664,
+            tokens: 1_000_000,
+            seconds: 300.0,
+            tokens_per_s: 8123.4,
+            lr: 14.2,
+            nll: 2.0,
+            ppl: 7.389,
+            gradient_norm: 0.2127,
+            clipped: 0.35,
+            ar: 0.0312,
+            tar: 0.0,
+            averaging: true,
+            share: 0.5,
+        };
+        let mut progress = Progress::new(false);
+        progress.start.0 -= Duration::from_secs(4320);
+        progress.share = 0.5;
+        assert_eq!(
+            progress.step_line(&interval),
+            "epoch 3/40 step 200/664 loss 2.000 ppl 7.39 lr 14.2 norm 0.213 clipped 35 % ar 0.0312 tar 0 \
+             8123 tokens/s averaging eta 1 h 12 min"
+        );
+        let line = progress.with_characters(true).step_line(&interval);
+        assert!(line.contains(" ppl 7.39 bpc 2.8854 lr"), "{line}");
+    }
+
+    #[test]
+    fn lines_are_seldom_unless_every_interval_is_wanted() {
+        let mut progress = Progress { terminal: false, ..Progress::new(false) };
+        assert!(!progress.is_due());
+        progress.logged -= QUIET;
+        assert!(progress.is_due());
+        let progress = Progress { terminal: false, ..Progress::new(false) }.with_every_interval(true);
+        assert!(progress.is_due());
+        assert!(!Progress { terminal: true, ..progress }.is_due());
+        assert!(!Progress { terminal: false, ..Progress::bar_only("") }.with_every_interval(true).is_due());
     }
 
     #[test]

@@ -8,12 +8,11 @@ use crate::failure::Failure;
 /// `base` with the embedding size that brings its number of parameters nearest to `budget`.
 ///
 /// The embedding bounds the rank of a head without mixture, so it is what such a head would spend its share on. The last LSTM of
-/// such a head goes with it.
+/// such a head goes with it. A mixture of more components gets a narrower embedding, the papers' trade of d for K.
 ///
 /// # Errors
 /// If even an embedding of size 1 is too much, or the budget is more than [`ModelConfig::MAX_PARAMETERS`].
 pub fn matching(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failure> {
-    check(budget <= ModelConfig::MAX_PARAMETERS, "parameters", budget, "at most 2^40")?;
     let of_size = |size: usize| {
         let mut model = ModelConfig { d_embedding: size, ..base.clone() };
         if let (false, Some(last)) = (model.head.is_mixture(), model.lstm_sizes.last_mut()) {
@@ -21,16 +20,58 @@ pub fn matching(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failur
         }
         model
     };
+    nearest(budget, "an embedding", of_size)
+}
+
+/// `base` with the LSTM sizes that bring its number of parameters nearest to `budget`, for a given embedding.
+///
+/// The sizes keep the proportions that they have in `base`, as nearly as whole numbers allow. The last LSTM of a head without
+/// mixture stays: it is as wide as the embedding, unless the head is untied.
+///
+/// # Errors
+/// If the head has no LSTM besides that one, if even a first LSTM of size 1 is too much, or the budget is more than
+/// [`ModelConfig::MAX_PARAMETERS`].
+pub fn matching_lstm(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failure> {
+    let (head, layers) = (base.head, base.lstm_sizes.len());
+    let free = if head.is_mixture() { layers } else { layers.saturating_sub(1) };
+    if free == 0 {
+        return Err(format!(
+            "the {head} head has no size left to solve for: its only LSTM is as wide as the embedding; leave --d-embedding \
+             out, or give more LSTM layers"
+        )
+        .into());
+    }
+    let sizes = &base.lstm_sizes;
+    check(!sizes.contains(&0), "lstm_sizes", format!("{sizes:?}"), "without zeros")?;
+    let of_size = |size: usize| {
+        let mut model = base.clone();
+        let first = sizes[0] as u128;
+        for (layer, base) in model.lstm_sizes[..free].iter_mut().zip(sizes) {
+            let scaled = (*base as u128 * size as u128 + first / 2) / first;
+            *layer = usize::try_from(scaled.max(1)).unwrap_or(usize::MAX);
+        }
+        model
+    };
+    nearest(budget, "a first LSTM", of_size)
+}
+
+/// The model of the size that brings its number of parameters, which grows with it, nearest to `budget`. `what` has that size.
+fn nearest(
+    budget: usize,
+    what: &str,
+    of_size: impl Fn(usize) -> ModelConfig,
+) -> Result<ModelConfig, Failure> {
+    check(budget <= ModelConfig::MAX_PARAMETERS, "parameters", budget, "at most 2^40")?;
     let parameters = |size| of_size(size).num_params();
     if parameters(1) > budget {
-        let (head, least) = (base.head, parameters(1));
+        let (head, least) = (of_size(1).head, parameters(1));
         return Err(format!(
-            "parameters is {budget}, but the {head} head has {least} with an embedding of size 1 already; \
+            "parameters is {budget}, but the {head} head has {least} with {what} of size 1 already; \
              give more, or fewer knots, components or LSTM units"
         )
         .into());
     }
-    // The largest size within the budget, of sizes whose numbers of parameters grow.
+    // The largest size within the budget.
     let (mut within, mut beyond) = (1, 2);
     while parameters(beyond) <= budget {
         (within, beyond) = (beyond, beyond * 2);
@@ -85,5 +126,37 @@ mod tests {
         }
         let message = matching(&base, 1000).unwrap_err().to_string();
         assert!(message.contains("parameters is 1000, but the softmax head has"), "{message}");
+    }
+
+    #[test]
+    fn lstms_are_solved_for_where_the_embedding_is_given() {
+        for head in [HeadKind::Softmax, HeadKind::Mos] {
+            let mut base = Preset::Paper.model(head, 1000);
+            for d in [16, 64, 256] {
+                base.d_embedding = d;
+                if head == HeadKind::Softmax {
+                    base.lstm_sizes[2] = d;
+                }
+                let model = matching_lstm(&base, 5_000_000).unwrap();
+                model.validate().unwrap();
+                let off = model.num_params() as f64 / 5e6 - 1.0;
+                assert!(off.abs() < 0.005, "{head}, d {d}: {off}");
+                assert_eq!((model.d_embedding, model.lstm_sizes[0]), (d, model.lstm_sizes[1]));
+                let last = if head == HeadKind::Mos { model.lstm_sizes[0] * 620 / 960 } else { d };
+                assert!(model.lstm_sizes[2].abs_diff(last) <= 1, "{:?}", model.lstm_sizes);
+            }
+        }
+        let one = ModelConfig {
+            lstm_sizes: vec![64],
+            d_embedding: 64,
+            ..Preset::Small.model(HeadKind::Softmax, 500)
+        };
+        let message = matching_lstm(&one, 100_000).unwrap_err().to_string();
+        assert!(message.starts_with("the softmax head has no size left to solve for"), "{message}");
+        let zero = ModelConfig { lstm_sizes: vec![0, 64], ..one.clone() };
+        assert!(matching_lstm(&zero, 100_000).unwrap_err().to_string().contains("without zeros"));
+        let wide = ModelConfig { lstm_sizes: vec![8, 64], ..one };
+        let message = matching_lstm(&wide, 1000).unwrap_err().to_string();
+        assert!(message.contains("with a first LSTM of size 1 already"), "{message}");
     }
 }

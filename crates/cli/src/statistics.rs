@@ -1,4 +1,4 @@
-//! Means, spreads and medians.
+//! Means, spreads and medians, and large numbers as text.
 
 /// Mean and sample standard deviation; the latter is 0 for a single value.
 pub fn mean_and_spread(values: &[f64]) -> (f64, f64) {
@@ -25,9 +25,26 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some((values[(values.len() - 1) / 2] + upper) / 2.0)
 }
 
+/// A number with commas between its thousands.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).expect("digits are text"))
+        .collect();
+    groups.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!([1, 999, 1000, 21_500_620].map(grouped), ["1", "999", "1,000", "21,500,620"]);
+    }
 
     #[test]
     fn spread_is_the_sample_standard_deviation() {

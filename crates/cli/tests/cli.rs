@@ -14,14 +14,22 @@ use tempfile::TempDir;
 mod analysis;
 #[path = "cli/devices.rs"]
 mod devices;
+#[path = "cli/dialog.rs"]
+mod dialog;
 #[path = "cli/measurements.rs"]
 mod measurements;
 #[path = "cli/methods.rs"]
 mod methods;
 #[path = "cli/resume.rs"]
 mod resume;
+#[path = "cli/settings.rs"]
+mod settings;
+#[path = "cli/sweep.rs"]
+mod sweep;
 #[path = "cli/text.rs"]
 mod text;
+#[path = "cli/tokens.rs"]
+mod tokens;
 #[path = "cli/transformer.rs"]
 mod transformer;
 #[path = "cli/weights.rs"]
@@ -38,7 +46,7 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> Vec<&str> {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 11] = [
+    const CHOOSING: [&str; 12] = [
         "train",
         "eval",
         "rank",
@@ -47,6 +55,7 @@ fn arguments(line: &str) -> Vec<&str> {
         "plif",
         "dynamic-eval",
         "ablation",
+        "sweep",
         "generate",
         "synthetic",
         "transformer",
@@ -187,6 +196,23 @@ fn settings_out_of_range() {
         ("--dropout-embedding 1", "dropout.embedding is 1"),
         ("--dropout-weight 1", "dropout.weight is 1"),
         ("--dropout-weight much", "--dropout-weight"),
+        ("--alpha -1", "alpha is -1"),
+        ("--beta nan", "beta is NaN"),
+        ("--clip 0", "clip is 0"),
+        ("--weight-decay -1", "weight_decay is -1"),
+        ("--eval-batch 0", "eval_batch is 0"),
+        ("--test-batch 0", "test_batch is 0"),
+        ("--validate-every 0", "validate_every is 0"),
+        ("--patience 0", "patience is 0"),
+        ("--max-time 0s", "must be above 0: 45s, 90m, 8h, 2d"),
+        ("--max-time 90", "a time needs its unit"),
+        ("--lr-decay 1.5 --lr-decay-from 3", "lr_decay.factor is 1.5"),
+        ("--lr-decay 0.5 --lr-decay-from 0", "lr_decay.from.epoch is 0"),
+        ("--lr-decay 0.5", "--lr-decay needs --lr-decay-from EPOCH or --lr-decay-on-plateau"),
+        ("--lr-decay-on-plateau", "need --lr-decay F"),
+        ("--lr-decay 0.5 --lr-decay-from 3 --lr-decay-on-plateau", "cannot be used with"),
+        ("--untied=maybe", "--untied"),
+        ("--log-every 0", "log-every is 0, but must be at least 1 step"),
         ("--head softmax --d-embedding 10 --lstm 16,12", "needs d_embedding = 10"),
     ];
     for (more, expected) in cases {

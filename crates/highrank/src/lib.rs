@@ -53,6 +53,7 @@ pub mod logit_map;
 pub mod loss;
 mod math;
 pub mod ops;
+mod parameters;
 #[cfg(feature = "train")]
 pub mod train;
 
@@ -66,5 +67,6 @@ pub use highrank_kernels::Precision;
 pub use likelihood::DEFAULT_MEMORY_BUDGET;
 pub use logit_map::LogitMapConfig;
 pub use loss::{Loss, LossOptions, Reduction, TokenStatistics, validate_targets};
+pub use parameters::cast_parameters;
 /// The version of `rand` whose traits the random draws take.
 pub use rand;

@@ -12,7 +12,7 @@ pub use head::HeadKind;
 pub use model::ModelConfig;
 pub use preset::Preset;
 pub use published::{PUBLISHED_SIZES, PublishedSize, published_table};
-pub use train::TrainConfig;
+pub use train::{DecayWhen, LrDecay, TrainConfig};
 
 #[cfg(test)]
 mod tests;

@@ -15,9 +15,9 @@ use crate::error::{Error, Result, check};
 pub struct ModelConfig {
     /// V, the number of words.
     pub vocab: usize,
-    /// d, the width of the embedding and of the decoder matrix.
+    /// d, the width of the embedding, and of the decoder matrix: see [`d_decoder`](Self::d_decoder).
     pub d_embedding: usize,
-    /// Hidden size of every LSTM, first to last. The last must be `d_embedding` for a head without mixture.
+    /// Hidden size of every LSTM, first to last. The last must be `d_embedding` for a tied head without mixture.
     pub lstm_sizes: Vec<usize>,
     /// The output layer.
     pub head: HeadKind,
@@ -29,11 +29,16 @@ pub struct ModelConfig {
     pub plif_bound: f64,
     /// The dropouts, active in training only.
     pub dropouts: Dropouts,
-    /// Whether the decoder matrix of the output layer is the embedding matrix.
+    /// Whether the decoder matrix of the output layer is the embedding matrix. If a file does not say, it is.
+    #[serde(default = "tied")]
     pub tied: bool,
     /// What the inputs of matrix products are rounded to.
     #[serde(default)]
     pub precision: Precision,
+}
+
+fn tied() -> bool {
+    true
 }
 
 impl ModelConfig {
@@ -71,7 +76,7 @@ impl ModelConfig {
     /// # Errors
     ///
     /// [`Error::InvalidSetting`] names the first setting that is out of range and the range,
-    /// [`Error::LastLstmSize`] the two sizes that a head without mixture needs to be equal.
+    /// [`Error::LastLstmSize`] the two sizes that a tied head without mixture needs to be equal.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab > 0, "vocab", self.vocab, "at least 1")?;
         check(self.d_embedding > 0, "d_embedding", self.d_embedding, "at least 1")?;
@@ -84,7 +89,7 @@ impl ModelConfig {
         )?;
         if self.head.is_mixture() {
             check(self.components > 0, "components", self.components, "at least 1")?;
-        } else if self.last_lstm() != self.d_embedding {
+        } else if self.tied && self.last_lstm() != self.d_embedding {
             return Err(Error::LastLstmSize {
                 head: self.head.name(),
                 last: self.last_lstm(),
@@ -104,7 +109,7 @@ impl ModelConfig {
     /// The configuration of the output layer. Its decoder matrix always comes from the model, which holds the embedding and,
     /// if `tied` is false, a separate decoder matrix.
     pub fn head_config(&self) -> HeadConfig {
-        let (hidden, d, v, k) = (self.last_lstm(), self.d_embedding, self.vocab, self.components);
+        let (hidden, d, v, k) = (self.last_lstm(), self.d_decoder(), self.vocab, self.components);
         let head = match self.head {
             HeadKind::Softmax => HeadConfig::softmax(d, v),
             HeadKind::Moc => HeadConfig::moc(hidden, d, v, k),
@@ -123,7 +128,7 @@ impl ModelConfig {
     /// largest.
     ///
     /// ```text
-    /// V·d + Σ_layers 4H(I + H + 2) + V [+ V·d if not tied]
+    /// V·d + Σ_layers 4H(I + H + 2) + V [+ V·d_decoder if not tied]
     ///     + K·H_last + K·d·(H_last + 1)   (mixtures)    + knots + 1   (PLIF)    + 2   (GSS)
     /// ```
     pub fn num_params(&self) -> usize {
@@ -133,11 +138,17 @@ impl ModelConfig {
         let sizes = || self.lstm_sizes.iter().copied().map(Saturating);
         let inputs = std::iter::once(d).chain(sizes());
         let lstm = inputs.zip(sizes()).fold(none, |sum, (i, h)| sum + four * h * (i + h + two));
-        let decoder = if self.tied { v } else { v * d + v };
+        let decoder = if self.tied { v } else { v * Saturating(self.d_decoder()) + v };
         let mixture = if self.head.is_mixture() { k * hidden + k * d * (hidden + one) } else { none };
         let plif = if self.head.has_plif() { knots + one } else { none };
         let gss = if self.head == HeadKind::Gss { two } else { none };
         (v * d + lstm + decoder + mixture + plif + gss).0
+    }
+
+    /// Width of the decoder matrix, which bounds the rank of a head without mixture: `d_embedding`, but the last LSTM's size for
+    /// an untied head without mixture, as in the AWD-LSTM programs.
+    pub fn d_decoder(&self) -> usize {
+        if self.tied || self.head.is_mixture() { self.d_embedding } else { self.last_lstm() }
     }
 
     /// Hidden size of the last LSTM, the width of the output layer's input. 0 without any layer.

@@ -183,6 +183,11 @@ impl Preset {
             epochs,
             seed,
             average_from_start: false,
+            validate_every: None,
+            patience: None,
+            lr_decay: None,
+            max_minutes: None,
+            test: true,
         }
     }
 

@@ -145,7 +145,10 @@ fn the_last_lstm_of_a_head_without_mixture_has_the_width_of_the_embedding() {
 #[test]
 fn bad_training_settings_are_named() {
     type Edit = fn(&mut TrainConfig);
-    let edits: [(&str, Edit); 10] = [
+    const fn decay(factor: f64, when: DecayWhen) -> Option<LrDecay> {
+        Some(LrDecay { factor, when })
+    }
+    let edits: [(&str, Edit); 17] = [
         ("batch", |c| c.batch = 0),
         ("bptt", |c| c.bptt = 0),
         ("eval_batch", |c| c.eval_batch = 0),
@@ -156,12 +159,47 @@ fn bad_training_settings_are_named() {
         ("weight_decay", |c| c.weight_decay = -1.0),
         ("alpha", |c| c.alpha = f64::NAN),
         ("beta", |c| c.beta = -1.0),
+        ("validate_every is 0", |c| c.validate_every = Some(0)),
+        ("patience is 0", |c| c.patience = Some(0)),
+        ("lr_decay.factor is 1", |c| c.lr_decay = decay(1.0, DecayWhen::Plateau)),
+        ("lr_decay.factor is NaN", |c| c.lr_decay = decay(f64::NAN, DecayWhen::Plateau)),
+        ("lr_decay.from.epoch is 0", |c| c.lr_decay = decay(0.5, DecayWhen::From { epoch: 0 })),
+        ("max_minutes is 0", |c| c.max_minutes = Some(0.0)),
+        ("max_minutes is inf", |c| c.max_minutes = Some(f64::INFINITY)),
     ];
     for (name, edit) in edits {
         let mut config = Preset::Small.train();
         edit(&mut config);
         let message = config.validate().unwrap_err().to_string();
         assert!(message.contains(name), "{message}");
+    }
+}
+
+/// Runs of earlier versions lack what is optional, and what is not used is not written.
+#[test]
+fn optional_training_settings_are_read_and_written() {
+    let plain = serde_json::to_value(Preset::Small.train()).unwrap();
+    for key in ["validate_every", "patience", "lr_decay", "max_minutes", "test"] {
+        assert!(plain.get(key).is_none(), "{key}");
+    }
+    assert_eq!(serde_json::from_value::<TrainConfig>(plain).unwrap(), Preset::Small.train());
+    for (when, json) in [
+        (DecayWhen::Plateau, r#"{"factor":0.5,"when":"plateau"}"#),
+        (DecayWhen::From { epoch: 7 }, r#"{"factor":0.5,"when":{"from":{"epoch":7}}}"#),
+    ] {
+        let lr_decay = Some(LrDecay { factor: 0.5, when });
+        assert_eq!(serde_json::to_string(&lr_decay).unwrap(), json);
+        let config = TrainConfig {
+            validate_every: Some(100),
+            patience: Some(3),
+            lr_decay,
+            max_minutes: Some(0.5),
+            test: false,
+            ..Preset::Small.train()
+        };
+        config.validate().unwrap();
+        let back: TrainConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+        assert_eq!(back, config);
     }
 }
 

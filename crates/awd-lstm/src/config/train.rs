@@ -26,7 +26,8 @@ pub struct TrainConfig {
     pub alpha: f64,
     /// Weight of temporal activation regularisation, on the raw output.
     pub beta: f64,
-    /// Averaging begins when the validation loss is worse than the best of all earlier ones but the last `nonmono`.
+    /// Averaging begins when the validation loss is worse than the best of all earlier ones but the last `nonmono`. It counts
+    /// validations, so with `validate_every` it may do so inside of an epoch.
     pub nonmono: usize,
     /// A step has at most `bptt + max_seq_len_delta` time steps.
     pub max_seq_len_delta: usize,
@@ -41,6 +42,57 @@ pub struct TrainConfig {
     /// Whether this is finetuning: weights are averaged from the first step, and the criterion that would begin averaging
     /// ends training instead.
     pub average_from_start: bool,
+    /// The validation text is also scored after every so many steps of an epoch, and the criterion, the best model, `patience`
+    /// and `lr_decay` see that like the validation at an epoch's end. `None`: only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate_every: Option<usize>,
+    /// Training ends after so many validations in a row without a new best. `None`: never for that reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<usize>,
+    /// How the learning rate falls. `None`: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr_decay: Option<LrDecay>,
+    /// Wall-clock time of training in minutes, all processes and validations together. After it, the run ends as if its epochs
+    /// were done: the weights of that moment are validated, and the best ones tested. `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_minutes: Option<f64>,
+    /// Whether the best model is scored on the test text at the end.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub test: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_yes(test: &bool) -> bool {
+    *test
+}
+
+/// A learning rate that falls by a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LrDecay {
+    /// What the rate is multiplied by, between 0 and 1.
+    pub factor: f64,
+    /// When.
+    pub when: DecayWhen,
+}
+
+/// When a learning rate is multiplied by the factor of [`LrDecay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecayWhen {
+    /// Before every epoch from this one on (Zaremba et al., arXiv 1409.2329): epoch e has the rate
+    /// `lr · factor^(e - epoch + 1)`.
+    From {
+        /// The first epoch with a smaller rate, counted from 1.
+        epoch: usize,
+    },
+    /// After every validation without a new best.
+    Plateau,
 }
 
 impl TrainConfig {
@@ -68,6 +120,16 @@ impl TrainConfig {
         for (name, value) in [("weight_decay", self.weight_decay), ("alpha", self.alpha), ("beta", self.beta)]
         {
             check(value.is_finite() && value >= 0.0, name, value, "finite and at least 0")?;
+        }
+        for (name, count) in [("validate_every", self.validate_every), ("patience", self.patience)] {
+            check(count != Some(0), name, 0, "at least 1")?;
+        }
+        if let Some(LrDecay { factor, when }) = self.lr_decay {
+            check(factor > 0.0 && factor < 1.0, "lr_decay.factor", factor, "above 0 and below 1")?;
+            check(when != DecayWhen::From { epoch: 0 }, "lr_decay.from.epoch", 0, "at least 1")?;
+        }
+        if let Some(minutes) = self.max_minutes {
+            check(minutes.is_finite() && minutes > 0.0, "max_minutes", minutes, "finite and above 0")?;
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! A corpus of three token streams with one vocabulary.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use super::fingerprint::Fingerprint;
 use super::text::TextConfig;
 use super::tokens::{TokenWriter, Tokens};
 use super::vocabulary::{EOS, UNKNOWN, Vocabulary};
@@ -16,6 +18,7 @@ pub struct Corpus {
     train: Tokens,
     valid: Vec<u32>,
     test: Vec<u32>,
+    fingerprint: OnceLock<Fingerprint>,
 }
 
 /// How to read a token that the vocabulary lacks.
@@ -47,11 +50,12 @@ impl Corpus {
     /// line), [`Error::InvalidSetting`] or [`Error::Io`].
     pub fn load(folder: &Path, text: &TextConfig) -> Result<Self> {
         text.validate()?;
-        let single = single(folder, text)?;
-        let train = match &single {
-            Some(file) => Source { files: vec![file.clone()], sharded: false },
-            None => Source::find(folder, "train")?,
-        };
+        Self::encode(&Texts::find(folder, text)?, text)
+    }
+
+    /// Reads the texts.
+    pub(super) fn encode(texts: &Texts, text: &TextConfig) -> Result<Self> {
+        let Texts { train, held_out } = texts;
         let mut reader = match text.vocab_size {
             Some(size) => {
                 let vocabulary = most_frequent(&train.files, text, size)?;
@@ -60,16 +64,15 @@ impl Corpus {
             }
             None => Reader { text, vocabulary: Vocabulary::new(), words: Words::Collect },
         };
-        if single.is_some() {
+        let Some([valid, test]) = held_out else {
             return Ok(Self::split(reader.ids(&train.files)?, reader.vocabulary));
-        }
+        };
         let train = match train.sharded {
             true => reader.on_disk(&train.files)?,
             false => Tokens::Memory(reader.ids(&train.files)?),
         };
-        let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
-        let test = reader.ids(&Source::find(folder, "test")?.files)?;
-        Ok(Self { vocabulary: reader.vocabulary, train, valid, test })
+        let (valid, test) = (reader.ids(&valid.files)?, reader.ids(&test.files)?);
+        Ok(Self::of_parts(reader.vocabulary, train, valid, test))
     }
 
     /// Reads `valid` and `test` of `folder` with the vocabulary of a trained model; the training text stays empty.
@@ -83,12 +86,12 @@ impl Corpus {
         };
         let mut reader = Reader { text, vocabulary, words };
         if let Some(file) = single(folder, text)? {
-            let corpus = Self::split(reader.ids(&[file])?, reader.vocabulary);
-            return Ok(Self { train: Tokens::Memory(Vec::new()), ..corpus });
+            let Self { vocabulary, valid, test, .. } = Self::split(reader.ids(&[file])?, reader.vocabulary);
+            return Ok(Self::of_parts(vocabulary, Tokens::Memory(Vec::new()), valid, test));
         }
         let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
         let test = reader.ids(&Source::find(folder, "test")?.files)?;
-        Ok(Self { vocabulary: reader.vocabulary, train: Tokens::Memory(Vec::new()), valid, test })
+        Ok(Self::of_parts(reader.vocabulary, Tokens::Memory(Vec::new()), valid, test))
     }
 
     /// A corpus of ready-made token streams.
@@ -107,7 +110,16 @@ impl Corpus {
                 return Err(Error::TokenOutOfVocabulary { what, index, id: ids[index], vocab });
             }
         }
-        Ok(Self { vocabulary, train: Tokens::Memory(train), valid, test })
+        Ok(Self::of_parts(vocabulary, Tokens::Memory(train), valid, test))
+    }
+
+    pub(super) fn of_parts(vocabulary: Vocabulary, train: Tokens, valid: Vec<u32>, test: Vec<u32>) -> Self {
+        Self { vocabulary, train, valid, test, fingerprint: OnceLock::new() }
+    }
+
+    /// The same corpus with its training text in another place.
+    pub(super) fn with_train(self, train: Tokens) -> Self {
+        Self { train, ..self }
     }
 
     /// The corpus of a single stream: its last two twentieths are the validation and the test text.
@@ -115,7 +127,7 @@ impl Corpus {
         let twentieth = ids.len() / 20;
         let test = ids.split_off(ids.len() - twentieth);
         let valid = ids.split_off(ids.len() - twentieth);
-        Self { vocabulary, train: Tokens::Memory(ids), valid, test }
+        Self::of_parts(vocabulary, Tokens::Memory(ids), valid, test)
     }
 
     /// The words.
@@ -137,13 +149,69 @@ impl Corpus {
     pub fn test(&self) -> &[u32] {
         &self.test
     }
+
+    /// The largest id of the three texts; none if they are empty.
+    pub(super) fn largest_id(&self) -> Option<u32> {
+        let mut largest = self.valid.iter().chain(&self.test).max().copied();
+        self.train.for_each_block(|ids| largest = largest.max(ids.iter().max().copied()));
+        largest
+    }
+
+    /// Sizes and hashes, measured once.
+    pub(super) fn fingerprint(&self) -> &Fingerprint {
+        self.fingerprint
+            .get_or_init(|| Fingerprint::measure(&self.vocabulary, &self.train, &self.valid, &self.test))
+    }
+}
+
+impl Fingerprint {
+    /// The fingerprint of `corpus`. The text is read for the first one only.
+    pub fn of(corpus: &Corpus) -> Self {
+        corpus.fingerprint().clone()
+    }
+
+    /// Whether this is the fingerprint of `corpus`.
+    ///
+    /// # Errors
+    /// [`Error::DataChanged`] names the first part that differs; texts come before the vocabulary, which depends on them.
+    pub fn check(&self, corpus: &Corpus) -> Result<()> {
+        match self.difference(corpus.fingerprint()) {
+            Some((what, [before, now])) => Err(Error::DataChanged { what, before, now }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the texts of a data folder are.
+pub(super) struct Texts {
+    pub(super) train: Source,
+    /// The validation and the test text; `None` if they are the end of the one file.
+    pub(super) held_out: Option<[Source; 2]>,
+}
+
+impl Texts {
+    pub(super) fn find(folder: &Path, text: &TextConfig) -> Result<Self> {
+        Ok(match single(folder, text)? {
+            Some(file) => Self { train: Source { files: vec![file], sharded: false }, held_out: None },
+            None => Self {
+                train: Source::find(folder, "train")?,
+                held_out: Some([Source::find(folder, "valid")?, Source::find(folder, "test")?]),
+            },
+        })
+    }
+
+    /// All files, in the order in which they are read.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let held_out = self.held_out.iter().flatten();
+        std::iter::once(&self.train).chain(held_out).flat_map(|source| &source.files)
+    }
 }
 
 /// The files of one text.
-struct Source {
-    files: Vec<PathBuf>,
+pub(super) struct Source {
+    pub(super) files: Vec<PathBuf>,
     /// Whether they are the files of a folder.
-    sharded: bool,
+    pub(super) sharded: bool,
 }
 
 impl Source {

@@ -2,6 +2,8 @@
 
 mod batches;
 mod corpus;
+mod fingerprint;
+mod kept;
 mod schedule;
 mod text;
 mod tokens;
@@ -9,6 +11,8 @@ mod vocabulary;
 
 pub use batches::{Batches, Window};
 pub use corpus::Corpus;
+pub use fingerprint::{Fingerprint, Part};
+pub use kept::{Kept, TokenCache};
 pub use schedule::{Schedule, TrainStep, mix_seed};
 pub use text::{Joiner, TextConfig};
 pub use tokens::{TokenFile, Tokens};

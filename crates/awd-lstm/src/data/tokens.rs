@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::text::BLOCK_BYTES;
@@ -51,8 +52,8 @@ impl Tokens {
 
 const BLOCK_TOKENS: usize = BLOCK_BYTES / size_of::<u32>();
 
-/// Token ids in a file without a name, which is deleted with its last handle. It takes four bytes a token in the folder for
-/// temporary files (`TMPDIR` chooses it).
+/// Token ids in a file: one without a name, which is deleted with its last handle, or one of a [`TokenCache`](super::TokenCache). It
+/// takes four bytes a token, without a cache in the folder for temporary files (`TMPDIR` chooses it).
 #[derive(Debug, Clone)]
 pub struct TokenFile {
     file: Arc<Mutex<File>>,
@@ -60,6 +61,20 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
+    /// The tokens of a file that holds nothing else.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io("read", path))?;
+        let bytes = file.metadata().map_err(Error::io("read", path))?.len();
+        let word = size_of::<u32>() as u64;
+        if bytes % word != 0 {
+            let reason = format!("{bytes} bytes are no list of 32-bit words");
+            return Err(Error::Damaged { path: path.to_path_buf(), reason });
+        }
+        let len = usize::try_from(bytes / word)
+            .map_err(|error| Error::io("read", path)(std::io::Error::other(error)))?;
+        Ok(Self { file: Arc::new(Mutex::new(file)), len })
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.len

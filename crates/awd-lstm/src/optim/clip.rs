@@ -26,25 +26,41 @@ pub fn global_norm<M: Module>(module: &M, grads: &GradientsParams) -> Option<Ten
 /// # Panics
 ///
 /// If `max_norm` is not a positive number.
-pub fn clip_global_norm<M: Module>(module: &M, mut grads: GradientsParams, max_norm: f64) -> GradientsParams {
-    if let Some(coefficient) = coefficient(module, &grads, max_norm) {
-        module.visit(&mut Scale { grads: &mut grads, coefficient });
-    }
-    grads
+pub fn clip_global_norm<M: Module>(module: &M, grads: GradientsParams, max_norm: f64) -> GradientsParams {
+    clip_and_measure(module, grads, max_norm).0
 }
 
-/// What [`clip_global_norm`] multiplies gradients by, `[1]`. `None` if no parameter has a gradient.
+/// As [`clip_global_norm`], and the norm before clipping, `[1]`; `None` if no parameter has a gradient.
+///
+/// # Panics
+///
+/// If `max_norm` is not a positive number.
+pub fn clip_and_measure<M: Module>(
+    module: &M,
+    mut grads: GradientsParams,
+    max_norm: f64,
+) -> (GradientsParams, Option<Tensor<1>>) {
+    let measured = norm_and_coefficient(module, &grads, max_norm);
+    let norm = measured.map(|(norm, coefficient)| {
+        module.visit(&mut Scale { grads: &mut grads, coefficient });
+        norm
+    });
+    (grads, norm)
+}
+
+/// The global norm, and what [`clip_global_norm`] multiplies gradients by, both `[1]`. `None` if no parameter has a gradient.
 ///
 /// # Panics
 /// If `max_norm` is not a positive number.
-pub(super) fn coefficient<M: Module>(
+pub(super) fn norm_and_coefficient<M: Module>(
     module: &M,
     grads: &GradientsParams,
     max_norm: f64,
-) -> Option<Tensor<1>> {
+) -> Option<(Tensor<1>, Tensor<1>)> {
     assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
     let norm = global_norm(module, grads)?;
-    Some((norm + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0))
+    let coefficient = (norm.clone() + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
+    Some((norm, coefficient))
 }
 
 struct Squares<'a> {

@@ -14,7 +14,7 @@ mod nt_asgd;
 mod parameter;
 mod update;
 
-pub use clip::{clip_global_norm, global_norm};
+pub use clip::{clip_and_measure, clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig};

@@ -100,6 +100,8 @@ impl NtAsgd {
     /// One step with the learning rate `lr` after clipping to the norm over all parameters together: the weights of
     /// [`clip_global_norm`](super::clip_global_norm) and [`step`](Self::step), with one visit of the gradients less.
     ///
+    /// Returns the module and the norm before clipping, `[1]`, on the gradients' device; `None` if no parameter has a gradient.
+    ///
     /// # Panics
     /// If `max_norm` is not a positive number.
     pub fn step_clipped<M: Module>(
@@ -108,9 +110,9 @@ impl NtAsgd {
         module: M,
         grads: GradientsParams,
         max_norm: f64,
-    ) -> M {
-        let factor = clip::coefficient(&module, &grads, max_norm).map(Factor::new);
-        self.step_by(lr, module, grads, factor)
+    ) -> (M, Option<Tensor<1>>) {
+        let (norm, factor) = clip::norm_and_coefficient(&module, &grads, max_norm).unzip();
+        (self.step_by(lr, module, grads, factor.map(Factor::new)), norm)
     }
 
     /// One step with gradients that are multiplied by a factor first.

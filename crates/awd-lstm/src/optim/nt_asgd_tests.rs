@@ -96,7 +96,12 @@ fn clipping_within_the_step_gives_the_same_bits() {
             for lr in [0.3, 0.9] {
                 let grads = grads(&module);
                 module = match clipped {
-                    true => optim.step_clipped(lr, module, grads, max_norm),
+                    true => {
+                        let (module, norm) = optim.step_clipped(lr, module, grads, max_norm);
+                        let norm = norm.expect("there are gradients").into_scalar::<f64>();
+                        assert!((norm - 6.0f64.sqrt()).abs() < 1e-6, "{norm}");
+                        module
+                    }
                     false => {
                         let grads = clip::clip_global_norm(&module, grads, max_norm);
                         optim.step(lr, module, grads)
@@ -115,6 +120,13 @@ fn a_norm_of_zero_is_refused() {
     let module = pair();
     let grads = grads(&module);
     NtAsgdConfig::new().init().step_clipped(1.0, module, grads, 0.0);
+}
+
+#[test]
+fn without_gradients_there_is_no_norm() {
+    let (module, norm) = NtAsgdConfig::new().init().step_clipped(1.0, pair(), GradientsParams::new(), 1.0);
+    assert!(norm.is_none());
+    close(&values(&module), &[1.0, -2.0, 4.0]);
 }
 
 #[test]

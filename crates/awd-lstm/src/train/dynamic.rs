@@ -10,8 +10,7 @@ use burn::tensor::Tensor;
 use sha2::{Digest, Sha256};
 
 use super::checkpoint::{load_weights, save_weights};
-use super::fingerprint::Fingerprint;
-use crate::data::{Batches, Window};
+use crate::data::{Batches, Fingerprint, Window};
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LmState};
 use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};

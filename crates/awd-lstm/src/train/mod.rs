@@ -5,19 +5,24 @@
 mod checkpoint;
 mod dynamic;
 mod evaluate;
-mod fingerprint;
+mod extend;
+mod folder;
 mod observer;
 mod pass;
 mod run;
 mod step;
 mod trainer;
 
+pub use crate::data::{Fingerprint, Part};
 pub use checkpoint::{load_weights, save_weights};
 pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll};
-pub use fingerprint::{Fingerprint, Part};
-pub use observer::{EpochMetrics, FinalMetrics, Interval, Silent, TrainObserver};
+pub use extend::Extension;
+pub use folder::{Folder, METRICS, MODEL, RunSettings, STATE};
+pub use observer::{
+    EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver, ValidationMetrics,
+};
 pub use pass::{LOG_INTERVAL, Position};
-pub use run::{RunConfig, RunFolder, Versions};
-pub use step::{Stepped, step};
+pub use run::{Extended, RunConfig, RunFolder, Versions, unchanged};
+pub use step::{Stepped, step, step_by};
 pub use trainer::{Best, Fitted, Trainer, TrainerState};

@@ -6,11 +6,13 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use super::step::Stepped;
 use crate::data::Schedule;
 use crate::lstm::LstmState;
 use crate::model::LmState;
 
-/// Number of steps between two reads of the loss. A read waits for the device; nothing else in a step does.
+/// Number of steps between two reads of the loss, unless a trainer says otherwise. A read waits for the device; nothing else in a
+/// step does.
 pub const LOG_INTERVAL: usize = 20;
 
 /// The progress of an unfinished epoch, without its tensors.
@@ -26,8 +28,23 @@ pub struct Position {
     pub tokens: usize,
     /// Number of tokens since that read. Their sums are still on the device.
     pub unread: usize,
+    /// Number of steps since that read, if their sums of what is only watched were kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unread_steps: usize,
     /// Wall-clock time of the epoch so far, in seconds.
     pub seconds: f64,
+    /// The part of it that went into validation.
+    #[serde(default)]
+    pub validation_seconds: f64,
+    /// The step after which the validation text was scored last; 0 if it was not yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub validated: usize,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A pass over the training text between two steps.
@@ -40,6 +57,10 @@ pub(super) struct Pass {
     /// The losses that were read.
     pub(super) whole: Sum,
     pub(super) meter: Meter,
+    /// The step after which the validation text was scored last; 0 if it was not yet.
+    pub(super) validated: usize,
+    /// The part of the time that went into validation, in seconds.
+    pub(super) validation_seconds: f64,
     /// Time of earlier processes, before `since`.
     seconds: f64,
     since: Instant,
@@ -52,13 +73,24 @@ pub(super) struct Carried {
     cell: Vec<Param<Tensor<2>>>,
     /// Summed nll and summed total loss of the unread tokens, `[2]`.
     sums: Param<Tensor<1>>,
+    /// Sums over the unread steps of what is only watched, `[4]`, if there are any.
+    watched: Option<Param<Tensor<1>>>,
 }
 
 impl Pass {
     /// A pass before its first step.
     pub(super) fn new(schedule: Schedule, hidden: LmState) -> Self {
-        let (whole, meter) = (Sum::default(), Meter::default());
-        Self { schedule, step: 0, hidden, whole, meter, seconds: 0.0, since: Instant::now() }
+        Self {
+            schedule,
+            step: 0,
+            hidden,
+            whole: Sum::default(),
+            meter: Meter::default(),
+            validated: 0,
+            validation_seconds: 0.0,
+            seconds: 0.0,
+            since: Instant::now(),
+        }
     }
 
     /// Whether every step is done.
@@ -71,13 +103,21 @@ impl Pass {
         self.seconds + self.since.elapsed().as_secs_f64()
     }
 
+    /// The same without validation.
+    pub(super) fn training_seconds(&self) -> f64 {
+        self.seconds() - self.validation_seconds
+    }
+
     pub(super) fn position(&self) -> Position {
         Position {
             step: self.step,
             nll: self.whole.nll,
             tokens: self.whole.tokens,
             unread: self.meter.tokens,
+            unread_steps: self.meter.steps,
             seconds: self.seconds(),
+            validation_seconds: self.validation_seconds,
+            validated: self.validated,
         }
     }
 
@@ -86,7 +126,7 @@ impl Pass {
             self.hidden.layers.iter().map(|layer| Param::from_tensor(of(layer).clone().inner())).collect()
         };
         let sums = match &self.meter.sums {
-            Some((nll, total)) => Tensor::cat(vec![nll.clone(), total.clone()], 0),
+            Some([nll, total]) => Tensor::cat(vec![nll.clone(), total.clone()], 0),
             None => {
                 let state = &self.hidden.layers[0].hidden;
                 Tensor::zeros([2], (&state.device().inner(), state.dtype()))
@@ -96,7 +136,18 @@ impl Pass {
             hidden: matrices(|layer| &layer.hidden),
             cell: matrices(|layer| &layer.cell),
             sums: Param::from_tensor(sums),
+            watched: self.meter.watched.clone().map(|sums| Param::from_tensor(Tensor::cat(sums.into(), 0))),
         }
+    }
+
+    /// As [`carried`](Self::carried), of the form that belongs to a saved position.
+    pub(super) fn form_of(&self, position: &Position) -> Carried {
+        let carried = self.carried();
+        let watched = (position.unread_steps > 0).then(|| {
+            let sums = carried.sums.val();
+            Param::from_tensor(Tensor::zeros([Meter::WATCHED], (&sums.device(), sums.dtype())))
+        });
+        Carried { watched, ..carried }
     }
 
     /// Goes back to a saved position.
@@ -109,11 +160,21 @@ impl Pass {
         self.step = position.step;
         self.whole = Sum { nll: position.nll, tokens: position.tokens };
         let sums = carried.sums.val();
-        let sums = (position.unread > 0).then(|| (sums.clone().narrow(0, 0, 1), sums.narrow(0, 1, 1)));
-        self.meter = Meter { sums, tokens: position.unread };
+        self.meter = Meter {
+            sums: (position.unread > 0).then(|| apart(&sums)),
+            tokens: position.unread,
+            watched: carried.watched.map(|sums| apart(&sums.val())),
+            steps: position.unread_steps,
+        };
+        (self.validated, self.validation_seconds) = (position.validated, position.validation_seconds);
         self.seconds = position.seconds;
         self.since = Instant::now();
     }
+}
+
+/// The elements of a vector.
+fn apart<const N: usize>(vector: &Tensor<1>) -> [Tensor<1>; N] {
+    std::array::from_fn(|index| vector.clone().narrow(0, index, 1))
 }
 
 /// Losses summed over tokens, in nats.
@@ -128,38 +189,85 @@ impl Sum {
         self.nll += other.nll;
         self.tokens += other.tokens;
     }
+
+    /// Mean nll of a token.
+    pub(super) fn mean(&self) -> f64 {
+        self.nll / self.tokens as f64
+    }
+}
+
+/// What is read of an interval of steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reading {
+    /// The losses of its tokens.
+    pub(super) sum: Sum,
+    /// Mean over its steps of the gradient's norm.
+    pub(super) gradient_norm: f64,
+    /// Share of its steps that were clipped.
+    pub(super) clipped: f64,
+    /// Mean over its steps of activation regularisation.
+    pub(super) ar: f64,
+    /// Mean over its steps of temporal activation regularisation.
+    pub(super) tar: f64,
 }
 
 /// Sums losses on the device, so that no step waits for it.
 #[derive(Default)]
 pub(super) struct Meter {
-    /// The summed nll and the summed total loss `[1]`, outside of the graph. The latter only shows whether all steps were finite.
-    sums: Option<(Tensor<1>, Tensor<1>)>,
+    /// The summed nll and the summed total loss, `[1]` each, outside of the graph. The latter only shows whether all steps were
+    /// finite.
+    sums: Option<[Tensor<1>; 2]>,
     tokens: usize,
+    /// Sums over steps of what is only watched, `[1]` each: the gradient's norm, whether it was clipped, AR and TAR.
+    watched: Option<[Tensor<1>; Self::WATCHED]>,
+    /// Number of steps in the latter.
+    steps: usize,
 }
 
 impl Meter {
-    /// Adds a step of `tokens` tokens with the mean loss `nll` and the loss `total` with regularisation.
-    pub(super) fn add(&mut self, nll: Tensor<1>, total: Tensor<1>, tokens: usize) {
-        let nll = nll.mul_scalar(tokens as f64);
+    /// Number of sums that are only watched.
+    const WATCHED: usize = 4;
+
+    /// Adds a step of `tokens` tokens, whose gradient was clipped to the norm `clip`.
+    pub(super) fn add(&mut self, stepped: &Stepped, tokens: usize, clip: f64) {
+        fn sum<const N: usize>(sums: Option<[Tensor<1>; N]>, more: [Tensor<1>; N]) -> [Tensor<1>; N] {
+            let Some(sums) = sums else { return more };
+            let mut more = more.into_iter();
+            sums.map(|sum| sum + more.next().expect("both have N elements"))
+        }
+        let Stepped { nll, total, ar, tar, gradient_norm, .. } = stepped;
+        self.sums = Some(sum(self.sums.take(), [nll.clone().mul_scalar(tokens as f64), total.clone()]));
         self.tokens += tokens;
-        self.sums = Some(match self.sums.take() {
-            Some((nlls, totals)) => (nlls + nll, totals + total),
-            None => (nll, total),
-        });
+        let norm =
+            gradient_norm.as_ref().map_or_else(|| nll.zeros_like(), |norm| norm.clone().cast(nll.dtype()));
+        let clipped = norm.clone().greater_elem(clip).float().cast(nll.dtype());
+        self.watched = Some(sum(self.watched.take(), [norm, clipped, ar.clone(), tar.clone()]));
+        self.steps += 1;
     }
 
-    /// The sum since the last read; `None` if a loss was not finite.
-    pub(super) fn read(&mut self) -> Option<Sum> {
-        let sum = self.peek();
+    /// What was added since the last read; `None` if a loss was not finite.
+    pub(super) fn read(&mut self) -> Option<Reading> {
+        let reading = self.peek();
         *self = Self::default();
-        sum
+        reading
     }
 
     /// What [`Meter::read`] would return.
-    pub(super) fn peek(&self) -> Option<Sum> {
-        let Some((nll, total)) = self.sums.clone() else { return Some(Sum::default()) };
-        let values: Vec<f64> = Tensor::cat(vec![nll, total], 0).into_data().iter::<f64>().collect();
-        values.iter().all(|value| value.is_finite()).then_some(Sum { nll: values[0], tokens: self.tokens })
+    pub(super) fn peek(&self) -> Option<Reading> {
+        let Some(sums) = &self.sums else { return Some(Reading::default()) };
+        let all = sums.iter().chain(self.watched.iter().flatten()).cloned().collect();
+        let values: Vec<f64> = Tensor::cat(all, 0).into_data().iter::<f64>().collect();
+        if !values[..2].iter().all(|value| value.is_finite()) {
+            return None;
+        }
+        // Of a checkpoint of an earlier version, nothing was watched.
+        let mean = |index: usize| values.get(2 + index).map_or(0.0, |sum| sum / self.steps as f64);
+        Some(Reading {
+            sum: Sum { nll: values[0], tokens: self.tokens },
+            gradient_norm: mean(0),
+            clipped: mean(1),
+            ar: mean(2),
+            tar: mean(3),
+        })
     }
 }

@@ -48,7 +48,7 @@ fn state(model: &LanguageModel) -> LmState {
     LmState { layers: layers.collect() }
 }
 
-/// Gradients of all parameters, the two losses, the states.
+/// Gradients of all parameters, the losses and their parts, the states.
 fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
     struct Read<'a>(&'a GradientsParams, Vec<f64>);
     impl ModuleVisitor for Read<'_> {
@@ -59,8 +59,11 @@ fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec
     }
     let mut read = Read(grads, vec![]);
     model.visit(&mut read);
-    let losses = [&stepped.nll, &stepped.total].map(|loss| loss.to_data().iter::<f64>().next().unwrap());
-    read.1.extend(losses);
+    let Stepped { nll, total, ar, tar, .. } = stepped;
+    let [nll, total, ar, tar] =
+        [nll, total, ar, tar].map(|loss| loss.to_data().iter::<f64>().next().unwrap());
+    assert!((total - nll - ar - tar).abs() < 1e-5 && ar > 0.0 && tar > 0.0, "{total} = {nll} + {ar} + {tar}");
+    read.1.extend([nll, total, ar, tar]);
     for layer in &stepped.state.layers {
         read.1.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
     }
@@ -79,7 +82,7 @@ fn gradients_are_those_of_the_loss() {
                 model.decoder = Some(Param::from_tensor(Tensor::from_inner(matrix)));
             }
             training().seed(3);
-            let (stepped, grads) = pass(&model, window(), state(&model), &config(None));
+            let (stepped, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
             let got = all(&stepped, &grads, &model);
             training().seed(3);
             let (Window { tokens, targets }, TrainConfig { alpha, beta, .. }) = (window(), config(None));
@@ -87,6 +90,9 @@ fn gradients_are_those_of_the_loss() {
             let stepped = Stepped {
                 nll: loss.nll.inner(),
                 total: loss.total.clone().inner(),
+                ar: loss.ar.inner(),
+                tar: loss.tar.inner(),
+                gradient_norm: None,
                 state: loss.state.detach(),
             };
             let grads = GradientsParams::from_grads(loss.total.backward(), &model);
@@ -103,7 +109,7 @@ fn gradients_are_those_of_the_loss() {
 fn a_frozen_embedding_has_no_gradient() {
     let mut model = model(Dropouts::NONE);
     model.embedding = model.embedding.set_require_grad(false);
-    let (_, grads) = pass(&model, window(), state(&model), &config(None));
+    let (_, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
     assert!(grads.get::<2>(model.embedding.id).is_none());
     assert!(grads.get::<2>(model.lstms[0].w_ih.id).is_some());
 }
@@ -111,7 +117,7 @@ fn a_frozen_embedding_has_no_gradient() {
 #[test]
 fn slices_add_up_to_the_whole_batch() {
     let model = model(Dropouts::NONE);
-    let (whole, grads) = pass(&model, window(), state(&model), &config(None));
+    let (whole, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
     assert!(!whole.nll.is_autodiff() && !whole.total.is_autodiff());
     let want = all(&whole, &grads, &model);
     assert!(want.iter().any(|value| value.abs() > 0.1));
@@ -143,6 +149,20 @@ fn a_step_in_slices_makes_the_same_weights() {
     for slice in [1, 3, 4] {
         let worst = weights(Some(slice)).iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < 2e-6, "slices of {slice}: {worst}");
+    }
+}
+
+#[test]
+fn the_norm_is_that_of_the_gradients_before_clipping() {
+    let model = model(Dropouts::NONE);
+    let (_, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let want: f64 = crate::optim::global_norm(&model, &grads).unwrap().into_scalar();
+    for small_batch in [None, Some(3)] {
+        let mut optimiser = NtAsgdConfig::new().init();
+        let config = TrainConfig { clip: want / 3.0, ..config(small_batch) };
+        let (_, stepped) = step(model.clone(), &mut optimiser, window(), state(&model), &config, 2.0);
+        let norm: f64 = stepped.gradient_norm.unwrap().into_scalar();
+        assert!(want > 0.01 && (norm - want).abs() < 1e-5 * want, "{norm} {want}");
     }
 }
 

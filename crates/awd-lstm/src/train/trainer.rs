@@ -1,17 +1,20 @@
 //! The training loop.
 
+mod end;
 mod save;
+mod state;
+mod validation;
 
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::checkpoint::load_weights;
 use super::evaluate::{mean_nll, mean_nll_unless};
-use super::observer::{EpochMetrics, FinalMetrics, Interval, TrainObserver};
-use super::pass::{LOG_INTERVAL, Pass, Position};
+use super::observer::{EndReason, FinalMetrics, Interval, StepMetrics, TrainObserver};
+use super::pass::{LOG_INTERVAL, Pass};
 use super::run::RunFolder;
 use super::step::step as train_step;
 use crate::config::{ModelConfig, TrainConfig};
@@ -20,47 +23,19 @@ use crate::error::{Error, Result};
 use crate::model::LanguageModel;
 use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
 
+pub(super) use self::end::{Reached, end_of};
+use self::end::{is_time_over, learning_rate};
+pub(super) use self::save::{saved_metrics, saved_state};
+pub use self::state::{Best, TrainerState};
+
 /// Approximate work of evaluating a token over that of training with it: in several columns, and in a single one.
 const EVALUATION_COST: f64 = 0.4;
 const ONE_COLUMN_COST: f64 = 0.55;
 
-/// The state of a trainer besides weights, averages and carried states.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainerState {
-    /// Number of epochs that are done.
-    pub epoch: usize,
-    /// Progress of the next epoch, if it was begun.
-    pub position: Option<Position>,
-    /// Whether averaging has begun.
-    pub averaging: bool,
-    /// Number of iterates in the averages.
-    pub iterates: usize,
-    /// The rule that starts averaging, or ends finetuning, with the validation losses that it has seen.
-    pub rule: NonMonotone,
-    /// Whether the rule has ended finetuning.
-    pub ended: bool,
-    /// The epoch with the lowest validation loss.
-    pub best: Option<Best>,
-    /// Wall-clock time of the epochs that are done, in seconds.
-    pub seconds: f64,
-}
-
-/// The best epoch so far.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Best {
-    /// The epoch, counted from 1; 0 is the model that finetuning started from.
-    pub epoch: usize,
-    /// Its mean validation loss in nats.
-    #[serde(with = "crate::exact")]
-    pub nll: f64,
-}
-
 /// How [`Trainer::fit`] ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fitted {
-    /// Training is over and the best model was tested.
+    /// Training is over, and the best model was tested if it was to be.
     Finished(FinalMetrics),
     /// The observer asked to stop. Everything was saved, if there is a run folder.
     Stopped,
@@ -90,6 +65,9 @@ pub struct Trainer {
     metrics: String,
     checkpoint_every: Option<Duration>,
     saved: Instant,
+    log_every: usize,
+    /// Number of validations of an epoch, about.
+    validations: usize,
 }
 
 impl Trainer {
@@ -123,9 +101,18 @@ impl Trainer {
             iterates: 0,
             rule: NonMonotone::new(config.nonmono),
             ended: false,
+            unimproved: 0,
+            decays: 0,
             best: None,
+            tokens: 0,
             seconds: 0.0,
+            step_bytes: 0,
         };
+        let validations = config.validate_every.map_or(1, |every| {
+            let TrainConfig { bptt, max_seq_len_delta, seed, .. } = *config;
+            let first = Schedule::new(train.rows(), bptt, max_seq_len_delta, seed, 1);
+            first.steps().len().div_ceil(every)
+        });
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
@@ -141,6 +128,8 @@ impl Trainer {
             metrics: String::new(),
             checkpoint_every: None,
             saved: Instant::now(),
+            log_every: LOG_INTERVAL,
+            validations,
         })
     }
 
@@ -150,9 +139,22 @@ impl Trainer {
         self
     }
 
+    /// Reports an [`Interval`] every so many steps, and adds it to the run's `steps.jsonl`. More often than every
+    /// [`LOG_INTERVAL`], a GPU waits for it.
+    ///
+    /// Of a run that is resumed with another number, training perplexities may differ by rounding; weights do not.
+    ///
+    /// # Panics
+    /// If `steps` is 0.
+    pub fn with_log_every(mut self, steps: usize) -> Self {
+        assert!(steps > 0, "with_log_every: steps is 0, but must be at least 1");
+        self.log_every = steps;
+        self
+    }
+
     /// Starts from saved weights, those of a run's best model, instead of random ones. The trainer must be before its first step.
     ///
-    /// The weights are evaluated, and are the best model until an epoch makes a better one.
+    /// The weights are evaluated, and are the best model until a validation finds a better one.
     ///
     /// # Errors
     /// What [`load_weights`] says; [`Error::NonFinitePerplexity`].
@@ -167,7 +169,8 @@ impl Trainer {
         if !nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
         }
-        (self.model, self.best, self.state.best) = (Some(model), Some(valid), Some(Best { epoch: 0, nll }));
+        let best = Best { epoch: 0, step: None, nll, train_nll: None };
+        (self.model, self.best, self.state.best) = (Some(model), Some(valid), Some(best));
         Ok(())
     }
 
@@ -181,15 +184,16 @@ impl Trainer {
         &self.state
     }
 
-    /// The model with the lowest validation loss so far, on the plain device; `None` before the first epoch.
+    /// The model with the lowest validation loss so far, on the plain device; `None` before the first validation.
     pub fn best(&self) -> Option<&LanguageModel> {
         self.best.as_ref()
     }
 
-    /// Trains to the last epoch and tests the best model. With a run folder, each epoch is saved to it.
+    /// Trains to the last epoch and tests the best model. With a run folder, each epoch is saved to it, and each validation
+    /// inside of an epoch that makes a new best model.
     ///
-    /// Finetuning, that is training with `average_from_start`, ends earlier if its validation loss meets the non-monotone
-    /// criterion.
+    /// Training ends earlier by the configuration's `patience` or `max_minutes`, and finetuning, that is training with
+    /// `average_from_start`, if its validation loss meets the non-monotone criterion. An [`EndReason`] says which it was.
     ///
     /// # Errors
     /// [`Error::NonFiniteLoss`] or [`Error::NonFinitePerplexity`], which leave the last checkpoint as it is;
@@ -200,29 +204,23 @@ impl Trainer {
     pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<Fitted> {
         assert!(run.is_none_or(RunFolder::is_locked), "fit: the run folder was opened to read it only");
         if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
-            // The model that finetuning starts from.
+            // The model that training started from.
             self.save_best(run)?;
         }
         observer.on_start(self.share());
         self.saved = Instant::now();
-        while self.state.epoch < self.config.epochs && !self.state.ended {
-            let Some(metrics) = self.epoch(run, observer)? else {
+        let ended = loop {
+            if let Some(ended) = self.end() {
+                break ended;
+            }
+            if !self.advance(run, observer)? {
                 if let Some(run) = run {
                     self.save(run)?;
                 }
                 return Ok(Fitted::Stopped);
-            };
-            let line = self.note(&metrics);
-            if let Some(run) = run {
-                self.save(run)?;
-                if metrics.best {
-                    self.save_best(run)?;
-                }
-                run.append_metrics(&line)?;
             }
-            observer.on_epoch(&metrics, self.share());
-        }
-        let Some(metrics) = self.finish(observer)? else { return Ok(Fitted::Stopped) };
+        };
+        let Some(metrics) = self.finish(ended, observer)? else { return Ok(Fitted::Stopped) };
         if let Some(run) = run {
             let line = to_line(&metrics);
             run.append_metrics(&line)?;
@@ -230,73 +228,42 @@ impl Trainer {
         Ok(Fitted::Finished(metrics))
     }
 
-    /// Adds a line to the metrics and returns it.
-    fn note(&mut self, metrics: &EpochMetrics) -> String {
-        let line = to_line(metrics);
-        self.metrics.push_str(&line);
-        line
-    }
-
-    /// One pass over the training text, or the rest of one, and one over the validation text.
-    fn epoch(
-        &mut self,
-        run: Option<&RunFolder>,
-        observer: &mut dyn TrainObserver,
-    ) -> Result<Option<EpochMetrics>> {
-        let epoch = self.state.epoch + 1;
+    /// Trains up to the next validation, and validates. Returns `false` if the observer said stop.
+    fn advance(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<bool> {
         if !self.pass(run, observer)? {
-            return Ok(None);
+            return Ok(false);
         }
-        let pass = self.pass.as_ref().expect("the pass is done");
-        let (trained, train_nll) = (pass.seconds(), pass.whole.nll / pass.whole.tokens as f64);
-
-        let weights = self.evaluated();
-        let evaluated = mean_nll_unless(&weights, &self.valid, &mut || observer.stop());
-        let Some(valid_nll) = evaluated else { return Ok(None) };
-        if !valid_nll.exp().is_finite() {
-            return Err(Error::NonFinitePerplexity { what: "validation", epoch });
-        }
-        let best = self.state.best.is_none_or(|best| valid_nll < best.nll);
-        if best {
-            self.state.best = Some(Best { epoch, nll: valid_nll });
-            self.best = Some(weights);
-        }
-        let averaging = self.state.averaging;
-        if self.config.average_from_start {
-            if self.state.rule.observe(valid_nll) {
-                self.state.ended = true;
-                observer.on_message(&format!("finetuning ends after epoch {epoch}"));
-            }
-        } else if !averaging && self.state.rule.observe(valid_nll) {
-            self.state.averaging = true;
-            self.optimiser.start_averaging();
-            observer.on_message(&format!("averaging begins after epoch {epoch}"));
-        }
-        let seconds = self.pass.take().expect("the pass is done").seconds();
-        self.state.epoch = epoch;
-        self.state.seconds += seconds;
-        Ok(Some(EpochMetrics {
-            epoch,
-            seconds,
-            tokens_per_s: self.train.predictions() as f64 / trained,
-            train_ppl: train_nll.exp(),
-            valid_ppl: valid_nll.exp(),
-            lr: self.config.lr,
-            averaging,
-            best,
-        }))
+        let Some(validation) = self.validate(observer)? else { return Ok(false) };
+        self.record(&validation, run, observer)?;
+        Ok(true)
     }
 
-    /// The remaining steps of the epoch. Returns whether all of them were done, or `false` if the observer said stop.
+    /// How far the epoch under way is.
+    fn reached(&self) -> Option<Reached> {
+        let of =
+            |pass: &Pass| Reached { step: pass.step, validated: pass.validated, seconds: pass.seconds() };
+        self.pass.as_ref().map(of)
+    }
+
+    fn end(&self) -> Option<EndReason> {
+        end_of(&self.config, &self.state, self.reached())
+    }
+
+    /// The steps of the epoch up to its next validation. Returns `false` if the observer said stop before it.
     fn pass(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<bool> {
         if self.pass.is_none() {
             self.pass = Some(self.new_pass());
         }
-        while self.pass.as_ref().is_some_and(|pass| !pass.is_done()) {
+        while !self.is_validation_due() {
             if observer.stop() {
                 return Ok(false);
             }
             if let Some(interval) = self.step()? {
+                if let Some(run) = run {
+                    let line = to_line(&StepMetrics::from(&interval));
+                    run.append_step(&line)?;
+                    self.state.step_bytes += line.len() as u64;
+                }
                 observer.on_interval(&interval);
             }
             if let (Some(run), Some(every)) = (run, self.checkpoint_every)
@@ -308,56 +275,88 @@ impl Trainer {
         Ok(true)
     }
 
+    /// Whether the epoch under way is done, or is to be validated where it is.
+    fn is_validation_due(&self) -> bool {
+        let pass = self.pass.as_ref().expect("a pass is under way");
+        if pass.is_done() || pass.step == pass.validated {
+            return pass.is_done();
+        }
+        self.config.validate_every.is_some_and(|every| pass.step.is_multiple_of(every))
+            || is_time_over(&self.config, &self.state, self.reached())
+    }
+
     fn new_pass(&self) -> Pass {
         let TrainConfig { batch, bptt, max_seq_len_delta, seed, .. } = self.config;
         let schedule = Schedule::new(self.train.rows(), bptt, max_seq_len_delta, seed, self.state.epoch + 1);
         Pass::new(schedule, self.model().zero_state(batch))
     }
 
-    /// One step of the pass. Returns the losses since the last read, if it is time for one.
+    /// One step of the pass. Returns what it was since the last read, if it is time for one.
     fn step(&mut self) -> Result<Option<Interval>> {
-        let TrainConfig { batch, seed, epochs, .. } = self.config;
+        let TrainConfig { batch, seed, epochs, clip, .. } = self.config;
         let epoch = self.state.epoch + 1;
+        let lr = learning_rate(&self.config, &self.state);
         let pass = self.pass.as_mut().expect("a pass is under way");
         let step = pass.schedule.steps()[pass.step];
         let (done, steps) = (pass.step + 1, pass.schedule.steps().len());
         self.device.seed(mix_seed(seed, epoch as u64, done as u64));
         let window = self.train.window(step.start, step.length, &self.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
-        let lr = self.config.lr * step.lr_scale;
+        let lr = lr * step.lr_scale;
         let hidden = pass.hidden.clone();
         let (model, stepped) = train_step(model, &mut self.optimiser, window, hidden, &self.config, lr);
         self.model = Some(model);
+        pass.meter.add(&stepped, step.length * batch, clip);
         pass.hidden = stepped.state;
-        pass.meter.add(stepped.nll, stepped.total, step.length * batch);
         pass.step = done;
         self.state.iterates += usize::from(self.state.averaging);
-        if !done.is_multiple_of(LOG_INTERVAL) && done != steps {
+        if !done.is_multiple_of(self.log_every) && done != steps {
             return Ok(None);
         }
-        let Some(sum) = pass.meter.read() else {
+        let Some(reading) = pass.meter.read() else {
             return Err(Error::NonFiniteLoss { epoch, step: done, steps });
         };
-        pass.whole.add(sum);
-        let nll = sum.nll / sum.tokens as f64;
-        let tokens_per_s = pass.whole.tokens as f64 / pass.seconds();
-        let share = self.share();
-        Ok(Some(Interval { epoch, epochs, step: done, steps, tokens_per_s, nll, ppl: nll.exp(), share }))
+        pass.whole.add(reading.sum);
+        let nll = reading.sum.mean();
+        Ok(Some(Interval {
+            epoch,
+            epochs,
+            step: done,
+            steps,
+            tokens: self.state.tokens + pass.whole.tokens,
+            seconds: self.state.seconds + pass.seconds(),
+            tokens_per_s: pass.whole.tokens as f64 / pass.training_seconds(),
+            lr,
+            nll,
+            ppl: nll.exp(),
+            gradient_norm: reading.gradient_norm,
+            clipped: reading.clipped,
+            ar: reading.ar,
+            tar: reading.tar,
+            averaging: self.state.averaging,
+            share: self.share(),
+        }))
     }
 
-    /// Share of the run's work that is done, from 0 to 1.
+    /// Share of the run's work that is done, from 0 to 1; or of its time, if it is limited and that is more.
     fn share(&self) -> f64 {
         let [train, valid, test] =
             [&self.train, &self.valid, &self.test].map(|text| text.predictions() as f64);
         let cost = |columns: usize| if columns == 1 { ONE_COLUMN_COST } else { EVALUATION_COST };
-        let epoch = train + cost(self.config.eval_batch) * valid;
-        let last = cost(self.config.test_batch) * test;
-        let of_pass = self
-            .pass
-            .as_ref()
-            .map_or(0.0, |pass| train * pass.step as f64 / pass.schedule.steps().len() as f64);
+        let validation = cost(self.config.eval_batch) * valid;
+        let epoch = train + validation * self.validations as f64;
+        let last = if self.config.test { cost(self.config.test_batch) * test } else { 0.0 };
+        let of_pass = self.pass.as_ref().map_or(0.0, |pass| {
+            // The epoch's last validation is part of it once it is done, and then there is no pass.
+            let validations = self.config.validate_every.map_or(0, |every| pass.validated / every);
+            let validations = validations.min(self.validations - 1);
+            train * pass.step as f64 / pass.schedule.steps().len() as f64 + validation * validations as f64
+        });
         let done = self.state.epoch as f64 * epoch + of_pass;
-        (done / (self.config.epochs as f64 * epoch + last)).min(1.0)
+        let of_work = (done / (self.config.epochs as f64 * epoch + last)).min(1.0);
+        let seconds = self.state.seconds + self.pass.as_ref().map_or(0.0, Pass::seconds);
+        let of_time = self.config.max_minutes.map_or(0.0, |minutes| (seconds / (minutes * 60.0)).min(1.0));
+        of_work.max(of_time)
     }
 
     /// The weights that are evaluated and kept, on the plain device: averaged once averaging has begun.
@@ -369,23 +368,34 @@ impl Trainer {
         }
     }
 
-    /// Tests the best model. Returns `None` if the observer says stop.
-    fn finish(&self, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
+    /// Tests the best model, if it is to be tested. Returns `None` if the observer says stop.
+    fn finish(&self, ended: EndReason, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
         let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
             return Err(Error::invalid("epochs", self.config.epochs, "at least 1"));
         };
-        let evaluated = mean_nll_unless(weights, &self.test, &mut || observer.stop());
-        let Some(test_nll) = evaluated else { return Ok(None) };
-        let (valid_ppl, test_ppl) = (best.nll.exp(), test_nll.exp());
-        if !test_ppl.is_finite() {
-            return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
+        let seconds = self.state.seconds + self.pass.as_ref().map_or(0.0, Pass::seconds);
+        let mut test_ppl = None;
+        if self.config.test {
+            let evaluated = mean_nll_unless(weights, &self.test, &mut || observer.stop());
+            let Some(test_nll) = evaluated else { return Ok(None) };
+            if !test_nll.exp().is_finite() {
+                return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
+            }
+            test_ppl = Some(test_nll.exp());
         }
-        let seconds = self.state.seconds;
-        Ok(Some(FinalMetrics { best_epoch: best.epoch, seconds, valid_ppl, test_ppl }))
+        Ok(Some(FinalMetrics {
+            best_epoch: best.epoch,
+            best_step: best.step,
+            seconds,
+            train_ppl: best.train_nll.map(f64::exp),
+            valid_ppl: best.nll.exp(),
+            test_ppl,
+            ended: Some(ended),
+        }))
     }
 }
 
-/// A line of `metrics.jsonl`.
+/// A line of `metrics.jsonl` or `steps.jsonl`.
 fn to_line(metrics: &impl Serialize) -> String {
     let mut line = serde_json::to_string(metrics).expect("metrics are plain numbers");
     line.push('\n');

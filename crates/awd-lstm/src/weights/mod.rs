@@ -13,7 +13,7 @@
 //! | `rnns.l.bias_ih_l0`, `rnns.l.bias_hh_l0` | 4·H_l | |
 //! | `prior.weight` | K, H_last | mixtures |
 //! | `latent.0.weight`, `latent.0.bias` | K·d, H_last and K·d | mixtures |
-//! | `decoder.weight` | V, d | the same as `encoder.weight` in a tied model, where it may be left out |
+//! | `decoder.weight` | V, d | the same as `encoder.weight` in a tied model, where it may be left out; V, H_last if neither tied nor a mixture |
 //! | `decoder.bias` | V | |
 //! | `plif.raw_slopes`, `plif.offset` | P and 1 | PLIF, as in [`Plif`](highrank::logit_map::Plif) |
 //! | `gss.center`, `gss.slope` | 1 | generalised sigsoftmax, as in [`Gss`](highrank::logit_map::Gss) |
@@ -39,4 +39,5 @@ mod pytorch;
 mod state_dict;
 
 pub use infer::Missing;
+pub use names::TensorName;
 pub use state_dict::StateDict;

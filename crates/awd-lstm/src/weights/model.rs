@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::Floats;
 
-use super::names::{self, Name};
+use super::names::{self, TensorName};
 use super::state_dict::{StateDict, is_float};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
@@ -23,18 +23,24 @@ impl StateDict {
     /// # Panics
     /// If the model has a parameter that no state dict has a name for. No [`ModelConfig`] makes one.
     pub fn of_model(model: &LanguageModel) -> Self {
-        let mut tensors: BTreeMap<String, TensorData> = parameters(model)
-            .into_iter()
-            .map(|(path, values)| {
-                let Name { name, transposed } = name(&path);
-                let data = values.into_data();
-                (name, if transposed { transpose(&data) } else { data })
-            })
-            .collect();
+        let mut state = Self::of_module(model, names::of_parameter);
         if model.decoder.is_none() {
-            tensors.insert("decoder.weight".into(), tensors["encoder.weight"].clone());
+            state.tensors.insert("decoder.weight".into(), state.tensors["encoder.weight"].clone());
         }
-        Self { source: PathBuf::new(), tensors }
+        state
+    }
+
+    /// The weights of any module, under the names that `name` gives the parameters' paths in it.
+    ///
+    /// # Panics
+    /// If a parameter has no name.
+    pub fn of_module<M: Module>(module: &M, name: impl Fn(&str) -> Option<TensorName>) -> Self {
+        let named = |(path, values): (String, Floats)| {
+            let TensorName { name, transposed } = named(&name, &path);
+            let data = values.into_data();
+            (name, if transposed { transpose(&data) } else { data })
+        };
+        Self { source: PathBuf::new(), tensors: parameters(module).into_iter().map(named).collect() }
     }
 
     /// The model of the given configuration with these weights, in the device's own float type.
@@ -56,16 +62,43 @@ impl StateDict {
         device: &Device,
         dtype: DType,
     ) -> Result<LanguageModel> {
-        let (needed, held) =
-            (config.num_params(), self.tensors.values().map(TensorData::num_elements).sum::<usize>());
-        if needed / EXPANSION > held {
-            let problem = format!("the model has {needed} parameters, but the file holds {held} numbers");
+        self.check_size(config.num_params())?;
+        let also: &[&str] = if config.tied { &["decoder.weight"] } else { &[] };
+        self.fill(config.try_init(device)?, names::of_parameter, also, config.head.name(), dtype)
+    }
+
+    /// Refuses to make a model of so many parameters that the tensors cannot be all of its weights.
+    ///
+    /// # Errors
+    /// [`Error::WeightsMismatch`].
+    pub fn check_size(&self, parameters: usize) -> Result<()> {
+        let held = self.tensors.values().map(TensorData::num_elements).sum::<usize>();
+        if parameters / EXPANSION > held {
+            let problem = format!("the model has {parameters} parameters, but the file holds {held} numbers");
             return Err(Error::WeightsMismatch { path: self.source.clone(), problems: vec![problem] });
         }
-        let model = config.try_init(device)?;
+        Ok(())
+    }
+
+    /// Any module with these weights in the place of its own, of the float type `dtype`. `name` gives the tensors for the
+    /// parameters' paths in the module; `also` names tensors that may be there besides, and `kind` the model in messages.
+    ///
+    /// # Errors
+    /// [`Error::WeightsMismatch`] with every tensor that is missing, left over, of another shape or not of real numbers.
+    ///
+    /// # Panics
+    /// If a parameter has no name.
+    pub fn fill<M: Module>(
+        &self,
+        module: M,
+        name: impl Fn(&str) -> Option<TensorName>,
+        also: &[&str],
+        kind: &str,
+        dtype: DType,
+    ) -> Result<M> {
         let (mut problems, mut known, mut values) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
-        for (path, parameter) in parameters(&model) {
-            let Name { name, transposed } = name(&path);
+        for (path, parameter) in parameters(&module) {
+            let TensorName { name, transposed } = named(&name, &path);
             let mut expected = parameter.shape().to_vec();
             if transposed {
                 expected.reverse();
@@ -86,27 +119,25 @@ impl StateDict {
             }
             known.insert(name);
         }
-        if config.tied {
-            known.insert("decoder.weight".into());
-        }
+        known.extend(also.iter().map(|name| name.to_string()));
         let extra = self.tensors.iter().filter(|(name, _)| !known.contains(*name));
         problems.extend(extra.map(|(name, tensor)| {
-            format!("{name} ({:?}) is no tensor of a {} model", tensor.shape().as_slice(), config.head)
+            format!("{name} ({:?}) is no tensor of a {kind} model", tensor.shape().as_slice())
         }));
         if !problems.is_empty() {
             return Err(Error::WeightsMismatch { path: self.source.clone(), problems });
         }
-        Ok(model.map(&mut Replace { path: Vec::new(), values }))
+        Ok(module.map(&mut Replace { path: Vec::new(), values }))
     }
 }
 
 /// The tensor of a state dict for the parameter at `path`.
-fn name(path: &str) -> Name {
-    names::of_parameter(path).unwrap_or_else(|| panic!("no state dict has a name for {path}"))
+fn named(name: impl Fn(&str) -> Option<TensorName>, path: &str) -> TensorName {
+    name(path).unwrap_or_else(|| panic!("no state dict has a name for {path}"))
 }
 
 /// The parameters of a model by their paths in it.
-fn parameters(model: &LanguageModel) -> Vec<(String, Floats)> {
+fn parameters<M: Module>(model: &M) -> Vec<(String, Floats)> {
     let mut collect = Collect { path: Vec::new(), found: Vec::new() };
     model.visit(&mut collect);
     collect.found

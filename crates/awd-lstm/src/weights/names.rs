@@ -2,15 +2,15 @@
 
 /// A tensor of a state dict that a parameter of the model stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
+pub struct TensorName {
     /// Its name without the levels that weight dropout adds.
-    pub(super) name: String,
+    pub name: String,
     /// Whether the model keeps it transposed: Burn's linear layers are `[in, out]`, PyTorch's `[out, in]`.
-    pub(super) transposed: bool,
+    pub transposed: bool,
 }
 
 /// The tensor for the parameter at `path` in the model; none if the path is unknown.
-pub(super) fn of_parameter(path: &str) -> Option<Name> {
+pub(super) fn of_parameter(path: &str) -> Option<TensorName> {
     let parts: Vec<&str> = path.split('.').collect();
     let (name, transposed) = match parts.as_slice() {
         ["embedding"] => ("encoder.weight".into(), false),
@@ -23,7 +23,7 @@ pub(super) fn of_parameter(path: &str) -> Option<Name> {
         ["head", "logit_map", map, parameter] => (format!("{}.{parameter}", map.to_lowercase()), false),
         _ => return None,
     };
-    Some(Name { name, transposed })
+    Some(TensorName { name, transposed })
 }
 
 /// The name of an LSTM's tensor.

@@ -1,12 +1,18 @@
 //! Options that several commands share.
 
+mod file;
 mod head;
 mod list;
 mod overrides;
 mod text;
+mod time;
+mod tokens;
 mod training;
 
 pub use head::{Head, HeadSizes};
 pub use list::{DistinctList, List};
+pub use overrides::Overrides;
 pub use text::TextArgs;
+pub use time::TimeLimit;
+pub use tokens::TokenArgs;
 pub use training::TrainingArgs;

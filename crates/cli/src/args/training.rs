@@ -1,66 +1,117 @@
 //! Options of the commands that train a model from its first epoch.
 
 use awd_lstm::data::TextConfig;
-use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
+use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
 
+use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
 use crate::args::text::TextArgs;
+use crate::args::tokens::TokenArgs;
 use crate::device::DeviceChoice;
+use crate::failure::Failure;
 
-/// What is trained, on which text, where, and how often it is saved.
+/// What is trained, on which text, where, and how often it is saved. `O` are the settings that replace the preset's.
 #[derive(Debug, Clone, Args)]
-pub struct TrainingArgs {
+pub struct TrainingArgs<O: Args = Overrides> {
     /// Sizes, procedure and reading of the text to start from: small, paper, awd-lstm, lms-plif, wikitext2,
     /// awd-lstm-wikitext2, billion-word, text8, text8-mos7-square, text8-mos10 or text8-mos10-square [default: small].
     #[arg(long)]
     pub preset: Option<Preset>,
+    /// JSON file of settings that replace the preset's: a run's config.json, or an object of the same form with only some
+    /// of them. Options of the command line replace the file's.
+    #[arg(long, value_name = "FILE", value_parser = SettingsFile::read)]
+    pub config: Option<SettingsFile>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
     /// Save a run inside of epochs too, every so many minutes.
     #[arg(long, value_name = "MIN", default_value_t = 10.0)]
     pub checkpoint_every: f64,
+    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
+    /// steps, and a line of the log at most every 10 seconds].
+    #[arg(long, value_name = "N")]
+    pub log_every: Option<usize>,
     /// How the text is read.
     #[command(flatten)]
     pub text: TextArgs,
+    /// Where the encoded text is kept.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
     /// Settings that replace the preset's.
     #[command(flatten)]
-    pub overrides: Overrides,
+    pub overrides: O,
 }
 
-impl TrainingArgs {
+impl<O: Args> TrainingArgs<O> {
     /// The preset to start from.
     pub fn preset(&self) -> Preset {
-        self.preset.unwrap_or(Preset::Small)
+        let of_file = self.config.as_ref().and_then(|file| file.preset);
+        self.preset.or(of_file).unwrap_or(Preset::Small)
     }
 
     /// Where to compute.
     pub fn device(&self) -> DeviceChoice {
-        self.device.unwrap_or_default()
+        let of_file = self.config.as_ref().and_then(|file| file.device).map(DeviceChoice::Named);
+        self.device.or(of_file).unwrap_or_default()
     }
 
-    /// The model with this output layer for a vocabulary of `vocab` words: the preset's with the overrides.
-    pub fn model(&self, head: HeadKind, vocab: usize) -> ModelConfig {
-        let mut model = self.preset().model(head, vocab);
-        self.overrides.apply_to_model(&mut model);
-        model
-    }
-
-    /// How the text is read: as the preset says, unless the options say otherwise.
+    /// How the text is read: as the preset and the file say, unless the options say otherwise.
     pub fn text(&self) -> TextConfig {
         let mut text = self.preset().text();
+        if let Some(file) = &self.config {
+            text = file.text(&text);
+        }
         self.text.apply_to(&mut text);
         text
     }
 
-    /// The procedure: the preset's with the overrides, checked.
+    /// The same with other settings in the place of the preset's.
+    pub fn with<P: Args>(&self, overrides: P) -> TrainingArgs<P> {
+        TrainingArgs {
+            preset: self.preset,
+            config: self.config.clone(),
+            device: self.device,
+            checkpoint_every: self.checkpoint_every,
+            log_every: self.log_every,
+            text: self.text.clone(),
+            tokens: self.tokens.clone(),
+            overrides,
+        }
+    }
+}
+
+impl TrainingArgs {
+    /// The model with this output layer for a vocabulary of `vocab` words: the preset's with the file's settings and the
+    /// overrides.
+    pub fn model(&self, head: HeadKind, vocab: usize) -> ModelConfig {
+        let mut model = self.preset().model(head, vocab);
+        if let Some(file) = &self.config {
+            model = file.model(&model);
+        }
+        self.overrides.apply_to_model(&mut model);
+        model
+    }
+
+    /// The procedure: the preset's with the file's settings and the overrides, checked.
     ///
     /// # Errors
-    /// What [`TrainConfig::validate`] says.
-    pub fn procedure(&self) -> Result<TrainConfig, Error> {
+    /// What [`TrainConfig::validate`] says, a decay of the learning rate that is given in part, or a preset that is not the
+    /// file's.
+    pub fn procedure(&self) -> Result<TrainConfig, Failure> {
         let mut config = self.preset().train();
-        self.overrides.apply_to_procedure(&mut config);
+        if let Some(file) = &self.config {
+            if let (Some(given), Some(of_file)) = (self.preset, file.preset)
+                && given != of_file
+            {
+                let file = file.path().display();
+                return Err(
+                    format!("--preset is {given}, but {of_file} in `{file}`; leave one of them out").into()
+                );
+            }
+            config = file.train(&config);
+        }
+        self.overrides.apply_to_procedure(&mut config)?;
         config.validate()?;
         Ok(config)
     }

@@ -1,4 +1,6 @@
-//! `curves`: validation perplexities of several runs in one picture.
+//! `curves`: validation perplexities of several runs in one picture, or all that they recorded as one table.
+
+mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +10,7 @@ use clap::Args;
 use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use self::table::METRICS;
 use crate::chart::{Chart, Scale};
 use crate::failure::Failure;
 use crate::files::create_folder;
@@ -22,16 +25,22 @@ pub struct CurvesArgs {
     /// Folder for `curves.svg` and `curves.png`.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
+    /// Instead of the picture, write all lines of metrics.jsonl and steps.jsonl of the runs to this file, as one table in
+    /// CSV for other tools. The runs may still be under way.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "json"])]
+    pub csv: Option<PathBuf>,
     /// One JSON object a run on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
 }
 
-/// A line of a run's `metrics.jsonl`. The line of a finished run has neither epoch nor step.
+/// A line of a run's [`METRICS`]. The line of a finished run has neither epoch nor step.
 #[derive(Debug, Deserialize)]
 struct Metrics {
     epoch: Option<f64>,
     step: Option<f64>,
+    /// Steps of the epoch, if the text was validated within it.
+    steps: Option<f64>,
     valid_ppl: Option<f64>,
 }
 
@@ -67,6 +76,11 @@ struct Curve {
 /// # Errors
 /// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
+    if let Some(file) = &args.csv {
+        let lines = table::save(&args.runs, file)?;
+        println!("wrote {lines} lines to {}", file.display());
+        return Ok(());
+    }
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));
@@ -92,7 +106,6 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
 
 impl Curve {
     fn read(folder: &Path) -> Result<Self, Failure> {
-        const METRICS: &str = "metrics.jsonl";
         let path = folder.join(METRICS);
         if !path.is_file() {
             return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
@@ -106,7 +119,10 @@ impl Curve {
             })?;
             let Some(ppl) = metrics.valid_ppl else { continue };
             match (metrics.epoch, metrics.step) {
-                (Some(epoch), _) => points.push((epoch, ppl)),
+                (Some(epoch), None) => points.push((epoch, ppl)),
+                (Some(epoch), Some(step)) => {
+                    points.push((epoch - 1.0 + step / metrics.steps.unwrap_or(step), ppl));
+                }
                 (None, Some(step)) => {
                     axis = Axis::Step;
                     points.push((step, ppl));
@@ -117,9 +133,8 @@ impl Curve {
         if points.is_empty() {
             return Err(format!("run `{}` has no finished epoch to draw", folder.display()).into());
         }
-        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(Self {
-            run: name.unwrap_or_else(|| folder.display().to_string()),
+            run: table::name(folder),
             axis,
             best_valid_ppl: points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min),
             points,
@@ -154,6 +169,7 @@ mod tests {
         CurvesArgs {
             runs: runs.iter().map(|run| run.to_path_buf()).collect(),
             out: out.to_path_buf(),
+            csv: None,
             json: true,
         }
     }
@@ -161,9 +177,12 @@ mod tests {
     #[test]
     fn runs_of_either_program_are_drawn() {
         let epochs = "{\"epoch\":1,\"valid_ppl\":90.5,\"lr\":30}\n{\"epoch\":2,\"valid_ppl\":80.25}\n{\"best_epoch\":2,\"valid_ppl\":80.25}\n";
+        let within =
+            "{\"epoch\":1,\"step\":5,\"steps\":20,\"valid_ppl\":90.5}\n{\"epoch\":1,\"valid_ppl\":80.25}\n";
         let steps = "{\"step\":200,\"valid_ppl\":900}\n{\"step\":400,\"valid_ppl\":700}\n{\"steps\":400,\"valid_ppl\":690}\n";
         for (lines, axis, points) in [
             (epochs, Axis::Epoch, [(1.0, 90.5), (2.0, 80.25)]),
+            (within, Axis::Epoch, [(0.25, 90.5), (1.0, 80.25)]),
             (steps, Axis::Step, [(200.0, 900.0), (400.0, 700.0)]),
         ] {
             let folder = run_of(lines);

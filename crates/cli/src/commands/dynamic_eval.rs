@@ -16,6 +16,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 
+use crate::args::TokenArgs;
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::print::print_json;
@@ -62,6 +63,9 @@ pub struct DynamicEvalArgs {
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+    /// Where the encoded text is kept.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 }
 
 /// Perplexities with and without learning from what was scored.
@@ -100,7 +104,7 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
             "--statistics keeps statistics without dropout only: leave it out, or --weight-dropout".into()
         );
     }
-    let corpus = Corpus::load(&config.data, &config.text)?;
+    let corpus = args.tokens.load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
         Some(data) => Corpus::load_held_out(data, run.vocabulary()?, &config.text)?,

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::data::Corpus;
 use awd_lstm::train::{RunConfig, RunFolder, Versions};
-use awd_lstm::{Error, Preset};
+use awd_lstm::{Error, ModelConfig};
 use clap::Args;
 
+use crate::args::{Overrides, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
-use crate::training::{Folder, Job, Output, fresh_folder};
+use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
 /// Options of `finetune`.
 #[derive(Debug, Clone, Args)]
@@ -24,24 +24,26 @@ pub struct FinetuneArgs {
     /// Folder with the same text [default: the run's].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Learning rate [default: the preset's for finetuning].
-    #[arg(long)]
-    pub lr: Option<f64>,
-    /// Passes over the training text at most [default: the run's].
-    #[arg(long)]
-    pub epochs: Option<usize>,
-    /// Seed of everything random [default: the run's].
-    #[arg(long)]
-    pub seed: Option<u64>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: the run's].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
     /// Save the run inside of epochs too, every so many minutes.
     #[arg(long, value_name = "MIN", default_value_t = 10.0)]
     pub checkpoint_every: f64,
-    /// One JSON object an epoch on standard output, and nothing else there.
+    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
+    /// steps, and a line of the log at most every 10 seconds].
+    #[arg(long, value_name = "N")]
+    pub log_every: Option<usize>,
+    /// One JSON object a validation, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+    /// Where the encoded text is kept.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+    /// Settings that replace the run's. The learning rate is the preset's for finetuning if none is given, and does not
+    /// decay unless it is told to. The model's sizes must stay.
+    #[command(flatten)]
+    pub overrides: Overrides,
 }
 
 /// Continues training a run's best model in a run of its own, with averaged weights from the first step.
@@ -51,25 +53,31 @@ pub struct FinetuneArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, args.checkpoint_every)?;
+    let output = Output::new(program, args.json, args.checkpoint_every)?.with_log_every(args.log_every)?;
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;
-    let mut procedure = config.train.clone();
-    let preset: Option<Preset> = config.preset.parse().ok();
-    procedure.lr = args.lr.or(preset.map(Preset::finetune_lr)).unwrap_or(procedure.lr);
-    procedure.epochs = args.epochs.unwrap_or(procedure.epochs);
-    procedure.seed = args.seed.unwrap_or(procedure.seed);
-    procedure.average_from_start = true;
-    procedure.validate()?;
+    let mut model = config.model.clone();
+    args.overrides.apply_to_model(&mut model);
+    model.validate()?;
+    let weights = |model: &ModelConfig| ModelConfig {
+        dropouts: config.model.dropouts,
+        precision: config.model.precision,
+        ..model.clone()
+    };
+    if weights(&model) != config.model {
+        return Err("finetune keeps the sizes of the run's model: leave --d-embedding, --lstm, --components, --knots, \
+                    --plif-bound and --untied out"
+            .into());
+    }
+    let procedure = finetuning(&config.preset, &config.train, &args.overrides)?;
     let device: DeviceName = match args.device {
         Some(choice) => device::resolve(choice),
         None => config.device.parse()?,
     };
     let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = Corpus::load(data, &config.text)?;
+    let corpus = args.tokens.load(data, &config.text)?;
     config.corpus.check(&corpus)?;
-    let absolute = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{name}-finetuned")));
@@ -81,7 +89,9 @@ pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
         device: device.to_string(),
         data: absolute(data),
         finetunes: Some(absolute(&args.run)),
+        model,
         train: procedure,
+        extensions: vec![],
         ..config
     };
     Job { folder: Folder::New(out), config, corpus, output }.train_and_print()

@@ -94,6 +94,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         text,
         model,
         train: args.preset.train(),
+        extensions: vec![],
     };
     let imported = Imported {
         run: args.out.clone(),

@@ -136,6 +136,11 @@ fn procedure(seed: u64) -> TrainConfig {
         epochs: EPOCHS,
         seed,
         average_from_start: false,
+        validate_every: None,
+        patience: None,
+        lr_decay: None,
+        max_minutes: None,
+        test: true,
     }
 }
 
@@ -160,7 +165,7 @@ fn train_one(
         parameters: model.num_params(),
         seconds: started.elapsed().as_secs_f64(),
         valid_ppl: last.valid_ppl,
-        test_ppl: last.test_ppl,
+        test_ppl: last.test_ppl.expect("the procedure tests"),
         floor_ppl: language.mean_nll(corpus.test()).exp(),
         kl,
         // The entries were computed in f32, so that is their roundoff.

@@ -6,6 +6,7 @@ use awd_lstm::Error;
 use awd_lstm::data::Corpus;
 use awd_lstm::train::{
     EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
+    ValidationMetrics,
 };
 use burn::tensor::Device;
 
@@ -45,11 +46,16 @@ impl Job {
         let (json, characters) = (self.output.json, self.config.text.characters);
         let last = self.train()?;
         let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
+        let ppls = |valid: &'static str, test: &'static str| {
+            let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
+            all.into_iter().filter_map(|(name, ppl)| Some((name, ppl?))).collect::<Vec<_>>()
+        };
         if json {
-            print_json(&with_bits(&last, characters, &[("valid_bpc", valid_ppl), ("test_bpc", test_ppl)]));
+            print_json(&with_bits(&last, characters, &ppls("valid_bpc", "test_bpc")));
         } else {
-            let bits = bits_text(characters, &[("valid", valid_ppl), ("test", test_ppl)]);
-            println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{bits}");
+            let bits = bits_text(characters, &ppls("valid", "test"));
+            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {ppl:.2}"));
+            println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}{test}{bits}");
         }
         Ok(())
     }
@@ -66,7 +72,8 @@ impl Job {
     fn train_on(self, device: &Device) -> Result<FinalMetrics, Failure> {
         let Self { folder, config, corpus, output } = self;
         let trainer = Trainer::new(&config.model, &config.train, &corpus, device)?;
-        let mut trainer = trainer.with_checkpoint_every(output.checkpoint_every);
+        let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
+        let mut trainer = trainer.with_log_every(output.log_every());
         let (run, restored) = match folder {
             Folder::New(path) => {
                 if let Some(origin) = &config.finetunes {
@@ -76,11 +83,9 @@ impl Job {
             }
             Folder::Old(run) => {
                 let restored = trainer.restore(&run)?;
-                if let (false, Some(origin)) = (restored, &config.finetunes) {
-                    // Before its first checkpoint, a run's best model is the one that it started from. The origin's may be
-                    // another by now.
-                    let start = run.best_weights().or_else(|_| best_weights(origin))?;
-                    trainer.start_from(&start)?;
+                // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
+                if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
+                    trainer.start_from(&best_weights(origin)?)?;
                 }
                 (run, restored)
             }
@@ -95,8 +100,7 @@ impl Job {
             run.path().display(),
             if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
         ));
-        let progress = Progress::new(output.json).until(&output.interrupt);
-        let progress = progress.with_characters(config.text.characters);
+        let progress = output.progress().with_characters(config.text.characters);
         let mut watch = Watch { progress, run: &run };
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();
@@ -129,6 +133,10 @@ impl TrainObserver for Watch<'_> {
 
     fn on_interval(&mut self, interval: &Interval) {
         self.progress.on_interval(interval);
+    }
+
+    fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
+        self.progress.on_validation(metrics, share);
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use awd_lstm::Error;
+use awd_lstm::train::LOG_INTERVAL;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::progress::Progress;
 
 /// What is reported while a run is trained, and how often it is saved.
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub struct Output {
     pub json: bool,
     /// Time between two checkpoints inside of an epoch.
     pub checkpoint_every: Duration,
+    /// Steps between two lines of the log and of `steps.jsonl`, if they were asked for.
+    log_every: Option<usize>,
     /// What stops the run.
     pub interrupt: Interrupt,
 }
@@ -30,6 +34,27 @@ impl Output {
         let Some(checkpoint_every) = time else {
             return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
         };
-        Ok(Self { program, json, checkpoint_every, interrupt: Interrupt::install()? })
+        Ok(Self { program, json, checkpoint_every, log_every: None, interrupt: Interrupt::install()? })
+    }
+
+    /// The same with a line every so many steps, if that is said.
+    ///
+    /// # Errors
+    /// If the number is 0.
+    pub fn with_log_every(self, steps: Option<usize>) -> Result<Self, Failure> {
+        match steps {
+            Some(0) => Err(Error::invalid("log-every", 0, "at least 1 step").into()),
+            log_every => Ok(Self { log_every, ..self }),
+        }
+    }
+
+    /// Steps between two lines of `steps.jsonl`.
+    pub fn log_every(&self) -> usize {
+        self.log_every.unwrap_or(LOG_INTERVAL)
+    }
+
+    /// A reporter of a run, which an interrupt stops.
+    pub fn progress(&self) -> Progress {
+        Progress::new(self.json).until(&self.interrupt).with_every_interval(self.log_every.is_some())
     }
 }

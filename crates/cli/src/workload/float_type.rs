@@ -1,8 +1,9 @@
 //! The float type that parameters and hidden states are kept in.
 
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Tensor};
+use burn::module::Module;
+use burn::tensor::DType;
 use clap::ValueEnum;
+use highrank::cast_parameters;
 use serde::Serialize;
 
 /// Float type of parameters and hidden states; sums and the loss of a shorter one are f32.
@@ -27,20 +28,6 @@ impl FloatType {
 
     /// The module with all parameters of this type.
     pub fn cast<M: Module>(self, module: M) -> M {
-        module.map(&mut Cast(self.dtype()))
-    }
-}
-
-struct Cast(DType);
-
-impl ModuleMapper for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        match param.val().dtype() == self.0 {
-            true => param,
-            false => param.map(|tensor| {
-                let trained = tensor.is_require_grad();
-                tensor.cast(self.0).detach().set_require_grad(trained)
-            }),
-        }
+        cast_parameters(module, self.dtype())
     }
 }

@@ -1,7 +1,6 @@
-//! What can be done with runs: finetuning, dynamic evaluation, accumulated gradients, ablations.
+//! What can be done with runs: finetuning, dynamic evaluation, accumulated gradients.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -122,62 +121,4 @@ fn accumulated_gradients_train_as_the_whole_batch_does() {
         &format!("train {SMALL} --small-batch 9 --out run"),
         &["small_batch is 9", "from 1 to batch"],
     );
-}
-
-#[test]
-fn an_ablation_trains_what_is_left_of_it() {
-    let folder = folder();
-    let path = folder.path();
-    let settings = "--lstm 16,12 --components 3 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2 --json";
-    let line = |heads: &str, seeds: &str| {
-        format!("ablation --data data --heads {heads} --seeds {seeds} --parameters 4000 --out out {settings}")
-    };
-    let first = objects(path, &line("softmax,mos-plif", "28"));
-    assert_eq!(first.len(), 2);
-    for outcome in &first {
-        let off = number(outcome, "parameters") / 4000.0 - 1.0;
-        assert!(off.abs() < 0.05, "{outcome}");
-        assert!(number(outcome, "test_ppl") > 1.0 && number(outcome, "tokens_per_s") > 0.0);
-    }
-    let time = |run: &str| {
-        let file = Path::new("out").join(run).join("checkpoint/model.safetensors");
-        fs::metadata(path.join(file)).unwrap().modified().unwrap()
-    };
-    let before = time("softmax-28");
-    // A run that was cut off: its last lines and checkpoint are those of the first epoch.
-    let metrics = path.join("out/mos-plif-28/metrics.jsonl");
-    let text = fs::read_to_string(&metrics).unwrap();
-    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
-    let second = objects(path, &line("softmax,mos-plif", "28,29"));
-    assert_eq!(second.len(), 4);
-    assert_eq!(time("softmax-28"), before);
-    assert_eq!((&second[0], &second[2]["test_ppl"]), (&first[0], &first[1]["test_ppl"]));
-    assert_eq!(fs::read_to_string(&metrics).unwrap().lines().count(), 3);
-    let table = fs::read_to_string(path.join("out/table.md")).unwrap();
-    assert!(
-        table.contains("| softmax | d ") && table.contains("| 28, 29 |") && table.contains(" ± "),
-        "{table}"
-    );
-    assert!(path.join("out/ablation.svg").is_file() && path.join("out/ablation.png").is_file());
-
-    let refuse = |more: &str, expected: &str| {
-        let line = format!("{} {more}", line("softmax", "28")).replace("--out out", "--out run");
-        refused(path, &line, &[expected]);
-    };
-    refuse("--seed 5", "give --seeds");
-    refuse("--d-embedding 5", "give --parameters");
-    refused(path, "ablation --data data --heads mos,mix", &["unknown head `mix`"]);
-    refused(path, "ablation --data data --seeds 1,1", &["`1` is there twice"]);
-    refused(
-        path,
-        "ablation --data data --parameters 10 --out run",
-        &["parameters is 10, but the softmax head has"],
-    );
-    refused(
-        path,
-        &format!("ablation --data data --parameters {} --out run", usize::MAX),
-        &["parameters is 18446744073709551615, but must be at most 2^40"],
-    );
-    let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
-    refused(path, &changed, &["`out/softmax-28`", "train.lr is 6.0 now, but 5.0 in the run"]);
 }

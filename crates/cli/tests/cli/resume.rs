@@ -25,7 +25,12 @@ fn start(folder: &Path, line: &str) -> Child {
 
 /// Lines of `metrics.jsonl` without wall-clock times.
 fn metrics(run: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    lines(&run.join("metrics.jsonl"))
+}
+
+/// Lines of a file of measurements without wall-clock times.
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &mut lines {
         line["seconds"] = 0.into();
@@ -37,6 +42,8 @@ fn metrics(run: &Path) -> Vec<Value> {
 /// Whether two finished runs came to the same weights and metrics, bit for bit.
 fn same(one: &Path, other: &Path) {
     assert_eq!(metrics(one), metrics(other));
+    let steps = |run: &Path| lines(&run.join("steps.jsonl"));
+    assert_eq!(steps(one), steps(other));
     for file in [
         "checkpoint/model.safetensors",
         "checkpoint/average.safetensors",
@@ -53,7 +60,7 @@ fn wait_for_checkpoint(run: &Path) {
     wait_for(&run.join("checkpoint/state.json"));
 }
 
-fn wait_for(file: &Path) {
+pub fn wait_for(file: &Path) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !file.exists() {
         assert!(Instant::now() < patience, "no {}", file.display());
@@ -233,10 +240,19 @@ fn changed_text_and_changed_settings_are_named() {
     let before = fs::read(path.join("first/checkpoint/state.json")).unwrap();
     let cases = [
         ("--lr 7", "train.lr is 7.0 now, but 30.0 in the run"),
-        ("--epochs 9", "train.epochs is 9 now, but 2 in the run"),
+        ("--seed 9", "train.seed is 9 now, but 28 in the run"),
+        ("--no-test", "train.test is false now, but null in the run"),
+        ("--untied", "model.tied is false now, but true in the run"),
         ("--head softmax", r#"model.head is "softmax" now, but "mos" in the run"#),
         ("--preset paper", "preset is paper now, but small in the run"),
-        ("--device ndarray", r#"device is "ndarray" now, but "flex" in the run"#),
+        (
+            "--device ndarray",
+            r#"device is "ndarray" now, but "flex" in the run; leave it out, or add --change-device"#,
+        ),
+        ("--change-device", "--device"),
+        ("--epochs 1", "cannot extend `first`: epochs is 1"),
+        ("--dry-run", "--dry-run"),
+        ("--config first/config.json", "--config"),
         ("--lstm 16,14", "model.lstm_sizes is [16,14] now, but [16,12] in the run"),
         ("--dropout-weight 0", "model.dropouts.weight is 0.0 now"),
         ("--out other", "--out"),

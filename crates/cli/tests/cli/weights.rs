@@ -75,6 +75,11 @@ fn a_trained_model_goes_out_and_comes_back() {
         fs::read(path.join("again.safetensors")).unwrap()
             == fs::read(path.join("model.safetensors")).unwrap()
     );
+    // It can be trained in its own folder too: a step on, the model is still as good, not a fresh one.
+    let ppl = |line: &str| objects(path, line).last().unwrap()["valid_ppl"].as_f64().unwrap();
+    let imported = ppl("eval --run run --json");
+    let ppl = ppl("train --resume run --max-time 0.001s --json");
+    assert!(ppl <= imported * 1.000_001 && imported < 30.0, "{ppl} after {imported}");
 }
 
 #[test]

@@ -46,6 +46,28 @@ pub(super) fn locked(weight: &Tensor<2>, leading: &[usize], time: TimeAxis, prob
     Some(LatentMask { values: kept.div_scalar(keep).into(), rows, first: 0, keep })
 }
 
+/// As [`locked`] by a mask `[sequences, features]` that is given, in training or not.
+///
+/// # Panics
+/// If the mask is not one of that many sequences.
+pub(super) fn given(
+    weight: &Tensor<2>,
+    leading: &[usize],
+    time: TimeAxis,
+    prob: f64,
+    mask: Tensor<2>,
+) -> LatentMask {
+    let (sequences, rows) = sequences(leading, time);
+    let count = mask.dims()[0];
+    assert!(
+        count == sequences,
+        "latent dropout: the mask is for {count} sequences, but there are {sequences}"
+    );
+    let mask = mask.inner();
+    let values = if weight.device().is_autodiff() { Tensor::from_inner(mask) } else { mask };
+    LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - prob }
+}
+
 /// The number of sequences, and which of them each token belongs to: `None` if token n belongs to `n mod sequences`.
 fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Option<Arc<[u32]>>) {
     let axis = match time {

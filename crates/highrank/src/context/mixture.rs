@@ -144,12 +144,15 @@ impl Mixture {
 
     /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
     fn latent_and_log_prior(&self, tokens: Tokens, bodies: Bodies) -> (LatentArgs, Floats) {
-        let Tokens { hidden, leading, kept } = tokens;
+        let Tokens { hidden, leading, kept, latent_mask } = tokens;
         let prior = Floats::from(self.prior.weight.val());
         let dtype = wide(prior.dtype());
         let logits = bodies.product(hidden.clone().cast(dtype), prior.cast(dtype), self.precision);
         let weight = self.latent.weight.val();
-        let mut mask = dropout::locked(&weight, &leading, self.time_axis, self.dropout);
+        let mut mask = match latent_mask {
+            Some(mask) => Some(dropout::given(&weight, &leading, self.time_axis, self.dropout, mask)),
+            None => dropout::locked(&weight, &leading, self.time_axis, self.dropout),
+        };
         if let (Some(mask), Some(kept)) = (&mut mask, kept) {
             let [period, _] = mask.values.dims();
             mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, period) as u32).collect());

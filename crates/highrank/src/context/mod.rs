@@ -76,7 +76,12 @@ impl Context {
     /// - hidden: `[.., H]`; which dimension is time, for latent dropout, says [`TimeAxis`]
     /// - output: `h_k` and `[N, K]`, `N` the product of the leading dimensions
     pub fn forward<const D: usize>(&self, hidden: Tensor<D>) -> Contexts {
-        self.forward_by(Tokens::all(hidden), Bodies::Composed)
+        self.forward_composed(Tokens::all(hidden))
+    }
+
+    /// As [`forward`](Self::forward), of tokens.
+    pub fn forward_composed(&self, tokens: Tokens) -> Contexts {
+        self.forward_by(tokens, Bodies::Composed)
     }
 
     /// As [`forward`](Self::forward), by the native products and latent layer of the device where it has them.

@@ -14,6 +14,8 @@ pub struct Tokens {
     pub(super) leading: Vec<usize>,
     /// The tokens' numbers among the N; `None` if they are all.
     pub(super) kept: Option<Arc<[u32]>>,
+    /// Of the latent contexts, in place of a drawn one.
+    pub(super) latent_mask: Option<Tensor<2>>,
 }
 
 impl Tokens {
@@ -22,7 +24,7 @@ impl Tokens {
         let dims = hidden.dims();
         let (leading, width) = (dims[..D - 1].to_vec(), dims[D - 1]);
         let tokens = leading.iter().product();
-        Self { hidden: hidden.reshape([tokens, width]).into(), leading, kept: None }
+        Self { hidden: hidden.reshape([tokens, width]).into(), leading, kept: None, latent_mask: None }
     }
 
     /// Those of the tokens of `[.., H]` that are listed by number. Nothing else of the tensor is read, and the gradient of
@@ -31,6 +33,12 @@ impl Tokens {
         let all = Self::all(hidden);
         let numbers = Self::numbers(&kept, &Device::new(all.hidden.device()));
         Self { hidden: all.hidden.select(0, numbers.into()), kept: Some(kept), ..all }
+    }
+
+    /// The same tokens with a mask `[sequences, K·d]` for the latent contexts, in place of a drawn one: see
+    /// [`BoundHead::with_latent_mask`](crate::BoundHead::with_latent_mask).
+    pub fn with_latent_mask(self, latent_mask: Option<Tensor<2>>) -> Self {
+        Self { latent_mask, ..self }
     }
 
     /// A list of tokens as a tensor.

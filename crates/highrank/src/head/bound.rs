@@ -19,11 +19,12 @@ pub struct BoundHead<'a> {
     pub(super) head: &'a OutputHead,
     pub(super) weight: Tensor<2>,
     pub(super) temperature: f64,
+    latent_mask: Option<Tensor<2>>,
 }
 
 impl<'a> BoundHead<'a> {
     pub(super) fn new(head: &'a OutputHead, weight: Tensor<2>) -> Self {
-        Self { head, weight, temperature: 1.0 }
+        Self { head, weight, temperature: 1.0, latent_mask: None }
     }
 
     /// The same head at temperature τ: every component's mapped logits are divided by it before their softmax, priors stay
@@ -47,16 +48,45 @@ impl<'a> BoundHead<'a> {
         Ok(Self { temperature, ..self.clone() })
     }
 
+    /// The same head with a given mask for its latent dropout in place of drawn ones, in training or not. A constant: no gradient
+    /// flows to it.
+    ///
+    /// # Shapes
+    /// - mask: `[sequences, K·d]`, 0 where a feature of a sequence's contexts is dropped and `1/(1 − p)` where it is kept, p the
+    ///   head's own probability; which dimension of a hidden state is time says [`TimeAxis`](crate::TimeAxis)
+    ///
+    /// # Panics
+    /// If the head has no latent dropout or its contexts another width; and what the result computes, if hidden states have
+    /// another number of sequences.
+    #[track_caller]
+    pub fn with_latent_mask(&self, mask: Tensor<2>) -> Self {
+        use crate::context::Context::*;
+        let features = match &self.head.context {
+            MixtureOfContexts(mixture) | MixtureOfSoftmaxes(mixture) if mixture.dropout > 0.0 => {
+                mixture.latent.weight.shape().dims::<2>()[1]
+            }
+            _ => panic!("with_latent_mask: the head has no latent dropout"),
+        };
+        let width = mask.dims()[1];
+        assert!(
+            width == features,
+            "with_latent_mask: the mask has {width} features, but the latent contexts {features}"
+        );
+        Self { latent_mask: Some(mask), ..self.clone() }
+    }
+
     /// The likelihood's inputs, contexts composed of Burn's operations.
     pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
         self.validate_hidden(&hidden.dims())?;
         let budget = default_memory_budget(self.decoder_bytes());
-        Ok(self.likelihood(self.head.context.forward(hidden), budget))
+        let tokens = Tokens::all(hidden).with_latent_mask(self.latent_mask.clone());
+        Ok(self.likelihood(self.head.context.forward_composed(tokens), budget))
     }
 
     /// The likelihood's inputs, by the native operations of the device where it has them.
     pub(super) fn native(&self, tokens: Tokens) -> Likelihood {
         let budget = Dispatch::memory_budget(self.decoder_bytes(), self.weight.device().as_dispatch());
+        let tokens = tokens.with_latent_mask(self.latent_mask.clone());
         self.likelihood(self.head.context.forward_native(tokens), budget)
     }
 
@@ -133,5 +163,65 @@ pub(super) fn same_shape<const D: usize>(
             got: got.to_vec(),
             expected: format!("{want:?}, as the hidden state says"),
         }),
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::HeadConfig;
+    use burn::tensor::{DType, Device, Distribution, Int};
+
+    /// Width 4, K 2, d 3.
+    fn head() -> (OutputHead, Tensor<3>, Tensor<2, Int>) {
+        let device = Device::flex().autodiff();
+        let head = HeadConfig::mos(4, 3, 7, 2).with_latent_dropout(0.5).init(&device);
+        let hidden = Tensor::random([5, 2, 4], Distribution::Uniform(-1.0, 1.0), &device);
+        (head, hidden, Tensor::from_ints([[0, 6], [1, 5], [2, 4], [3, 3], [6, 0]], &device))
+    }
+
+    fn mask(sequences: usize) -> Tensor<2> {
+        let mask = Tensor::<2>::from_floats(
+            [[2.0, 0.0, 2.0, 0.0, 2.0, 2.0], [0.0, 2.0, 2.0, 2.0, 0.0, 2.0]],
+            &Device::flex(),
+        );
+        mask.narrow(0, 0, sequences)
+    }
+
+    #[test]
+    fn a_given_latent_mask_acts_alike_in_losses_and_predictions() {
+        let (head, hidden, targets) = head();
+        let masked = head.at_temperature(1.0).with_latent_mask(mask(2));
+        let values =
+            |nll: Tensor<2>| nll.into_data().convert_dtype(DType::F64).iter::<f64>().collect::<Vec<_>>();
+        let fused = values(masked.nll(hidden.clone(), targets.clone()));
+        let picked = masked.log_probs(hidden.clone()).gather(2, targets.clone().unsqueeze_dim(2)).neg();
+        let composed = values(picked.squeeze_dim(2));
+        assert!(fused.iter().zip(&composed).all(|(a, b)| (a - b).abs() < 1e-5), "{fused:?} {composed:?}");
+        assert_eq!(fused, values(masked.nll(hidden.clone(), targets.clone())));
+        // In the layer of a sequence whose contexts are dropped whole, the bias alone is left.
+        let none = head.at_temperature(1.0).with_latent_mask(mask(2) * 0.0).log_probs(hidden);
+        let [first, last] = [0, 4].map(|step| none.clone().narrow(0, step, 1).into_data());
+        assert!(first.iter::<f64>().zip(last.iter::<f64>()).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+
+    #[test]
+    #[should_panic(expected = "latent dropout: the mask is for 1 sequences, but there are 2")]
+    fn a_mask_for_another_number_of_sequences_is_refused() {
+        let (head, hidden, targets) = head();
+        head.at_temperature(1.0).with_latent_mask(mask(1)).nll(hidden, targets);
+    }
+
+    #[test]
+    #[should_panic(expected = "with_latent_mask: the mask has 5 features, but the latent contexts 6")]
+    fn a_mask_of_another_width_is_refused() {
+        head().0.at_temperature(1.0).with_latent_mask(mask(2).narrow(1, 0, 5));
+    }
+
+    #[test]
+    #[should_panic(expected = "with_latent_mask: the head has no latent dropout")]
+    fn a_mask_for_a_head_without_latent_dropout_is_refused() {
+        let device = Device::flex();
+        HeadConfig::softmax(4, 7).init(&device).at_temperature(1.0).with_latent_mask(mask(2));
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 
 use burn::config::{Config, config_to_json};
-use burn::module::{Initializer, Module, ModuleMapper, Param};
+use burn::module::Initializer;
 use burn::nn::Linear;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::context::{Context, ContextConfig, Direct, MixtureConfig, TimeAxis, li
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
+use crate::parameters::cast_parameters;
 
 /// Configuration to create an [`OutputHead`].
 ///
@@ -377,7 +378,7 @@ impl HeadConfig {
         let (device, dtype) = (linear.weight.lazy_device(), linear.weight.val().dtype());
         let decoder = self.decoder_shape().of_linear(linear)?;
         let head = self.assemble(self.init_context(&device), decoder, &device);
-        Ok(head.map(&mut Cast(dtype)))
+        Ok(cast_parameters(head, dtype))
     }
 
     fn init_context(&self, device: &Device) -> Context {
@@ -417,21 +418,6 @@ impl HeadConfig {
             decoder,
             memory_budget: self.memory_budget,
             precision: self.precision,
-        }
-    }
-}
-
-/// Gives all parameters one float type.
-struct Cast(DType);
-
-impl ModuleMapper for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        match param.val().dtype() == self.0 {
-            true => param,
-            false => param.map(|tensor| {
-                let trained = tensor.is_require_grad();
-                tensor.cast(self.0).detach().set_require_grad(trained)
-            }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Products of few rows with columns that are contiguous in memory: what a decoder does that generates text.
 //!
 //! Such a product runs at the speed at which it reads its right factor. Each column is read once and from front to back, with all
-//! rows in the cache; nothing is packed.
+//! rows in the cache; nothing is packed. Infinite numbers of the right factor may make sums that are no numbers.
 
 use core::ops::RangeInclusive;
 
@@ -13,7 +13,8 @@ use super::Real;
 use super::matrix::{Matrix, fetch_ahead};
 
 /// Rows for which this is faster than `faer`, which packs the factors, and for few rows mostly zeros.
-const ROWS: RangeInclusive<usize> = 1..=16;
+const ROWS: RangeInclusive<usize> = 1..=MOST;
+const MOST: usize = 16;
 
 /// Rows and columns whose sums are made at a time, each in a vector.
 const HEIGHT: usize = 4;
@@ -68,26 +69,45 @@ macro_rules! dots {
             fn with_simd<S: Simd>(self, simd: S) {
                 let Self { a, b, mut write } = self;
                 let (rows, columns) = (a.rows(), b.columns());
+                // What is left of each row behind its whole vectors, in the last places of a vector of zeros.
+                let mut ends = [simd.$splat(0.0); MOST + HEIGHT];
+                for row in 0..rows {
+                    let rest = S::$vectors_of(a.line(row)).1;
+                    let end: &mut [$float] = bytemuck::cast_slice_mut(&mut ends[row..row + 1]);
+                    let first = end.len() - rest.len();
+                    end[first..].copy_from_slice(rest);
+                }
                 for first in (0..columns).step_by(WIDTH) {
                     let width = WIDTH.min(columns - first);
                     // A column or row that is missing is one that is there, and its sums are not written.
                     let mut lines = [b.line(first); WIDTH];
                     for i in 0..width {
                         lines[i] = b.line(first + i);
-                        fetch_ahead(lines[i].as_ptr().wrapping_add(AHEAD * b.stride()), lines[i].len());
                     }
+                    let ahead = AHEAD * b.stride();
                     for top in (0..rows).step_by(HEIGHT) {
                         let height = HEIGHT.min(rows - top);
+                        // The first rows alone fetch.
+                        let ahead = (top == 0).then_some(ahead);
                         let mut rows = [a.line(top); HEIGHT];
                         for i in 1..height {
                             rows[i] = a.line(top + i);
                         }
+                        let ends = &ends[top..];
                         let mut out = [[0.0; WIDTH]; HEIGHT];
                         match height {
-                            1 => out[..1].copy_from_slice(&sums(simd, [rows[0]], lines)),
-                            2 => out[..2].copy_from_slice(&sums(simd, [rows[0], rows[1]], lines)),
-                            3 => out[..3].copy_from_slice(&sums(simd, [rows[0], rows[1], rows[2]], lines)),
-                            _ => out = sums(simd, rows, lines),
+                            1 => out[..1].copy_from_slice(&sums(simd, [rows[0]], ends, lines, ahead)),
+                            2 => {
+                                out[..2].copy_from_slice(&sums(simd, [rows[0], rows[1]], ends, lines, ahead))
+                            }
+                            3 => out[..3].copy_from_slice(&sums(
+                                simd,
+                                [rows[0], rows[1], rows[2]],
+                                ends,
+                                lines,
+                                ahead,
+                            )),
+                            _ => out = sums(simd, rows, ends, lines, ahead),
                         }
                         for row in 0..height {
                             for i in 0..width {
@@ -102,7 +122,9 @@ macro_rules! dots {
                 fn sums<S: Simd, const HEIGHT: usize>(
                     simd: S,
                     rows: [&[$float]; HEIGHT],
+                    ends: &[S::$vectors],
                     columns: [&[$float]; WIDTH],
+                    ahead: Option<usize>,
                 ) -> [[$float; WIDTH]; HEIGHT] {
                     let mut left = [(&[] as &[S::$vectors], &[] as &[$float]); HEIGHT];
                     let mut right = [(&[] as &[S::$vectors], &[] as &[$float]); WIDTH];
@@ -121,6 +143,15 @@ macro_rules! dots {
                     }
                     let mut sums = [[simd.$splat(0.0); WIDTH]; HEIGHT];
                     for step in 0..steps {
+                        // One vector at a time: all at once would wait for each other.
+                        if let Some(ahead) = ahead {
+                            for i in 0..WIDTH {
+                                fetch_ahead(
+                                    right[i].0[step..].as_ptr().cast::<$float>().wrapping_add(ahead),
+                                    1,
+                                );
+                            }
+                        }
                         for row in 0..HEIGHT {
                             let numbers = left[row].0[step];
                             for i in 0..WIDTH {
@@ -128,15 +159,22 @@ macro_rules! dots {
                             }
                         }
                     }
-                    if !right[0].1.is_empty() {
-                        let mut rest = [simd.$splat(0.0); WIDTH];
+                    let (length, lanes) = (columns[0].len(), size_of::<S::$vectors>() / size_of::<$float>());
+                    if !right[0].1.is_empty() && length >= lanes {
+                        // A whole vector, whose first numbers have been taken and now meet zeros: loading part of one is a
+                        // call, before which all sums are stored.
                         for i in 0..WIDTH {
-                            rest[i] = simd.$load(right[i].1);
+                            let end = S::$vectors_of(&columns[i][length - lanes..]).0[0];
+                            for row in 0..HEIGHT {
+                                sums[row][i] = simd.$mul_add(ends[row], end, sums[row][i]);
+                            }
                         }
-                        for row in 0..HEIGHT {
-                            let numbers = simd.$load(left[row].1);
-                            for i in 0..WIDTH {
-                                sums[row][i] = simd.$mul_add(numbers, rest[i], sums[row][i]);
+                    } else if !right[0].1.is_empty() {
+                        for i in 0..WIDTH {
+                            let end = simd.$load(right[i].1);
+                            for row in 0..HEIGHT {
+                                let numbers = simd.$load(left[row].1);
+                                sums[row][i] = simd.$mul_add(numbers, end, sums[row][i]);
                             }
                         }
                     }

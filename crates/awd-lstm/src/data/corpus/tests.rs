@@ -148,3 +148,25 @@ fn characters_come_from_three_files_or_from_one() {
     // As words, the folder lacks its texts.
     assert!(matches!(Corpus::load(single.path(), &WORDS), Err(Error::MissingFile { .. })));
 }
+
+fn of_ids(words: [&str; 3], train: Vec<u32>, test: Vec<u32>) -> Corpus {
+    let vocabulary = Vocabulary::from(words.map(String::from).to_vec());
+    Corpus::from_ids(vocabulary, train, vec![0, 1], test).unwrap()
+}
+
+#[test]
+fn any_difference_is_named() {
+    let before = Fingerprint::of(&of_ids(["a", "b", "c"], vec![0, 1, 2], vec![1]));
+    assert_eq!(before.train.length, 3);
+    before.check(&of_ids(["a", "b", "c"], vec![0, 1, 2], vec![1])).unwrap();
+    let cases = [
+        (of_ids(["a", "b", "c"], vec![0, 2, 1], vec![1]), "the training text"),
+        (of_ids(["a", "b", "c"], vec![0, 1, 2], vec![1, 1]), "the test text"),
+        (of_ids(["a", "b", "d"], vec![0, 1, 2], vec![1]), "the vocabulary"),
+        (of_ids(["a", "bc", ""], vec![0, 1, 2], vec![1]), "the vocabulary"),
+    ];
+    for (corpus, part) in cases {
+        let message = before.check(&corpus).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{part} is not the one")), "{message}");
+    }
+}

@@ -1,6 +1,9 @@
+use std::fs;
+
 use super::*;
 use crate::config::{HeadKind, Preset};
-use crate::data::Corpus;
+use crate::data::{Corpus, Vocabulary};
+use crate::train::folder::{CONFIG, METRICS};
 
 fn config(vocab: usize) -> RunConfig {
     RunConfig {
@@ -13,6 +16,7 @@ fn config(vocab: usize) -> RunConfig {
         finetunes: None,
         model: Preset::Small.model(HeadKind::Mos, vocab),
         train: Preset::Small.train(),
+        extensions: vec![],
     }
 }
 
@@ -102,6 +106,12 @@ fn a_changed_setting_is_named() {
     assert!(head.contains(r#"model.head is "softmax" now, but "mos" in the run"#), "{head}");
     let dropout = message(|config| config.model.dropouts.weight = 0.0);
     assert!(dropout.contains("model.dropouts.weight is 0.0 now"), "{dropout}");
+    // Not what a real number loses when it is written and read.
+    let by_ulps = |ulps: u64| f64::from_bits(1.2e-6f64.to_bits() + ulps);
+    let rounded = TrainConfig { weight_decay: by_ulps(1), ..config(2).train };
+    before.check(&RunConfig { train: rounded, ..config(2) }).unwrap();
+    let other = TrainConfig { weight_decay: by_ulps(9), ..config(2).train };
+    assert!(before.check(&RunConfig { train: other, ..config(2) }).is_err());
     assert!(message(|config| config.device = "cuda".into()).contains("device is"));
     // Where the data lies does not matter, what it holds is checked elsewhere.
     before.check(&RunConfig { data: "elsewhere".into(), ..config(2) }).unwrap();

@@ -5,14 +5,17 @@ use std::time::Instant;
 
 use burn::module::Module;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Trainer, TrainerState};
+use super::Trainer;
+use super::state::{Best, TrainerState};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::optim::NtAsgdConfig;
 use crate::train::checkpoint::{load_weights, save_weights};
-use crate::train::run::{AVERAGE, EPOCH, METRICS, MODEL, RunFolder, STATE, unchanged};
+use crate::train::folder::{AVERAGE, EPOCH, METRICS, MODEL, STATE};
+use crate::train::run::{Extended, RunFolder, unchanged};
 
 /// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
@@ -24,6 +27,27 @@ struct Saved {
     train: TrainConfig,
 }
 
+/// The state of a run's checkpoint; `None` if it has none.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Damaged`].
+pub(in crate::train) fn saved_state(run: &RunFolder) -> Result<Option<TrainerState>> {
+    let folder = run.checkpoint();
+    match folder.exists() {
+        true => Ok(Some(files::read_json::<Saved>(&folder.join(STATE))?.state)),
+        false => Ok(None),
+    }
+}
+
+/// The lines of `metrics.jsonl` in a run's checkpoint, which must exist.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(in crate::train) fn saved_metrics(run: &RunFolder) -> Result<String> {
+    let path = run.checkpoint().join(METRICS);
+    fs::read_to_string(&path).map_err(Error::io("read", &path))
+}
+
 impl Trainer {
     /// Saves all that training needs to be resumed.
     pub(super) fn save(&mut self, run: &RunFolder) -> Result<()> {
@@ -31,6 +55,7 @@ impl Trainer {
             let (step, steps) = (pass.step, pass.schedule.steps().len());
             return Err(Error::NonFiniteLoss { epoch: self.state.epoch + 1, step, steps });
         }
+        run.sync_steps()?;
         let position = self.pass.as_ref().map(|pass| pass.position());
         let saved = Saved {
             state: TrainerState { position, ..self.state.clone() },
@@ -58,17 +83,23 @@ impl Trainer {
         run.save_best(weights)
     }
 
-    /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl` and best model back to it.
+    /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl`, `steps.jsonl` and best model back to it.
     ///
-    /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer.
+    /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer. If it has a best
+    /// model even so, a finetuning's or one from elsewhere, training [starts from](Self::start_from) that.
     ///
     /// # Errors
-    /// [`Error::ConfigChanged`] if this trainer's configuration differs from the one that saved the run; [`Error::Io`],
-    /// [`Error::Damaged`], or what [`load_weights`] says of the weights.
+    /// [`Error::ConfigChanged`] if this trainer's configuration differs from the one that saved the run by more than the run's
+    /// [`extensions`](crate::train::RunConfig::extensions); [`Error::Io`], [`Error::Damaged`], or what [`load_weights`] says of
+    /// the weights; [`Error::NonFinitePerplexity`] of a model to start from.
     pub fn restore(&mut self, run: &RunFolder) -> Result<bool> {
         let folder = run.checkpoint();
         if !folder.exists() {
             if run.metrics()?.is_empty() {
+                self.state.step_bytes = run.reset_steps(0)?;
+                if let Ok(start) = run.best_weights() {
+                    self.start_from(&start)?;
+                }
                 return Ok(false);
             }
             let reason = "the run has finished epochs, but no checkpoint".to_string();
@@ -76,7 +107,7 @@ impl Trainer {
         }
         let Saved { state, model, train } = files::read_json(&folder.join(STATE))?;
         unchanged("model", &model, &self.model_config)?;
-        unchanged("train", &train, &self.config)?;
+        unchanged("train", &extended(&train, &run.config()?.extensions), &self.config)?;
 
         let model = load_weights(self.model().clone(), &folder.join(MODEL))?;
         let mut optimiser = NtAsgdConfig::new().with_weight_decay(self.config.weight_decay).init();
@@ -86,9 +117,12 @@ impl Trainer {
         if state.iterates > 0 {
             optimiser.resume_averaging(&load_weights(model.clone(), &folder.join(AVERAGE))?, state.iterates);
         }
-        let metrics = folder.join(METRICS);
-        let metrics = fs::read_to_string(&metrics).map_err(Error::io("read", &metrics))?;
+        let metrics = saved_metrics(run)?;
         (self.model, self.optimiser, self.state) = (Some(model), optimiser, state);
+        if self.state.tokens == 0 {
+            // Of an earlier version, which did not count them; an epoch may leave out a row.
+            self.state.tokens = self.state.epoch * self.train.predictions();
+        }
         self.pass = None;
         if let Some(position) = self.state.position.take() {
             let mut pass = self.new_pass();
@@ -97,14 +131,14 @@ impl Trainer {
                 let reason = format!("it is at step {}, but the epoch has {steps}", position.step);
                 return Err(Error::Damaged { path: folder.join(STATE), reason });
             }
-            let carried = load_weights(pass.carried(), &folder.join(EPOCH))?;
+            let carried = load_weights(pass.form_of(&position), &folder.join(EPOCH))?;
             pass.restore(&position, carried);
             self.pass = Some(pass);
         }
         self.best = None;
         match self.state.best {
-            // The process may have ended between the two saves. If the epoch's model is the best, the checkpoint has it.
-            Some(best) if best.epoch == self.state.epoch && self.pass.is_none() => {
+            // The process may have ended between the two saves. If the best model is of this very moment, the checkpoint has it.
+            Some(best) if self.is_now(best) => {
                 self.best = Some(self.evaluated());
                 self.save_best(run)?;
             }
@@ -113,6 +147,26 @@ impl Trainer {
         }
         run.reset_metrics(&metrics)?;
         self.metrics = metrics;
+        self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
         Ok(true)
     }
+
+    /// Whether the best validation was the last thing that happened.
+    fn is_now(&self, best: Best) -> bool {
+        match &self.pass {
+            None => best.epoch == self.state.epoch && best.step.is_none(),
+            Some(pass) => best.epoch == self.state.epoch + 1 && best.step == Some(pass.step),
+        }
+    }
+}
+
+/// The procedure of a checkpoint with what was changed of the run since, or before.
+fn extended(train: &TrainConfig, extensions: &[Extended]) -> Value {
+    let mut train = serde_json::to_value(train).expect("configurations are plain numbers and names");
+    for change in extensions {
+        if let Some(name) = change.setting.strip_prefix("train.") {
+            train[name] = change.to.clone();
+        }
+    }
+    train
 }

@@ -1,14 +1,21 @@
 use super::*;
 use crate::config::{Dropouts, HeadKind};
+use crate::data::Fingerprint;
 use crate::language::{Language, LanguageConfig};
 use crate::testing::alone;
-use crate::train::fingerprint::Fingerprint;
-use crate::train::observer::Silent;
-use crate::train::run::{MODEL, RunConfig, Versions};
+use crate::train::folder::MODEL;
+use crate::train::observer::{EpochMetrics, Silent, ValidationMetrics};
+use crate::train::run::{RunConfig, Versions};
 use burn::store::{ModuleSnapshot, bridge};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
 use std::fs;
+
+mod extension;
+mod limits;
+mod steps;
+mod validation;
 
 fn corpus() -> Corpus {
     let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
@@ -39,6 +46,11 @@ fn config(epochs: usize) -> TrainConfig {
         epochs,
         seed: 28,
         average_from_start: false,
+        validate_every: None,
+        patience: None,
+        lr_decay: None,
+        max_minutes: None,
+        test: true,
     }
 }
 
@@ -47,6 +59,11 @@ fn trainer(config: &TrainConfig) -> Trainer {
 }
 
 fn folder() -> (tempfile::TempDir, RunFolder) {
+    run_of(&config(3))
+}
+
+/// A run of `train` in a folder of its own.
+fn run_of(train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
     let root = tempfile::tempdir().unwrap();
     let config = RunConfig {
         text: Default::default(),
@@ -57,7 +74,8 @@ fn folder() -> (tempfile::TempDir, RunFolder) {
         corpus: Fingerprint::of(&corpus()),
         finetunes: None,
         model: model(HeadKind::Mos),
-        train: config(3),
+        train: train.clone(),
+        extensions: vec![],
     };
     let run = RunFolder::create(root.path(), &config, corpus().vocabulary()).unwrap();
     (root, run)
@@ -88,6 +106,7 @@ impl TrainObserver for StopAfter {
 #[derive(Default)]
 struct Notes {
     intervals: Vec<Interval>,
+    validations: Vec<ValidationMetrics>,
     epochs: Vec<EpochMetrics>,
     messages: Vec<String>,
 }
@@ -95,6 +114,10 @@ struct Notes {
 impl TrainObserver for Notes {
     fn on_interval(&mut self, interval: &Interval) {
         self.intervals.push(*interval);
+    }
+
+    fn on_validation(&mut self, metrics: &ValidationMetrics, _share: f64) {
+        self.validations.push(metrics.clone());
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
@@ -114,7 +137,7 @@ fn learns_and_reports() {
     assert_eq!(ppl.len(), 3);
     // A uniform guess has perplexity 30.
     assert!(ppl[0] < 30.0 && ppl[2] < ppl[0], "{ppl:?}");
-    assert!(last.test_ppl < 30.0);
+    assert!(last.test_ppl.unwrap() < 30.0);
     assert_eq!(last.valid_ppl, ppl[last.best_epoch - 1]);
     let ends = notes.intervals.iter().filter(|interval| interval.step == interval.steps).count();
     assert_eq!(ends, 3);
@@ -160,10 +183,12 @@ fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
 }
 
 /// Lines of `metrics.jsonl` without wall-clock times.
-fn timeless(run: &RunFolder) -> Vec<serde_json::Value> {
-    let lines = run.metrics().unwrap();
-    let mut lines: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+fn timeless(run: &RunFolder) -> Vec<Value> {
+    without_times(&run.metrics().unwrap())
+}
+
+fn without_times(lines: &str) -> Vec<Value> {
+    let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &mut lines {
         line["seconds"] = 0.into();
         line["tokens_per_s"] = 0.into();
@@ -171,42 +196,48 @@ fn timeless(run: &RunFolder) -> Vec<serde_json::Value> {
     lines
 }
 
+/// Trains with dropout, once in one go and once with many stops, inside of epochs, before and within their evaluations, and at
+/// their ends. Returns what was reported of the former.
+fn stopped_anywhere(config: &TrainConfig, pauses: &[usize]) -> Notes {
+    let mut model = model(HeadKind::Mos);
+    model.dropouts =
+        Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
+    let fresh = || {
+        let trainer = Trainer::new(&model, config, &corpus(), &Device::flex()).unwrap();
+        trainer.with_log_every(8)
+    };
+    let (_root, straight_run) = folder();
+    let mut straight = fresh();
+    let mut notes = Notes::default();
+    let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+
+    let (_root, run) = folder();
+    let mut stops = 0;
+    let (resumed, got) = loop {
+        let mut trainer = fresh();
+        assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
+        match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+            Fitted::Finished(metrics) => break (trainer, metrics),
+            Fitted::Stopped => stops += 1,
+        }
+    };
+    assert!(stops > 10, "{stops}");
+    assert_eq!(weights(resumed.model()), weights(straight.model()));
+    assert_eq!(FinalMetrics { seconds: expected.seconds, ..got }, expected);
+    assert_eq!(timeless(&run), timeless(&straight_run));
+    assert_eq!(without_times(&run.steps().unwrap()), without_times(&straight_run.steps().unwrap()));
+    let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
+    assert!(best(&run) == best(&straight_run));
+    notes
+}
+
 #[test]
 fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
     alone(module_path!(), "training_that_was_stopped_anywhere_goes_on_to_the_same_bits", || {
-        // With dropout, and averaging from early on.
-        let mut model = model(HeadKind::Mos);
-        model.dropouts =
-            Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
+        // With averaging from early on.
         let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(5) };
-        let fresh = || Trainer::new(&model, &config, &corpus(), &Device::flex()).unwrap();
-        let (_root, straight_run) = folder();
-        let mut straight = fresh();
-        let mut notes = Notes::default();
-        let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+        let notes = stopped_anywhere(&config, &[0, 1, 3, 19, 20, 21, 7, 50]);
         assert!(notes.epochs[3].averaging, "averages should be part of it: {:?}", notes.epochs);
-
-        let (_root, run) = folder();
-        let mut stops = 0;
-        // Inside of epochs, before and within their evaluations, and at their ends.
-        let pauses = [0, 1, 3, 19, 20, 21, 7, 50];
-        let (resumed, got) = loop {
-            let mut trainer = fresh();
-            assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
-            match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
-                Fitted::Finished(metrics) => break (trainer, metrics),
-                Fitted::Stopped => stops += 1,
-            }
-        };
-        assert!(stops > 10, "{stops}");
-        assert_eq!(weights(resumed.model()), weights(straight.model()));
-        assert_eq!(
-            (got.best_epoch, got.valid_ppl, got.test_ppl),
-            (expected.best_epoch, expected.valid_ppl, expected.test_ppl)
-        );
-        assert_eq!(timeless(&run), timeless(&straight_run));
-        let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
-        assert!(best(&run) == best(&straight_run));
     });
 }
 
@@ -227,8 +258,7 @@ fn what_a_run_left_behind_is_set_back_to_its_checkpoint() {
         // As one that dies between the checkpoint of its best epoch and the file of the best model.
         let (_root, run) = folder();
         let mut trainer = self::trainer(&config(3));
-        let metrics = trainer.epoch(None, &mut Silent).unwrap().unwrap();
-        trainer.note(&metrics);
+        assert!(trainer.advance(None, &mut Silent).unwrap());
         trainer.save(&run).unwrap();
         assert!(run.best_weights().is_err());
         self::trainer(&config(3)).restore(&run).unwrap();
@@ -315,7 +345,7 @@ fn the_best_weights_are_kept_and_read_back() {
     let fresh = model(HeadKind::Mos).try_init(&Device::flex()).unwrap();
     let loaded = load_weights(fresh, &run.best_weights().unwrap()).unwrap();
     assert_eq!(mean_nll(&loaded, &trainer.valid).exp(), last.valid_ppl);
-    assert_eq!(mean_nll(&loaded, &trainer.test).exp(), last.test_ppl);
+    assert_eq!(Some(mean_nll(&loaded, &trainer.test).exp()), last.test_ppl);
     let lines = fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 4);
 }
@@ -324,7 +354,7 @@ fn the_best_weights_are_kept_and_read_back() {
 fn a_loss_that_is_not_finite_stops_and_leaves_the_checkpoint() {
     let (_root, run) = folder();
     let mut trainer = trainer(&config(2));
-    trainer.epoch(None, &mut Silent).unwrap();
+    trainer.advance(None, &mut Silent).unwrap();
     trainer.save(&run).unwrap();
     let before = fs::read(run.checkpoint().join(MODEL)).unwrap();
     // Clipping bounds every step, so only an absurd rate leaves the range of f32.

@@ -9,5 +9,5 @@ pub mod plif;
 pub mod rank;
 mod runs;
 mod spectrum_plot;
-mod text;
+pub mod text;
 mod token_gains;

@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::{HeadKind, ModelConfig};
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Tensor};
+use awd_lstm::{HeadKind, LanguageModel, ModelConfig};
+use burn::tensor::DType;
 use clap::Args;
 use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
+use highrank::cast_parameters;
 use serde::Serialize;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::spectrum_plot::SpectrumPlot;
+use crate::commands::analysis::text::Window;
 use crate::device::DeviceName;
 use crate::failure::Failure;
 use crate::picture;
@@ -116,19 +117,11 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
     let runs = SavedRun::open_all(&args.runs)?;
     let analysis = Analysis::open(runs, &args.text, 2, args.out.as_deref())?;
-    // Rounded to f32, every matrix has full rank beyond that rounding; the CPU computes the output layer in f64.
-    let wide = analysis.device_name == DeviceName::Flex;
-    let dtype = if wide { DType::F64 } else { DType::F32 };
+    let wide = is_wide(analysis.device_name);
     let mut lines = vec![];
     analysis.print_rows(|run, model| {
-        let output = model.clone().map(&mut Cast(dtype));
-        let mut builder = SpectrumBuilder::new(run.vocabulary.len());
-        for window in analysis.windows(run, model) {
-            for block in output.head().log_prob_blocks(window.hidden.cast(dtype)) {
-                builder.add(block).map_err(|error| run.failure(error))?;
-            }
-        }
-        let spectrum = builder.finish().map_err(|error| run.failure(error))?;
+        let spectrum = spectrum(model, run.vocabulary.len(), analysis.windows(run, model), wide);
+        let spectrum = spectrum.map_err(|error| run.failure(error))?;
         lines.push((run.label(), spectrum.normalised()));
         Ok(Rank::new(run, &spectrum, wide))
     })?;
@@ -138,11 +131,30 @@ pub fn run(args: &RankArgs) -> Result<(), Failure> {
     }
 }
 
-/// All weights in another float type.
-struct Cast(DType);
+/// Whether a device computes the output layer in f64. Rounded to f32, every matrix has full rank beyond that rounding; the CPU
+/// computes in f64.
+pub fn is_wide(device: DeviceName) -> bool {
+    device == DeviceName::Flex
+}
 
-impl ModuleMapper for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        param.map(|tensor| tensor.cast(self.0))
+/// The spectrum of a model's log-probabilities of `vocab` words in the contexts of some text, with the output layer in f64 if
+/// `wide`, otherwise in f32.
+///
+/// # Errors
+/// Log-probabilities that are not finite, or too few contexts.
+pub fn spectrum(
+    model: &LanguageModel,
+    vocab: usize,
+    text: impl Iterator<Item = Window>,
+    wide: bool,
+) -> Result<Spectrum, Failure> {
+    let dtype = if wide { DType::F64 } else { DType::F32 };
+    let output = cast_parameters(model.clone(), dtype);
+    let mut builder = SpectrumBuilder::new(vocab);
+    for window in text {
+        for block in output.head().log_prob_blocks(window.hidden.cast(dtype)) {
+            builder.add(block)?;
+        }
     }
+    Ok(builder.finish()?)
 }

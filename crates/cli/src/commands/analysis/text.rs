@@ -41,7 +41,20 @@ impl Text {
         if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
             return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
         }
-        let end = args.tokens.map_or(ids.len(), |tokens| ids.len().min(tokens.saturating_add(1)));
+        Self::of(what, ids, args.tokens, needed)
+    }
+
+    /// The first so many contexts of a text, or all there are; `needed` at least.
+    ///
+    /// # Errors
+    /// Too few contexts.
+    pub fn of(
+        what: &'static str,
+        ids: &[u32],
+        contexts: Option<usize>,
+        needed: usize,
+    ) -> Result<Self, Failure> {
+        let end = contexts.map_or(ids.len(), |contexts| ids.len().min(contexts.saturating_add(1)));
         Ok(Self { batches: Batches::new(what, &ids[..end], 1, needed + 1)? })
     }
 

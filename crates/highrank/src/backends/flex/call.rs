@@ -3,12 +3,12 @@
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::Precision;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, as_short};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short};
 
 use super::factor::Stored;
 use super::goal::Goal;
 use super::latent::{Layer, LayerGradients};
-use super::token::Shared;
+use super::words::Words;
 use crate::ops::{Statistic, Wanted};
 
 /// The likelihood's inputs as slices, row-major.
@@ -18,7 +18,7 @@ pub(super) struct Input<'a, T> {
     pub(super) log_prior: Option<&'a [T]>,
     /// `[V, d]`
     pub(super) weight: Stored<'a, T>,
-    pub(super) shared: Shared<'a, T>,
+    pub(super) shared: Words<'a, T>,
     pub(super) goal: &'a Goal<T>,
     /// Gradient of the losses, `[N]`, if gradients are to be made.
     pub(super) upstream: Option<&'a [T]>,
@@ -28,6 +28,10 @@ pub(super) struct Input<'a, T> {
     pub(super) block_tokens: usize,
     /// Of the products with the decoder.
     pub(super) precision: Precision,
+    /// Whether there is a bias. If rows have none, it is the thin decoder's first column.
+    pub(super) has_bias: bool,
+    /// The decoder once more, where it is [thin](super::thin).
+    pub(super) thin: Option<Thin<T>>,
 }
 
 /// Where the contexts come from.
@@ -75,11 +79,11 @@ impl<T: Real> Output<T> {
             statistics: vec![T::ZERO; if input.goal.statistics { tokens * Statistic::COUNT } else { 0 }],
             log_prior: room(wanted.log_prior && input.log_prior.is_some(), tokens * components),
             weight: match wanted.weight && tokens > 0 {
-                // The first chunk writes it, the others add: a large one takes long to clear.
+                // The first to come writes it, the others add: a large one takes long to clear.
                 true => graded.then(|| Buffer::new(vocab * d)),
                 false => room(wanted.weight, vocab * d),
             },
-            bias: room(wanted.bias && input.shared.bias.is_some(), vocab),
+            bias: room(wanted.bias && input.has_bias, vocab),
             // Each map accumulates it in the same pass.
             params: room(true, input.shared.map.num_params()),
         }
@@ -93,6 +97,8 @@ pub(super) enum Form {
     Unscaled,
     /// As they are.
     Scaled,
+    /// As they are, rounded.
+    Rounded(Precision),
     /// Rounded to bf16, in the first half of each row's memory: the two products read half as much, and neither rounds it
     /// again. The row is in cache when that is done.
     Short,
@@ -111,7 +117,9 @@ impl Form {
     /// The gradients as a factor.
     pub(super) fn factor<T: Real>(self, logits: &[T], rows: usize, vocab: usize) -> Factor<'_, T> {
         match self {
-            Self::Unscaled | Self::Scaled => Factor::Wide(Matrix::new(logits, rows, vocab)),
+            Self::Unscaled | Self::Scaled | Self::Rounded(_) => {
+                Factor::Wide(Matrix::new(logits, rows, vocab))
+            }
             Self::Short => Factor::Short(Matrix::strided(as_short(logits), rows, vocab, 2 * vocab)),
         }
     }

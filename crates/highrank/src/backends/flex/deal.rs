@@ -10,7 +10,7 @@
 use core::ops::Range;
 use std::mem;
 
-use highrank_kernels::cpu::{Buffer, Real, shorten};
+use highrank_kernels::cpu::{Buffer, Real, scale_rounded, shorten};
 use pulp::Arch;
 use rayon::prelude::*;
 
@@ -41,23 +41,17 @@ pub(super) struct Chunk<'a, T> {
 }
 
 impl<'a, T: Real> Chunk<'a, T> {
-    /// The tokens from `start` on whose products are `rows`.
-    pub(super) fn new(
-        start: usize,
-        rows: &'a mut [T],
-        scales: &'a mut [T],
-        output: &'a mut Output<T>,
-        components: usize,
-    ) -> Self {
-        let tokens = scales.len() / components;
+    /// Tokens whose rows are still to be given.
+    pub(super) fn new(tokens: Range<usize>, output: &'a mut Output<T>, components: usize) -> Self {
+        let Range { start, end } = tokens;
         let part = |all: &'a mut [T], width: usize| match all.is_empty() {
             true => all,
-            false => &mut all[start * width..(start + tokens) * width],
+            false => &mut all[start * width..end * width],
         };
         Self {
             start,
-            rows,
-            scales,
+            rows: &mut [],
+            scales: &mut [],
             loss: part(&mut output.loss, 1),
             statistics: part(&mut output.statistics, Statistic::COUNT),
             d_log_prior: part(output.log_prior.as_deref_mut().unwrap_or_default(), components),
@@ -65,12 +59,20 @@ impl<'a, T: Real> Chunk<'a, T> {
         }
     }
 
-    fn tokens(&self) -> usize {
+    /// The same tokens with their products, `[tokens·K, V]`, and room for the scales of as many rows.
+    pub(super) fn with_rows<'b>(self, rows: &'b mut [T], scales: &'b mut [T]) -> Chunk<'b, T>
+    where
+        'a: 'b,
+    {
+        Chunk { rows, scales, ..self }
+    }
+
+    pub(super) fn tokens(&self) -> usize {
         self.loss.len()
     }
 
     /// Takes the first tokens, or as many as there are.
-    fn take(&mut self, tokens: usize) -> Self {
+    pub(super) fn take(&mut self, tokens: usize) -> Self {
         let tokens = tokens.min(self.tokens());
         let rows = tokens * self.components;
         let vocab = self.rows.len() / self.scales.len().max(1);
@@ -99,12 +101,12 @@ fn take<'a, X>(slice: &mut &'a mut [X], count: usize) -> &'a mut [X] {
 /// What the threads work with.
 pub(super) struct Workers<T> {
     all: Vec<Worker<T>>,
-    /// Values that a row keeps, see [`Shared::kept_of_row`](super::token::Shared::kept_of_row).
+    /// Values that a row keeps, see [`Words::kept_of_row`](super::words::Words::kept_of_row).
     kept_of_row: usize,
 }
 
 /// What one thread works with: its sums, and its room for a token.
-struct Worker<T> {
+pub(super) struct Worker<T> {
     sums: Sums<T>,
     room: Room<T>,
 }
@@ -126,7 +128,8 @@ impl<T: Real> Workers<T> {
             None => 0,
         };
         let table = if output.params.is_some() { shared.map.num_sums() } else { 0 };
-        let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
+        // Rows that have their bias already leave its gradient to whoever gave it.
+        let bias = output.bias.as_ref().filter(|_| shared.bias.is_some()).map_or(0, |bias| bias.len());
         let worker = || Worker {
             sums: Sums { bias: Buffer::new(bias), table: Buffer::new(table) },
             room: Room {
@@ -252,9 +255,14 @@ impl<T: Real> Workers<T> {
         });
     }
 
+    /// All workers.
+    pub(super) fn each(&mut self) -> &mut [Worker<T>] {
+        &mut self.all
+    }
+
     /// Makes the gradients that are sums over all rows.
     pub(super) fn finish(mut self, input: &Input<'_, T>, output: &mut Output<T>) {
-        if let Some(bias) = &mut output.bias {
+        if let Some(bias) = output.bias.as_mut().filter(|_| input.shared.bias.is_some()) {
             add(bias, &self.all.iter().map(|worker| &worker.sums.bias[..]).collect::<Vec<_>>());
         }
         if let Some(params) = &mut output.params {
@@ -273,6 +281,7 @@ impl Form {
         match self {
             Self::Unscaled => {}
             Self::Scaled => rows.for_each(|(row, scale)| row.iter_mut().for_each(|g| *g *= *scale)),
+            Self::Rounded(precision) => rows.for_each(|(row, scale)| scale_rounded(row, *scale, precision)),
             Self::Short => rows.for_each(|(row, scale)| shorten(row, *scale)),
         }
     }
@@ -290,7 +299,7 @@ fn add<T: Real>(sum: &mut [T], parts: &[&[T]]) {
 
 impl<T: Real> Worker<T> {
     /// Scores tokens one after the other.
-    fn score(&mut self, input: &Input<'_, T>, mut tokens: Chunk<'_, T>, form: Form) {
+    pub(super) fn score(&mut self, input: &Input<'_, T>, mut tokens: Chunk<'_, T>, form: Form) {
         let Self { sums, room: Room { kept, scratch } } = self;
         let (components, shared, arch) = (input.components, &input.shared, Arch::new());
         while tokens.tokens() > 0 {

@@ -13,7 +13,9 @@
 //! | `call.rs` | what a call reads and makes, on slices |
 //! | `factor.rs` | factors of products, f32, f64 or bf16 |
 //! | `sweep.rs` | chunks and products |
+//! | `thin.rs` | the same for a decoder of few dimensions |
 //! | `deal.rs` | a chunk's tokens, dealt to threads |
+//! | `words.rs` | what logits become before their softmax |
 //! | `token.rs` | one token's rows |
 //! | `component.rs` | one of a token's rows as part of its distribution |
 //! | `visit.rs` | what smoothing and statistics need of all words |
@@ -45,9 +47,11 @@ mod row;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod token;
 mod visit;
 mod vocabulary;
+mod words;
 
 use burn::backend::Flex;
 use burn::backend::tensor::Device;
@@ -65,6 +69,7 @@ use call::{ContextGradient, Input, Output, Source, assert_length};
 use factor::{Stored, as_factor};
 use goal::Goal;
 use vocabulary::Vocabulary;
+use words::Words;
 
 dispatch_to_kernels!(Flex);
 
@@ -207,13 +212,16 @@ fn run<T: Real>(
         Some(latent) => ContextGradient::Layer(latent.room(wanted.latent())),
         None => ContextGradient::Given(Buffer::new(tokens * components * d)),
     };
+    let weight = Stored::new(&weight);
+    let thin = thin::decoder(input, weight, vocabulary.bias(), upstream.is_some());
+    let is_in_decoder = thin.as_ref().is_some_and(|thin| thin.columns() > d);
     let kernel = Input {
         contexts,
         log_prior: log_prior.as_ref().map(slice),
-        weight: Stored::new(&weight),
-        shared: token::Shared {
+        weight,
+        shared: Words {
             vocab,
-            bias: vocabulary.bias(),
+            bias: vocabulary.bias().filter(|_| !is_in_decoder),
             masked: &vocabulary.masked,
             map: map::Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
@@ -225,6 +233,8 @@ fn run<T: Real>(
         chunk_tokens: input.chunk_tokens(),
         block_tokens: input.block_tokens(),
         precision: input.precision,
+        has_bias: vocabulary.bias().is_some(),
+        thin,
     };
     let mut output = Output::<T>::new(&kernel, wanted);
     in_pool(|| sweep::run(&kernel, &mut d_contexts, &mut output));

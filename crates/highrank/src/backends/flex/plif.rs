@@ -2,15 +2,20 @@
 //!
 //! In each block of logits pieces are found and lines evaluated in vectors, only the look-ups between them go one by one.
 
+use std::mem;
 use std::sync::Arc;
 
-use highrank_kernels::cpu::{Buffer, Real, sigmoid, softplus};
+use highrank_kernels::cpu::{Buffer, Real, in_pool, sigmoid, softplus};
 use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
 
 use super::plif_tables;
 
 /// Logits whose pieces are found, then looked up, then evaluated.
 const BLOCK: usize = 64;
+
+/// Pieces that a thread takes at a time: some ten microseconds' work.
+const RUN: usize = 1 << 12;
 
 /// A PLIF with its table.
 pub(super) struct Plif<'a, T> {
@@ -72,16 +77,34 @@ impl<'a, T: Real> Plif<'a, T> {
         Self { params, table, last, bound, delta, inverse }
     }
 
-    /// The running sum is kept in f64.
+    /// The running sum is kept in f64; it goes on from run to run, each of which a thread makes.
     fn table(params: &[T], bound: f64, delta: f64) -> Buffer<T> {
         let (raw_slopes, offset) = params.split_at(params.len() - 1);
-        let mut slopes = Buffer::of(raw_slopes);
-        Arch::new().dispatch(Softplus(&mut slopes));
-        let mut table = Buffer::new(2 * raw_slopes.len());
-        let mut value = offset[0].wide() - slopes[0].wide() * bound;
-        for (entry, slope) in table.as_chunks_mut::<2>().0.iter_mut().zip(&*slopes) {
-            *entry = [*slope, T::of(value)];
-            value += delta * slope.wide();
+        let (mut slopes, mut table) = (Buffer::of(raw_slopes), Buffer::new(2 * raw_slopes.len()));
+        let mut make = || {
+            let arch = Arch::new();
+            let mut starts: Vec<f64> = slopes
+                .par_chunks_mut(RUN)
+                .map(|slopes| {
+                    arch.dispatch(Softplus(slopes));
+                    slopes.iter().map(|slope| delta * slope.wide()).sum()
+                })
+                .collect();
+            let mut value = offset[0].wide() - slopes[0].wide() * bound;
+            for start in &mut starts {
+                value += mem::replace(start, value);
+            }
+            let runs = table.par_chunks_mut(2 * RUN).zip(slopes.par_chunks(RUN)).zip(starts);
+            runs.for_each(|((table, slopes), mut value)| {
+                for (entry, slope) in table.as_chunks_mut::<2>().0.iter_mut().zip(slopes) {
+                    *entry = [*slope, T::of(value)];
+                    value += delta * slope.wide();
+                }
+            });
+        };
+        match raw_slopes.len() > RUN {
+            true => in_pool(make),
+            false => make(),
         }
         table
     }
@@ -90,19 +113,31 @@ impl<'a, T: Real> Plif<'a, T> {
         self.params.len() - 1
     }
 
-    /// The gradient of the parameters, by the sums of [`backward`](Self::backward); running sums in f64.
+    /// The gradient of the parameters, by the sums of [`pull_back`](Self::pull_back); running sums in f64, as for the table.
     pub(super) fn finish(&self, sums: &[T], d_params: &mut [T]) {
         let (raw_slopes, _) = self.params.split_at(self.pieces());
         let (d_raw, d_offset) = d_params.split_at_mut(self.pieces());
-        let delta = self.delta.wide();
-        let mut above = 0.0;
-        for (d_slope, [moment, g]) in d_raw.iter_mut().zip(sums.as_chunks::<2>().0).rev() {
-            *d_slope = T::of(moment.wide() + delta * above);
-            above += g.wide();
+        let (delta, arch) = (self.delta.wide(), Arch::new());
+        let sums = sums.as_chunks::<2>().0;
+        let of_run = |sums: &[[T; 2]]| sums.iter().map(|[_, g]| g.wide()).sum();
+        // Of each run the sum over those behind it.
+        let mut above: Vec<f64> = sums.par_chunks(RUN).map(of_run).collect();
+        let mut total = 0.0;
+        for run in above.iter_mut().rev() {
+            total += mem::replace(run, total);
         }
-        d_offset[0] = T::of(above);
-        d_raw[0] = T::of(d_raw[0].wide() - self.bound.wide() * above);
-        Arch::new().dispatch(TimesSigmoid { values: d_raw, of: raw_slopes });
+        d_offset[0] = T::of(total);
+        let runs = d_raw.par_chunks_mut(RUN).zip(sums.par_chunks(RUN)).zip(raw_slopes.par_chunks(RUN));
+        runs.zip(above).enumerate().for_each(|(run, (((d_raw, sums), raw_slopes), mut above))| {
+            for (d_slope, [moment, g]) in d_raw.iter_mut().zip(sums).rev() {
+                *d_slope = T::of(moment.wide() + delta * above);
+                above += g.wide();
+            }
+            if run == 0 {
+                d_raw[0] = T::of(d_raw[0].wide() - self.bound.wide() * total);
+            }
+            arch.dispatch(TimesSigmoid { values: d_raw, of: raw_slopes });
+        });
     }
 
     /// Pieces and distances of at most [`BLOCK`] logits.

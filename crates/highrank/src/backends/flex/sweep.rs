@@ -3,6 +3,8 @@
 //! Contexts that a latent layer makes are made a block of chunks at a time, and their gradient is taken back through the
 //! layer at the block's end.
 //!
+//! Where the decoder is [thin](super::thin), its blocks are not cut into chunks.
+//!
 //! What each product reads is rounded as [`Precision`](highrank_kernels::Precision) says. Rows of logits hold their gradient up to a factor
 //! ([`token`](super::token)), which at full precision the products' small factors take. Where gradients are rounded it is
 //! applied before that ([`Form`]).
@@ -15,6 +17,7 @@ use rayon::prelude::*;
 use super::call::{ContextGradient, Form, Input, Output, Source};
 use super::deal::{Chunk, Workers};
 use super::factor::Stored;
+use super::thin;
 use crate::ops::runs;
 
 /// Values that a thread scales at a time: some microseconds' work.
@@ -31,6 +34,8 @@ struct Work<T> {
     /// The contexts times their scales, where gradients are [unscaled](Form::Unscaled).
     scaled: Buffer<T>,
     workers: Workers<T>,
+    /// Where the decoder is thin; but for the workers the rest is not needed then.
+    thin: Option<thin::Sweep<T>>,
 }
 
 /// Losses, and with an upstream gradient the gradients that there is room for.
@@ -44,9 +49,9 @@ pub(super) fn run<T: Real>(
         return;
     }
     let block = even(tokens, input.block_tokens);
-    let chunk = even(block, input.chunk_tokens);
+    let chunk = if input.thin.is_some() { 0 } else { even(block, input.chunk_tokens) };
     let form = Form::at::<T>(input.precision);
-    let has_scaled = form == Form::Unscaled && output.weight.is_some();
+    let has_scaled = chunk > 0 && form == Form::Unscaled && output.weight.is_some();
     let mut work = Work {
         chunk,
         logits: Buffer::new(chunk * components * vocab),
@@ -54,6 +59,7 @@ pub(super) fn run<T: Real>(
         form,
         scaled: Buffer::new(if has_scaled { chunk * components * d } else { 0 }),
         workers: Workers::new(input, output),
+        thin: thin::Sweep::new(input, output, !matches!(d_contexts, ContextGradient::Unwanted)),
     };
 
     let size = |tokens: usize| tokens * components * d;
@@ -83,6 +89,9 @@ pub(super) fn run<T: Real>(
         }
     }
     work.workers.finish(input, output);
+    if let Some(thin) = &work.thin {
+        thin.finish(output);
+    }
 }
 
 /// The length of runs of at most `most` tokens that are as even as can be: a short last chunk would read all of the
@@ -100,6 +109,9 @@ fn run_block<T: Real>(
     output: &mut Output<T>,
     work: &mut Work<T>,
 ) {
+    if let Some(thin) = &mut work.thin {
+        return thin.run_block(input, block, contexts, d_contexts, output, &mut work.workers);
+    }
     let (components, vocab, d, precision) = (input.components, input.shared.vocab, input.d, input.precision);
     let weight = input.weight.factor(vocab, d);
     for (first, last) in runs(block.len(), work.chunk) {
@@ -110,8 +122,8 @@ fn run_block<T: Real>(
         let scales = &mut work.scales[..rows];
         multiply_rounded(logits, contexts.factor(rows, d), weight.t(), false, precision);
 
-        let chunk = Chunk::new(start, logits, scales, output, components);
-        work.workers.score(input, chunk, work.form);
+        let chunk = Chunk::new(start..block.start + last, output, components);
+        work.workers.score(input, chunk.with_rows(logits, scales), work.form);
 
         let gradient = work.form.factor(logits, rows, vocab);
         if let Some(d_contexts) = &mut d_contexts {

@@ -3,8 +3,11 @@
 use burn::backend::Flex;
 use burn::backend::tensor::Device;
 use burn::tensor::{DType, TensorData};
+use highrank_kernels::cpu::contiguous;
 use highrank_kernels::{Floats, Ints, Precision};
 
+use super::factor::Stored;
+use super::thin;
 use crate::likelihood::portable;
 use crate::ops::{
     ContextSource, Gradients, Kernels, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic,
@@ -15,6 +18,8 @@ mod rounded;
 
 const TOKENS: usize = 5;
 const WIDTH: usize = 4;
+/// Bytes of a chunk that has all tokens.
+const ROOMY: usize = 1 << 24;
 
 const MAPS: [MapFunction; 6] = [
     MapFunction::Identity,
@@ -92,6 +97,11 @@ impl Model {
             chunk_bytes: 2 * components * vocab * dtype.size(),
             precision: Precision::Full,
         }
+    }
+
+    /// With the memory for all tokens that a [thin](super::thin) decoder asks for.
+    fn roomy(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
+        Likelihood { chunk_bytes: ROOMY, ..self.input(dtype) }
     }
 }
 
@@ -193,39 +203,69 @@ fn error(got: &[f64], want: &[f64]) -> f64 {
 }
 
 /// Compares everything that a call makes with what the portable body makes in f64.
+///
+/// Chunk by chunk and, where there are tokens for all threads, by the sweep of a [thin](super::thin) decoder.
 fn check(model: &Model, dtype: DType, tolerance: f64) {
-    let (input, exact) = (model.input(dtype), model.input(DType::F64));
+    let mut inputs = vec![model.input(dtype), model.roomy(dtype)];
+    inputs.retain(|input| input.chunk_bytes < ROOMY || is_thin(input));
+    check_inputs(model, &inputs, dtype, tolerance);
+}
+
+fn is_thin(input: &Likelihood<Floats<Flex>>) -> bool {
+    let weight = contiguous(&input.weight);
+    match input.weight.dtype() {
+        DType::F64 => thin::decoder::<f64>(input, Stored::new(&weight), None, true).is_some(),
+        _ => thin::decoder::<f32>(input, Stored::new(&weight), None, true).is_some(),
+    }
+}
+
+fn check_inputs(model: &Model, inputs: &[Likelihood<Floats<Flex>>], dtype: DType, tolerance: f64) {
+    let exact = model.input(DType::F64);
     let targets = all_targets(model, dtype).into_iter().zip(all_targets(model, DType::F64));
     for ((kind, targets), (_, exact_targets)) in targets {
         for (options, label_smoothing, z_loss, statistics) in OPTIONS {
-            let what = format!("{model:?}, {dtype:?}, {kind}, {options}");
             let goal = |targets| Objective { targets, label_smoothing, z_loss, statistics };
             let (goal, exact_goal) = (goal(targets.clone()), goal(exact_targets.clone()));
-            let got = native(&input, &goal, upstream(dtype), Wanted::ALL);
-            let want = composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL);
-            for word in model.masked_words() {
-                let rows = [(&got.1.weight, WIDTH), (&got.1.bias, 1)];
-                for (gradient, width) in rows.map(|(x, width)| (values(x.as_ref().unwrap()), width)) {
-                    let row = &gradient[word * width..(word + 1) * width];
-                    assert!(row.iter().all(|x| *x == 0.0), "{what}: masked word {word}: {row:?}");
-                }
-            }
-            let ((got, words), (want, exact_words)) = (parts(&got), parts(&want));
-            assert_eq!(words, exact_words, "{what}: likeliest words");
-            assert_eq!(got.len(), want.len(), "{what}");
-            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                let error = error(got, want);
-                assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
-            }
-            // What is made without gradients is the same.
-            let alone = Flex::score(input.clone(), goal);
-            let (alone, alone_words) = parts(&(alone, Gradients::default()));
-            assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
-            for (alone, got) in alone.iter().zip(&got) {
-                let error = error(alone, got);
-                assert!(error <= 1e-6f64.min(tolerance), "{what}: {alone:?} without gradients, {got:?}");
+            let want = parts(&composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL));
+            for input in inputs {
+                let thin = is_thin(input);
+                let what = format!("{model:?}, {dtype:?}, {kind}, {options}, thin {thin}");
+                check_goal(model, input, &goal, &want, tolerance, &what);
             }
         }
+    }
+}
+
+fn check_goal(
+    model: &Model,
+    input: &Likelihood<Floats<Flex>>,
+    goal: &Goal,
+    (want, exact_words): &(Vec<Vec<f64>>, Vec<f64>),
+    tolerance: f64,
+    what: &str,
+) {
+    let got = native(input, goal, upstream(input.weight.dtype()), Wanted::ALL);
+    for word in model.masked_words() {
+        let rows = [(&got.1.weight, WIDTH), (&got.1.bias, 1)];
+        for (gradient, width) in rows.map(|(x, width)| (values(x.as_ref().unwrap()), width)) {
+            let row = &gradient[word * width..(word + 1) * width];
+            assert!(row.iter().all(|x| *x == 0.0), "{what}: masked word {word}: {row:?}");
+        }
+    }
+    let (got, words) = parts(&got);
+    assert_eq!(words, *exact_words, "{what}: likeliest words");
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = error(got, want);
+        assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
+    }
+    // What is made without gradients is the same.
+    let alone = Flex::score(input.clone(), goal.clone());
+    let (alone, alone_words) = parts(&(alone, Gradients::default()));
+    assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
+    for (alone, got) in alone.iter().zip(&got) {
+        let error = error(alone, got);
+        assert!(error <= 1e-6f64.min(tolerance), "{what}: {alone:?} without gradients, {got:?}");
     }
 }
 
@@ -254,6 +294,35 @@ fn few_tokens_agree() {
             pool.install(|| check(&model, DType::F64, 1e-13));
         }
     }
+}
+
+/// Each thread has some tokens for itself, in groups.
+#[test]
+fn a_thin_decoder_agrees_on_any_number_of_threads() {
+    for threads in [1, 2] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        // Four tokens of the largest are a group of their own.
+        for (map, components, vocab) in [
+            (MapFunction::Identity, 1, 41),
+            (MapFunction::SoftCap { cap: 2.5 }, 3, 300),
+            (MapFunction::Plif { pieces: 6, bound: 1.5 }, 3, 1100),
+            (MapFunction::Identity, 3, 9000),
+        ] {
+            let model = Model { masked: true, temperature: 0.5, ..Model::new(map, components, vocab) };
+            pool.install(|| {
+                assert!(is_thin(&model.roomy(DType::F64)) && !is_thin(&model.input(DType::F64)));
+                check(&model, DType::F64, 1e-13);
+            });
+        }
+    }
+}
+
+/// The pieces are dealt to threads in runs.
+#[test]
+fn many_pieces_agree() {
+    let model = Model::new(MapFunction::Plif { pieces: 10_000, bound: 3.0 }, 3, 300);
+    check(&model, DType::F64, 1e-12);
+    check(&model, DType::F32, 1e-5);
 }
 
 #[test]
@@ -306,11 +375,16 @@ fn logits_that_grow_along_a_row_agree() {
 #[test]
 fn a_gradient_is_the_same_whichever_others_are_wanted() {
     let (model, goal) = everything(DType::F64);
-    let input = model.input(DType::F64);
-    let all = native(&input, &goal, upstream(DType::F64), Wanted::ALL).1.into_array();
+    for input in [model.input(DType::F64), model.roomy(DType::F64)] {
+        check_wanted(&input, &goal);
+    }
+}
+
+fn check_wanted(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
+    let all = native(input, goal, upstream(DType::F64), Wanted::ALL).1.into_array();
     for alone in 0..all.len() {
         let wanted = PerInput::from_array(std::array::from_fn(|i| i == alone));
-        let made = native(&input, &goal, upstream(DType::F64), wanted).1.into_array();
+        let made = native(input, goal, upstream(DType::F64), wanted).1.into_array();
         for (i, (made, all)) in made.iter().zip(&all).enumerate() {
             match (made, all) {
                 (Some(made), Some(all)) if i == alone => assert_eq!(values(made), values(all)),
@@ -324,10 +398,15 @@ fn a_gradient_is_the_same_whichever_others_are_wanted() {
 #[test]
 fn two_runs_give_the_same_bits_and_any_number_of_threads_the_same_numbers() {
     let (model, goal) = everything(DType::F32);
-    let input = model.input(DType::F32);
+    for input in [model.input(DType::F32), model.roomy(DType::F32)] {
+        check_threads(&input, &goal);
+    }
+}
+
+fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        parts(&pool.install(|| native(&input, &goal, upstream(DType::F32), Wanted::ALL)))
+        parts(&pool.install(|| native(input, goal, upstream(DType::F32), Wanted::ALL)))
     };
     let one = on(1);
     for threads in [1, 2, 3, 5, 8] {

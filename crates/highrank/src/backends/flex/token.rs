@@ -26,27 +26,16 @@ use pulp::{Simd, WithSimd};
 use super::component::{Component, is_masked};
 use super::goal::Aim;
 use super::map::Map;
-use super::row::{BLOCK, LANES, Partial, add_bias, add_exponentials, add_scaled, larger, max, total_of};
+use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
+use super::words::Words;
 use crate::ops::{MASKED, Statistic};
 
-/// How far a logit may be above the number that is subtracted from a row's logits, see [`Shared::exponentials`].
+/// How far a logit may be above the number that is subtracted from a row's logits, see [`Words::exponentials`].
 const MARGIN: f64 = 16.0;
 
-/// What all tokens of a call share.
-pub(super) struct Shared<'a, T> {
-    pub(super) vocab: usize,
-    /// That of masked words is 0.
-    pub(super) bias: Option<&'a [T]>,
-    /// The words of probability 0.
-    pub(super) masked: &'a [usize],
-    pub(super) map: Map<'a, T>,
-    /// Divides mapped logits.
-    pub(super) temperature: T,
-}
-
-impl<T: Real> Shared<'_, T> {
-    /// Turns a row of products into mapped logits. The largest one, as [`max`]. `kept` is empty, or takes
+impl<T: Real> Words<'_, T> {
+    /// Turns a row of products into mapped logits. The largest one, as [`max`](super::row::max). `kept` is empty, or takes
     /// [as many arrays](Map::arrays) as the map asks for.
     #[inline(always)]
     pub(super) fn map_row(&self, row: &mut [T], kept: &mut [T]) -> T {
@@ -59,36 +48,6 @@ impl<T: Real> Shared<'_, T> {
             top = larger(top, self.map_block(block, i * step, logits, parts));
         }
         top
-    }
-
-    /// The same of a block of words from `first` on. `logits` and `parts` are empty, or take the logits, and what
-    /// [`Map::apply`] leaves.
-    #[inline(always)]
-    fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
-        let bias = self.bias.map(|bias| &bias[first..first + block.len()]);
-        let masked = match self.masked {
-            [] => &[][..],
-            all => {
-                let place = |word: usize| all.partition_point(|masked| *masked < word);
-                &all[place(first)..place(first + block.len())]
-            }
-        };
-        if let (Map::Identity, Some(bias), []) = (&self.map, bias, masked)
-            && self.temperature == T::ONE
-        {
-            return add_bias(block, bias);
-        }
-        if let Some(bias) = bias {
-            block.iter_mut().zip(bias).for_each(|(z, b)| *z += *b);
-        }
-        logits.iter_mut().zip(&*block).for_each(|(kept, z)| *kept = *z);
-        self.map.apply(block, parts);
-        if self.temperature != T::ONE {
-            let inverse = T::ONE / self.temperature;
-            block.iter_mut().for_each(|z| *z *= inverse);
-        }
-        masked.iter().for_each(|word| block[*word - first] = T::of(MASKED));
-        max(block)
     }
 
     /// The mapped logits of some words of a row of products; `logits` is empty, or takes the logits.
@@ -252,7 +211,7 @@ pub(super) struct Upstream<'a, T> {
     pub(super) loss: T,
     /// Gradient of the token's log-priors, `[K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
-    /// What each row [keeps](Shared::kept_of_row).
+    /// What each row [keeps](Words::kept_of_row).
     pub(super) kept: &'a mut [T],
     /// What each row must be multiplied with to be its gradient, `[K]`.
     pub(super) scales: &'a mut [T],
@@ -270,7 +229,7 @@ pub(super) struct Scratch<T> {
 
 /// Scores one token and, if asked, leaves the unscaled gradient of its logits in their place.
 pub(super) struct Token<'t, 'a, T> {
-    pub(super) shared: &'t Shared<'a, T>,
+    pub(super) shared: &'t Words<'a, T>,
     /// `h·Wᵀ` without bias, `[K, V]`.
     pub(super) rows: &'t mut [T],
     /// `log π_k`, `[K]`, or nothing.
@@ -337,7 +296,7 @@ impl Sees {
 /// run of the token's rows, of which all that belongs to a row is given, and returns what is to be seen of all words if
 /// there is but one component.
 pub(super) struct Score<'s, 'a, T> {
-    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) shared: &'s Words<'a, T>,
     pub(super) aim: Aim<'s, T>,
     /// `h·Wᵀ` without bias, `[k, V]`.
     pub(super) rows: &'s mut [T],
@@ -347,7 +306,7 @@ pub(super) struct Score<'s, 'a, T> {
     pub(super) components: &'s mut [Component<T>],
     /// As [`Scratch::listed`], `[k, m]`.
     pub(super) listed: &'s mut [f64],
-    /// Takes what each row [keeps](Shared::kept_of_row); empty if nothing is graded.
+    /// Takes what each row [keeps](Words::kept_of_row); empty if nothing is graded.
     pub(super) kept: &'s mut [T],
     /// Whether the rows' gradients are asked for.
     pub(super) is_graded: bool,
@@ -391,7 +350,7 @@ impl<T: Real> WithSimd for Score<'_, '_, T> {
 
 /// The second stage: a token's loss and statistics, by all of its components.
 pub(super) struct Weigh<'s, 'a, T> {
-    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) shared: &'s Words<'a, T>,
     pub(super) aim: Aim<'s, T>,
     /// The exponentials, `[K, V]`; only looked at where a mixture's words are all seen.
     pub(super) rows: &'s mut [T],
@@ -473,7 +432,7 @@ fn score_listed<T: Real>(aim: &Aim<'_, T>, components: &mut [Component<T>], list
 /// The third stage: turns exponentials into gradients, makes those of the log-priors, and adds what the rows contribute to
 /// sums. It works on any run of the token's rows.
 pub(super) struct Grade<'s, 'a, T> {
-    pub(super) shared: &'s Shared<'a, T>,
+    pub(super) shared: &'s Words<'a, T>,
     pub(super) aim: Aim<'s, T>,
     /// `[k, V]`
     pub(super) rows: &'s mut [T],

@@ -4,14 +4,15 @@ use highrank_kernels::cpu::Buffer;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::super::words::Words;
 use super::draw::Pick;
 use super::mixture::{Rows, Weight, weigh};
-use super::runs::{Part, RUN, Words};
+use super::runs::{Part, RUN};
 use super::task::Sums;
 use crate::ops::{Drawn, LogProbs};
 
 /// Values below which one thread visits all: some ten microseconds' work.
-const GRAIN: usize = 1 << 15;
+pub(super) const GRAIN: usize = 1 << 15;
 
 /// What log-probabilities are given to.
 pub(super) type Read<'r> = &'r (dyn Fn(usize, LogProbs<'_>) + Sync);
@@ -183,7 +184,7 @@ impl<T: Sums> WithSimd for Visit<'_, '_, T> {
         match step {
             Step::Logits => words.logits(first, run),
             Step::Measure => return words.measure(first, run),
-            Step::Exponentials => return words.exponentials(first, run),
+            Step::Exponentials => return words.measured_exponentials(first, run),
             Step::Normalise(whole) => words.normalise(first, run, whole),
         }
         Part::NONE
@@ -260,7 +261,7 @@ impl<T: Sums> WithSimd for Mixture<'_, '_, T> {
         let Self { words, rows, log_prior, room, out } = self;
         let runs = rows.chunks_exact_mut(words.vocab).flat_map(|row| row.chunks_mut(RUN).enumerate());
         for ((i, run), part) in runs.zip(&mut room.parts) {
-            *part = words.exponentials(i * RUN, run);
+            *part = words.measured_exponentials(i * RUN, run);
         }
         weigh(&room.parts, log_prior, &mut room.weights);
         let rows = Rows { words, values: rows };

@@ -8,7 +8,8 @@ use highrank_kernels::cpu::Real;
 
 use super::super::row::larger;
 use super::super::visit::{FAINT, exponential, logarithm};
-use super::runs::{Part, RUN, Words};
+use super::super::words::Words;
+use super::runs::{Part, RUN};
 
 /// Words that are summed at a time, in registers.
 const BLOCK: usize = 64;

@@ -36,8 +36,8 @@ use super::factor::{Stored, as_factor};
 use super::latent;
 use super::map::Map;
 use super::vocabulary::Vocabulary;
+use super::words::Words;
 use crate::ops::{ContextSource, Likelihood, Prediction};
-use runs::Words;
 use task::{Sums, Task};
 
 /// [`Kernels::predict`](crate::ops::Kernels::predict) on Flex.
@@ -88,7 +88,11 @@ fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> 
         write(&mut out);
         Some(Floats::new(out.into_tensor([rows, vocab])))
     };
-    let sweep = |task: Task<'_, T>| in_pool(|| sweep::run(&kernel, task));
+    let sweep = |task: Task<'_, T>| match kernel.is_short() {
+        // Only products are shared by threads, and these by the one that is here with them.
+        true => sweep::run(&kernel, task),
+        false => in_pool(|| sweep::run(&kernel, task)),
+    };
     match prediction {
         Prediction::LogProbs => made(tokens, &|out| sweep(Task::Write(out))),
         Prediction::Logits => made(tokens * components, &|out| sweep(Task::Logits(out))),

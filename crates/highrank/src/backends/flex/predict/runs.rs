@@ -1,29 +1,14 @@
 //! A row of logits, run by run: mapped logits, their maximum, the sum of their exponentials.
 
-use core::ops::Range;
-
 use highrank_kernels::cpu::Real;
 
-use super::super::map::Map;
-use super::super::row::{larger, max, sums};
+use super::super::row::{larger, sums};
+use super::super::words::Words;
 use crate::ops::MASKED;
 
 /// Words of a run: of one row it stays in the first-level cache, and it is long enough for what is made once a run not to
 /// count.
 pub(super) const RUN: usize = 1024;
-
-/// What logits become before their softmax.
-pub(super) struct Words<'a, T> {
-    /// `V`
-    pub(super) vocab: usize,
-    /// That of masked words is 0.
-    pub(super) bias: Option<&'a [T]>,
-    /// The words of probability 0, in order.
-    pub(super) masked: &'a [usize],
-    pub(super) map: Map<'a, T>,
-    /// Divides mapped logits.
-    pub(super) temperature: T,
-}
 
 /// A run of a row, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,29 +39,6 @@ impl<T: Real> Words<'_, T> {
         self.vocab.div_ceil(RUN)
     }
 
-    /// The masked words among those of a run, counted from its first.
-    #[inline(always)]
-    pub(super) fn masked_in(&self, run: Range<usize>) -> impl Iterator<Item = usize> {
-        let from = |word: usize| self.masked.partition_point(|masked| *masked < word);
-        self.masked[from(run.start)..from(run.end)].iter().map(move |word| word - run.start)
-    }
-
-    /// Adds the bias of words `first ..`.
-    #[inline(always)]
-    fn add_bias(&self, first: usize, run: &mut [T]) {
-        if let Some(bias) = self.bias {
-            run.iter_mut().zip(&bias[first..]).for_each(|(z, b)| *z += *b);
-        }
-    }
-
-    /// `value` for the masked words of a run.
-    #[inline(always)]
-    pub(super) fn mask(&self, first: usize, run: &mut [T], value: T) {
-        for place in self.masked_in(first..first + run.len()) {
-            run[place] = value;
-        }
-    }
-
     /// Turns products into logits; −∞ for masked words.
     #[inline(always)]
     pub(super) fn logits(&self, first: usize, run: &mut [T]) {
@@ -84,17 +46,14 @@ impl<T: Real> Words<'_, T> {
         self.mask(first, run, T::LOWEST);
     }
 
-    /// Turns products into mapped logits, [`MASKED`] for masked words, and gives the largest.
+    /// Turns products into mapped logits, [`MASKED`] for masked words, and gives the largest, but at least [`MASKED`].
     #[inline(always)]
     fn mapped(&self, first: usize, run: &mut [T]) -> T {
-        self.add_bias(first, run);
-        run.chunks_mut(self.map.block()).for_each(|block| self.map.apply(block, &mut []));
-        if self.temperature != T::ONE {
-            run.iter_mut().for_each(|z| *z /= self.temperature);
+        let (mut top, step) = (T::of(MASKED), self.map.block());
+        for (i, block) in run.chunks_mut(step).enumerate() {
+            top = larger(top, self.map_block(block, first + i * step, &mut [], &mut []));
         }
-        let lowest = T::of(MASKED);
-        self.mask(first, run, lowest);
-        larger(lowest, max(run))
+        top
     }
 
     /// Turns products into mapped logits.
@@ -107,7 +66,7 @@ impl<T: Real> Words<'_, T> {
 
     /// Turns products into `e^{a − top}`, those that are too small for a number into their logarithms, which are negative.
     #[inline(always)]
-    pub(super) fn exponentials(&self, first: usize, run: &mut [T]) -> Part {
+    pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> Part {
         let top = self.mapped(first, run);
         let [sum] = sums(run, |a| {
             let shift = *a - top;

@@ -10,8 +10,8 @@ use highrank_kernels::cpu::{Buffer, multiply_rounded};
 use super::super::call::Source;
 use super::super::factor::Stored;
 use super::super::sweep::even;
-use super::deal::Chunk;
-use super::runs::Words;
+use super::super::words::Words;
+use super::deal::{Chunk, GRAIN};
 use super::task::{Sums, Task};
 use crate::ops::{Draw, runs};
 
@@ -50,6 +50,11 @@ struct Work<'a, T> {
 }
 
 impl<T: Sums> Input<'_, T> {
+    /// Whether there is one token whose rows one thread visits.
+    pub(super) fn is_short(&self) -> bool {
+        self.tokens == 1 && self.components * self.words.vocab < GRAIN
+    }
+
     /// Most tokens of a chunk with so many rows each, and of a block whose contexts are made at a time, half a chunk's bytes
     /// or as many as a chunk.
     fn most(&self, rows: usize) -> [usize; 2] {

@@ -7,7 +7,7 @@ use burn::backend::Dispatch;
 use super::*;
 use crate::ops::{LatentArgs, LatentMask};
 
-/// Sizes that are no multiples of anything; a chunk has three tokens.
+/// Sizes that are no multiples of anything; a chunk has three tokens, or all.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     tokens: usize,
@@ -16,14 +16,19 @@ struct Sizes {
     d: usize,
     /// Of the hidden state that a latent layer makes the contexts of, or 0.
     d_hidden: usize,
+    /// Whether there is the memory that a [thin](super::super::thin) decoder asks for.
+    is_roomy: bool,
 }
 
-const SIZES: [Sizes; 5] = [
-    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0 },
-    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0 },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29 },
-    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11 },
-    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0 },
+const SIZES: [Sizes; 8] = [
+    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0, is_roomy: false },
+    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_roomy: false },
+    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, is_roomy: false },
+    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11, is_roomy: false },
+    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0, is_roomy: false },
+    Sizes { tokens: 7, components: 1, vocab: 301, d: 7, d_hidden: 0, is_roomy: true },
+    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_roomy: true },
+    Sizes { tokens: 8, components: 3, vocab: 203, d: 10, d_hidden: 29, is_roomy: true },
 ];
 
 /// Of contexts or hidden state, and of the decoder; the layer's weight is of the former.
@@ -45,7 +50,7 @@ fn input(
     [hidden, decoder]: [DType; 2],
     precision: Precision,
 ) -> Likelihood<Floats<Flex>> {
-    let Sizes { tokens, components, vocab, d, d_hidden } = sizes;
+    let Sizes { tokens, components, vocab, d, d_hidden, is_roomy } = sizes;
     let features = components * d;
     let contexts = match d_hidden {
         0 => ContextSource::Given(tensor([tokens * components, d], 1, 1.0, hidden)),
@@ -71,7 +76,7 @@ fn input(
         map,
         map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, decoder)),
         temperature: 1.0,
-        chunk_bytes: 3 * components * vocab * decoder.size(),
+        chunk_bytes: if is_roomy { 1 << 20 } else { 3 * components * vocab * decoder.size() },
         precision,
     }
 }

@@ -1,0 +1,240 @@
+//! Settings from a file.
+
+use std::path::{Path, PathBuf};
+
+use awd_lstm::data::TextConfig;
+use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::device::DeviceName;
+use crate::failure::Failure;
+
+/// Settings of a JSON file: a run's own `config.json`, or an object with only some of its settings.
+///
+/// ```json
+/// {"preset": "paper", "head": "mos", "data": "ptb", "device": "cuda",
+///  "text": {"lower_case": true}, "model": {"components": 10, "dropouts": {"latent": 0.2}}, "train": {"lr": 15}}
+/// ```
+///
+/// Names and values are those of `config.json`; the order of precedence is command line, file, preset. The size of the
+/// vocabulary comes from the text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SettingsFile {
+    path: PathBuf,
+    /// The preset to start from.
+    pub preset: Option<Preset>,
+    /// The output layer.
+    pub head: Option<HeadKind>,
+    /// The device.
+    pub device: Option<DeviceName>,
+    /// The data folder.
+    pub data: Option<PathBuf>,
+    text: Map<String, Value>,
+    model: Map<String, Value>,
+    train: Map<String, Value>,
+}
+
+/// The file as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    preset: Option<String>,
+    head: Option<HeadKind>,
+    device: Option<String>,
+    data: Option<PathBuf>,
+    #[serde(default)]
+    text: Map<String, Value>,
+    #[serde(default)]
+    model: Map<String, Value>,
+    #[serde(default)]
+    train: Map<String, Value>,
+    /// The rest of a run's own file says what became of that run.
+    #[serde(rename = "versions")]
+    _versions: Option<IgnoredAny>,
+    #[serde(rename = "corpus")]
+    _corpus: Option<IgnoredAny>,
+    #[serde(rename = "extensions")]
+    _extensions: Option<IgnoredAny>,
+    finetunes: Option<PathBuf>,
+}
+
+impl SettingsFile {
+    /// Reads and checks a file: its names and the types of its values.
+    ///
+    /// # Errors
+    /// One line with the file and what is wrong: a file that cannot be read, an unknown name with all valid ones, a value of another
+    /// type, the configuration of a finetuned run.
+    pub fn read(path: &str) -> Result<Self, String> {
+        Self::try_read(Path::new(path)).map_err(|error| error.to_string())
+    }
+
+    fn try_read(path: &Path) -> Result<Self, Failure> {
+        let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let content: Content = serde_json::from_str(&text).map_err(|error| in_file(&error))?;
+        if let Some(origin) = content.finetunes {
+            let origin = origin.display();
+            return Err(
+                in_file(&format!("a run that was finetuned from `{origin}`; use finetune --run")).into()
+            );
+        }
+        let preset: Option<Preset> =
+            content.preset.as_deref().map(str::parse).transpose().map_err(|error| in_file(&error))?;
+        let device =
+            content.device.as_deref().map(str::parse).transpose().map_err(|error: Error| in_file(&error))?;
+        let Content { data, text, model, train, .. } = content;
+        let base = preset.unwrap_or(Preset::Small);
+        // The types of settings do not depend on the preset: what is good here is good for all.
+        let checked = with(&base.model(HeadKind::Mos, 1), "model", &model);
+        let of_model = checked.map_err(|error| in_file(&error))?.head;
+        with(&base.train(), "train", &train).map_err(|error| in_file(&error))?;
+        with(&base.text(), "text", &text).map_err(|error| in_file(&error))?;
+        let of_model = model.contains_key("head").then_some(of_model);
+        if let (Some(head), Some(other)) = (content.head, of_model)
+            && head != other
+        {
+            return Err(in_file(&format!("head is {head}, but model.head is {other}")).into());
+        }
+        let head = content.head.or(of_model);
+        Ok(Self { path: path.to_path_buf(), preset, head, device, data, text, model, train })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `base` with the file's settings of the model. The head and the vocabulary stay.
+    pub fn model(&self, base: &ModelConfig) -> ModelConfig {
+        let merged = with(base, "model", &self.model).expect("checked by read");
+        let (head, vocab) = (base.head, base.vocab);
+        let mut model = ModelConfig { head, vocab, ..merged };
+        // As in presets: sizes of another head, or only the width given, take the last LSTM along.
+        let own = self.head.is_none_or(|own| own == head) && self.model.contains_key("lstm_sizes");
+        if let (false, false, Some(last)) = (head.is_mixture(), own, model.lstm_sizes.last_mut()) {
+            *last = model.d_embedding;
+        }
+        model
+    }
+
+    /// `base` with the file's settings of the procedure.
+    pub fn train(&self, base: &TrainConfig) -> TrainConfig {
+        with(base, "train", &self.train).expect("checked by read")
+    }
+
+    /// `base` with the file's settings of the text.
+    pub fn text(&self, base: &TextConfig) -> TextConfig {
+        with(base, "text", &self.text).expect("checked by read")
+    }
+}
+
+/// `base` with the given settings.
+///
+/// # Errors
+/// The first setting with an unknown name or a value of another type.
+fn with<T: Serialize + DeserializeOwned>(
+    base: &T,
+    section: &str,
+    settings: &Map<String, Value>,
+) -> Result<T, String> {
+    let failed = |name: &str, error: serde_json::Error| format!("{name}: {error}");
+    let mut value = serde_json::to_value(base).map_err(|error| failed(section, error))?;
+    for (path, setting) in leaves(&value, settings) {
+        let place = path.iter().fold(&mut value, |place, key| &mut place[key.as_str()]);
+        *place = setting;
+        // One by one, so that the error can name it.
+        if let Err(error) = serde_json::from_value::<T>(value.clone()) {
+            return Err(failed(&format!("{section}.{}", path.join(".")), error));
+        }
+    }
+    serde_json::from_value(value).map_err(|error| failed(section, error))
+}
+
+/// Settings with their places; objects that `base` has are entered.
+fn leaves(base: &Value, settings: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
+    let mut leaves = vec![];
+    for (key, value) in settings {
+        match (base.get(key), value) {
+            (Some(base @ Value::Object(_)), Value::Object(inner)) => {
+                leaves.extend(self::leaves(base, inner).into_iter().map(|(mut path, value)| {
+                    path.insert(0, key.clone());
+                    (path, value)
+                }));
+            }
+            _ => leaves.push((vec![key.clone()], value.clone())),
+        }
+    }
+    leaves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<SettingsFile, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        SettingsFile::read(file.path().to_str().unwrap())
+    }
+
+    #[test]
+    fn some_settings_replace_the_presets() {
+        let file = read(
+            r#"{"preset": "paper", "head": "plif", "data": "d", "model": {"knots": 9, "dropouts": {"weight": 0.25}},
+                "train": {"lr": 7, "small_batch": 4}, "text": {"lower_case": true}}"#,
+        )
+        .unwrap();
+        assert_eq!((file.preset, file.head, file.device), (Some(Preset::Paper), Some(HeadKind::Plif), None));
+        let base = Preset::Paper.model(HeadKind::Plif, 50);
+        let mut expected = ModelConfig { knots: 9, ..base.clone() };
+        expected.dropouts.weight = 0.25;
+        assert_eq!(file.model(&base), expected);
+        let base = Preset::Paper.train();
+        assert_eq!(file.train(&base), TrainConfig { lr: 7.0, small_batch: Some(4), ..base });
+        let text = TextConfig::default();
+        assert_eq!(file.text(&text), TextConfig { lower_case: true, ..text });
+        // An empty object changes nothing.
+        let base = Preset::Small.model(HeadKind::Mos, 50);
+        assert_eq!(read("{}").unwrap().model(&base), base);
+    }
+
+    #[test]
+    fn the_last_lstm_goes_with_the_width_of_another_head() {
+        let sizes = |text: &str, head| read(text).unwrap().model(&Preset::Small.model(head, 50)).lstm_sizes;
+        let width = r#"{"model": {"d_embedding": 20}}"#;
+        assert_eq!(sizes(width, HeadKind::Softmax), [256, 20]);
+        assert_eq!(sizes(width, HeadKind::Mos), [256, 128]);
+        let of_mos = r#"{"head": "mos", "model": {"d_embedding": 20, "lstm_sizes": [30, 40]}}"#;
+        assert_eq!(sizes(of_mos, HeadKind::Mos), [30, 40]);
+        assert_eq!(sizes(of_mos, HeadKind::Gss), [30, 20]);
+        // Sizes that are said for this head are taken as they are, right or wrong.
+        let of_any = r#"{"model": {"d_embedding": 20, "lstm_sizes": [30, 40]}}"#;
+        assert_eq!(sizes(of_any, HeadKind::Gss), [30, 40]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line_with_the_name() {
+        for (text, expected) in [
+            ("{", "line 1"),
+            ("[]", "expected struct"),
+            (r#"{"colour": 1}"#, "unknown field `colour`, expected one of `preset`, `head`"),
+            (r#"{"model": {"colour": 1}}"#, "model.colour: unknown field `colour`, expected one of `vocab`"),
+            (r#"{"model": {"dropouts": {"all": 0.1}}}"#, "model.dropouts.all: unknown field `all`"),
+            (r#"{"train": {"lr": "fast"}}"#, "train.lr: invalid type: string \"fast\""),
+            (r#"{"train": {"epochs": -1}}"#, "train.epochs: invalid value"),
+            (r#"{"train": {"patient": 1}}"#, "`patience`"),
+            (r#"{"text": {"characters": 1}}"#, "text.characters: invalid type"),
+            (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
+            (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
+            (r#"{"head": "mix"}"#, "unknown variant `mix`"),
+            (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
+            (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
+        ] {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
+        }
+        assert!(SettingsFile::read("nowhere.json").unwrap_err().starts_with("cannot read `nowhere.json`"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Where encoded texts are kept.
+
+use std::path::{Path, PathBuf};
+
+use awd_lstm::Error;
+use awd_lstm::data::{Corpus, Kept, TextConfig, TokenCache};
+use clap::Args;
+
+use crate::print::print_note;
+
+/// Options of the commands that read a whole corpus.
+#[derive(Debug, Clone, Args)]
+pub struct TokenArgs {
+    /// Folder to keep the encoded text of a large corpus in, so that the next command need not encode it again [default:
+    /// .encoded in the data folder]. It takes four bytes a token.
+    #[arg(long, value_name = "DIR", help_heading = "Text")]
+    pub token_cache: Option<PathBuf>,
+    /// Size of a text, in MiB, from which on it is kept.
+    #[arg(long, value_name = "MIB", help_heading = "Text", default_value_t = TokenCache::MIN_BYTES >> 20)]
+    pub token_cache_from: u64,
+}
+
+impl TokenArgs {
+    /// Reads a corpus, from where it is kept or from its text.
+    ///
+    /// # Errors
+    /// Those of [`Corpus::load`].
+    pub fn load(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+        self.load_from(&self.cache(), data, text)
+    }
+
+    /// As [`load`](Self::load), but nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`Corpus::load`].
+    pub fn look(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+        self.load_from(&self.cache().with_read_only(true), data, text)
+    }
+
+    fn cache(&self) -> TokenCache {
+        let cache = match &self.token_cache {
+            Some(folder) => TokenCache::in_folder(folder),
+            None => TokenCache::beside_text(),
+        };
+        cache.with_min_bytes(self.token_cache_from.saturating_mul(1 << 20))
+    }
+
+    fn load_from(&self, cache: &TokenCache, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+        let (corpus, kept) = Corpus::load_kept(data, text, cache)?;
+        match kept {
+            Kept::Written { because: Some(reason) } => {
+                print_note(format_args!("the text was encoded anew: {reason}"));
+            }
+            Kept::Failed { reason } => print_note(format_args!(
+                "the encoded text is not kept: {reason}; --token-cache DIR keeps it in another folder"
+            )),
+            Kept::Encoded | Kept::Read | Kept::Written { because: None } => {}
+        }
+        Ok(corpus)
+    }
+}

@@ -1,0 +1,20 @@
+//! `dialog`: responses to the last utterances of a conversation, by an encoder-decoder that ends in any output layer.
+//!
+//! Without a command, a study on a generated language of dialogues whose right answers are known.
+
+mod args;
+mod beam;
+mod command;
+mod eval;
+mod progress;
+mod respond;
+mod retrieve;
+mod saved;
+mod scores;
+mod settings;
+mod study;
+mod train;
+mod weights;
+
+pub use args::DialogArgs;
+pub use command::run;

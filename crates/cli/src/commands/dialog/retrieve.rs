@@ -1,0 +1,57 @@
+//! `dialog retrieve`: references for test responses from similar training contexts.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use seq2seq::retrieve::{RetrievalConfig, write_references};
+use serde::Serialize;
+
+use super::settings::TextArgs;
+use crate::failure::Failure;
+use crate::print::print_json;
+
+/// Options of `dialog retrieve`.
+#[derive(Debug, Clone, Args)]
+pub struct RetrieveArgs {
+    /// Folder with train.jsonl and test.jsonl.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// File to write the references to, one JSON object a test response; `eval` reads it.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Utterances of a context that are compared.
+    #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().window)]
+    pub window: usize,
+    /// References besides the true response, at most.
+    #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().extra)]
+    pub extra: usize,
+    /// How the dialogues are read.
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Written {
+    file: PathBuf,
+    references: usize,
+}
+
+/// Writes a file of references.
+///
+/// # Errors
+/// Bad input, or a file that exists already.
+pub fn run(args: &RetrieveArgs) -> Result<(), Failure> {
+    if args.out.exists() {
+        return Err(format!("`{}` exists already; choose another file", args.out.display()).into());
+    }
+    let config = RetrievalConfig { window: args.window, extra: args.extra };
+    let references = write_references(&args.data, &args.out, &args.text.config(), config)?;
+    match args.json {
+        true => print_json(&Written { file: args.out.clone(), references }),
+        false => println!("{references} references written to {}", args.out.display()),
+    }
+    Ok(())
+}

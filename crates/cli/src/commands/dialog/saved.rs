@@ -1,0 +1,71 @@
+//! The best model of a saved run.
+
+use std::path::Path;
+
+use awd_lstm::data::Vocabulary;
+use awd_lstm::train::{Part, load_weights};
+use seq2seq::data::{SPECIAL, load_vocabulary};
+use seq2seq::train::{RunConfig, RunFolder};
+use seq2seq::{ModelConfig, Seq2Seq};
+
+use crate::device::{self, DeviceChoice};
+use crate::failure::Failure;
+
+/// A saved run.
+pub struct Saved {
+    /// The folder.
+    pub folder: RunFolder,
+    /// All settings.
+    pub config: RunConfig,
+    /// The words.
+    pub vocabulary: Vocabulary,
+}
+
+impl Saved {
+    /// Opens the run in a folder.
+    ///
+    /// # Errors
+    /// No run of dialogues, a damaged one, or the vocabulary of another run.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let folder = RunFolder::open(path)?;
+        let config = folder.config()?;
+        let vocabulary = folder.vocabulary()?;
+        load_vocabulary(&path.join("vocab.txt"))?;
+        let words = vocabulary.words().iter().flat_map(|word| [word.as_bytes(), b"\n"]);
+        if Part::of(vocabulary.len(), words) != config.corpus.vocabulary {
+            return Err(format!(
+                "`{}` is not the vocabulary of the run: it has other words than the model was trained on",
+                path.join("vocab.txt").display()
+            )
+            .into());
+        }
+        Ok(Self { folder, config, vocabulary })
+    }
+
+    /// The best model, on a device.
+    ///
+    /// # Errors
+    /// A device that is missing, a run without a finished epoch, damaged weights.
+    pub fn model(&self, device: DeviceChoice) -> Result<Seq2Seq, Failure> {
+        let device = device::open(device::resolve(device))?;
+        Ok(load_weights(self.config.model.try_init(&device)?, &self.folder.best_weights()?)?)
+    }
+}
+
+/// Words as text, with blanks between them.
+pub fn text(words: &[u32], vocabulary: &Vocabulary) -> String {
+    let words = words.iter().filter_map(|&word| vocabulary.word(word));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A model in a few words.
+pub fn summary(model: &ModelConfig) -> String {
+    format!(
+        "{} with {} parameters, {} of them in the head, {} words",
+        model.head,
+        model.num_params(),
+        model.head_params(),
+        // What a text can hold.
+        model.vocab - SPECIAL.len()
+    )
+}

@@ -1,0 +1,178 @@
+//! `dialog train`: a model on dialogues, saved as a run.
+
+use std::path::{Path, PathBuf};
+
+use awd_lstm::{Error, HeadKind};
+use clap::Args;
+use seq2seq::data::Corpus;
+use seq2seq::train::{FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
+use seq2seq::{ModelConfig, Preset, TrainConfig};
+
+use super::progress::View;
+use super::saved::summary;
+use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
+use crate::device::{self, DeviceChoice, DeviceName};
+use crate::failure::Failure;
+use crate::print::{print_json, print_note};
+use crate::training::{Output, absolute, fresh_folder};
+
+/// Options of `dialog train`.
+#[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct TrainArgs {
+    /// Folder with train.jsonl, valid.jsonl and test.jsonl.
+    #[arg(long, value_name = "DIR", required_unless_present = "resume")]
+    pub data: Option<PathBuf>,
+    /// Continue the run in this folder. Settings need not be given again, and must not be others.
+    #[arg(long, value_name = "RUN", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+    /// Folder to write the run to [default: a new one under runs/].
+    #[arg(long, value_name = "RUN")]
+    pub out: Option<PathBuf>,
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif [default: mos].
+    #[arg(long)]
+    pub head: Option<HeadKind>,
+    /// Sizes and procedure to start from: small or paper [default: small].
+    #[arg(long)]
+    pub preset: Option<Preset>,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
+    #[arg(long)]
+    pub device: Option<DeviceChoice>,
+    /// Save a run inside of epochs too, every so many minutes.
+    #[arg(long, value_name = "MIN", default_value_t = 10.0)]
+    pub checkpoint_every: f64,
+    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
+    /// steps, and a line of the log at most every 10 seconds].
+    #[arg(long, value_name = "N")]
+    pub log_every: Option<usize>,
+    /// One JSON object an epoch, and one at the end, on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// How the dialogues are read.
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// The sizes.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The procedure.
+    #[command(flatten)]
+    pub procedure: ProcedureArgs,
+}
+
+/// Trains as the arguments say and saves the run, or continues one.
+///
+/// `program` is the name that a run which is stopped is continued with.
+///
+/// # Errors
+/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
+    let output = Output::new(program, args.json, args.checkpoint_every)?.with_log_every(args.log_every)?;
+    match &args.resume {
+        Some(path) => resume(args, path, &output),
+        None => start(args, &output),
+    }
+}
+
+fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
+    let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
+    let model = |vocab: usize| -> Result<ModelConfig, seq2seq::Error> {
+        let mut model = preset.model(head, vocab);
+        args.model.apply_to(&mut model);
+        model.validate()?;
+        Ok(model)
+    };
+    let mut train: TrainConfig = preset.train();
+    args.procedure.apply_to(&mut train);
+    train.validate()?;
+    let text = args.text.config();
+    text.validate()?;
+    // Settings are checked before the text is read, whatever its vocabulary turns out to be.
+    model(text.vocab_size)?;
+    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
+        return Err(Error::RunExists { path: out.clone() }.into());
+    }
+    let data = args.data.as_ref().ok_or("train needs --data DIR")?;
+    let corpus = Corpus::load(data, &text)?;
+    let name = device::resolve(args.device.unwrap_or_default());
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: preset.to_string(),
+        device: name.to_string(),
+        data: absolute(data),
+        corpus: fingerprint(&corpus),
+        text,
+        model: model(corpus.vocabulary().len())?,
+        train,
+    };
+    let trainer = trainer(&config, &corpus, output)?;
+    let pairs = corpus.train().num_pairs();
+    let fresh = || fresh_folder(&format!("dialog-{preset}-{head}-{}", config.train.seed));
+    let out = args.out.clone().unwrap_or_else(fresh);
+    let run = RunFolder::create(&out, &config, corpus.vocabulary())?;
+    print_note(format_args!(
+        "{}, {pairs} training pairs, run folder {}",
+        summary(&config.model),
+        out.display()
+    ));
+    fit(trainer, &run, args, output)
+}
+
+fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+    let run = RunFolder::resume(path)?;
+    let config = run.config()?;
+    let mut now = config.clone();
+    if let Some(preset) = args.preset.filter(|preset| preset.name() != config.preset) {
+        let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());
+        return Err(Error::ConfigChanged { setting, before, now }.into());
+    }
+    if let Some(device) = args.device {
+        now.device = device::resolve(device).to_string();
+    }
+    if let Some(head) = args.head {
+        now.model.head = head;
+    }
+    args.text.apply_to(&mut now.text);
+    args.model.apply_to(&mut now.model);
+    args.procedure.apply_to(&mut now.train);
+    config.check(&now)?;
+    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
+    config.check_corpus(&corpus)?;
+    let mut trainer = trainer(&config, &corpus, output)?;
+    let restored = trainer.restore(&run)?;
+    print_note(format_args!(
+        "{}, {} training pairs, run folder {}{}",
+        summary(&config.model),
+        corpus.train().num_pairs(),
+        path.display(),
+        if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
+    ));
+    fit(trainer, &run, args, output)
+}
+
+fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
+    let device = device::open(config.device.parse::<DeviceName>()?)?;
+    let trainer = Trainer::new(&config.model, &config.train, corpus, &device)?;
+    Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
+}
+
+/// Trains to the end, and prints it.
+fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
+    let mut view = View::of_run(run, &output.interrupt, args.json, args.log_every.is_some());
+    let result = trainer.fit(Some(run), &mut view);
+    view.finish();
+    let last = match result? {
+        Fitted::Finished(last) => last,
+        Fitted::Stopped => {
+            let path = run.path().display();
+            let line = format!("stopped and saved; to go on: {} train --resume {path}", output.program);
+            return Err(output.interrupt.end(line).into());
+        }
+    };
+    if args.json {
+        print_json(&last);
+    } else {
+        let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
+        println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
+    }
+    Ok(())
+}

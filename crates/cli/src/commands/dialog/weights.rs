@@ -1,0 +1,136 @@
+//! `dialog import` and `dialog export`: models from and for PyTorch.
+
+use std::path::PathBuf;
+
+use awd_lstm::{Error, HeadKind};
+use clap::Args;
+use seq2seq::data::Corpus;
+use seq2seq::train::{RunConfig, RunFolder, Versions, fingerprint};
+use seq2seq::{ModelConfig, Preset, weights};
+use serde::Serialize;
+
+use super::saved::{Saved, summary};
+use super::settings::{ModelArgs, TextArgs};
+use crate::device::{self, DeviceChoice, DeviceName};
+use crate::failure::Failure;
+use crate::print::print_json;
+use crate::training::absolute;
+
+/// Options of `dialog import`.
+#[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct ImportArgs {
+    /// Weights: a safetensors file, or a state dict that `torch.save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub weights: PathBuf,
+    /// Folder with the train.jsonl, valid.jsonl and test.jsonl of the model: its words by frequency.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Folder to write the run to.
+    #[arg(long, value_name = "RUN")]
+    pub out: PathBuf,
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
+    #[arg(long, default_value = "mos")]
+    pub head: HeadKind,
+    /// The model's sizes, and the procedure for further training: small or paper.
+    #[arg(long, default_value = "small")]
+    pub preset: Preset,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// How the dialogues are read.
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// The model's sizes, where they are not the preset's.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// Options of `dialog export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportArgs {
+    /// Folder of the run.
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Safetensors file to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Imported {
+    run: PathBuf,
+    #[serde(flatten)]
+    model: ModelConfig,
+    parameters: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Exported {
+    file: PathBuf,
+    parameters: usize,
+}
+
+/// Makes a run of the weights, with the model as its best.
+///
+/// # Errors
+/// Bad input: weights that are damaged or of other sizes. Nothing is written then.
+pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+    if RunFolder::exists(&args.out) {
+        return Err(Error::RunExists { path: args.out.clone() }.into());
+    }
+    let text = args.text.config();
+    let corpus = Corpus::load(&args.data, &text)?;
+    let mut model = args.preset.model(args.head, corpus.vocabulary().len());
+    args.model.apply_to(&mut model);
+    model.validate()?;
+    // A file is read and written, nothing is computed: the CPU does for every device.
+    let read = weights::read(&args.weights, &model, &device::open(DeviceName::any_cpu())?)?;
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: args.preset.to_string(),
+        device: DeviceName::any_cpu().to_string(),
+        data: absolute(&args.data),
+        corpus: fingerprint(&corpus),
+        text,
+        model,
+        train: args.preset.train(),
+    };
+    RunFolder::create(&args.out, &config, corpus.vocabulary())?.save_best(&read)?;
+    if args.json {
+        let parameters = config.model.num_params();
+        print_json(&Imported { run: args.out.clone(), model: config.model, parameters });
+    } else {
+        println!("{}, run folder {}", summary(&config.model), args.out.display());
+    }
+    Ok(())
+}
+
+/// Writes a run's best model as a safetensors file.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
+pub fn export(args: &ExportArgs) -> Result<(), Failure> {
+    let out = args.out.display();
+    if args.out.extension().is_none_or(|extension| extension != "safetensors") {
+        return Err(format!(
+            "`{out}` would not be a safetensors file: give a name that ends in .safetensors, and read it in PyTorch \
+             with `safetensors.torch.load_file`"
+        )
+        .into());
+    }
+    if args.out.exists() {
+        return Err(format!("`{out}` exists already; choose another file").into());
+    }
+    let saved = Saved::open(&args.run)?;
+    weights::write(&saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?, &args.out)?;
+    let parameters = saved.config.model.num_params();
+    match args.json {
+        true => print_json(&Exported { file: args.out.clone(), parameters }),
+        false => println!("{parameters} parameters written to {out}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The command itself: folders searched, runs sorted and printed.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use awd_lstm::Error;
+use clap::Args;
+
+use crate::commands::runs::listed::Listed;
+use crate::failure::Failure;
+use crate::print::{print_json, print_note};
+use crate::training::Record;
+
+/// Options of `runs`.
+#[derive(Debug, Clone, Args)]
+pub struct RunsArgs {
+    /// Folders to look for runs in and below.
+    #[arg(value_name = "DIR", default_value = "runs")]
+    pub folders: Vec<PathBuf>,
+    /// What comes first: the lowest valid, test, seconds or parameters, or by name, head or state.
+    #[arg(long, value_name = "BY", default_value = "name")]
+    pub sort: Order,
+    /// One JSON object a run on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Lists runs with their settings, results and states. Runs that cannot be read are listed as damaged.
+///
+/// # Errors
+/// A folder that does not exist or cannot be read.
+pub fn run(args: &RunsArgs) -> Result<(), Failure> {
+    let mut paths = vec![];
+    for folder in &args.folders {
+        if !folder.is_dir() {
+            return Err(format!("`{}` is no folder; name one that holds runs", folder.display()).into());
+        }
+        search(folder, &mut paths)?;
+    }
+    paths.sort();
+    paths.dedup();
+    let mut runs: Vec<Listed> = paths.iter().map(|path| Listed::read(path)).collect();
+    runs.sort_by(|a, b| args.sort.compare(a, b));
+    if runs.is_empty() {
+        print_note("no runs there");
+        return Ok(());
+    }
+    let width = paths.iter().map(|path| path.display().to_string().chars().count()).max().unwrap_or(0).max(3);
+    if !args.json {
+        println!("{}", Listed::header(width));
+    }
+    for run in &runs {
+        match args.json {
+            true => print_json(run),
+            false => println!("{}", run.line(width)),
+        }
+    }
+    Ok(())
+}
+
+/// Adds every run in `folder` and below to `paths`. A run's own folders hold no other.
+fn search(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if Record::exists(folder) {
+        paths.push(folder.to_path_buf());
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
+        let entry = entry.map_err(Error::io("read", folder))?;
+        // Links are not followed, so that the search ends.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            search(&entry.path(), paths)?;
+        }
+    }
+    Ok(())
+}
+
+/// What runs are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The folder.
+    Name,
+    /// The output layer.
+    Head,
+    /// Where they stand.
+    State,
+    /// Number of parameters.
+    Parameters,
+    /// Perplexity of the validation text.
+    Valid,
+    /// Perplexity of the test text.
+    Test,
+    /// Time of training.
+    Seconds,
+}
+
+impl Order {
+    const ALL: [(&str, Self); 7] = [
+        ("name", Self::Name),
+        ("head", Self::Head),
+        ("state", Self::State),
+        ("parameters", Self::Parameters),
+        ("valid", Self::Valid),
+        ("test", Self::Test),
+        ("seconds", Self::Seconds),
+    ];
+
+    /// The order of two runs. Ones without the number come last, and damaged ones after all others.
+    fn compare(self, a: &Listed, b: &Listed) -> Ordering {
+        let (Some(a), Some(b)) = (a.summary(), b.summary()) else {
+            return a.summary().is_none().cmp(&b.summary().is_none());
+        };
+        let numbers = |a: Option<f64>, b: Option<f64>| {
+            a.unwrap_or(f64::INFINITY).total_cmp(&b.unwrap_or(f64::INFINITY))
+        };
+        match self {
+            // They are sorted by it already.
+            Self::Name => Ordering::Equal,
+            Self::Head => a.head.name().cmp(b.head.name()),
+            Self::State => a.state.cmp(&b.state),
+            Self::Parameters => a.parameters.cmp(&b.parameters),
+            Self::Valid => numbers(a.valid_ppl, b.valid_ppl),
+            Self::Test => numbers(a.test_ppl, b.test_ppl),
+            Self::Seconds => a.seconds.total_cmp(&b.seconds),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, order)| *order);
+        found.ok_or_else(|| Error::unknown_name("order", text, Self::ALL.map(|(name, _)| name)))
+    }
+}

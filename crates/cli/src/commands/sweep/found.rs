@@ -1,0 +1,94 @@
+//! Where the runs of a sweep are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use awd_lstm::Error;
+use awd_lstm::train::RunConfig;
+
+use crate::commands::sweep::plan::{Plan, Planned};
+use crate::failure::Failure;
+use crate::training::Record;
+
+/// What a run's folder of the same name has as well: the run that finetunes it.
+const FINETUNED: &str = "-finetuned";
+
+/// The folder of the run that finetunes the run in `path`.
+pub fn finetuned(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(FINETUNED);
+    name.into()
+}
+
+/// The folder of every run of a plan, present or not.
+///
+/// A run that is there under another name, because fewer settings varied when it was made, is taken as it is.
+///
+/// # Errors
+/// A folder that holds another run than the plan wants there, or a damaged one.
+pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let present = present(out)?;
+    let mut folders: Vec<PathBuf> = vec![];
+    for planned in &plan.runs {
+        let own = out.join(&planned.name);
+        let fits = |path: &PathBuf| {
+            !folders.contains(path)
+                && plan.runs.iter().all(|other| out.join(&other.name) != *path)
+                && Record::read(path).is_ok_and(|record| check(&record.config, &planned.config).is_ok())
+        };
+        let folder = match Record::exists(&own) {
+            true => own,
+            false => present.iter().find(|path| fits(path)).cloned().unwrap_or(own),
+        };
+        verify(&folder, &planned.config)?;
+        if let Some(config) = finetuning(planned, &folder) {
+            verify(&finetuned(&folder), &config)?;
+        }
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
+/// The configuration of the run that finetunes the run in `folder`.
+pub fn finetuning(planned: &Planned, folder: &Path) -> Option<RunConfig> {
+    let train = planned.finetuning.clone()?;
+    let finetunes = Some(crate::training::absolute(folder));
+    Some(RunConfig { finetunes, train, ..planned.config.clone() })
+}
+
+/// The runs in a folder, in the order of their names.
+fn present(out: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = match fs::read_dir(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries.map_err(Error::io("read", out))?,
+    };
+    let mut paths = vec![];
+    for entry in entries {
+        paths.push(entry.map_err(Error::io("read", out))?.path());
+    }
+    paths.retain(|path| Record::exists(path));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether a folder holds this run, or none.
+fn verify(path: &Path, config: &RunConfig) -> Result<(), Failure> {
+    if !Record::exists(path) {
+        return Ok(());
+    }
+    let here = |error: Failure| -> Failure { format!("`{}`: {error}", path.display()).into() };
+    let record = Record::read(path).map_err(|error| here(error.into()))?;
+    check(&record.config, config).map_err(here)
+}
+
+/// Whether a run that is there is the one that is planned.
+fn check(of_run: &RunConfig, planned: &RunConfig) -> Result<(), Failure> {
+    of_run.check(planned)?;
+    if of_run.corpus != planned.corpus {
+        return Err("it was trained on other text; choose another --out".into());
+    }
+    match of_run.finetunes.is_some() == planned.finetunes.is_some() {
+        true => Ok(()),
+        false => Err("it is a run of another kind; choose another --out".into()),
+    }
+}

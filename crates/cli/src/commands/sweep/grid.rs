@@ -1,0 +1,194 @@
+//! Every setting of a model and its training with any number of values.
+
+use awd_lstm::text::comma_list;
+use clap::builder::{Resettable, ValueParser};
+use clap::error::{Error, ErrorKind};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::args::Overrides;
+
+/// Settings that were given, each with its values as text.
+///
+/// The options are those of [`Overrides`], read from its definition: a name, range or message exists there alone. Every
+/// combination of values is read by it, so a sweep accepts exactly what training does.
+#[derive(Debug, Clone, Default)]
+pub struct Grid {
+    /// The settings, in the order of their definition.
+    pub axes: Vec<Axis>,
+}
+
+/// A setting and the values it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    /// The name of its option, without dashes.
+    pub flag: String,
+    /// Its values, at least one, as they were written.
+    pub values: Vec<String>,
+}
+
+/// Title of these options in help texts.
+const HEADING: &str = "Instead of the preset's settings (several values with commas between them: all are tried; lists such \
+                       as those of --lstm with colons between them)";
+
+impl Axis {
+    /// Its values as numbers; none if one of them is no number.
+    pub fn numbers(&self) -> Option<Vec<f64>> {
+        self.values.iter().map(|value| number(value)).collect()
+    }
+}
+
+/// A value as a finite number, if it is one.
+pub fn number(value: &str) -> Option<f64> {
+    value.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The options of [`Overrides`] but the seed, of which a sweep has a list of its own.
+fn settings() -> impl Iterator<Item = Arg> {
+    let command = Overrides::augment_args(Command::new("settings"));
+    let settings: Vec<Arg> = command.get_arguments().filter(|arg| arg.get_id() != "seed").cloned().collect();
+    settings.into_iter()
+}
+
+/// The name of an option, without dashes.
+fn flag(setting: &Arg) -> &str {
+    setting.get_long().expect("every setting has a long name")
+}
+
+/// An option on its own, whatever other options it needs or excludes.
+fn lone(setting: Arg) -> Arg {
+    setting.requires(Resettable::Reset).conflicts_with(Resettable::Reset)
+}
+
+/// Reads one value as the setting itself would.
+fn read(setting: &Arg, value: &str) -> Result<(), Error> {
+    let command = Command::new("sweep").no_binary_name(true).disable_help_flag(true);
+    let word = format!("--{}={value}", flag(setting));
+    command.arg(lone(setting.clone())).try_get_matches_from([word]).map(|_| ())
+}
+
+/// Checks a value of the setting with the option `name`.
+///
+/// # Errors
+/// A name that is no setting, or a value that the setting does not have, in one line.
+pub fn check(name: &str, value: &str) -> Result<(), String> {
+    let Some(setting) = settings().find(|setting| flag(setting) == name) else {
+        let known = comma_list(settings().map(|setting| flag(&setting).to_string()));
+        return Err(format!("unknown setting `{name}`; known: {known}"));
+    };
+    read(&setting, value).map_err(|error| crate::exit::line_of(&error))
+}
+
+/// The values in `text`: one if the setting takes it as it is, otherwise those between colons, or else commas.
+fn values(setting: &Arg, text: &str) -> Result<Vec<String>, Error> {
+    if read(setting, text).is_ok() {
+        return Ok(vec![text.to_string()]);
+    }
+    let between = if text.contains(':') { ':' } else { ',' };
+    let mut values: Vec<String> = vec![];
+    for value in text.split(between).map(str::trim) {
+        read(setting, value)?;
+        if values.iter().any(|other| other == value) {
+            let message = format!("--{} has the value `{value}` twice\n", flag(setting));
+            return Err(Error::raw(ErrorKind::InvalidValue, message));
+        }
+        values.push(value.to_string());
+    }
+    Ok(values)
+}
+
+/// The settings of one run, from pairs of option and value.
+///
+/// # Errors
+/// What the options say: a value out of place, or options that do not go together.
+pub fn overrides<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Overrides, String> {
+    let words = settings.map(|(flag, value)| format!("--{flag}={value}"));
+    let command = Command::new("sweep").no_binary_name(true).disable_help_flag(true);
+    let matches = Overrides::augment_args(command).try_get_matches_from(words);
+    let read = matches.and_then(|matches| Overrides::from_arg_matches(&matches));
+    read.map_err(|error| crate::exit::line_of(&error))
+}
+
+impl Args for Grid {
+    fn augment_args(command: Command) -> Command {
+        settings().fold(command, |command, setting| {
+            let listed = lone(setting).value_parser(ValueParser::string()).help_heading(HEADING);
+            command.arg(listed)
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Grid {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut axes = vec![];
+        for setting in settings() {
+            if let Some(text) = matches.get_one::<String>(setting.get_id().as_str()) {
+                axes.push(Axis { flag: flag(&setting).to_string(), values: values(&setting, text)? });
+            }
+        }
+        Ok(Self { axes })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(line: &str) -> Result<Grid, Error> {
+        let command = Grid::augment_args(Command::new("sweep").no_binary_name(true));
+        Grid::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
+    }
+
+    fn axis(flag: &str, values: &[&str]) -> Axis {
+        Axis { flag: flag.into(), values: values.iter().map(|value| value.to_string()).collect() }
+    }
+
+    #[test]
+    fn every_setting_has_a_name_and_one_value() {
+        assert!(settings().count() > 15);
+        for setting in settings() {
+            assert!(setting.get_action().takes_values() && setting.get_long().is_some(), "{setting:?}");
+            assert!(setting.get_short().is_none() && setting.get_default_values().is_empty(), "{setting:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_those_between_commas_or_of_lists_colons() {
+        let axes = grid("--lr 10,20 --components 3 --lstm 9,8").unwrap().axes;
+        assert_eq!(axes, [axis("lr", &["10", "20"]), axis("lstm", &["9,8"]), axis("components", &["3"])]);
+        let axes = grid("--lstm 9,8:7 --precision full,bf16").unwrap().axes;
+        assert_eq!(axes, [axis("lstm", &["9,8", "7"]), axis("precision", &["full", "bf16"])]);
+        assert_eq!(axes[0].numbers(), None);
+        assert_eq!(axis("lr", &["1e1", "20"]).numbers(), Some(vec![10.0, 20.0]));
+        for (line, expected) in [
+            ("--lr 10,ten", "'ten' for '--lr <LR>'"),
+            ("--lr 10,", "'--lr <LR>'"),
+            ("--components 3,3.5", "'3.5' for '--components <K>'"),
+            ("--lstm 9:8,x", "'8,x' for '--lstm <SIZES>'"),
+            ("--lr 3,4,3", "--lr has the value `3` twice"),
+            ("--seed 3", "--seed"),
+        ] {
+            let message = crate::exit::line_of(&grid(line).unwrap_err());
+            assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn combinations_are_read_by_the_settings_themselves() {
+        let read = overrides([("lr", "15"), ("lstm", "9,8"), ("dropout-latent", "0.2")].into_iter()).unwrap();
+        assert_eq!((read.lr, read.dropout_latent, read.d_embedding), (Some(15.0), Some(0.2), None));
+        assert_eq!(read.lstm.unwrap().0, [9, 8]);
+        assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
+        check("lr", "15").unwrap();
+        assert!(check("lr", "x").unwrap_err().contains("'x'"));
+        assert!(check("seed", "3").unwrap_err().starts_with("unknown setting `seed`; known: "));
+    }
+}

@@ -1,0 +1,211 @@
+//! The results of a sweep as lines, as a table, and as pictures.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use awd_lstm::files::replace;
+use awd_lstm::text::comma_list;
+
+use crate::commands::sweep::cells::{self, Cell};
+use crate::commands::sweep::grid::Axis;
+use crate::commands::sweep::listing::sizes;
+use crate::commands::sweep::marks::Marks;
+use crate::commands::sweep::outcome::Outcome;
+use crate::commands::sweep::pictures::AxisPicture;
+use crate::failure::Failure;
+use crate::picture;
+use crate::statistics::{grouped, mean_and_spread_text};
+
+/// Where a cell of the table has nothing to show.
+const NOTHING: &str = "–";
+
+/// Writes `results.jsonl` and `table.md` to `folder`, and pictures as SVG and PNG: `by-SETTING` for every setting of several
+/// numbers, or, where there is none, `perplexities`.
+///
+/// # Errors
+/// Files that cannot be written.
+pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Failure> {
+    let write = |name: &str, text: String| replace(&folder.join(name), text.as_bytes());
+    let lines = outcomes.iter().map(|outcome| Ok(serde_json::to_string(outcome)? + "\n"));
+    write("results.jsonl", lines.collect::<Result<String, serde_json::Error>>()?)?;
+    write("table.md", table(outcomes, axes))?;
+    if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
+        return Ok(());
+    }
+    let mut numeric = false;
+    for axis in axes.iter().filter(|axis| axis.numbers().is_some()) {
+        numeric = true;
+        // Early on, there may be one value yet, or none.
+        if let Some(drawn) = AxisPicture::new(outcomes, axis) {
+            picture::save(&drawn, &folder.join(format!("by-{}", axis.flag)))?;
+        }
+    }
+    match numeric {
+        true => Ok(()),
+        false => picture::save(&Marks::new(outcomes), &folder.join("perplexities")),
+    }
+}
+
+/// A column: its title, and its text in every cell.
+type Column = (String, Vec<String>);
+
+/// A Markdown table with one line a head and combination of values: means over seeds, with the standard deviation where there are
+/// several. Runs that failed are named below it.
+pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
+    let cells = Cell::all(outcomes);
+    let mut columns: Vec<Column> = vec![];
+    let mut column = |title: &str, of: &dyn Fn(&Cell) -> String| {
+        columns.push((title.to_string(), cells.iter().map(of).collect()));
+    };
+    column("head", &|cell| cell.head().to_string());
+    // Parameters and the sizes that everything has are shown anyway.
+    let hidden = ["parameters", "d-embedding", "components"];
+    for axis in axes.iter().filter(|axis| !hidden.contains(&axis.flag.as_str())) {
+        column(&axis.flag, &|cell| cell.first().setting(&axis.flag).unwrap_or(NOTHING).to_string());
+    }
+    column("sizes", &|cell| sizes(cell.first()));
+    column("parameters", &|cell| grouped(cell.first().parameters));
+    column("seeds", &|cell| {
+        comma_list(cell.runs.iter().filter(|run| run.trained.is_some()).map(|run| run.seed))
+    });
+    let has = |of: fn(&Outcome) -> Option<f64>| outcomes.iter().any(|outcome| of(outcome).is_some());
+    let numbers = |of: fn(&Outcome) -> Option<f64>, digits: usize| {
+        move |cell: &Cell| match cell.values(of) {
+            values if values.is_empty() => NOTHING.to_string(),
+            values => mean_and_spread_text(&values, digits),
+        }
+    };
+    column("train perplexity", &numbers(cells::train_ppl, 2));
+    column("valid perplexity", &numbers(cells::valid_ppl, 2));
+    for (title, of) in [
+        ("test perplexity", cells::test_ppl as fn(&Outcome) -> Option<f64>),
+        ("finetuned valid", cells::finetuned_valid_ppl),
+        ("finetuned test", cells::finetuned_test_ppl),
+    ] {
+        if has(of) {
+            column(title, &numbers(of, 2));
+        }
+    }
+    if let Some(rank) = outcomes.iter().find_map(|outcome| outcome.rank.as_ref()) {
+        let title = format!("rank, {} contexts, {}", grouped(rank.rank_contexts), rank.rank_precision);
+        column(&title, &numbers(cells::rank, 0));
+    }
+    let seconds = |outcome: &Outcome| outcome.trained.as_ref().map(|trained| trained.seconds);
+    let digits = usize::from(outcomes.iter().filter_map(seconds).all(|seconds| seconds < 100.0));
+    column("seconds", &numbers(seconds, digits));
+    column(
+        "tokens/s",
+        &numbers(|outcome| outcome.trained.as_ref().and_then(|trained| trained.tokens_per_s), 0),
+    );
+    let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
+    let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
+    markdown(&columns) + &failures
+}
+
+fn markdown(columns: &[Column]) -> String {
+    let mut text = String::new();
+    let mut line = |parts: &mut dyn Iterator<Item = &str>| {
+        let _ = writeln!(text, "| {} |", parts.collect::<Vec<_>>().join(" | "));
+    };
+    line(&mut columns.iter().map(|(title, _)| title.as_str()));
+    line(&mut columns.iter().map(|_| "---"));
+    for row in 0..columns.first().map_or(0, |(_, texts)| texts.len()) {
+        line(&mut columns.iter().map(|(_, texts)| texts[row].as_str()));
+    }
+    text
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::commands::sweep::outcome::Trained;
+    use crate::commands::sweep::rank::Rank;
+    use awd_lstm::HeadKind;
+
+    pub fn outcome(head: HeadKind, settings: &[(&str, &str)], seed: u64, test_ppl: f64) -> Outcome {
+        let trained = Trained {
+            epochs: 3,
+            best_epoch: 3,
+            train_ppl: Some(test_ppl - 2.0),
+            valid_ppl: test_ppl + 1.0,
+            test_ppl: Some(test_ppl),
+            tokens_per_s: Some(1000.0),
+            seconds: 7.0,
+        };
+        Outcome {
+            run: format!("{head}-s{seed}"),
+            head,
+            seed,
+            settings: settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            parameters: 1_234_567,
+            d_embedding: 30,
+            lstm_sizes: vec![64, 30],
+            components: head.is_mixture().then_some(5),
+            trained: Some(trained),
+            finetuned: None,
+            rank: None,
+            failed: None,
+        }
+    }
+
+    pub fn axis(flag: &str, values: &[&str]) -> Axis {
+        Axis { flag: flag.into(), values: values.iter().map(|value| value.to_string()).collect() }
+    }
+
+    #[test]
+    fn a_line_a_cell_with_mean_and_spread() {
+        let mut outcomes = [
+            outcome(HeadKind::Mos, &[("lr", "5")], 28, 10.0),
+            outcome(HeadKind::Softmax, &[], 28, 20.0),
+            outcome(HeadKind::Mos, &[("lr", "5")], 29, 12.0),
+        ];
+        let lr = axis("lr", &["5", "6"]);
+        let text = table(&outcomes, std::slice::from_ref(&lr));
+        assert_eq!(
+            text,
+            "| head | lr | sizes | parameters | seeds | train perplexity | valid perplexity | test perplexity | seconds | tokens/s |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n\
+             | mos | 5 | d 30, LSTM 64, 30, K 5 | 1,234,567 | 28, 29 | 9.00 ± 1.41 | 12.00 ± 1.41 | 11.00 ± 1.41 | 7.0 ± 0.0 | 1000 ± 0 |\n\
+             | softmax | – | d 30, LSTM 64, 30 | 1,234,567 | 28 | 18.00 | 21.00 | 20.00 | 7.0 | 1000 |\n"
+        );
+        outcomes[0].rank = Some(Rank { rank: 40, rank_contexts: 1200, rank_precision: "f64".into() });
+        outcomes[0].finetuned = outcomes[0].trained.clone();
+        outcomes[1].trained = None;
+        outcomes[1].failed = Some("too hot".into());
+        let text = table(&outcomes, &[]);
+        assert!(text.contains("| finetuned valid | finetuned test | rank, 1,200 contexts, f64 |"), "{text}");
+        assert!(text.contains("| 11.00 | 10.00 | 40 |") && text.contains("|  | – | – |"), "{text}");
+        assert!(text.ends_with("\n\nFailed: `softmax-s28`: too hot\n"), "{text}");
+    }
+
+    #[test]
+    fn results_are_written_with_their_pictures() {
+        let of = |axes: &[Axis], outcomes: &[Outcome]| {
+            let folder = tempfile::tempdir().unwrap();
+            save(outcomes, axes, folder.path()).unwrap();
+            let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        let plain = [outcome(HeadKind::Mos, &[], 28, 10.0), outcome(HeadKind::Softmax, &[], 28, 20.0)];
+        assert_eq!(of(&[], &plain), "perplexities.png perplexities.svg results.jsonl table.md");
+        let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
+        let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
+        assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.png by-lr.svg results.jsonl table.md");
+        let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain[0].clone() };
+        assert_eq!(of(&axes, &[failed]), "results.jsonl table.md");
+    }
+
+    #[test]
+    fn lines_of_results_are_flat_objects() {
+        let outcome = Outcome {
+            rank: Some(Rank { rank: 40, rank_contexts: 1200, rank_precision: "f64".into() }),
+            ..outcome(HeadKind::Mos, &[("lr", "0.5"), ("components", "5"), ("lstm", "9,8")], 28, 10.0)
+        };
+        let value = serde_json::to_value(&outcome).unwrap();
+        assert_eq!((&value["test_ppl"], &value["rank"]), (&10.0.into(), &40.into()));
+        assert_eq!(value["settings"], serde_json::json!({ "lr": 0.5, "components": 5, "lstm": "9,8" }));
+        assert!(value.get("finetuned").is_none() && value.get("failed").is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! What a run would be and need, from its settings and some real steps.
+
+use std::time::{Duration, Instant};
+
+use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::train::{EVALUATION_TOKENS, Interval, RunConfig, TrainObserver, Trainer};
+use awd_lstm::{LanguageModel, TrainConfig};
+use burn::module::Module;
+use serde::Serialize;
+
+use super::parts::Parts;
+use crate::device::{self, DeviceName, memory_bytes};
+use crate::failure::Failure;
+use crate::print::print_json;
+use crate::progress::short;
+use crate::statistics::grouped;
+use crate::training::Output;
+
+/// Steps before the timed ones: the first compile kernels and fill pools of memory.
+const WARM_UP: usize = 2;
+/// Timed steps at most, and at least where the time is up.
+const STEPS: (usize, usize) = (20, 2);
+/// Time for the timed steps; a quarter of it for each held-out text.
+const TIME: Duration = Duration::from_secs(8);
+
+/// What a run would be and need.
+#[derive(Debug, Serialize)]
+struct Plan {
+    preset: String,
+    head: String,
+    device: String,
+    parameters: usize,
+    parts: Parts,
+    vocab: usize,
+    train_tokens: usize,
+    valid_tokens: usize,
+    test_tokens: usize,
+    epochs: usize,
+    /// Of the first epoch; other epochs draw other lengths.
+    steps_per_epoch: usize,
+    timed_steps: usize,
+    /// Mean time of a training step.
+    step_seconds: f64,
+    tokens_per_s: f64,
+    /// With its validations.
+    epoch_seconds: f64,
+    /// Of all epochs and the test, or the time limit.
+    run_seconds: f64,
+    /// Of the weights alone, in f32.
+    weights_bytes: u64,
+    /// Measured up to the end of the timed steps; `null` where the system does not say.
+    peak_bytes: Option<u64>,
+    /// With the averaged and the best weights, which come later.
+    expected_bytes: Option<u64>,
+}
+
+/// Prints what the run would be and need. The model is discarded, and nothing is written.
+///
+/// # Errors
+/// A device that is missing, text that is too short, a loss that is not finite; an interrupt.
+pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), Failure> {
+    let name: DeviceName = config.device.parse()?;
+    let device = device::open(name)?;
+    let (model, train) = (&config.model, &config.train);
+    // What could end the steps early is left out.
+    let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
+    let mut trainer = Trainer::new(model, &steps, corpus, &device)?.with_log_every(1);
+    let mut watch = Watch::new(output);
+    trainer.fit(None, &mut watch)?;
+    if output.interrupt.is_noted() {
+        return Err(output.interrupt.end("stopped".into()).into());
+    }
+    let peak_bytes = memory_bytes(name, &device).map(|(_, taken)| taken);
+    let (timed_steps, tokens_per_s) = watch.speed();
+    let evaluated = trainer.model().valid();
+    let valid = evaluation_seconds(&evaluated, "the validation text", corpus.valid(), train.eval_batch)?;
+    let test = match train.test {
+        true => evaluation_seconds(&evaluated, "the test text", corpus.test(), train.test_batch)?,
+        false => 0.0,
+    };
+    let tokens = corpus.train().len() / train.batch * train.batch - train.batch;
+    let trained = tokens as f64 / tokens_per_s;
+    // The last one of an epoch is that of its end.
+    let within = train.validate_every.map_or(0, |every| (watch.steps - 1) / every);
+    let epoch_seconds = trained + (1 + within) as f64 * valid;
+    let whole = epoch_seconds * train.epochs as f64;
+    let limited = train.max_minutes.map_or(whole, |minutes| whole.min(minutes * 60.0));
+    let weights_bytes = 4 * model.num_params() as u64;
+    let plan = Plan {
+        preset: config.preset.clone(),
+        head: model.head.to_string(),
+        device: config.device.clone(),
+        parameters: model.num_params(),
+        parts: Parts::of(model),
+        vocab: model.vocab,
+        train_tokens: corpus.train().len(),
+        valid_tokens: corpus.valid().len(),
+        test_tokens: corpus.test().len(),
+        epochs: train.epochs,
+        steps_per_epoch: watch.steps,
+        timed_steps,
+        step_seconds: trained / watch.steps as f64,
+        tokens_per_s,
+        epoch_seconds,
+        run_seconds: limited + test,
+        weights_bytes,
+        peak_bytes,
+        expected_bytes: peak_bytes.map(|peak| peak + 2 * weights_bytes),
+    };
+    match output.json {
+        true => print_json(&plan),
+        false => print!("{}", plan.text(config.text.characters)),
+    }
+    Ok(())
+}
+
+/// Time to evaluate the text `ids` in `columns` columns, from its first windows.
+fn evaluation_seconds(
+    model: &LanguageModel,
+    what: &'static str,
+    ids: &[u32],
+    columns: usize,
+) -> Result<f64, Failure> {
+    let batches = Batches::new(what, ids, columns, 2)?;
+    let length = (EVALUATION_TOKENS / columns).max(1);
+    let (device, mut state) = (model.device(), model.zero_state(columns));
+    let (mut tokens, mut spent) = (0, Duration::ZERO);
+    for (number, window) in batches.windows(length, &device).enumerate() {
+        let begin = Instant::now();
+        // The first window warms up, and counts only if it is alone.
+        if number == 1 {
+            (tokens, spent) = (0, Duration::ZERO);
+        }
+        tokens += window.tokens.dims().into_iter().product::<usize>();
+        let (nll, next) = model.nll(window.tokens, window.targets, state);
+        nll.into_data();
+        state = next;
+        spent += begin.elapsed();
+        if number > 0 && spent > TIME / 4 {
+            break;
+        }
+    }
+    Ok(spent.as_secs_f64() * batches.predictions() as f64 / tokens as f64)
+}
+
+/// Stops training after the timed steps.
+struct Watch<'a> {
+    output: &'a Output,
+    /// When training began and when every step was done, with the tokens until then.
+    marks: Vec<(Instant, usize)>,
+    /// Steps of the epoch.
+    steps: usize,
+}
+
+impl<'a> Watch<'a> {
+    fn new(output: &'a Output) -> Self {
+        Self { output, marks: vec![], steps: 0 }
+    }
+
+    /// The first mark that counts.
+    fn first(&self) -> usize {
+        WARM_UP.min(self.marks.len().saturating_sub(2))
+    }
+
+    /// Timed steps, and their tokens a second.
+    fn speed(&self) -> (usize, f64) {
+        let (first, last) = (self.marks[self.first()], self.marks[self.marks.len() - 1]);
+        let seconds = (last.0 - first.0).as_secs_f64().max(1e-9);
+        (self.marks.len() - 1 - self.first(), (last.1 - first.1) as f64 / seconds)
+    }
+}
+
+impl TrainObserver for Watch<'_> {
+    fn on_start(&mut self, _share: f64) {
+        self.marks.push((Instant::now(), 0));
+    }
+
+    fn on_interval(&mut self, interval: &Interval) {
+        self.steps = interval.steps;
+        self.marks.push((Instant::now(), interval.tokens));
+    }
+
+    fn stop(&mut self) -> bool {
+        let done = self.marks.len() - 1;
+        let timed = done.saturating_sub(WARM_UP);
+        let late = timed >= STEPS.1 && self.marks[self.first()].0.elapsed() >= TIME;
+        let all = done > 0 && done == self.steps;
+        timed >= STEPS.0 || late || all || self.output.interrupt.is_noted()
+    }
+}
+
+impl Plan {
+    /// For people.
+    fn text(&self, characters: bool) -> String {
+        let named: Vec<String> =
+            self.parts.named().iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+        let time = |seconds| short(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let size = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+        let memory = match (self.peak_bytes, self.expected_bytes) {
+            (Some(peak), Some(expected)) => format!(
+                "about {}: {} measured, averaged and best weights {}",
+                size(expected),
+                size(peak),
+                size(2 * self.weights_bytes)
+            ),
+            // Weights, gradients, averaged and best weights.
+            _ => format!("more than {}; this system does not say more", size(4 * self.weights_bytes)),
+        };
+        format!(
+            "model: {} with {} parameters: {}\n\
+             text: {} training, {} validation and {} test tokens of {} {}\n\
+             steps: {} an epoch, {} epochs; {:.3} s a step, {:.0} tokens/s on {} ({} steps timed)\n\
+             time: {} an epoch with validation, {} all epochs and the test\n\
+             memory: {memory}\n",
+            self.head,
+            grouped(self.parameters),
+            named.join(", "),
+            grouped(self.train_tokens),
+            grouped(self.valid_tokens),
+            grouped(self.test_tokens),
+            grouped(self.vocab),
+            if characters { "characters" } else { "words" },
+            grouped(self.steps_per_epoch),
+            self.epochs,
+            self.step_seconds,
+            self.tokens_per_s,
+            self.device,
+            self.timed_steps,
+            time(self.epoch_seconds),
+            time(self.run_seconds),
+        )
+    }
+}

@@ -1,0 +1,34 @@
+//! Finetuning: training that starts from a run's best model, with averaged weights from the first step.
+
+use std::path::{Path, PathBuf};
+
+use awd_lstm::{Preset, TrainConfig};
+
+use crate::args::Overrides;
+use crate::failure::Failure;
+
+/// The procedure that finetunes after the procedure `origin` of a run that began with the preset `preset`, checked.
+///
+/// It is the run's own with averaging from the first step and the preset's learning rate for finetuning, which does not decay,
+/// and `overrides`.
+///
+/// # Errors
+/// What [`TrainConfig::validate`] says, overrides that do not go together, or one that takes averaging back.
+pub fn finetuning(preset: &str, origin: &TrainConfig, overrides: &Overrides) -> Result<TrainConfig, Failure> {
+    let preset: Option<Preset> = preset.parse().ok();
+    let mut train = origin.clone();
+    train.lr = preset.map_or(train.lr, Preset::finetune_lr);
+    train.lr_decay = None;
+    train.average_from_start = true;
+    overrides.apply_to_procedure(&mut train)?;
+    train.validate()?;
+    if !train.average_from_start {
+        return Err("finetune averages from the start: leave --average-from-start out".into());
+    }
+    Ok(train)
+}
+
+/// The path that names a folder from everywhere, as far as the system knows it.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_path_buf())
+}

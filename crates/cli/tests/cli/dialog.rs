@@ -1,0 +1,485 @@
+//! `dialog`: bad input, a small run from its first step to its responses, and the study at its smallest.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{objects, program, refused, run};
+
+/// A model and procedure of a second or so.
+const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
+                     --batch 12 --updates 6 --epochs 2";
+/// Exact results are those of the CPU.
+const CPU: &str = if cfg!(feature = "flex") { "--device flex" } else { "--device ndarray" };
+
+/// A folder whose folder `data` holds generated dialogues.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("data"), 1);
+    folder
+}
+
+fn write(data: &Path, seed: u64) {
+    let config = LanguageConfig { words: 20, utterances: 24, max_words: 3, seed, ..Default::default() };
+    let language = Language::new(config).unwrap();
+    language.write_corpus(data, Sizes { train: 24, valid: 3, test: 3 }, 1).unwrap();
+}
+
+/// Trains with the small settings and returns the objects on standard output.
+fn train(folder: &Path, more: &str) -> Vec<Value> {
+    objects(folder, &format!("dialog train --data data {SMALL} {CPU} --json {more}"))
+}
+
+fn number(line: &Value, key: &str) -> f64 {
+    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
+}
+
+/// Runs the program with `input` as its standard input.
+fn piped(folder: &Path, line: &str, input: &[u8]) -> Output {
+    let mut child = program(folder, line)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The program may have ended already for a reason that is tested.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// The responses to the lines of `input`, one object a line.
+fn respond(folder: &Path, more: &str, input: &str) -> Vec<Value> {
+    let output = piped(folder, &format!("dialog respond first {CPU} --json {more}"), input.as_bytes());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_from_the_first_step_to_its_responses() {
+    let folder = folder();
+    let path = folder.path();
+    let lines = train(path, "--out first");
+    assert_eq!(lines.len(), 3);
+    for (index, line) in lines[..2].iter().enumerate() {
+        assert_eq!(line["epoch"], index + 1);
+        assert!(number(line, "valid_ppl") > 1.0 && number(line, "tokens_per_s") > 0.0, "{line}");
+    }
+    let last = &lines[2];
+    let words = fs::read_to_string(path.join("first/vocab.txt")).unwrap().lines().count();
+    assert!(number(last, "test_ppl") < words as f64, "{last}");
+    for name in ["config.json", "metrics.jsonl", "best/model.safetensors", "curves.svg", "curves.png"] {
+        assert!(path.join("first").join(name).is_file(), "{name}");
+    }
+    // Other programs draw its curve, too.
+    let curves = objects(path, "curves --run first --json");
+    assert_eq!(curves[0]["points"].as_array().unwrap().len(), 2);
+
+    // The same seed trains the same model, another seed another. A finished run comes to its end again.
+    train(path, "--out second");
+    train(path, "--out third --seed 9");
+    let weights = |run: &str| fs::read(path.join(run).join("best/model.safetensors")).unwrap();
+    assert!(weights("first") == weights("second"), "the same seed trained another model");
+    assert!(weights("first") != weights("third"), "another seed trained the same model");
+    let again = objects(path, "dialog train --resume first --json");
+    assert_eq!((again.len(), &again[0]["test_ppl"]), (1, &last["test_ppl"]));
+    assert!(weights("first") == weights("second"));
+
+    // The best model reads back to the same perplexity.
+    let eval =
+        objects(path, &format!("dialog eval first {CPU} --json --responses responses.jsonl")).remove(0);
+    for key in ["valid_ppl", "test_ppl"] {
+        assert!((number(&eval, key) / number(last, key) - 1.0).abs() < 1e-9, "{key}: {eval} {last}");
+    }
+    let contexts = fs::read_to_string(path.join("data/test_refs.jsonl")).unwrap().lines().count();
+    assert_eq!((&eval["contexts"], &eval["bleu"]), (&contexts.into(), &"four_orders".into()));
+    let bleu = |eval: &Value, of: &str, kind: &str| {
+        let orders = eval[of][kind].as_array().unwrap();
+        assert_eq!(orders.len(), 4);
+        orders[0].as_f64().unwrap()
+    };
+    assert!(bleu(&eval, "single", "precision") <= bleu(&eval, "single", "recall"));
+    assert!(bleu(&eval, "references", "precision") >= bleu(&eval, "single", "precision"));
+    assert!(number(&eval, "mean_references") > 1.0);
+    let responses = fs::read_to_string(path.join("responses.jsonl")).unwrap();
+    let responses: Vec<Value> = responses.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(responses.len(), contexts);
+    let of_first = responses[0]["responses"].as_array().unwrap();
+    assert_eq!(of_first.len(), 5);
+    assert!(of_first.windows(2).all(|pair| number(&pair[0], "log_prob") >= number(&pair[1], "log_prob")));
+
+    // Fewer contexts, one reference, another form, another beam.
+    fs::remove_file(path.join("data/test_refs.jsonl")).unwrap();
+    let more = "--contexts 4 --bleu short_weights --width 3 --n-best 2 --max-length 4 --alpha 1 --leave-beam";
+    let other = objects(path, &format!("dialog eval first {CPU} --json {more}")).remove(0);
+    assert_eq!((&other["contexts"], &other["bleu"]), (&4.into(), &"short_weights".into()));
+    assert_eq!((&other["references"], &other["test_ppl"]), (&Value::Null, &eval["test_ppl"]));
+    assert!(number(&other, "mean_length") <= 4.0);
+    let table = run(path, &format!("dialog eval first {CPU} {more}"));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with("perplexity valid ") && table.contains("BLEU (short_weights)"), "{table}");
+}
+
+#[test]
+fn responses_depend_on_the_conversation() {
+    let folder = folder();
+    let path = folder.path();
+    train(path, "--out first");
+    let data = fs::read_to_string(path.join("data/train.jsonl")).unwrap();
+    let dialogue: Value = serde_json::from_str(data.lines().next().unwrap()).unwrap();
+    let said = |turn: usize| dialogue["turns"][turn][1].as_str().unwrap();
+    let (one, two) = (said(0), said(1));
+
+    let answers = respond(path, "", &format!("{one}\n{two}\n\n{one}\r\nzebra polka, zebra\n{two}\n{two}"));
+    assert_eq!(answers.len(), 6);
+    let places: Vec<&Value> = answers.iter().map(|answer| &answer["line"]).collect();
+    assert_eq!(places, [1, 2, 4, 5, 6, 7]);
+    // The window is three: a line, the answer to it, and the next line.
+    let seen: Vec<&Value> = answers.iter().map(|answer| &answer["seen"]).collect();
+    assert_eq!(seen, [1, 3, 1, 3, 3, 3]);
+    for answer in &answers {
+        let found = answer["responses"].as_array().unwrap();
+        assert_eq!(found.len(), 5, "{answer}");
+        assert!(found.iter().all(|response| number(response, "log_prob") < 0.0), "{answer}");
+    }
+    // An empty line begins anew.
+    assert_eq!(answers[0]["responses"], answers[2]["responses"]);
+    assert_eq!(answers[3]["unknown"], serde_json::json!(["zebra", "polka", ","]));
+    // Who speaks matters.
+    let alone = respond(path, "--go-on --n-best 2", one);
+    assert_eq!(alone[0]["responses"].as_array().unwrap().len(), 2);
+    assert_ne!(alone[0]["responses"][0], answers[0]["responses"][0]);
+
+    let text =
+        piped(path, &format!("dialog respond first {CPU} --n-best 3"), format!("{one} zebra\n").as_bytes());
+    let (out, errors) = (String::from_utf8(text.stdout).unwrap(), String::from_utf8(text.stderr).unwrap());
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert!(out.lines().next().unwrap().trim_start().starts_with('-'), "{out}");
+    assert_eq!(errors.trim(), "not in the vocabulary and read as <unk>: zebra");
+
+    for (input, expected) in [
+        (&b"a\n\xff\xfe\n"[..], "standard input, line 2: not UTF-8 text"),
+        (&vec![b'a'; 10 << 20], "standard input, line 1: longer than 4194304 bytes"),
+    ] {
+        let output = piped(path, &format!("dialog respond first {CPU} --json"), input);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let error = errors.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(error.starts_with(&format!("error: {expected}")), "{errors}");
+    }
+}
+
+#[test]
+fn dialogues_that_cannot_be_used() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("dialog train --data data {SMALL} --out run");
+    refused(path, &line.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
+    let good = fs::read(path.join("data/train.jsonl")).unwrap();
+    let bad: [(&[u8], &str); 14] = [
+        (b"A: hello", "not JSON, at column 1"),
+        (b"{\"turns\": [[\"A\", \"a\"], [\"B\", \"b\"]]", "not JSON"),
+        (b"[]", "the line is a list, but must be an object"),
+        (b"{\"topic\": \"X\"}", "the field `turns` is missing"),
+        (b"{\"turns\": []}", "too few turns: 0; a dialogue has at least 2"),
+        (b"{\"turns\": [[\"A\", \"a\"]]}", "too few turns: 1"),
+        (b"{\"turns\": [[\"A\", \"a\"], [\"B\", \"\"]]}", "turn 2 has no word"),
+        (b"{\"turns\": [[\"A\", \"a\"], [\"\", \"b\"]]}", "turn 2 has no speaker"),
+        (b"{\"turns\": [[\"A\", \"a\"], [\"b\"]]}", "turn 2 has length 1, but must be a pair"),
+        (b"{\"turns\": [[\"A\", \"a\"], [null, \"b\"]]}", "the speaker of turn 2 is null"),
+        (
+            b"{\"turns\": [[\"A\", \"a\"], [\"B\", 5]]}",
+            "the text of turn 2 is a number, but must be a string",
+        ),
+        (b"{\"turns\": [[\"A\", \"a\"], [\"B\", \"b\"], [\"C\", \"c\"]]}", "turn 3 is by a third speaker"),
+        (b"{\"turns\": [[\"A\", \"\xff\"], [\"B\", \"b\"]]}", "not UTF-8 text"),
+        (&[b'x'; 10 << 20], "longer than 4194304 bytes"),
+    ];
+    for (second, expected) in bad {
+        let first = good.split_inclusive(|&byte| byte == b'\n').next().unwrap();
+        for name in ["train", "valid"] {
+            let file = path.join(format!("data/{name}.jsonl"));
+            let before = fs::read(&file).unwrap();
+            fs::write(&file, [first, second, b"\n"].concat()).unwrap();
+            refused(path, &line, &[&format!("data/{name}.jsonl`, line 2: "), expected]);
+            fs::write(&file, before).unwrap();
+        }
+    }
+    let file = path.join("data/test.jsonl");
+    fs::write(&file, "\n").unwrap();
+    refused(path, &line, &["data/test.jsonl` is empty"]);
+    fs::remove_file(&file).unwrap();
+    refused(path, &line, &["data/test.jsonl` does not exist", "train.jsonl, valid.jsonl and test.jsonl"]);
+}
+
+#[test]
+fn settings_out_of_range() {
+    let folder = folder();
+    for (more, expected) in [
+        ("--head softmix", "unknown head `softmix`"),
+        ("--preset huge", "unknown preset `huge`; known: small, paper"),
+        ("--device abacus", "unknown device `abacus`"),
+        ("--vocab-size 5", "vocab_size is 5, but must be at least 6"),
+        ("--max-words 0", "max_words is 0"),
+        ("--d-embedding 0", "d_embedding is 0"),
+        ("--d-utterance 0", "d_utterance is 0"),
+        ("--d-context 0", "d_context is 0"),
+        ("--d-decoder 0", "d_decoder is 0"),
+        ("--window 0", "window is 0"),
+        ("--components 0", "components is 0"),
+        ("--head plif --knots 0", "knots is 0"),
+        ("--head mos-plif --plif-bound -1", "plif_bound is -1"),
+        ("--dropout 1", "dropout is 1"),
+        ("--init nan", "init is NaN"),
+        ("--epochs 0", "epochs is 0"),
+        ("--updates 0", "updates is 0"),
+        ("--batch 20", "batch is 20, but must be a multiple of run"),
+        ("--run-length 0", "run is 0"),
+        ("--lr 0", "lr is 0"),
+        ("--clip -1", "clip is -1"),
+        ("--patience 0", "stop.patience is 0"),
+        ("--improvement 1.5", "stop.improvement is 1.5"),
+        ("--increase 0", "stop.increase is 0"),
+        ("--log-every 0", "log-every is 0"),
+        ("--checkpoint-every 0", "checkpoint-every is 0"),
+        ("--colour blue", "--colour"),
+    ] {
+        refused(folder.path(), &format!("dialog train --data data --out run {more}"), &[expected]);
+    }
+    refused(folder.path(), "dialog train --out run", &["--data <DIR>"]);
+    refused(folder.path(), "dialog eval", &["<RUN>"]);
+    refused(folder.path(), "dialog dance", &["dance"]);
+    refused(folder.path(), "dialog --seeds 0", &["seeds is 0, but must be at least 1"]);
+    refused(folder.path(), "dialog --heads mos,mos", &["`mos` is there twice"]);
+    for (more, expected) in [
+        ("--width 0", "width"),
+        ("--n-best 0", "n_best"),
+        ("--n-best 11", "n_best is 11, but must be at most the width of the beam"),
+        ("--max-length 0", "max_length"),
+        ("--alpha -1", "alpha"),
+        ("--contexts 0", "contexts is 0"),
+        ("--bleu exact", "unknown form of BLEU `exact`; known: four_orders, short_weights, repository_2017"),
+    ] {
+        refused(folder.path(), &format!("dialog eval first {more}"), &[expected]);
+    }
+}
+
+#[test]
+fn folders_that_are_no_run_of_dialogues() {
+    let folder = folder();
+    let path = folder.path();
+    let commands = ["dialog eval RUN", "dialog respond RUN", "dialog train --resume RUN"];
+    for command in commands {
+        refused(path, &command.replace("RUN", "data"), &["`data` is not a run folder", "config.json"]);
+    }
+    train(path, "--out first");
+    refused(path, &format!("dialog train --data data {SMALL} --out first"), &["`first` already holds a run"]);
+
+    // Runs of other programs.
+    refused(path, "eval --run first", &["`first` is not a run folder: it has no language model"]);
+    fs::create_dir(path.join("words")).unwrap();
+    let config = r#"{"versions": {"awd_lstm": "0.2.0", "burn": "0.22.1", "format": 3}}"#;
+    fs::write(path.join("words/config.json"), config).unwrap();
+    refused(path, "dialog eval words", &["`words` is not a run folder: it has no model of dialogues"]);
+    refused(path, "dialog eval first --responses nowhere/file", &["cannot write `nowhere/file`: its folder"]);
+
+    // The vocabulary of another run: of other size, of the same size, and of another program.
+    let file = path.join("first/vocab.txt");
+    let vocabulary = fs::read_to_string(&file).unwrap();
+    let mut lines: Vec<&str> = vocabulary.lines().collect();
+    lines.swap(6, 7);
+    for (text, expected) in [
+        (vocabulary.clone() + "zebra\n", "first/vocab.txt` is damaged: it holds"),
+        (lines.join("\n") + "\n", "first/vocab.txt` is not the vocabulary of the run"),
+        (vocabulary.replace("<d>", "<eos>"), "first/vocab.txt` is not a vocabulary of dialogues"),
+    ] {
+        fs::write(&file, text).unwrap();
+        for command in ["dialog eval first", "dialog respond first"] {
+            refused(path, command, &[expected]);
+        }
+    }
+    fs::write(&file, &vocabulary).unwrap();
+
+    // References of other dialogues, or in part.
+    let references = fs::read_to_string(path.join("data/test_refs.jsonl")).unwrap();
+    let first = references.lines().next().unwrap();
+    for (text, expected) in [
+        (format!("{first}\n{first}\n"), "refs.jsonl`, line 2: references for turn 1 of dialogue 0"),
+        (first.to_string(), "refs.jsonl` has references for 1 responses"),
+        ("{\n".into(), "refs.jsonl`, line 1: not JSON"),
+    ] {
+        fs::write(path.join("refs.jsonl"), text).unwrap();
+        refused(path, "dialog eval first --refs refs.jsonl", &[expected]);
+    }
+    refused(path, "dialog eval first --refs nowhere.jsonl", &["nowhere.jsonl"]);
+
+    // Other text or settings than those that the run was started with.
+    for (more, expected) in [
+        ("--d-context 9", "cannot resume: model.d_context is 9 now, but 8 in the run"),
+        ("--head moc", "cannot resume: model.head is \"moc\" now"),
+        ("--preset paper", "cannot resume: preset is paper now, but small in the run"),
+        ("--lr 1", "cannot resume: train.lr is 1"),
+        ("--vocab-size 17", "cannot resume: text.vocab_size is 17 now"),
+        ("--out other", "--out"),
+    ] {
+        refused(path, &format!("dialog train --resume first {more}"), &[expected]);
+    }
+    write(&path.join("other"), 2);
+    let other = "dialog train --resume first --data other";
+    refused(path, other, &["the training text is not the one that the run was started with"]);
+
+    // A damaged model, and none.
+    let file = path.join("first/best/model.safetensors");
+    let weights = fs::read(&file).unwrap();
+    fs::write(&file, &weights[..weights.len() / 2]).unwrap();
+    refused(path, "dialog eval first", &["best/model.safetensors` is damaged"]);
+    fs::remove_file(&file).unwrap();
+    refused(path, "dialog respond first", &["no epoch was finished"]);
+    fs::write(path.join("first/config.json"), "{").unwrap();
+    refused(path, "dialog eval first", &["first/config.json` is damaged"]);
+}
+
+#[test]
+fn steps_are_logged_and_each_run_has_a_folder_of_its_own() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("dialog train --data data {SMALL} --vocab-size 12 --head moc {CPU}");
+    for _ in 0..2 {
+        let output = run(path, &format!("{line} --log-every 2"));
+        let (out, errors) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "{errors}");
+        assert!(out.starts_with("best epoch ") && out.contains(": perplexity valid "), "{out}");
+        let steps: Vec<&str> = errors.lines().filter(|line| line.contains(" of 6: ")).collect();
+        assert_eq!(steps.len(), 6, "{errors}");
+        assert!(steps[1].starts_with("epoch 1/2, step 4 of 6: "), "{errors}");
+        assert!(errors.starts_with("moc with "), "{errors}");
+    }
+    for name in ["dialog-small-moc-1", "dialog-small-moc-1-2"] {
+        let lines = |file: &str| {
+            let text = fs::read_to_string(path.join("runs").join(name).join(file)).unwrap();
+            text.lines().count()
+        };
+        assert_eq!((lines("steps.jsonl"), lines("metrics.jsonl"), lines("vocab.txt")), (6, 3, 12));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_goes_on_to_the_same_end() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!(
+        "dialog train --data data {CPU} --json {}",
+        SMALL.replace("--updates 6", "--updates 35 --checkpoint-every 0.0002")
+    );
+    objects(path, &format!("{line} --out straight"));
+    let mut child = program(path, &format!("{line} --out stopped"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    super::resume::wait_for(&path.join("stopped/checkpoint/state.json"));
+    let second = run(path, "dialog train --resume stopped");
+    let errors = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code() == Some(2) && errors.contains("another process is training"), "{errors}");
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let ended = child.wait().unwrap();
+    let mut errors = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
+    assert_eq!(ended.code(), Some(130), "{errors}");
+    let last = errors.lines().last().unwrap();
+    assert_eq!(last, "stopped and saved; to go on: highrank dialog train --resume stopped");
+
+    objects(path, "dialog train --resume stopped --json");
+    let metrics = |run: &str| -> Vec<Value> {
+        let text = fs::read_to_string(path.join(run).join("metrics.jsonl")).unwrap();
+        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &mut lines {
+            line["seconds"] = 0.into();
+            line["tokens_per_s"] = 0.into();
+        }
+        lines
+    };
+    assert_eq!(metrics("straight"), metrics("stopped"));
+    for file in ["best/model.safetensors", "checkpoint/model.safetensors"] {
+        let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
+        assert!(read("straight") == read("stopped"), "{file}");
+    }
+}
+
+#[test]
+fn exported_weights_come_back_as_the_same_model() {
+    let folder = folder();
+    let path = folder.path();
+    train(path, "--out first --head mos");
+    refused(path, "dialog export first --out first.pt", &["`first.pt` would not be a safetensors file"]);
+    let exported = objects(path, "dialog export first --out first.safetensors --json").remove(0);
+    refused(path, "dialog export first --out first.safetensors", &["`first.safetensors` exists already"]);
+    let sizes = SMALL.split(" --batch").next().unwrap();
+    let line = format!("dialog import --weights first.safetensors --data data {sizes} --json");
+    refused(
+        path,
+        &line.replace("--d-context 8", "--d-context 9").replace("--json", "--out run"),
+        &["first.safetensors"],
+    );
+    let imported = objects(path, &format!("{line} --out second")).remove(0);
+    assert_eq!(exported["parameters"], imported["parameters"]);
+    let eval = |run: &str| objects(path, &format!("dialog eval {run} {CPU} --contexts 3 --json")).remove(0);
+    let (first, second) = (eval("first"), eval("second"));
+    assert_eq!((&first["test_ppl"], &first["single"]), (&second["test_ppl"], &second["single"]));
+}
+
+#[test]
+fn references_are_retrieved_from_the_training_text() {
+    let folder = folder();
+    let path = folder.path();
+    let line = "dialog retrieve --data data --out refs.jsonl";
+    refused(path, &format!("{line} --window 0"), &["window is 0"]);
+    refused(path, &format!("{line} --extra 0"), &["extra is 0"]);
+    refused(path, &line.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
+    assert!(!path.join("refs.jsonl").exists());
+    let written = objects(path, &format!("{line} --extra 2 --json")).remove(0);
+    let text = fs::read_to_string(path.join("refs.jsonl")).unwrap();
+    assert_eq!(written["references"], 3 * text.lines().count());
+    refused(path, line, &["`refs.jsonl` exists already"]);
+    // They are what `eval` reads.
+    train(path, "--out first");
+    let eval =
+        objects(path, &format!("dialog eval first {CPU} --refs refs.jsonl --contexts 5 --json")).remove(0);
+    assert_eq!(eval["mean_references"], 3.0);
+}
+
+#[test]
+fn the_study_at_its_smallest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let lines = objects(path, &format!("dialog --smallest {CPU} --json"));
+    let heads: Vec<&str> = lines.iter().map(|line| line["head"].as_str().unwrap()).collect();
+    assert_eq!(heads, ["softmax", "moc", "mos"]);
+    for line in &lines {
+        let (right, answers) = (number(line, "right"), number(line, "answers"));
+        assert!((0.0..=answers).contains(&right) && answers > 1.0, "{line}");
+        assert!((0.0..=1.0 + 1e-9).contains(&number(line, "probability")), "{line}");
+        assert!(number(line, "floor_ppl") > 1.0 && number(line, "test_ppl").is_finite(), "{line}");
+        assert_eq!(line["floor_ppl"], lines[0]["floor_ppl"]);
+        assert!(number(line, "parameters") <= number(&lines[0], "parameters"), "{line}");
+    }
+    let table = run(path, &format!("dialog --smallest --heads softmax,mos --seeds 2 {CPU}"));
+    let (out, errors) = (String::from_utf8(table.stdout).unwrap(), String::from_utf8(table.stderr).unwrap());
+    assert!(table.status.success(), "{errors}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(
+        lines[0].starts_with("head") && lines[1].starts_with("softmax") && lines[2].starts_with("mos"),
+        "{out}"
+    );
+    assert!(lines[1].contains(" ± ") && lines.len() == 4, "{out}");
+    assert_eq!(fs::read_dir(path).unwrap().count(), 0);
+}

@@ -1,0 +1,297 @@
+//! Sweeps over heads and settings, and the list of runs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::resume::wait_for;
+use super::{folder, objects, program, refused, run};
+
+/// A model and procedure of a second or so.
+const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+fn names(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
+}
+
+/// When the last checkpoint of a run was written.
+fn time(path: &Path, run: &str) -> std::time::SystemTime {
+    fs::metadata(path.join(run).join("checkpoint/model.safetensors")).unwrap().modified().unwrap()
+}
+
+fn read(path: &Path, name: &str) -> String {
+    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn an_ablation_trains_what_is_left_of_it() {
+    let folder = folder();
+    let path = folder.path();
+    let line = |heads: &str, seeds: &str| {
+        format!(
+            "ablation {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
+        )
+    };
+    let first = objects(path, &line("softmax,mos-plif", "28"));
+    assert_eq!(names(&first), ["softmax-s28", "mos-plif-s28"]);
+    for outcome in &first {
+        let off = number(outcome, "parameters") / 4000.0 - 1.0;
+        assert!(off.abs() < 0.05, "{outcome}");
+        assert!(number(outcome, "test_ppl") > 1.0 && number(outcome, "tokens_per_s") > 0.0);
+        assert!(number(outcome, "train_ppl") > 1.0 && outcome["settings"] == serde_json::json!({}));
+    }
+    let before = time(path, "out/softmax-s28");
+    // A run that was cut off: its last lines and checkpoint are those of the first epoch.
+    let metrics = path.join("out/mos-plif-s28/metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
+    let second = objects(path, &line("softmax,mos-plif", "28,29"));
+    assert_eq!(names(&second), ["softmax-s28", "mos-plif-s28", "softmax-s29", "mos-plif-s29"]);
+    assert_eq!(time(path, "out/softmax-s28"), before);
+    assert_eq!((&second[0], &second[1]["test_ppl"]), (&first[0], &first[1]["test_ppl"]));
+    assert_eq!(fs::read_to_string(&metrics).unwrap().lines().count(), 3);
+    let table = read(path, "out/table.md");
+    assert!(table.contains("| softmax | d ") && table.contains("| 28, 29 |"), "{table}");
+    assert!(table.contains(" ± ") && table.contains("| train perplexity |"), "{table}");
+    assert!(path.join("out/perplexities.svg").is_file() && path.join("out/perplexities.png").is_file());
+
+    let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
+    refused(path, &changed, &["`out/softmax-s28`", "train.lr is 6.0 now, but 5.0 in the run"]);
+    let fewer = line("softmax", "28").replace("--parameters 4000", "--parameters 10 --out run");
+    refused(path, &fewer.replace("--out out", ""), &["softmax: parameters is 10, but the softmax head has"]);
+    let more = format!("ablation --data data --parameters {} --out run", usize::MAX);
+    refused(path, &more, &["parameters is 18446744073709551615, but must be at most 2^40"]);
+}
+
+#[test]
+fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
+    let folder = folder();
+    let path = folder.path();
+    let line =
+        |more: &str| format!("sweep {SMALL} --seeds 3 --out out {more}").replace("--epochs 2", "--epochs 1");
+    let listed = objects(path, &line("--d-embedding 8,16 --components 2 --dry-run --json"));
+    assert_eq!(names(&listed), ["softmax-d8-s3", "softmax-d16-s3", "mos-d8-s3", "mos-d16-s3"]);
+    assert!(listed.iter().all(|run| run["state"] == Value::Null && number(run, "parameters") > 100.0));
+    assert!(!path.join("out").exists());
+
+    let first = objects(path, &line("--d-embedding 8,16 --components 2 --rank 200 --json"));
+    assert_eq!(first.len(), 4);
+    assert_eq!(first[3]["settings"], serde_json::json!({ "d-embedding": 16 }));
+    for run in &first {
+        assert_eq!((&run["rank_contexts"], &run["rank_precision"]), (&200.into(), &"f64".into()));
+    }
+    // The bound of a softmax: one for each column of the decoder, one for the normaliser, one for the bias.
+    assert_eq!((&first[0]["rank"], &first[1]["rank"]), (&10.into(), &18.into()));
+    let rank = objects(path, "rank --run out/mos-d8-s3 --split valid --tokens 200 --json");
+    assert_eq!((&first[2]["rank"], number(&rank[0], "contexts")), (&rank[0]["rank"], 200.0));
+    for name in ["by-d-embedding.svg", "by-d-embedding.png", "results.jsonl"] {
+        assert!(path.join("out").join(name).is_file(), "{name}");
+    }
+    assert!(read(path, "out/table.md").contains("rank, 200 contexts, f64"));
+    let svg = read(path, "out/by-d-embedding.svg");
+    for text in [
+        "d, width of the embedding",
+        "test perplexity",
+        "Test perplexity and rank against d",
+        "rank of 200 contexts",
+        "softmax",
+        "mos",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+
+    // More values: what is there is taken under the names that it has, and nothing of a softmax is trained again.
+    let before = [time(path, "out/mos-d8-s3"), time(path, "out/softmax-d8-s3")];
+    let more = line("--d-embedding 8,16 --components 2,3 --json");
+    let listed = objects(path, &format!("{more} --dry-run"));
+    let states: Vec<&str> = listed.iter().map(|run| run["state"].as_str().unwrap_or("nothing")).collect();
+    assert_eq!(states, ["finished", "finished", "finished", "nothing", "finished", "nothing"]);
+    let second = objects(path, &more);
+    assert_eq!(
+        names(&second),
+        ["softmax-d8-s3", "softmax-d16-s3", "mos-d8-s3", "mos-d8-k3-s3", "mos-d16-s3", "mos-d16-k3-s3"]
+    );
+    assert_eq!(before, [time(path, "out/mos-d8-s3"), time(path, "out/softmax-d8-s3")]);
+    assert_eq!(second[2]["settings"], serde_json::json!({ "d-embedding": 8, "components": 2 }));
+    assert!(path.join("out/by-components.png").is_file());
+
+    // Another text in the same folder.
+    let text = read(path, "data/train.txt");
+    fs::write(path.join("data/train.txt"), text.replacen("word1", "word2", 1)).unwrap();
+    refused(path, &more, &["`out/softmax-d8-s3`: it was trained on other text"]);
+}
+
+#[test]
+fn settings_of_one_head_and_finetuning() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!(
+        "sweep {SMALL} --d-embedding 12 --for mos:components=2,lr=4 --seeds 3 --out out --no-test \
+         --finetune 1 --finetune-lr 2 --json"
+    );
+    let outcomes = objects(path, &line);
+    assert_eq!(names(&outcomes), ["softmax-s3", "mos-s3"]);
+    assert_eq!((&outcomes[1]["components"], &outcomes[1]["test_ppl"]), (&2.into(), &Value::Null));
+    let config = |run: &str| -> Value {
+        serde_json::from_str(&read(path, &format!("out/{run}/config.json"))).unwrap()
+    };
+    assert_eq!(
+        (&config("softmax-s3")["train"]["lr"], &config("mos-s3")["train"]["lr"]),
+        (&5.0.into(), &4.0.into())
+    );
+    let tuned = config("mos-s3-finetuned");
+    assert!(tuned["finetunes"].as_str().unwrap().ends_with("mos-s3"));
+    assert_eq!((&tuned["train"]["lr"], &tuned["train"]["epochs"]), (&2.0.into(), &1.into()));
+    for outcome in &outcomes {
+        assert!(number(&outcome["finetuned"], "valid_ppl") <= number(outcome, "valid_ppl"), "{outcome}");
+    }
+    assert!(read(path, "out/table.md").contains("| valid perplexity | finetuned valid | seconds |"));
+    // All is there; another rate for finetuning is refused.
+    assert_eq!(objects(path, &line), outcomes);
+    refused(
+        path,
+        &line.replace("--finetune-lr 2", "--finetune-lr 3"),
+        &["`out/softmax-s3-finetuned`", "train.lr"],
+    );
+}
+
+#[test]
+fn a_run_that_fails_is_left_out() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!(
+        "sweep {SMALL} --d-embedding 12 --components 2 --heads mos --lr 1e38,5 --seeds 3 --out out --json"
+    )
+    .replace("--lr 5 ", "");
+    let check = |output: Output| {
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert_eq!(last, "1 of 2 runs failed; delete a run's folder in `out` to train it again", "{errors}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(names(&lines), ["mos-lr1e38-s3", "mos-lr5-s3"]);
+        assert!(lines[0]["failed"].as_str().unwrap().starts_with("the loss is not finite in epoch 1"));
+        assert!(lines[0].get("valid_ppl").is_none() && number(&lines[1], "valid_ppl") > 1.0);
+    };
+    check(run(path, &line));
+    let before = fs::metadata(path.join("out/mos-lr1e38-s3/failed.txt")).unwrap().modified().unwrap();
+    check(run(path, &line));
+    assert_eq!(before, fs::metadata(path.join("out/mos-lr1e38-s3/failed.txt")).unwrap().modified().unwrap());
+    assert!(read(path, "out/table.md").contains("Failed: `mos-lr1e38-s3`: the loss is not finite"));
+    let listed = objects(path, "runs out --json --sort valid");
+    assert_eq!((&listed[0]["run"], &listed[1]["state"]), (&"out/mos-lr5-s3".into(), &"failed".into()));
+}
+
+#[test]
+fn sweeps_that_cannot_be_made() {
+    let folder = folder();
+    let sweep = |more: &str| format!("sweep --data data --out run {more}");
+    for (more, expected) in [
+        ("--heads mos,mix", "unknown head `mix`"),
+        ("--heads mos,mos", "`mos` is there twice"),
+        ("--seeds 1,1", "`1` is there twice"),
+        ("--seed 1", "'--seed'"),
+        ("--lr 3,fast", "'fast' for '--lr <LR>'"),
+        ("--lr 3,3", "--lr has the value `3` twice"),
+        ("--lr 3,0", "softmax, lr 0: lr is 0"),
+        ("--equal shares", "unknown equality `shares`; known: sizes, parameters"),
+        ("--equal sizes --parameters 9", "--parameters needs --equal parameters"),
+        ("--for mos", "HEAD:SETTING=VALUE"),
+        ("--for mos:rate=3", "unknown setting `rate`; known: epochs, lr"),
+        ("--for moc:lr=3", "--for names the head moc, which is not among --heads"),
+        ("--finetune-lr 3", "--finetune"),
+        ("--finetune 0", "epochs is 0"),
+        ("--rank 1", "rank is 1, but must be at least 2 contexts"),
+        ("--checkpoint-every 0", "checkpoint-every is 0"),
+        ("--equal parameters --d-embedding 8 --lstm 8", "the softmax head has no size left to solve for"),
+    ] {
+        refused(folder.path(), &sweep(more), &[expected]);
+    }
+    refused(folder.path(), "sweep --data nowhere", &["data folder `nowhere` does not exist"]);
+    // Bad input is found before a run is made, and in later runs too.
+    fs::create_dir_all(folder.path().join("out/mos-s28")).unwrap();
+    fs::write(folder.path().join("out/mos-s28/config.json"), "{").unwrap();
+    refused(folder.path(), "sweep --data data --out out", &["out/mos-s28/config.json` is damaged"]);
+    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn runs_are_listed_with_damaged_ones() {
+    let folder = folder();
+    let path = folder.path();
+    let train = |out: &str, more: &str| {
+        let line = format!("train {SMALL} --d-embedding 12 --components 2 --out {out} --json {more}");
+        objects(path, &line.replace("--epochs 2", "--epochs 1"))
+    };
+    let first = train("all/first", "");
+    train("all/deep/second", "--head softmax");
+    fs::create_dir_all(path.join("all/broken")).unwrap();
+    fs::write(path.join("all/broken/config.json"), "{").unwrap();
+    fs::create_dir_all(path.join("all/empty")).unwrap();
+    // A run that was cut off after its first epoch.
+    let metrics = path.join("all/deep/second/metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
+
+    let listed = objects(path, "runs all --json");
+    assert_eq!(names(&listed), ["all/deep/second", "all/first", "all/broken"]);
+    assert_eq!((&listed[0]["state"], &listed[0]["head"]), (&"stopped".into(), &"softmax".into()));
+    assert_eq!((&listed[0]["epochs_done"], &listed[0]["epochs"]), (&1.into(), &1.into()));
+    let end = first.last().unwrap();
+    assert_eq!((&listed[1]["state"], &listed[1]["test_ppl"]), (&"finished".into(), &end["test_ppl"]));
+    assert_eq!((&listed[1]["valid_ppl"], &listed[1]["components"]), (&end["valid_ppl"], &2.into()));
+    assert_eq!(listed[2]["state"], "damaged");
+    let order = |by: &str| names(&objects(path, &format!("runs all --json --sort {by}"))).join(" ");
+    assert_eq!(order("head"), "all/first all/deep/second all/broken");
+    assert_eq!(order("test"), "all/first all/deep/second all/broken");
+    assert_eq!(order("state"), "all/first all/deep/second all/broken");
+    assert_eq!(order("parameters"), "all/deep/second all/first all/broken");
+
+    // The same twice is once, and the table is for readers.
+    let output = run(path, "runs all/first all");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.lines().any(|line| line.starts_with("all/first ") && line.ends_with("finished")), "{text}");
+    assert!(
+        text.contains("all/broken") && text.contains("damaged: `all/broken/config.json` is damaged"),
+        "{text}"
+    );
+    let output = run(path, "runs all/empty");
+    assert!(output.status.success() && output.stdout.is_empty());
+    refused(path, "runs", &["`runs` is no folder"]);
+    refused(path, "runs all --sort size", &["unknown order `size`; known: name, head"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_sweep_goes_on() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!(
+        "sweep {SMALL} --d-embedding 12 --heads mos --components 2,3 --seeds 3 --out out --checkpoint-every 0.0002"
+    );
+    let child = program(path, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&path.join("out/mos-k2-s3/checkpoint/state.json"));
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert_eq!(
+        errors.lines().last(),
+        Some("stopped and saved; the same command goes on from here"),
+        "{errors}"
+    );
+    let state = |line: &str| objects(path, &format!("{line} --dry-run --json"))[1]["state"].clone();
+    assert_ne!(state(&line), "finished");
+    let outcomes = objects(path, &format!("{line} --json"));
+    assert_eq!(names(&outcomes), ["mos-k2-s3", "mos-k3-s3"]);
+    assert_eq!(state(&line), "finished");
+}

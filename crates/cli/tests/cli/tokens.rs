@@ -1,0 +1,85 @@
+//! The encoded text of a corpus, kept from one command to the next.
+
+use std::fs::{self, FileTimes, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use super::{SMALL, folder, refused, run};
+
+/// Replaces a file by bytes that are no text, of the same size and time.
+fn spoil(path: &Path) {
+    let before = fs::metadata(path).unwrap();
+    fs::write(path, vec![0xff; before.len() as usize]).unwrap();
+    let times = FileTimes::new().set_modified(before.modified().unwrap());
+    OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
+}
+
+/// The training ids of the one text that a cache holds.
+fn ids(cache: &Path) -> PathBuf {
+    let entries = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
+    let kept: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    kept[0].join("train.ids")
+}
+
+/// What a command that must succeed says on standard error.
+fn notes(folder: &Path, line: &str) -> String {
+    let output = run(folder, line);
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{line}: {notes}");
+    notes
+}
+
+#[test]
+fn a_large_text_is_encoded_once() {
+    let folder = folder();
+    let path = folder.path();
+    // A training text in a folder, as a large one is.
+    let (data, cache) = (path.join("data"), path.join("data/.encoded"));
+    fs::create_dir(data.join("train")).unwrap();
+    fs::rename(data.join("train.txt"), data.join("train/part")).unwrap();
+    let all = "--token-cache-from 0";
+
+    // Small as it is, and where nothing is to be written, it is not kept.
+    notes(path, &format!("train {SMALL} --epochs 1 --out small --json"));
+    notes(path, &format!("train {SMALL} --epochs 1 {all} --dry-run"));
+    assert!(!cache.exists());
+
+    notes(path, &format!("train {SMALL} --epochs 1 --out first --json {all}"));
+    let kept = fs::read(ids(&cache)).unwrap();
+    assert!(kept.len() > 4 * 2900 && kept.len().is_multiple_of(4), "{}", kept.len());
+
+    // Damage is noticed and said, and mended.
+    let mut damaged = kept.clone();
+    damaged[0] ^= 1;
+    fs::write(ids(&cache), damaged).unwrap();
+    let said = notes(path, &format!("dynamic-eval --run first --json {all}"));
+    assert!(said.starts_with("the text was encoded anew: `"), "{said}");
+    assert!(said.contains("is damaged: the training text is not the one that was kept"), "{said}");
+    assert_eq!(fs::read(ids(&cache)).unwrap(), kept);
+
+    // Nobody reads the text any more.
+    for file in ["train/part", "valid.txt", "test.txt"] {
+        spoil(&data.join(file));
+    }
+    refused(path, "dynamic-eval --run first", &["part`, line 1: not UTF-8"]);
+    for command in ["train --resume first --epochs 2", "finetune --run first --out tuned --epochs 1"] {
+        let line = format!("{command} --json {all}");
+        let said = notes(path, &line);
+        assert!(!said.contains("encoded"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_text_is_kept_where_it_is_said_or_not_at_all() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --epochs 1 --json --token-cache-from 0");
+    notes(path, &format!("{train} --out one --token-cache kept/here"));
+    assert!(ids(&path.join("kept/here")).exists() && !path.join("data/.encoded").exists());
+
+    fs::write(path.join("data/.encoded"), "in the way").unwrap();
+    let said = notes(path, &format!("{train} --out two"));
+    assert!(said.starts_with("the encoded text is not kept: cannot create `data/.encoded`: "), "{said}");
+    assert!(said.contains("; --token-cache DIR keeps it in another folder"), "{said}");
+    refused(path, &format!("{train} --out three --token-cache-from -1"), &["--token-cache-from"]);
+}

@@ -1,0 +1,33 @@
+//! The float type of a module's parameters.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Tensor};
+
+/// The module with all float parameters of one type. What is trained stays so, as a leaf of its own: no gradient flows to the
+/// parameters of before.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::{DType, Device};
+/// use highrank::cast_parameters;
+///
+/// let linear = cast_parameters(LinearConfig::new(3, 2).init(&Device::default()), DType::BF16);
+/// assert_eq!(linear.weight.val().dtype(), DType::BF16);
+/// ```
+pub fn cast_parameters<M: Module>(module: M, dtype: DType) -> M {
+    module.map(&mut Cast(dtype))
+}
+
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match param.val().dtype() == self.0 {
+            true => param,
+            false => param.map(|tensor| {
+                let trained = tensor.is_require_grad();
+                tensor.cast(self.0).detach().set_require_grad(trained)
+            }),
+        }
+    }
+}

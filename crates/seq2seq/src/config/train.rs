@@ -1,0 +1,48 @@
+//! The training procedure.
+
+use awd_lstm::error::check;
+use serde::{Deserialize, Serialize};
+
+use super::stopping::StopConfig;
+use crate::error::Result;
+
+/// How a model is trained: by Adam, on the sum of the losses of a response's tokens, averaged over the responses of a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Pairs of a training step, a multiple of `run`.
+    pub batch: usize,
+    /// Consecutive pairs that stay together in a batch, see [`Schedule`](crate::data::Schedule).
+    pub run: usize,
+    /// Training steps of an epoch, after each of which the validation text is scored.
+    pub updates: usize,
+    /// The most epochs.
+    pub epochs: usize,
+    /// Learning rate.
+    pub lr: f64,
+    /// Largest global gradient norm, over all parameters together.
+    pub clip: f64,
+    /// When training ends before that.
+    pub stop: StopConfig,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl TrainConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) names the first setting that is out of range and the range.
+    pub fn validate(&self) -> Result<()> {
+        check(self.run > 0, "run", self.run, "at least 1")?;
+        let multiple = self.batch > 0 && self.batch.is_multiple_of(self.run);
+        check(multiple, "batch", self.batch, "a multiple of run")?;
+        for (name, size) in [("updates", self.updates), ("epochs", self.epochs)] {
+            check(size > 0, name, size, "at least 1")?;
+        }
+        for (name, value) in [("lr", self.lr), ("clip", self.clip)] {
+            check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
+        }
+        self.stop.validate()
+    }
+}

@@ -1,0 +1,184 @@
+//! Files with one JSON value a line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use awd_lstm::files;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Error, Fault, Result};
+
+/// The most bytes of a line: 4 MiB, some hundred times the longest dialogue of Switchboard. It bounds the memory of reading.
+pub const MAX_LINE_BYTES: usize = 4 << 20;
+
+/// The values of a file and the numbers of their lines, from 1. Blank lines are left out. One line at a time is in memory.
+///
+/// Nothing follows an error.
+pub(super) struct JsonLines {
+    path: PathBuf,
+    reader: BufReader<File>,
+    bytes: Vec<u8>,
+    line: usize,
+    failed: bool,
+}
+
+impl JsonLines {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(awd_lstm::Error::io("read", path))?;
+        let reader = BufReader::with_capacity(1 << 16, file);
+        Ok(Self { path: path.to_path_buf(), reader, bytes: Vec::new(), line: 0, failed: false })
+    }
+
+    /// An error of the line read last.
+    pub(super) fn fault(&self, fault: Fault) -> Error {
+        fault.at(&self.path, self.line)
+    }
+
+    /// Reads up to the next line that is not blank; `None` at the end of the file.
+    fn read(&mut self) -> Result<Option<Value>> {
+        loop {
+            self.bytes.clear();
+            let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
+            let read = bounded.read_until(b'\n', &mut self.bytes);
+            if read.map_err(awd_lstm::Error::io("read", &self.path))? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if self.bytes.len() > MAX_LINE_BYTES {
+                return Err(self.fault(Fault::TooLong { limit: MAX_LINE_BYTES }));
+            }
+            let text = std::str::from_utf8(&self.bytes).map_err(|_| self.fault(Fault::NotUtf8))?;
+            let text = if self.line == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
+            let text = text.trim_end();
+            if !text.is_empty() {
+                return parse(text).map(Some).map_err(|fault| self.fault(fault));
+            }
+        }
+    }
+}
+
+impl Iterator for JsonLines {
+    type Item = Result<(usize, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let value = self.read().transpose()?;
+        self.failed = value.is_err();
+        Some(value.map(|value| (self.line, value)))
+    }
+}
+
+/// The JSON value of a line.
+pub(super) fn parse(line: &str) -> Result<Value, Fault> {
+    serde_json::from_str(line).map_err(|error| {
+        // The parser's place counts lines of the string, of which there is one.
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let reason = error.to_string();
+        let reason = reason.strip_suffix(&place).unwrap_or(&reason).to_string();
+        Fault::NotJson { column: error.column().max(1), reason }
+    })
+}
+
+/// Writes a JSON value a line, in the place of a file that may be there.
+pub(crate) fn write_lines(path: &Path, lines: impl IntoIterator<Item: Serialize>) -> Result<()> {
+    let mut bytes = Vec::new();
+    for line in lines {
+        let written = serde_json::to_writer(&mut bytes, &line);
+        written.map_err(|error| awd_lstm::Error::io("write", path)(error.into()))?;
+        bytes.push(b'\n');
+    }
+    Ok(files::replace(path, &bytes)?)
+}
+
+/// The type of a value, with an article.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// `part` of a value, or an error that names its `place`.
+pub(super) fn expect<'a, T>(
+    value: &'a Value,
+    part: impl FnOnce(&'a Value) -> Option<T>,
+    place: impl FnOnce() -> String,
+    expected: &'static str,
+) -> Result<T, Fault> {
+    part(value).ok_or_else(|| Fault::WrongType { place: place(), found: kind(value), expected })
+}
+
+/// A field of the object that is a whole line.
+pub(super) fn field<'a>(line: &'a Value, field: &'static str) -> Result<&'a Value, Fault> {
+    let object = expect(line, Value::as_object, || "the line".into(), "an object")?;
+    object.get(field).ok_or(Fault::MissingField { field })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(bytes: &[u8]) -> Vec<Result<(usize, Value)>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.jsonl");
+        std::fs::write(&path, bytes).unwrap();
+        JsonLines::open(&path).unwrap().collect()
+    }
+
+    fn good(bytes: &[u8]) -> Vec<(usize, i64)> {
+        lines(bytes)
+            .into_iter()
+            .map(|line| line.map(|(line, value)| (line, value.as_i64().unwrap())).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn blank_lines_marks_and_line_ends_do_not_matter() {
+        assert_eq!(good(b""), []);
+        assert_eq!(good(b"\n \n"), []);
+        assert_eq!(good(b"1\n2"), [(1, 1), (2, 2)]);
+        assert_eq!(good("\u{feff}1\r\n\r\n 2 \r\n".as_bytes()), [(1, 1), (3, 2)]);
+    }
+
+    #[test]
+    fn the_first_bad_line_is_named_and_the_last_one_read() {
+        for (bytes, expected) in [
+            (&b"1\n\n{\"a\"\n2\n"[..], "line 3: not JSON, at column 4: EOF while parsing an object"),
+            (b"1\n2 3\n", "line 2: not JSON, at column 3: trailing characters"),
+            (b"1\n\"\\ud800\"\n", "line 2: not JSON"),
+            (b"1\nNaN\n", "line 2: not JSON"),
+            (b"\xff\xfe1\n", "line 1: not UTF-8 text"),
+            (b"1\n\"\xc3\"\n", "line 2: not UTF-8 text"),
+        ] {
+            let lines = lines(bytes);
+            let message = lines.last().unwrap().as_ref().unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains("lines.jsonl`, line"), "{message}");
+            assert!(lines[..lines.len() - 1].iter().all(Result::is_ok));
+        }
+        let deep = lines("[".repeat(100_000).as_bytes());
+        assert!(deep[0].as_ref().unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn a_line_is_at_most_four_mebibytes() {
+        let mut longest = vec![b' '; MAX_LINE_BYTES];
+        longest[0] = b'7';
+        longest[MAX_LINE_BYTES - 1] = b'\n';
+        longest.extend(b"8\n");
+        assert_eq!(good(&longest), [(1, 7), (2, 8)]);
+        longest.insert(1, b' ');
+        let message = lines(&longest)[0].as_ref().unwrap_err().to_string();
+        assert!(
+            message.ends_with("line 1: longer than 4194304 bytes; a line holds one JSON object"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Adam, and its state in a checkpoint.
+
+use std::fs;
+use std::path::Path;
+
+use awd_lstm::files;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::{AdamConfig, ModuleOptimizer};
+use burn::tensor::{Bytes, Tensor};
+
+use crate::error::Result;
+
+/// Tensors that Adam keeps for a parameter: two moments.
+const MOMENTS: usize = 2;
+
+/// Adam as in Kingma and Ba (arXiv 1412.6980): β 0.9 and 0.999, ε 1e-8.
+pub fn adam() -> ModuleOptimizer {
+    AdamConfig::new().with_epsilon(1e-8).init()
+}
+
+/// Numbers the parameters in their order in the module. The optimiser's state belongs to parameters by their identities, which are
+/// drawn at random otherwise.
+pub(super) fn number_parameters<M: Module>(module: M) -> M {
+    module.map(&mut Number { next: 1 })
+}
+
+struct Number {
+    next: u64,
+}
+
+impl ModuleMapper for Number {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (_, value, mapper) = param.consume();
+        let id = ParamId::from(self.next);
+        self.next += 1;
+        Param::from_mapped_value(id, value, mapper)
+    }
+}
+
+/// Writes the optimiser's state to a new file.
+///
+/// # Errors
+/// [`Io`](awd_lstm::Error::Io).
+pub(super) fn save(optimiser: &ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<()> {
+    let bytes = optimiser
+        .into_bytes()
+        .map_err(|error| awd_lstm::Error::io("write", path)(std::io::Error::other(error.to_string())))?;
+    files::write(path, &bytes)
+}
+
+/// Adam with the state in a file that [`save`] wrote for a module with the same parameters.
+///
+/// # Errors
+/// [`Io`](awd_lstm::Error::Io); [`Damaged`](awd_lstm::Error::Damaged) if the file is not whole or of other parameters.
+pub(super) fn load<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
+    let damaged = |reason: String| awd_lstm::Error::Damaged { path: path.to_path_buf(), reason };
+    let bytes = fs::read(path).map_err(awd_lstm::Error::io("read", path))?;
+    let optimiser = adam()
+        .from_bytes(Bytes::from_bytes_vec(bytes))
+        .map_err(|error| damaged(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+    let mut count = Count { parameters: 0 };
+    module.visit(&mut count);
+    let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
+    if found != expected {
+        return Err(damaged(format!("it holds {found} moments, but the model needs {expected}")).into());
+    }
+    Ok(optimiser)
+}
+
+struct Count {
+    parameters: usize,
+}
+
+impl ModuleVisitor for Count {
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+        self.parameters += 1;
+    }
+}

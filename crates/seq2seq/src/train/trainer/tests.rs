@@ -1,0 +1,256 @@
+use std::path::Path;
+
+use awd_lstm::HeadKind;
+use burn::tensor::TensorData;
+
+use super::*;
+use crate::config::{Preset, StopConfig};
+use crate::data::DialogConfig;
+use crate::synthetic::{Language, LanguageConfig, Sizes};
+use crate::testing::with_fixed_weights;
+use crate::train::{RunConfig, Silent, Versions, fingerprint, mean_nll};
+
+/// A corpus of a tiny language.
+fn corpus(folder: &Path) -> Corpus {
+    let language =
+        LanguageConfig { words: 12, utterances: 10, classes: 3, max_words: 3, ..Default::default() };
+    let language = Language::new(language).unwrap();
+    language.write_corpus(folder, Sizes { train: 12, valid: 2, test: 2 }, 1).unwrap();
+    Corpus::load(folder, &DialogConfig::default()).unwrap()
+}
+
+fn model(corpus: &Corpus, head: HeadKind) -> ModelConfig {
+    ModelConfig {
+        d_embedding: 6,
+        d_utterance: 5,
+        d_context: 6,
+        d_decoder: 8,
+        components: 2,
+        window: 3,
+        dropout: 0.2,
+        ..Preset::Small.model(head, corpus.vocabulary().len())
+    }
+}
+
+fn train() -> TrainConfig {
+    let stop = StopConfig { patience: 50, ..StopConfig::default() };
+    TrainConfig { batch: 12, run: 6, updates: 4, epochs: 2, lr: 1e-2, clip: 5.0, stop, seed: 3 }
+}
+
+fn trainer<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
+    let trainer = Trainer::new(&model(corpus, HeadKind::Mos), config, corpus, &Device::flex());
+    trainer.unwrap().with_log_every(3)
+}
+
+fn run(path: &Path, corpus: &Corpus, config: &TrainConfig) -> RunFolder {
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: "small".into(),
+        device: "flex".into(),
+        data: "data".into(),
+        corpus: fingerprint(corpus),
+        text: DialogConfig::default(),
+        model: model(corpus, HeadKind::Mos),
+        train: config.clone(),
+    };
+    RunFolder::create(path, &config, corpus.vocabulary()).unwrap()
+}
+
+fn weights(model: &Seq2Seq) -> Vec<TensorData> {
+    let model = model.valid();
+    let head = model.head.decoder.weight.as_ref().unwrap();
+    let of = |lstm: &awd_lstm::lstm::Lstm| [lstm.w_ih.to_data(), lstm.b_hh.to_data()];
+    let lstms = [&model.forward, &model.backward, &model.context, &model.decoder].into_iter().flat_map(of);
+    lstms.chain([model.embedding.to_data(), head.to_data(), model.start.weight.to_data()]).collect()
+}
+
+/// Says stop before a step, and counts what is reported.
+struct StopAt {
+    asked: usize,
+    stop: usize,
+    intervals: Vec<(usize, usize, f64)>,
+    epochs: usize,
+}
+
+impl StopAt {
+    fn new(stop: usize) -> Self {
+        Self { asked: 0, stop, intervals: vec![], epochs: 0 }
+    }
+}
+
+impl TrainObserver for StopAt {
+    fn on_interval(&mut self, interval: &Interval) {
+        assert!((0.0..=1.0).contains(&interval.share) && interval.gradient_norm > 0.0);
+        self.intervals.push((interval.epoch, interval.step, interval.nll));
+    }
+
+    fn on_epoch(&mut self, _metrics: &EpochMetrics, _share: f64) {
+        self.epochs += 1;
+    }
+
+    fn stop(&mut self) -> bool {
+        self.asked += 1;
+        self.asked > self.stop
+    }
+}
+
+/// The metrics without what depends on the clock.
+fn timeless(lines: &str) -> Vec<serde_json::Value> {
+    lines
+        .lines()
+        .map(|line| {
+            let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+            for name in ["seconds", "tokens_per_s"] {
+                value[name] = 0.into();
+            }
+            value
+        })
+        .collect()
+}
+
+#[test]
+fn training_resumed_after_any_step_goes_on_to_the_same_bits() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    let config = train();
+    let fit = |path: &Path, stops: &[usize]| {
+        let mut folder = run(path, &corpus, &config);
+        for (place, &stop) in stops.iter().enumerate() {
+            let mut trainer = undropped(&corpus, &config);
+            assert_eq!(trainer.restore(&folder).unwrap(), place > 0);
+            assert_eq!(trainer.fit(Some(&folder), &mut StopAt::new(stop)).unwrap(), Fitted::Stopped);
+            drop(folder);
+            folder = RunFolder::resume(path).unwrap();
+        }
+        let mut trainer = undropped(&corpus, &config);
+        assert_eq!(trainer.restore(&folder).unwrap(), !stops.is_empty());
+        let Fitted::Finished(metrics) = trainer.fit(Some(&folder), &mut Silent).unwrap() else { panic!() };
+        let best = std::fs::read(folder.best_weights().unwrap()).unwrap();
+        let lines = [folder.metrics().unwrap(), folder.steps().unwrap()].map(|lines| timeless(&lines));
+        (weights(trainer.model()), best, lines, metrics.test_ppl)
+    };
+    let root = tempfile::tempdir().unwrap();
+    let whole = fit(&root.path().join("whole"), &[]);
+    assert_eq!((whole.2[0].len(), whole.2[1].len()), (3, 4));
+    // Before the first step, within an epoch, in its validation, and within the second epoch.
+    for (number, stops) in [&[0][..], &[2], &[4], &[3, 2, 1]].into_iter().enumerate() {
+        let parts = fit(&root.path().join(number.to_string()), stops);
+        assert_eq!(parts, whole, "{stops:?}");
+    }
+}
+
+/// A trainer with fixed first weights, and without dropout.
+fn undropped<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
+    let model = ModelConfig { dropout: 0.0, ..model(corpus, HeadKind::Mos) };
+    let mut trainer = Trainer::new(&model, config, corpus, &Device::flex()).unwrap().with_log_every(3);
+    trainer.model = trainer.model.map(|model| with_fixed_weights(model, 0.3));
+    trainer
+}
+
+#[test]
+fn a_handful_of_pairs_is_learnt_by_heart() {
+    let turns = [["do you like jazz", "yes i do"], ["how old are you", "ten"], ["is it cold", "not here no"]];
+    let line = |[question, answer]: [&str; 2]| {
+        format!("{{\"turns\": [[\"A\", \"{question}\"], [\"B\", \"{answer}\"], [\"A\", \"well\"]]}}\n")
+    };
+    let text: String = turns.map(line).concat();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["train", "valid", "test"] {
+        std::fs::write(folder.path().join(format!("{name}.jsonl")), &text).unwrap();
+    }
+    let corpus = Corpus::load(folder.path(), &DialogConfig::default()).unwrap();
+    for head in [HeadKind::Softmax, HeadKind::Mos] {
+        // The first utterances answer the same nothing: three are equally right, and nothing else is.
+        let config = TrainConfig { batch: 6, run: 2, updates: 300, epochs: 1, lr: 1e-2, ..train() };
+        let model = ModelConfig { dropout: 0.0, d_decoder: 16, ..model(&corpus, head) };
+        let mut trainer = Trainer::new(&model, &config, &corpus, &Device::flex()).unwrap();
+        trainer.model = trainer.model.map(|model| with_fixed_weights(model, 0.5));
+        trainer.fit(None, &mut Silent).unwrap();
+        let best = trainer.best().unwrap();
+        let tokens = corpus.train().response_tokens() as f64;
+        let least = 3.0 * 3.0f64.ln() / tokens;
+        let nll = mean_nll(best, corpus.test());
+        assert!(nll > least * 0.99 && nll < least + 0.15, "{head}: {nll}, at least {least}");
+        let id = |word: &str| corpus.vocabulary().id(word).unwrap();
+        let pairs: Vec<_> = corpus.test().pairs().filter(|pair| pair.turn == 2).collect();
+        let contexts = crate::data::Contexts::new(corpus.test(), &pairs, best.window());
+        let found = best.respond(&contexts, &crate::generate::beam_search()).unwrap();
+        assert_eq!(found[1][0].words, [id("ten")], "{head}");
+        assert_eq!(found[2][0].words, ["not", "here", "no"].map(id), "{head}");
+    }
+}
+
+#[test]
+fn training_ends_by_the_rule_and_tests_the_best_model() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    // A learning rate that ruins the model at once: every validation is worse than the first.
+    let stop = StopConfig { patience: 2, increase: 1, ..StopConfig::default() };
+    let config = TrainConfig { epochs: 9, lr: 0.5, updates: 2, stop, ..train() };
+    let mut observer = StopAt::new(usize::MAX);
+    let mut trainer = trainer(&corpus, &config);
+    let Fitted::Finished(metrics) = trainer.fit(None, &mut observer).unwrap() else { panic!() };
+    assert_eq!(metrics.ended, EndReason::EarlyStop);
+    assert!(observer.epochs < 9 && trainer.state().epoch == observer.epochs);
+    assert_eq!(metrics.best_epoch, trainer.state().best.unwrap().epoch);
+    assert_eq!(metrics.test_ppl, mean_nll(trainer.best().unwrap(), corpus.test()).exp());
+    assert_eq!(metrics.valid_ppl, trainer.state().stop.best().unwrap().exp());
+    // One at the end of every epoch.
+    assert!(observer.intervals.iter().all(|&(_, step, _)| step == 2));
+}
+
+#[test]
+fn a_run_of_other_settings_or_a_damaged_one_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    let root = tempfile::tempdir().unwrap();
+    let folder = run(root.path(), &corpus, &train());
+    trainer(&corpus, &train()).fit(Some(&folder), &mut StopAt::new(3)).unwrap();
+    let refused = |config: &TrainConfig| trainer(&corpus, config).restore(&folder).unwrap_err().to_string();
+    let message = refused(&TrainConfig { lr: 1.0, ..train() });
+    assert!(message.contains("train.lr"), "{message}");
+    for (name, expected) in [
+        ("optimiser.bpk", "optimiser.bpk"),
+        ("state.json", "state.json"),
+        ("model.safetensors", "model.safetensors"),
+    ] {
+        let path = folder.checkpoint().join(name);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        let message = refused(&train());
+        assert!(message.contains(expected) && message.contains("is damaged"), "{message}");
+        assert!(!message.contains('\n'), "{message}");
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert!(trainer(&corpus, &train()).restore(&folder).unwrap());
+    assert!(matches!(RunFolder::resume(root.path()), Err(awd_lstm::Error::RunInUse { .. })));
+}
+
+#[test]
+fn a_language_models_run_is_none_of_dialogues() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"{"versions": {"awd_lstm": "0.2.0", "burn": "0.22.1", "format": 3}}"#;
+    std::fs::write(folder.path().join("config.json"), text).unwrap();
+    let message = RunFolder::open(folder.path()).unwrap().config().unwrap_err().to_string();
+    assert!(message.ends_with("is not a run folder: it has no model of dialogues"), "{message}");
+    std::fs::write(folder.path().join("config.json"), text.replace("awd_lstm", "seq2seq")).unwrap();
+    let message = RunFolder::open(folder.path()).unwrap().config().unwrap_err().to_string();
+    assert!(message.contains("has the run format 3, but this program reads 1"), "{message}");
+}
+
+#[test]
+fn a_trainer_checks_its_texts_and_settings() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    let new = |model: &ModelConfig, config: &TrainConfig| {
+        Trainer::new(model, config, &corpus, &Device::flex()).err().unwrap().to_string()
+    };
+    let right = model(&corpus, HeadKind::Mos);
+    let vocab = ModelConfig { vocab: 99, ..right.clone() };
+    assert!(new(&vocab, &train()).contains("vocab is 99, but must be the number of words of the corpus"));
+    assert!(new(&right, &TrainConfig { lr: 0.0, ..train() }).contains("lr is 0"));
+    let empty =
+        Corpus::load_held_out(data.path(), corpus.vocabulary().clone(), &DialogConfig::default()).unwrap();
+    let message = Trainer::new(&right, &train(), &empty, &Device::flex()).err().unwrap().to_string();
+    assert!(message.contains("pairs of the training text is 0"), "{message}");
+}
