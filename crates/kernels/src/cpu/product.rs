@@ -173,26 +173,18 @@ fn split<T: Real>(
         let middle = share(columns, halves.columns);
         let (left, right) = out.split_at_col_mut(middle);
         let (b_left, b_right) = (b.block(0..depth, 0..middle), b.block(0..depth, middle..columns));
-        both(|| split(left, a, b_left, fewer, halves, work), || split(right, a, b_right, more, halves, work));
+        rayon::join(
+            || split(left, a, b_left, fewer, halves, work),
+            || split(right, a, b_right, more, halves, work),
+        );
     } else {
         let middle = share(rows, halves.rows);
         let (top, bottom) = out.split_at_row_mut(middle);
         let (a_top, a_bottom) = (a.block(0..middle, 0..depth), a.block(middle..rows, 0..depth));
-        both(|| split(top, a_top, b, fewer, halves, work), || split(bottom, a_bottom, b, more, halves, work));
-    }
-}
-
-/// Does both at once. A thread that is not of the pool does the first itself: it need not wait for one of the pool to wake up
-/// before anything is done.
-fn both(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
-    match rayon::current_thread_index() {
-        Some(_) => {
-            rayon::join(first, second);
-        }
-        None => rayon::in_place_scope(|scope| {
-            scope.spawn(|_| second());
-            first();
-        }),
+        rayon::join(
+            || split(top, a_top, b, fewer, halves, work),
+            || split(bottom, a_bottom, b, more, halves, work),
+        );
     }
 }
 

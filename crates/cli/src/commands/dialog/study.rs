@@ -62,9 +62,9 @@ impl Scale {
             window: 3,
             components: 4,
             dropout: 0.1,
-            init: 0.08,
-            updates: 400,
-            epochs: 6,
+            init: 0.25,
+            updates: 1000,
+            epochs: 15,
             lr: 3e-3,
             contexts: 500,
         }

@@ -12,7 +12,7 @@ use super::task::Sums;
 use crate::ops::{Drawn, LogProbs};
 
 /// Values below which one thread visits all: some ten microseconds' work.
-pub(super) const GRAIN: usize = 1 << 15;
+const GRAIN: usize = 1 << 15;
 
 /// What log-probabilities are given to.
 pub(super) type Read<'r> = &'r (dyn Fn(usize, LogProbs<'_>) + Sync);

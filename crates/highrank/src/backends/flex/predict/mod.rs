@@ -89,7 +89,6 @@ fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> 
         Some(Floats::new(out.into_tensor([rows, vocab])))
     };
     let sweep = |task: Task<'_, T>| match kernel.is_short() {
-        // Only products are shared by threads, and these by the one that is here with them.
         true => sweep::run(&kernel, task),
         false => in_pool(|| sweep::run(&kernel, task)),
     };

@@ -11,9 +11,12 @@ use super::super::call::Source;
 use super::super::factor::Stored;
 use super::super::sweep::even;
 use super::super::words::Words;
-use super::deal::{Chunk, GRAIN};
+use super::deal::Chunk;
 use super::task::{Sums, Task};
 use crate::ops::{Draw, runs};
+
+/// Multiplications that one thread does before another one is awake.
+const SHORT: usize = 1 << 17;
 
 /// What predictions read, as slices, row-major.
 pub(super) struct Input<'a, T> {
@@ -50,9 +53,9 @@ struct Work<'a, T> {
 }
 
 impl<T: Sums> Input<'_, T> {
-    /// Whether there is one token whose rows one thread visits.
+    /// Whether there is so little to do that waking other threads takes longer.
     pub(super) fn is_short(&self) -> bool {
-        self.tokens == 1 && self.components * self.words.vocab < GRAIN
+        self.tokens == 1 && self.components * self.words.vocab * self.d < SHORT
     }
 
     /// Most tokens of a chunk with so many rows each, and of a block whose contexts are made at a time, half a chunk's bytes
