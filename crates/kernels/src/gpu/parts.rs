@@ -26,9 +26,13 @@ const TERMS: usize = 256;
 /// Units of a cube that adds parts.
 const UNITS: u32 = 256;
 
-/// Parts in which the device of `like` should make a product of `[m, k]` by `[k, n]`; 1 where it does not tell its size.
-pub(super) fn count(like: &CubeTensor, [m, k, n]: [usize; 3]) -> usize {
-    let processors = like.client.properties().hardware.num_streaming_multiprocessors;
+/// Most numbers that a kernel reads at a time.
+const MOST_READ: usize = 16;
+
+/// Parts in which the device should make `lhs · rhs`; 1 where it does not tell its size.
+pub(super) fn count(lhs: &CubeTensor, rhs: &CubeTensor) -> usize {
+    let ([m, k], [_, n]) = (dims(lhs), dims(rhs));
+    let processors = lhs.client.properties().hardware.num_streaming_multiprocessors;
     processors.map_or(1, |processors| for_processors(processors as usize, [m, k, n]))
 }
 
@@ -44,6 +48,27 @@ fn for_processors(processors: usize, [m, k, n]: [usize; 3]) -> usize {
     (wanted..=most.min(wanted + wanted / 2)).find(|parts| k.is_multiple_of(*parts)).unwrap_or(wanted)
 }
 
+/// The largest power of two, up to [`MOST_READ`], at whose multiples all rows of `lhs` and all columns of `rhs` begin whose
+/// numbers are next to each other.
+fn aligned(lhs: &CubeTensor, rhs: &CubeTensor) -> usize {
+    let ([of_row, of_term], [of_line, of_column]) = (strides(lhs), strides(rhs));
+    let of = |neighbour: usize, stride: usize| if neighbour == 1 { power(stride) } else { MOST_READ };
+    of(of_term, of_row).min(of(of_line, of_column))
+}
+
+/// Terms of each of so many parts of `k`. A kernel reads as many at a time as their number is a multiple of, and must find
+/// every run of every row at such a place.
+fn terms(k: usize, parts: usize, aligned: usize) -> usize {
+    let terms = k / parts;
+    // One less is odd.
+    if power(terms) <= aligned { terms } else { terms - 1 }
+}
+
+/// The largest power of two that divides `x`, up to [`MOST_READ`].
+fn power(x: usize) -> usize {
+    1 << x.trailing_zeros().min(MOST_READ.trailing_zeros())
+}
+
 /// `lhs · rhs` in `parts` parts, by `multiply`, which writes the product of two matrices, or of two batches of them, to the
 /// memory that it is given; row-major.
 pub(super) fn product(
@@ -53,8 +78,9 @@ pub(super) fn product(
     dtype: DType,
     multiply: impl Fn(CubeTensor, CubeTensor, CubeTensor),
 ) -> CubeTensor {
-    let ([m, k], [_, n]): ([usize; 2], [usize; 2]) = (lhs.meta.shape().dims(), rhs.meta.shape().dims());
-    let (terms, left) = (k / parts, k % parts);
+    let ([m, k], [_, n]) = (dims(&lhs), dims(&rhs));
+    let terms = terms(k, parts, aligned(&lhs, &rhs));
+    let left = k - parts * terms;
     let results = empty(&lhs, [parts, m, n], dtype);
 
     let view = |tensor: &CubeTensor, shape: [usize; 3], strides: [usize; 3]| CubeTensor {
@@ -72,10 +98,14 @@ pub(super) fn product(
         return sum;
     }
     let [lhs, rhs] = [lhs, rhs].map(Floats::<CubeBackend>::new);
-    let (lhs, rhs) = (lhs.narrow(1, parts * terms..k), rhs.narrow(0, parts * terms..k));
+    let [lhs, rhs] = [lhs.narrow(1, parts * terms..k), rhs.narrow(0, parts * terms..k)].map(contiguous);
     let rest = empty(&sum, [m, n], dtype);
-    multiply(lhs.into_primitive(), rhs.into_primitive(), rest.clone());
+    multiply(lhs, rhs, rest.clone());
     contiguous(Floats::<CubeBackend>::new(sum) + Floats::new(rest))
+}
+
+fn dims(matrix: &CubeTensor) -> [usize; 2] {
+    matrix.meta.shape().dims()
 }
 
 fn strides(matrix: &CubeTensor) -> [usize; 2] {
@@ -134,5 +164,13 @@ mod tests {
         assert_eq!(parts(64, 200, 64), 1);
         assert_eq!(parts(1, 10_000, 280), 1, "vectors have kernels of their own");
         assert_eq!(for_processors(0, [655, 10_000, 280]), 1);
+    }
+
+    #[test]
+    fn runs_begin_where_a_kernel_can_read_them() {
+        assert_eq!(terms(10_000, 4, 16), 2500);
+        assert_eq!(terms(10_001, 4, 1), 2499, "rows of an odd length begin anywhere");
+        assert_eq!(terms(33_278, 4, 2), 8319);
+        assert_eq!(terms(33, 2, 1), 15);
     }
 }

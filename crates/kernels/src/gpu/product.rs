@@ -65,7 +65,7 @@ pub fn product(
         // panics where the kernel chosen for one size refuses another.
         false => exact(lhs, rhs, out),
     };
-    let parts = parts::count(&lhs, [m, k, n]);
+    let parts = parts::count(&lhs, &rhs);
     if parts > 1 {
         return Floats::new(parts::product(lhs, rhs, parts, dtype, multiply));
     }
