@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
+use crate::args::record::RecordArgs;
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
 use crate::device::DeviceChoice;
@@ -25,13 +26,9 @@ pub struct TrainingArgs<O: Args = Overrides> {
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
-    /// Save a run inside of epochs too, every so many minutes.
-    #[arg(long, value_name = "MIN", default_value_t = 10.0)]
-    pub checkpoint_every: f64,
-    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
-    /// steps, and a line of the log at most every 10 seconds].
-    #[arg(long, value_name = "N")]
-    pub log_every: Option<usize>,
+    /// How often it is saved, and written about.
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// How the text is read.
     #[command(flatten)]
     pub text: TextArgs,
@@ -72,8 +69,7 @@ impl<O: Args> TrainingArgs<O> {
             preset: self.preset,
             config: self.config.clone(),
             device: self.device,
-            checkpoint_every: self.checkpoint_every,
-            log_every: self.log_every,
+            record: self.record.clone(),
             text: self.text.clone(),
             tokens: self.tokens.clone(),
             overrides,

@@ -6,7 +6,7 @@ use awd_lstm::train::{RunConfig, RunFolder, Versions};
 use awd_lstm::{Error, ModelConfig};
 use clap::Args;
 
-use crate::args::{Overrides, TokenArgs};
+use crate::args::{Overrides, RecordArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
@@ -27,13 +27,9 @@ pub struct FinetuneArgs {
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: the run's].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
-    /// Save the run inside of epochs too, every so many minutes.
-    #[arg(long, value_name = "MIN", default_value_t = 10.0)]
-    pub checkpoint_every: f64,
-    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
-    /// steps, and a line of the log at most every 10 seconds].
-    #[arg(long, value_name = "N")]
-    pub log_every: Option<usize>,
+    /// How often it is saved, and written about.
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// One JSON object a validation, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -53,7 +49,7 @@ pub struct FinetuneArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, args.checkpoint_every)?.with_log_every(args.log_every)?;
+    let output = Output::new(program, args.json, &args.record)?;
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;

@@ -13,6 +13,7 @@ use crate::args::TextArgs;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::print::print_json;
+use crate::training::absolute;
 
 /// Options of `import`.
 #[derive(Debug, Clone, Args)]
@@ -88,7 +89,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         versions: Versions::current(),
         preset: args.preset.to_string(),
         device: DeviceName::any_cpu().to_string(),
-        data: std::fs::canonicalize(&args.data).unwrap_or_else(|_| args.data.clone()),
+        data: absolute(&args.data),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
         text,

@@ -81,8 +81,7 @@ impl TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, args.training.checkpoint_every)?;
-    let output = output.with_log_every(args.training.log_every)?;
+    let output = Output::new(program, args.json, &args.training.record)?;
     match &args.resume {
         Some(path) => resume(args, path, output),
         None => start(args, output),

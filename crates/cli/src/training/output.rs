@@ -5,6 +5,7 @@ use std::time::Duration;
 use awd_lstm::Error;
 use awd_lstm::train::LOG_INTERVAL;
 
+use crate::args::RecordArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -25,27 +26,20 @@ pub struct Output {
 }
 
 impl Output {
-    /// Checkpoints every so many minutes, and after an interrupt, for which handlers are set.
+    /// Checkpoints and lines as often as `record` says, and a checkpoint after an interrupt, for which handlers are set.
     ///
     /// # Errors
-    /// If the time is no positive number.
-    pub fn new(program: &'static str, json: bool, minutes: f64) -> Result<Self, Failure> {
+    /// If the time is no positive number, or the number of steps is 0.
+    pub fn new(program: &'static str, json: bool, record: &RecordArgs) -> Result<Self, Failure> {
+        let &RecordArgs { checkpoint_every: minutes, log_every } = record;
         let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
         let Some(checkpoint_every) = time else {
             return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
         };
-        Ok(Self { program, json, checkpoint_every, log_every: None, interrupt: Interrupt::install()? })
-    }
-
-    /// The same with a line every so many steps, if that is said.
-    ///
-    /// # Errors
-    /// If the number is 0.
-    pub fn with_log_every(self, steps: Option<usize>) -> Result<Self, Failure> {
-        match steps {
-            Some(0) => Err(Error::invalid("log-every", 0, "at least 1 step").into()),
-            log_every => Ok(Self { log_every, ..self }),
+        if log_every == Some(0) {
+            return Err(Error::invalid("log-every", 0, "at least 1 step").into());
         }
+        Ok(Self { program, json, checkpoint_every, log_every, interrupt: Interrupt::install()? })
     }
 
     /// Steps between two lines of `steps.jsonl`.

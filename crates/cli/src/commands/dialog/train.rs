@@ -11,6 +11,7 @@ use seq2seq::{ModelConfig, Preset, TrainConfig};
 use super::progress::View;
 use super::saved::summary;
 use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
+use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::print::{print_json, print_note};
@@ -38,13 +39,9 @@ pub struct TrainArgs {
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
-    /// Save a run inside of epochs too, every so many minutes.
-    #[arg(long, value_name = "MIN", default_value_t = 10.0)]
-    pub checkpoint_every: f64,
-    /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
-    /// steps, and a line of the log at most every 10 seconds].
-    #[arg(long, value_name = "N")]
-    pub log_every: Option<usize>,
+    /// How often it is saved, and written about.
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// One JSON object an epoch, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -66,7 +63,7 @@ pub struct TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, args.checkpoint_every)?.with_log_every(args.log_every)?;
+    let output = Output::new(program, args.json, &args.record)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),
@@ -157,7 +154,7 @@ fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Resul
 
 /// Trains to the end, and prints it.
 fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
-    let mut view = View::of_run(run, &output.interrupt, args.json, args.log_every.is_some());
+    let mut view = View::of_run(run, &output.interrupt, args.json, args.record.log_every.is_some());
     let result = trainer.fit(Some(run), &mut view);
     view.finish();
     let last = match result? {

@@ -17,8 +17,7 @@ use crate::training::Output;
 /// Bad input, a number of parameters that a head cannot meet, runs of other settings in the folder, or what goes wrong in
 /// training. Runs whose loss is not finite are left out, and end in [`Incomplete`].
 pub fn run(args: &SweepArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, false, args.training.checkpoint_every)?;
-    let output = output.with_log_every(args.training.log_every)?;
+    let output = Output::new(program, false, &args.training.record)?;
     let (tokens, text) = (&args.training.tokens, args.training.text());
     let corpus =
         if args.dry_run { tokens.look(&args.data, &text)? } else { tokens.load(&args.data, &text)? };
