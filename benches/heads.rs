@@ -11,9 +11,11 @@
 use burn::module::Module;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use highrank::likelihood::gated::gated;
 use highrank::likelihood::portable;
 use highrank::ops::{Likelihood, Objective, Targets};
-use highrank::{HeadConfig, OutputHead, Precision};
+use highrank::{AdaptiveConfig, HeadConfig, OutputHead, Precision};
+use highrank_kernels::Floats;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -52,6 +54,9 @@ impl Workload {
             ("monotonic-net", HeadConfig::monotonic_net(d, v, 16)),
             ("moc", HeadConfig::moc(h, d, v, k)),
             ("mos", HeadConfig::mos(h, d, v, k)),
+            ("mixtape", HeadConfig::mixtape(h, d, v)),
+            ("doc", HeadConfig::doc(&[(h, k.div_ceil(3)), (h, k)], d, v)),
+            ("adaptive", HeadConfig::softmax(d, v).with_adaptive(AdaptiveConfig::for_vocab(v))),
             ("mos-plif", HeadConfig::mos_plif(h, d, v, k, 1_000_000)),
         ]
     }
@@ -99,7 +104,13 @@ impl Case {
         let head = config.init(&device);
         let hidden = Tensor::random([tokens, config.d_hidden], Distribution::Normal(0.0, 1.0), &device);
         let mut rng = Pcg64::seed_from_u64(0);
-        let words: Vec<i64> = (0..tokens).map(|_| rng.random_range(0..config.vocab as i64)).collect();
+        // Words by frequency, as in language, where the head makes a difference of it: a word's rank has an even logarithm.
+        let words: Vec<i64> = (0..tokens)
+            .map(|_| match config.adaptive {
+                Some(_) => (config.vocab as f64).powf(rng.random()) as i64 - 1,
+                None => rng.random_range(0..config.vocab as i64),
+            })
+            .collect();
         let targets = Tensor::from_data(words.as_slice(), &device);
         let case = Self { untracked: head.valid(), head, hidden: hidden.require_grad(), targets };
         case.verify();
@@ -126,12 +137,21 @@ impl Case {
         let few = 20.min(self.targets.dims()[0]);
         let hidden = self.hidden.clone().inner().slice(0..few);
         let targets = self.targets.clone().inner().slice(0..few);
+        if self.untracked.clusters.is_some() {
+            let picked = self.untracked.log_probs(hidden.clone()).gather(1, targets.clone().unsqueeze_dim(1));
+            let want: f32 = picked.neg().mean().into_scalar();
+            let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
+            assert!((got - want).abs() < 1e-3 * want.abs(), "loss {got}, the log-probabilities say {want}");
+            return;
+        }
         let contexts = self.untracked.context.forward(hidden.clone());
         let decoder = &self.untracked.decoder;
+        let weight = Floats::from(decoder.weight.as_ref().expect("an owned decoder").val());
         let input = Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            weight: decoder.weight.as_ref().expect("an owned decoder").val().into(),
+            offset: contexts.gates.map(|gates| gated(gates.args(weight.clone(), 1 << 24))),
+            weight,
             bias: decoder.bias.as_ref().map(|bias| bias.val().into()),
             map: self.untracked.logit_map.function(),
             map_params: self.untracked.logit_map.packed_params().map(Into::into),

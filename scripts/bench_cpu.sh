@@ -11,6 +11,8 @@
 #   heads        a training step of each head beside PyTorch's, f32 and bf16                                               1.5
 #   precisions   a training step in bf16 beside our own in f32                                                             0.4
 #   maps         a training step of each head with one softmax beside that of our softmax                                  0.7
+#   connections  a direct output connection beside a mixture of as many components, and a penalty on the priors            0.3
+#   mixtape      a Mixtape beside a mixture of softmaxes                                                                   0.3
 #   small        a mixture of small contexts beside PyTorch's                                                              0.2
 #   predictions  nll, log-probs, top-k, sample and decode beside PyTorch's                                                 2.5
 #   lstm         three LSTM layers beside PyTorch's                                                                        0.3
@@ -21,12 +23,12 @@
 # Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
 # version, THREADS how many are compared with one (2).
 set -euo pipefail
-all=(products heads precisions maps small predictions lstm steps threads)
+all=(products heads precisions maps connections mixtape small predictions lstm steps threads)
 usage() {
     echo "error: expected PYTHON ROUNDS [PART]..., parts of ${all[*]} before, as in: scripts/bench_cpu.sh python3 7 heads" >&2
     exit 2
 }
-[ $# -ge 2 ] && [[ $2 =~ ^[1-9][0-9]*$ ]] || usage
+[[ $# -ge 2 && $2 =~ ^[1-9][0-9]*$ ]] || usage
 python=$1 rounds=$2 parts=("${@:3}")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -54,7 +56,7 @@ sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 
 small=(--tokens 840 --d-hidden 128 --d-embedding 10 --vocab 10000 --components 10)
 # All heads, and the timed steps of those that take a second; the others make 15, and PyTorch's 7.
 heads=(softmax moc mos sigsoftmax gss plif mos-plif soft-cap monotonic-net)
-declare -A slow=([mos]=3 [mos-plif]=3)
+declare -A slow=([mos]=3 [doc]=3 [mos-plif]=3)
 # What PyTorch must be told to round alike, and how it is called then.
 declare -A same=([full]="" [bf16]=--bf16) torch=([full]=PyTorch [bf16]="PyTorch, bf16")
 
@@ -73,6 +75,7 @@ print(json.dumps(dict(median_ms=2 * 2048**3 / rate / 1e6, gflops=rate, precision
 # shellcheck disable=SC2086 # no option at all in full precision
 run_products() {
     local round=$1 precision
+    # shellcheck disable=SC2317 # called by name
     our_product() { product "$BIN/head_throughput" --head softmax --json --precision "$1"; }
     for precision in full bf16; do
         record "product, 2048³" highrank "$round" our_product "$precision"
@@ -106,10 +109,28 @@ run_precisions() {
 run_maps() {
     local round=$1 precision head
     for precision in full bf16; do
-        for head in sigsoftmax gss soft-cap monotonic-net plif moc; do
+        for head in sigsoftmax gss soft-cap monotonic-net plif moc mixtape; do
             record "step, $head" highrank "$round" ours "$head" --precision "$precision"
             record "step, $head" "our softmax" "$round" ours softmax --precision "$precision"
         done
+    done
+}
+run_mixtape() {
+    local round=$1 precision
+    for precision in full bf16; do
+        record "step, mixtape" highrank "$round" ours mixtape --precision "$precision"
+        record "step, mixtape" "our mos" "$round" ours mos --precision "$precision"
+    done
+}
+run_connections() {
+    local round=$1 precision
+    local mixture=("${sizes[@]/#15/20}")
+    for precision in full bf16; do
+        record "step, doc, K 15 + 5" highrank "$round" ours doc --precision "$precision"
+        record "step, doc, K 15 + 5" "our mos, K 20" "$round" \
+            "$BIN/head_throughput" --head mos "${mixture[@]}" --precision "$precision" --repeats "${slow[mos]}" --json
+        record "step, mos with a penalty on the priors" highrank "$round" ours mos --precision "$precision" --options prior-cv
+        record "step, mos with a penalty on the priors" "our mos" "$round" ours mos --precision "$precision"
     done
 }
 # shellcheck disable=SC2086
@@ -147,6 +168,7 @@ run_lstm() {
 # shellcheck disable=SC2086
 run_steps() {
     local round=$1 precision head
+    # shellcheck disable=SC2317 # called by name
     paper() { "$BIN/step_throughput" --head "$1" --repeats "${slow[$1]:-5}" --json "${@:2}"; }
     for head in mos softmax; do
         for precision in full bf16; do

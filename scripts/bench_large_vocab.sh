@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # An output layer over a large vocabulary, one training step: this crate's softmax beside Burn's own layers and PyTorch's, and
-# what each option of the loss costs. Prints one JSON object a run, for `bench_report`:
+# what each option of the loss costs; and an adaptive softmax beside the full one and PyTorch's. Prints one JSON object a run, for `bench_report`:
 #
 #   scripts/bench_large_vocab.sh PYTHON ROUNDS > benches/results/NAME.jsonl
-#   scripts/bench_large_vocab.sh PYTHON ROUNDS options > benches/results/NAME.jsonl    # some of: peers, bf16, options
+#   scripts/bench_large_vocab.sh PYTHON ROUNDS options > benches/results/NAME.jsonl    # some of: peers, bf16, adaptive, options
 #   cargo run --release --example bench_report -- benches/results/NAME.jsonl
 #
 # PYTHON is an interpreter with PyTorch 2.13 or later. Nothing else should run on the machine, which needs 8 GB of free memory:
@@ -12,13 +12,13 @@
 # `head_throughput` already.
 set -euo pipefail
 usage() {
-    echo "error: expected PYTHON ROUNDS [peers] [bf16] [options], as in: scripts/bench_large_vocab.sh python3 5" >&2
+    echo "error: expected PYTHON ROUNDS [peers] [bf16] [adaptive] [options], as in: scripts/bench_large_vocab.sh python3 5" >&2
     exit 2
 }
-[ $# -ge 2 ] && [[ $2 =~ ^[1-9][0-9]*$ ]] || usage
+[[ $# -ge 2 && $2 =~ ^[1-9][0-9]*$ ]] || usage
 python=$1 rounds=$2 parts=("${@:3}")
-[ ${#parts[@]} -gt 0 ] || parts=(peers bf16 options)
-for part in "${parts[@]}"; do [[ $part =~ ^(peers|bf16|options)$ ]] || usage; done
+[ ${#parts[@]} -gt 0 ] || parts=(peers bf16 adaptive options)
+for part in "${parts[@]}"; do [[ $part =~ ^(peers|bf16|adaptive|options)$ ]] || usage; done
 cd "$(dirname "$0")/.."
 tokens=${TOKENS:-2048} d=${D:-1024} vocab=${VOCAB:-131072} repeats=${REPEATS:-1}
 if [ -z "${BIN:-}" ]; then
@@ -65,6 +65,16 @@ run_bf16() {
     record "PyTorch, bf16 parameters" "$round" torch --mode plain --dtype bf16
     record highrank "$round" ours --precision bf16
     record "our f32" "$round" ours
+}
+
+# Words by Zipf's law, clusters that begin at a 25th and a fifth of the vocabulary.
+run_adaptive() {
+    local round=$1 what="adaptive softmax, $tokens tokens, d $d, V $vocab"
+    record highrank "$round" ours --cutoffs $((vocab / 25)),$((vocab / 5)) --targets zipf
+    record "our softmax" "$round" ours --targets zipf
+    record highrank "$round" ours --cutoffs $((vocab / 25)),$((vocab / 5)) --targets zipf
+    record "PyTorch's adaptive softmax" "$round" \
+        "$python" benches/peers/torch_adaptive.py --tokens "$tokens" --d "$d" --vocab "$vocab" --repeats "$repeats"
 }
 
 # The option and the plain loss step by step in turn, in one process. What bench_report calls times as fast is the plain loss's

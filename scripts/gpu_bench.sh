@@ -6,7 +6,7 @@
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS       # there: one JSON object a run, for `bench_report`; a quarter of an hour a round
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: heads, steps, lstm or chunks
 #
-# DIR travels with `benches/peers`, `tests/golden` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
+# DIR travels with `benches/peers`, `tests/golden`, `crates/awd-lstm/tests/models` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
 # should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
 #
 # `build` downloads an LLVM bundle, which turns kernels into PTX. With COMPILER=cpp there is none: kernels become CUDA C++, which
@@ -161,7 +161,7 @@ case $action in
         [ $# -eq 2 ] || usage
         unpack
         probe
-        HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=tests/golden/models \
+        HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=crates/awd-lstm/tests/models \
             program golden --nocapture --test-threads 1 every_ training
         ;;
     run)

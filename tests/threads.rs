@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use awd_lstm::optim::NtAsgdConfig;
+use awd_lstm::regularisation::Penalties;
 use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
@@ -78,7 +79,12 @@ fn train_language_model(device: &Device) -> Vec<f32> {
     let mut optimiser = NtAsgdConfig::new().init();
     let mut state = model.zero_state(BATCH);
     for step in 0..STEPS {
-        let loss = model.loss(words(step, 0, device), words(step, BATCH, device), state, 2.0, 1.0);
+        let loss = model.loss(
+            words(step, 0, device),
+            words(step, BATCH, device),
+            state,
+            Penalties { alpha: 2.0, beta: 1.0, prior_cv: 0.0 },
+        );
         state = loss.state.detach();
         let gradients = gradients(loss.total, &model, tensors, step);
         model = optimiser.step(0.5, model, gradients);

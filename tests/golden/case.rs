@@ -14,7 +14,7 @@ use crate::backends::Setting;
 pub fn folders() -> Vec<PathBuf> {
     match std::env::var_os("HIGHRANK_GOLDEN_DIR") {
         Some(dir) => vec![PathBuf::from(dir)],
-        None => ["", "options"].map(own).into(),
+        None => ["", "options", "mixtape", "doc", "adaptive"].map(own).into(),
     }
 }
 

@@ -4,13 +4,21 @@ use std::collections::BTreeMap;
 
 use burn::module::Param;
 use burn::tensor::{Gradients, Tensor};
-use highrank::context::Context;
+use highrank::context::{Context, ContextConfig};
 use highrank::logit_map::LogitMap;
-use highrank::{HeadConfig, OutputHead};
+use highrank::{AdaptiveConfig, HeadConfig, OutputHead};
 
 use crate::backends::Setting;
 use crate::case::Case;
 use crate::compare::{Report, Tolerance, values};
+
+/// Parameters of a direct output connection, lowest layer first.
+const LATENT_WEIGHTS: [&str; 3] = ["latent_weight_0", "latent_weight_1", "latent_weight_2"];
+const LATENT_BIASES: [&str; 3] = ["latent_bias_0", "latent_bias_1", "latent_bias_2"];
+
+/// Parameters of the tails of an adaptive softmax, the cluster of the most frequent words first.
+const PROJECTIONS: [&str; 3] = ["tail_0_projection", "tail_1_projection", "tail_2_projection"];
+const TAIL_WEIGHTS: [&str; 3] = ["tail_0_weight", "tail_1_weight", "tail_2_weight"];
 
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
@@ -109,6 +117,12 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
     let (vocab, d) = (shape[0], shape[1]);
     let hidden = case.array("hidden").shape[1];
     let components = case.find("param.prior_weight").map_or(1, |prior| prior.shape[0]);
+    // Width and components of each layer.
+    let layers: Vec<(usize, usize)> = LATENT_WEIGHTS
+        .iter()
+        .map_while(|name| case.find(&format!("param.{name}")))
+        .map(|weight| (weight.shape[1], weight.shape[0] / d))
+        .collect();
     let pieces = case.find("param.plif_v").map_or(1, |v| v.shape[0]);
     let config = match case.entry.head.as_deref()? {
         "softmax" => HeadConfig::softmax(d, vocab),
@@ -122,6 +136,17 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
         "mos_plif" => {
             HeadConfig::mos_plif(hidden, d, vocab, components, pieces).with_plif_bound(case.number("plif.t"))
         }
+        "adaptive" => HeadConfig::softmax(d, words(case)).with_adaptive(clusters(case)),
+        "adaptive_mos" => HeadConfig::mos(hidden, d, words(case), components).with_adaptive(clusters(case)),
+        "doc" => HeadConfig::doc(&layers, d, vocab),
+        "doc_plif" => HeadConfig::doc(&layers, d, vocab)
+            .with_logit_map(HeadConfig::plif(d, vocab, pieces).logit_map)
+            .with_plif_bound(case.number("plif.t")),
+        "mixtape" => {
+            let [rows, d_gate] = case.array("param.gate_vectors").shape[..] else { return None };
+            let context = ContextConfig::Mixtape { frequent: rows - 1, d_gate };
+            HeadConfig::mixtape(hidden, d, vocab).with_context(context)
+        }
         _ => return None,
     };
     let mut head = config.init(&on.device);
@@ -134,8 +159,40 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
         mixture.latent.weight = transposed("param.latent_weight");
         mixture.latent.bias = Some(vector("param.latent_bias"));
     }
+    if let Context::Mixtape(mixtape) = &mut head.context {
+        mixtape.latent.weight = transposed("param.latent_weight");
+        mixtape.latent.bias = Some(vector("param.latent_bias"));
+        mixtape.features.weight = transposed("param.gate_weight");
+        mixtape.base.weight = transposed("param.gate_base");
+        mixtape.vectors = Param::from_tensor(case.tensor("param.gate_vectors", on));
+        mixtape.bias = Param::from_tensor(case.tensor("param.gate_bias", on));
+    }
+    if let Context::DirectOutputConnection(connection) = &mut head.context {
+        connection.prior.weight = transposed("param.prior_weight");
+        for (layer, latent) in connection.latents.iter_mut().enumerate() {
+            latent.weight = transposed(&format!("param.{}", LATENT_WEIGHTS[layer]));
+            latent.bias = Some(vector(&format!("param.{}", LATENT_BIASES[layer])));
+        }
+    }
+    for (cluster, tail) in head.clusters.iter_mut().flat_map(|clusters| &mut clusters.tails).enumerate() {
+        tail.projection = transposed(&format!("param.{}", PROJECTIONS[cluster]));
+        let weight = case.tensor(&format!("param.{}", TAIL_WEIGHTS[cluster]), on);
+        tail.decoder.weight = Some(Param::from_tensor(weight));
+    }
     load_map(case, on, &mut head.logit_map);
     Some(head)
+}
+
+/// V of an adaptive softmax.
+fn words(case: &Case) -> usize {
+    case.array("log_probs").shape[1]
+}
+
+/// The clusters of an adaptive softmax.
+fn clusters(case: &Case) -> AdaptiveConfig {
+    let cutoffs = case.entry.hyperparameters["cutoffs"].as_array().expect("a list of cutoffs");
+    let cutoffs = cutoffs.iter().map(|cutoff| cutoff.as_u64().expect("a word") as usize);
+    AdaptiveConfig::new(cutoffs.collect()).with_division(case.number("division"))
 }
 
 /// Gives a logit map the case's parameters.
@@ -175,6 +232,25 @@ fn parameter_gradients(head: &OutputHead, store: &Gradients) -> Named {
         named.insert("prior_weight", matrix(&mixture.prior.weight, true));
         named.insert("latent_weight", matrix(&mixture.latent.weight, true));
         named.insert("latent_bias", vector_gradient(mixture.latent.bias.as_ref().unwrap(), store));
+    }
+    if let Context::DirectOutputConnection(connection) = &head.context {
+        named.insert("prior_weight", matrix(&connection.prior.weight, true));
+        for (layer, latent) in connection.latents.iter().enumerate() {
+            named.insert(LATENT_WEIGHTS[layer], matrix(&latent.weight, true));
+            named.insert(LATENT_BIASES[layer], vector_gradient(latent.bias.as_ref().unwrap(), store));
+        }
+    }
+    for (cluster, tail) in head.clusters.iter().flat_map(|clusters| &clusters.tails).enumerate() {
+        named.insert(PROJECTIONS[cluster], matrix(&tail.projection, true));
+        named.insert(TAIL_WEIGHTS[cluster], matrix(tail.decoder.weight.as_ref().unwrap(), false));
+    }
+    if let Context::Mixtape(mixtape) = &head.context {
+        named.insert("latent_weight", matrix(&mixtape.latent.weight, true));
+        named.insert("latent_bias", vector_gradient(mixtape.latent.bias.as_ref().unwrap(), store));
+        named.insert("gate_weight", matrix(&mixtape.features.weight, true));
+        named.insert("gate_base", matrix(&mixtape.base.weight, true));
+        named.insert("gate_vectors", matrix(&mixtape.vectors, false));
+        named.insert("gate_bias", matrix(&mixtape.bias, false));
     }
     named
 }

@@ -8,6 +8,9 @@
 //! |---|---|
 //! | `data` | heads, logit maps, LSTM layers and optimisers, dynamic evaluation, analyses |
 //! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
+//! | `data/mixtape` | Mixtape heads, made by `mixtape/generate.py` |
+//! | `data/doc` | direct output connection and losses with a penalty on the variation of the priors, made by `doc/generate.py` |
+//! | `data/adaptive` | adaptive softmax with a softmax or a mixture in the head cluster, made by `adaptive/generate.py` |
 //! | `models` | whole models |
 //! | `trajectory` | training steps, under dropout masks that are written down |
 
@@ -23,6 +26,7 @@ mod model;
 mod optimiser;
 mod options;
 mod pointwise;
+mod prior_cv;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]
 mod training;
@@ -60,6 +64,7 @@ fn check(case: &Case, on: &Setting) -> Report {
     match case.entry.kind.as_str() {
         "head" => head::check(case, on, &mut report),
         "head_options" => options::check(case, on, &mut report),
+        "prior_cv" => prior_cv::check(case, on, &mut report),
         "pointwise" => pointwise::check(case, on, &mut report),
         "lstm" => lstm::check(case, on, &mut report),
         "ar_tar" => lstm::check_regularisation(case, on, &mut report),
@@ -94,7 +99,7 @@ fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
 
 #[test]
 fn a_wrong_value_of_a_whole_model_is_reported() {
-    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models");
+    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/awd-lstm/tests/models");
     let mut model = model::read(&own).remove(0);
     model.damage();
     for report in check_model_everywhere(&model) {

@@ -1,9 +1,10 @@
 //! Half-precision heads: losses in f32, gradients in the types of their inputs, errors of the rounding of the inputs alone.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::activation::{log_softmax, softmax};
-use burn::tensor::{DType, Device, Gradients, Tensor};
-use highrank::context::Context;
+use burn::nn::Linear;
+use burn::tensor::activation::{log_softmax, sigmoid, softmax};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor};
+use highrank::context::{Context, Mixtape};
 use highrank::{LossOptions, OutputHead, Reduction};
 
 use crate::support::*;
@@ -53,12 +54,28 @@ fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> (Vec<f64
 /// The mean nll as Burn's own layers would compute it, each operation in the parameters' type.
 fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
     let [tokens, _] = hidden.dims();
+    let state = hidden.clone();
     let (latent, prior) = match &head.context {
         Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
             let latent = mixture.latent.forward(hidden.clone()).tanh();
             (latent.reshape([tokens, mixture.components, EMBEDDING]), mixture.prior.forward(hidden))
         }
-        _ => (hidden.clone().reshape([tokens, 1, EMBEDDING]), hidden.narrow(1, 0, 1).zeros_like()),
+        Context::DirectOutputConnection(connection) => {
+            let mut column = 0;
+            let of_layer = |latent: &Linear| {
+                let [width, _] = latent.weight.shape().dims();
+                column += width;
+                latent.forward(hidden.clone().narrow(1, column - width, width)).tanh()
+            };
+            let latent = Tensor::cat(connection.latents.iter().map(of_layer).collect(), 1);
+            let [last, components] = connection.prior.weight.shape().dims();
+            let top = hidden.clone().narrow(1, column - last, last);
+            (latent.reshape([tokens, components, EMBEDDING]), connection.prior.forward(top))
+        }
+        _ => {
+            let context = hidden.clone().narrow(1, 0, EMBEDDING).reshape([tokens, 1, EMBEDDING]);
+            (context, hidden.narrow(1, 0, 1).zeros_like())
+        }
     };
     let (contexts, log_prior) = match &head.context {
         Context::MixtureOfContexts(_) => {
@@ -69,7 +86,10 @@ fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
     };
     let [_, components, _] = contexts.dims();
     let weight = head.decoder.weight.as_ref().unwrap().val().transpose();
-    let product = contexts.reshape([tokens * components, EMBEDDING]).matmul(weight);
+    let product = match &head.context {
+        Context::Mixtape(mixtape) => gated(mixtape, state, weight),
+        _ => contexts.reshape([tokens * components, EMBEDDING]).matmul(weight),
+    };
     let logits = product + head.decoder.bias.as_ref().unwrap().val().unsqueeze();
     let component = log_softmax(head.logit_map.forward(logits), 1);
     let words = targets(tokens, VOCAB, device).reshape([tokens, 1]).repeat_dim(1, components);
@@ -77,6 +97,35 @@ fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
     let joint = log_prior + at_words.reshape([tokens, components]);
     let max = joint.clone().detach().max_dim(1);
     ((joint - max.clone()).exp().sum_dim(1).log() + max).neg().mean()
+}
+
+/// The logits of a Mixtape without the decoder's bias, each word's mixed by itself.
+fn gated(mixtape: &Mixtape, hidden: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    let ([tokens, _], [_, words]) = (hidden.dims(), weight.dims());
+    let rows: Vec<i64> = (0..words).map(|word| word.min(mixtape.frequent) as i64).collect();
+    let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &hidden.device());
+    let of_words = |param: &Param<Tensor<2>>| param.val().select(0, rows.clone());
+    let [_, width] = mixtape.vectors.val().dims();
+    let features = mixtape.features.forward(hidden.clone()).tanh().reshape([tokens * 3, width]);
+    let gates = features.matmul(of_words(&mixtape.vectors).transpose()).reshape([tokens, 3, words])
+        + mixtape.base.forward(hidden.clone()).reshape([tokens, 3, 1])
+        + of_words(&mixtape.bias).transpose().reshape([1, 3, words]);
+    let gates = sigmoid(gates);
+    let gate = |j: usize| gates.clone().narrow(1, j, 1).reshape([tokens, words]);
+    let [first, second, third] = [gate(0), gate(1), gate(2)];
+    let shut = |gate: Tensor<2>| gate.neg().add_scalar(1.0);
+    let probs = [
+        first.clone() * second.clone(),
+        first.clone() * shut(second),
+        shut(first.clone()) * third.clone(),
+        shut(first) * shut(third),
+    ];
+    let latent = mixtape.latent.forward(hidden).tanh();
+    let parts = probs
+        .into_iter()
+        .enumerate()
+        .map(|(k, prob)| prob * latent.clone().narrow(1, k * EMBEDDING, EMBEDDING).matmul(weight.clone()));
+    parts.reduce(|sum, part| sum + part).expect("four contexts")
 }
 
 /// Root of the mean square of the differences, over that of the reference.

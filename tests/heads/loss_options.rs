@@ -374,6 +374,11 @@ fn statistics_of(head: &OutputHead, hidden: Tensor<2>, words: &[i64], temperatur
     let components = normalisers.len() / rows.len();
     let prior = match &head.context {
         Context::MixtureOfSoftmaxes(mixture) => values(softmax(hidden.matmul(mixture.prior.weight.val()), 1)),
+        Context::DirectOutputConnection(connection) => {
+            let [last, _] = connection.prior.weight.val().dims();
+            let [_, width] = hidden.dims();
+            values(softmax(hidden.narrow(1, width - last, last).matmul(connection.prior.weight.val()), 1))
+        }
         _ => vec![1.0; normalisers.len()],
     };
     let squares: Vec<f64> = normalisers.iter().zip(prior).map(|(lse, prior)| prior * lse * lse).collect();

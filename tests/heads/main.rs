@@ -2,6 +2,7 @@
 //! every chunk boundary, derivatives against finite differences, identities between heads, and the messages of misuse.
 
 mod configuration;
+mod connection;
 mod fused;
 mod gradients;
 mod half;
@@ -12,8 +13,12 @@ mod loss_options;
 mod masked;
 mod masked_analyses;
 mod masked_decoder;
+mod mixtape;
 mod precision;
 mod prediction;
+mod prior_cv;
+#[cfg(feature = "ndarray")]
+mod properties;
 mod rank;
 mod support;
 mod time_axis;

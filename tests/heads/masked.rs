@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
+use highrank::context::Context;
 use highrank::{BeamSearch, HeadConfig, LiveHypotheses, LossOptions, OutputHead, Reduction, Sampling};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -46,6 +47,7 @@ fn heads(config: &HeadConfig, by: By, on: On<'_>) -> [OutputHead; 2] {
     small.decoder.weight = Some(Param::from_tensor(rows.detach()));
     let bias = full.decoder.bias.as_ref().unwrap().val();
     small.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words).detach()));
+    keep_gates(&mut small, &kept());
     if by == By::Bias {
         let mut values = values(bias);
         MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
@@ -92,17 +94,31 @@ fn teachers(on: On<'_>) -> [(Tensor<2, Int>, Tensor<2>); 2] {
     [make(full), make(small)]
 }
 
-/// Gradients of the decoder's matrix and bias, those of all other parameters, and that of the hidden state.
+/// Gradients of the decoder's matrix and bias, those of all other parameters, and that of the hidden state. Gates of masked words
+/// are left out, for which they must be 0.
 fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> [Vec<f64>; 3] {
-    struct Collect<'a>(&'a Gradients, Vec<f64>);
+    struct Collect<'a>(&'a Gradients, Vec<f64>, usize);
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.extend(values(param.val().grad(self.0).expect("a gradient of each parameter")));
+            let gradient = param.val().grad(self.0).expect("a gradient of each parameter");
+            let (of_word, frequent) = (gradient.dims()[D - 1], self.2);
+            let is_of_gates = D == 2 && frequent > 0 && gradient.dims()[0] == frequent + 1;
+            for (word, row) in values(gradient).chunks(of_word).enumerate() {
+                match is_of_gates && word < frequent && is_masked(word) {
+                    true => assert!(row.iter().all(|g| *g == 0.0), "the gate of word {word}"),
+                    false => self.1.extend(row),
+                }
+            }
         }
     }
     let store = loss.backward();
+    // The small head has no gates of masked words.
+    let frequent = match &head.context {
+        Context::Mixtape(mixtape) if head.decoder.vocab == VOCAB => mixtape.frequent,
+        _ => 0,
+    };
     let of = |visit: &dyn Fn(&mut Collect<'_>)| {
-        let mut collect = Collect(&store, vec![]);
+        let mut collect = Collect(&store, vec![], frequent);
         visit(&mut collect);
         collect.1
     };

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor};
 use highrank::analysis::{AgainstTruth, Comparison, LogitRange, PairwiseKl, RowAnalysis, SpectrumBuilder};
 use highrank::{HeadConfig, OutputHead};
 
-use crate::support::{On, all_heads, cpu, head, tensor};
+use crate::support::{On, all_heads, cpu, head, keep_gates, tensor};
 
 const VOCAB: usize = 19;
 const MASKED: [usize; 4] = [0, 7, 8, 18];
@@ -26,6 +26,7 @@ fn heads(config: &HeadConfig, on: On<'_>) -> [OutputHead; 2] {
     let (weight, bias) = (decoder.weight.as_ref().unwrap().val(), decoder.bias.as_ref().unwrap().val());
     without.decoder.weight = Some(Param::from_tensor(weight.select(0, words.clone())));
     without.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words)));
+    keep_gates(&mut without, &kept);
     let mut values: Vec<f64> = bias.into_data().iter::<f64>().collect();
     MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
     decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use highrank::analysis::{RowAnalysis, SpectrumBuilder};
 use highrank::{HeadConfig, LogitMapConfig};
 
-use crate::support::{EMBEDDING, HIDDEN, cpu, head, tensor};
+use crate::support::{EMBEDDING, HIDDEN, cpu, head, mixtape, tensor};
 
 const VOCAB: usize = 40;
 const CONTEXTS: usize = 90;
@@ -34,6 +34,14 @@ fn softmax_and_mixture_of_contexts_are_bound_by_the_embedding() {
     assert_eq!(rank(softmax.with_bias(false)), EMBEDDING + 1);
     assert_eq!(rank(moc.clone()), EMBEDDING + 2);
     assert_eq!(rank(moc.with_bias(false)), EMBEDDING + 1);
+}
+
+#[test]
+fn a_mixtape_is_bound_by_the_embedding_where_all_words_share_their_gate() {
+    assert_eq!(rank(mixtape(VOCAB, 0)), EMBEDDING + 2);
+    // Each frequent word's column is its own: the shared ones are within the bound.
+    let rank = rank(mixtape(VOCAB, VOCAB / 2));
+    assert!(rank > VOCAB / 2, "rank {rank}");
 }
 
 #[test]

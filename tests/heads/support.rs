@@ -2,7 +2,8 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
-use highrank::{HeadConfig, LogitMapConfig, OutputHead};
+use highrank::context::Context;
+use highrank::{ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
 
 /// Where the tensors of a check live, and their float type.
 pub type On<'a> = (&'a Device, DType);
@@ -32,7 +33,7 @@ pub fn cpus() -> impl Iterator<Item = Device> {
 pub const HIDDEN: usize = 6;
 pub const EMBEDDING: usize = 5;
 
-/// Every context with every logit map.
+/// Every context with every logit map, but a direct output connection with two of them.
 pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
     let maps = [
         LogitMapConfig::Identity,
@@ -46,9 +47,37 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
         HeadConfig::softmax(EMBEDDING, vocab),
         HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
         HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
+        mixtape(vocab, vocab / 2),
     ];
     let combine = |context: &HeadConfig| maps.clone().map(|map| context.clone().with_logit_map(map));
-    contexts.iter().flat_map(combine).collect()
+    // Of a direct output connection the contexts alone differ from a mixture's: two maps show what all would.
+    let connected = HeadConfig::doc(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
+    let of_connection = [0, 4].map(|map| connected.clone().with_logit_map(maps[map].clone()));
+    contexts.iter().flat_map(combine).chain(of_connection).collect()
+}
+
+/// A Mixtape with gates of width 3, of which so many words have one of their own.
+pub fn mixtape(vocab: usize, frequent: usize) -> HeadConfig {
+    let context = ContextConfig::Mixtape { frequent, d_gate: 3 };
+    HeadConfig::mixtape(HIDDEN, EMBEDDING, vocab).with_context(context)
+}
+
+/// The rows of a Mixtape's gates that some words, in ascending order, and all that share a gate have.
+pub fn gate_rows(frequent: usize, kept: &[i64]) -> Vec<i64> {
+    let shared = frequent as i64;
+    kept.iter().copied().filter(|word| *word < shared).chain([shared]).collect()
+}
+
+/// Leaves a Mixtape the gates of some words, in ascending order; other heads have none.
+pub fn keep_gates(head: &mut OutputHead, kept: &[i64]) {
+    if let Context::Mixtape(mixtape) = &mut head.context {
+        let rows = gate_rows(mixtape.frequent, kept);
+        for param in [&mut mixtape.vectors, &mut mixtape.bias] {
+            let places = Tensor::<1, Int>::from_data(rows.as_slice(), &param.val().device());
+            *param = Param::from_tensor(param.val().select(0, places).detach());
+        }
+        mixtape.frequent = rows.len() - 1;
+    }
 }
 
 /// Values in about ±1 from the index alone, so that every backend and precision starts from the same numbers.

@@ -80,6 +80,24 @@ pub struct Masks {
     pub latent: Option<Tensor<2>>,
 }
 
+impl Masks {
+    /// The masks of `count` columns of the batch from `start` on. Masks of words and weights are the whole batch's.
+    ///
+    /// # Panics
+    /// If the batch has fewer columns.
+    pub fn columns(&self, start: usize, count: usize) -> Self {
+        let rows = |mask: &Option<Tensor<2>>| mask.clone().map(|mask| mask.narrow(0, start, count));
+        let layer =
+            |layer: &LayerMasks| LayerMasks { weights: layer.weights.clone(), output: rows(&layer.output) };
+        Self {
+            words: self.words.clone(),
+            input: rows(&self.input),
+            layers: self.layers.iter().map(layer).collect(),
+            latent: rows(&self.latent),
+        }
+    }
+}
+
 /// The masks of one LSTM layer.
 #[derive(Clone, Debug)]
 pub struct LayerMasks {

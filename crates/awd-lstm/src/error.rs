@@ -309,6 +309,46 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// A batch has too few columns for the processes that are to share it.
+    #[error("{ranks} ranks cannot share a batch of {batch}: every rank needs at least one column")]
+    TooManyRanks {
+        /// Number of processes.
+        ranks: usize,
+        /// Columns.
+        batch: usize,
+    },
+
+    /// The processes of a training were started with different settings, texts or versions.
+    #[error("rank {rank} differs from rank 0: {setting} is {other} there, but {first} at rank 0")]
+    RankDiffers {
+        /// The first process that differs.
+        rank: usize,
+        /// What differs, as a path in `config.json`.
+        setting: String,
+        /// Its value at rank 0, as JSON.
+        first: String,
+        /// Its value at that process.
+        other: String,
+    },
+
+    /// A process of a training failed, not this one, or not as this one did.
+    #[error("rank {rank}: {reason}")]
+    RankFailed {
+        /// The process.
+        rank: usize,
+        /// Its error.
+        reason: String,
+    },
+
+    /// The processes of a training cannot reach each other.
+    #[error("rank {rank}: {reason}")]
+    Communication {
+        /// The process that noticed it.
+        rank: usize,
+        /// What MPI says.
+        reason: String,
+    },
+
     /// A head was configured wrongly.
     #[error(transparent)]
     Head(#[from] highrank::HeadError),
@@ -333,6 +373,18 @@ impl Error {
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether every rank of a training has this error, if one has it: it follows from what they all know.
+    pub fn is_everywhere(&self) -> bool {
+        matches!(
+            self,
+            Self::NonFiniteLoss { .. }
+                | Self::NonFinitePerplexity { .. }
+                | Self::TooManyRanks { .. }
+                | Self::RankDiffers { .. }
+                | Self::RankFailed { .. }
+        )
     }
 
     /// An [`Error::UnknownName`] from the names of the choices.

@@ -1,6 +1,6 @@
 //! Files and folders that are replaced as a whole: a crash leaves the old content or the new one, never a part of each.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +87,21 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// [`Error::Io`].
 pub fn sync(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("write", path))
+}
+
+/// Locks the file `path`, created if it is not there, for this process; `None` if another process holds it. The system releases the
+/// lock when the file is dropped or the process ends, however it ends.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn lock(path: &Path) -> Result<Option<File>> {
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let opened = opened.map_err(Error::io("create", path))?;
+    match opened.try_lock() {
+        Ok(()) => Ok(Some(opened)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
+    }
 }
 
 /// Replaces the folder `target` by what `fill` writes into an empty one. Only one process may do so at a time.

@@ -21,14 +21,15 @@
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
 //! * [`generate`]: text from a model;
 //! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
-//! * [`train`]: the training program as a library;
+//! * [`train`]: the training program as a library; [`ranks`]: training in several processes;
 //! * [`weights`]: models from and for PyTorch;
 //! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, and lists separated by
 //!   commas.
 //!
 //! # Features
 //!
-//! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name.
+//! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name. `mpi` brings [`ranks`] that `mpirun` starts;
+//! it needs an MPI library and libclang to be built.
 
 pub mod config;
 pub mod data;
@@ -41,6 +42,7 @@ pub mod language;
 pub mod lstm;
 pub mod model;
 pub mod optim;
+pub mod ranks;
 pub mod regularisation;
 #[cfg(all(test, feature = "flex"))]
 mod testing;

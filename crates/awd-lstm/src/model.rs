@@ -2,12 +2,13 @@
 
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor};
-use highrank::{BoundHead, OutputHead};
+use highrank::{BoundHead, LossOptions, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
 use crate::dropout::{LayerMasks, Lookup, Masks};
 use crate::error::Result;
 use crate::lstm::{self, Lstm, LstmConfig, LstmState};
+use crate::regularisation::Penalties;
 use crate::{dropout, regularisation};
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
@@ -19,6 +20,8 @@ use crate::{dropout, regularisation};
 /// log P = head(x_L)                                     decoder matrix: the raw embedding, if tied
 /// ```
 ///
+/// A direct output connection reads the dropped outputs of several layers: `head([x_l, .., x_L])`, side by side, lowest first.
+///
 /// Tokens are time-major, `[T, B]`. Dropout acts while the weights are on an autodiff device: evaluate `model.valid()`.
 #[derive(Module, Debug)]
 pub struct LanguageModel {
@@ -28,10 +31,14 @@ pub struct LanguageModel {
     pub lstms: Vec<Lstm>,
     /// The output layer without its decoder matrix: see [`LanguageModel::head`].
     pub head: OutputHead,
-    /// Decoder matrix `[V, d]`, or `[V, H_last]` under a head without mixture; uniform(±0.1). None if it is the embedding.
+    /// Decoder matrix `[V, d]`, or `[V, H_last]` under a head without mixture; uniform(±0.1). None if it is the embedding. With
+    /// clusters of rare words the matrix of their head cluster, and if tied its last rows alone, one a cluster.
     pub decoder: Option<Param<Tensor<2>>>,
     #[module(skip)]
     dropouts: Dropouts,
+    /// The layers whose outputs the head reads, lowest first; 0 is the embedding.
+    #[module(skip)]
+    connected: Vec<usize>,
 }
 
 /// State of all LSTM layers between two chunks of text.
@@ -46,12 +53,14 @@ pub struct LmState {
 pub struct StepLoss {
     /// Mean nll over all T·B tokens, in nats, `[1]`.
     pub nll: Tensor<1>,
-    /// `nll` + AR + TAR, the loss to differentiate, `[1]`.
+    /// `nll` + AR + TAR + the priors' term, the loss to differentiate, `[1]`.
     pub total: Tensor<1>,
     /// AR, `alpha · mean(x_L²)`, in nats, `[1]`; 0 if `alpha` is.
     pub ar: Tensor<1>,
     /// TAR, `beta · mean((r_L[t+1] - r_L[t])²)`, in nats, `[1]`; 0 if `beta` is.
     pub tar: Tensor<1>,
+    /// The term of a mixture's priors, `prior_cv · cv²`, `[1]`; 0 if `prior_cv` is, or without priors.
+    pub prior_cv: Tensor<1>,
     /// State after the last time step. It still has its history: see [`LmState::detach`].
     pub state: LmState,
 }
@@ -66,10 +75,9 @@ impl ModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<LanguageModel> {
         self.validate()?;
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
-        let matrix = |width| uniform.init([self.vocab, width], device);
         let inputs = std::iter::once(&self.d_embedding).chain(&self.lstm_sizes);
         let model = LanguageModel {
-            embedding: matrix(self.d_embedding),
+            embedding: uniform.init([self.vocab, self.d_embedding], device),
             lstms: inputs
                 .zip(&self.lstm_sizes)
                 .map(|(&input, &hidden)| {
@@ -77,8 +85,9 @@ impl ModelConfig {
                 })
                 .collect(),
             head: self.head_config().try_init(device)?,
-            decoder: (!self.tied).then(|| matrix(self.d_decoder())),
+            decoder: self.decoder_shape().map(|shape| uniform.init(shape, device)),
             dropouts: self.dropouts,
+            connected: self.connections().iter().map(|connection| connection.layer).collect(),
         };
         // Burn draws a weight when it is first read. Without this, the values would depend on the order of reading.
         model.visit(&mut Draw);
@@ -99,6 +108,31 @@ impl LmState {
     pub fn detach(self) -> Self {
         Self { layers: self.layers.into_iter().map(LstmState::detach).collect() }
     }
+
+    /// The state of `count` streams from `start` on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn columns(&self, start: usize, count: usize) -> Self {
+        let rows = |tensor: &Tensor<2>| tensor.clone().narrow(0, start, count);
+        let layer = |layer: &LstmState| LstmState { hidden: rows(&layer.hidden), cell: rows(&layer.cell) };
+        Self { layers: self.layers.iter().map(layer).collect() }
+    }
+
+    /// The state of all streams from those of parts of them.
+    ///
+    /// # Panics
+    /// If there is no part, or parts are of different models.
+    pub fn join(parts: Vec<Self>) -> Self {
+        let of = |layer: usize, part: fn(&LstmState) -> &Tensor<2>| {
+            Tensor::cat(parts.iter().map(|state| part(&state.layers[layer]).clone()).collect(), 0)
+        };
+        Self {
+            layers: (0..parts[0].layers.len())
+                .map(|n| LstmState { hidden: of(n, |layer| &layer.hidden), cell: of(n, |layer| &layer.cell) })
+                .collect(),
+        }
+    }
 }
 
 impl LanguageModel {
@@ -107,10 +141,21 @@ impl LanguageModel {
         LmState { layers: self.lstms.iter().map(|lstm| lstm.zero_state(batch)).collect() }
     }
 
-    /// The output layer together with its decoder matrix. It takes hidden states `[.., H_last]`.
+    /// The output layer together with its decoder matrix. It takes hidden states `[.., H_last]`, or those of all layers that it is
+    /// connected with, side by side.
     pub fn head(&self) -> BoundHead<'_> {
-        let matrix = self.decoder.as_ref().unwrap_or(&self.embedding);
-        self.head.tied_to(matrix.val())
+        let Some(decoder) = &self.decoder else { return self.head.tied_to(self.embedding.val()) };
+        let (rows, missing) = (self.head.decoder.rows(), decoder.lazy_shape()[0]);
+        self.head.tied_to(match rows - missing {
+            0 => decoder.val(),
+            // The frequent words share the embedding's rows.
+            shared => Tensor::cat(vec![self.embedding.val().narrow(0, 0, shared), decoder.val()], 0),
+        })
+    }
+
+    /// The layers whose outputs the output layer reads, lowest first: 0 is the embedding, l the l-th LSTM.
+    pub fn connected(&self) -> &[usize] {
+        &self.connected
     }
 
     /// The device of the weights.
@@ -131,8 +176,10 @@ impl LanguageModel {
     /// The losses of one training step.
     ///
     /// ```text
-    /// total = mean nll + alpha · mean(x_L²) + beta · mean((r_L[t+1] - r_L[t])²)
+    /// total = mean nll + alpha · mean(x_L²) + beta · mean((r_L[t+1] - r_L[t])²) + prior_cv · cv²
     /// ```
+    ///
+    /// with `cv²` the squared coefficient of variation of the priors, summed over all tokens of the step.
     ///
     /// # Shapes
     ///
@@ -147,10 +194,9 @@ impl LanguageModel {
         tokens: Tensor<2, Int>,
         targets: Tensor<2, Int>,
         state: LmState,
-        alpha: f64,
-        beta: f64,
+        penalties: Penalties,
     ) -> StepLoss {
-        self.loss_of(self.encode(tokens, state), targets, None, alpha, beta)
+        self.loss_of(self.encode(tokens, state), targets, None, penalties)
     }
 
     /// Draws the masks of a training step of `batch` streams by the device's seed; none of them outside of training. Those of the
@@ -170,6 +216,13 @@ impl LanguageModel {
         Masks { words, input, layers: self.lstms.iter().enumerate().map(of_layer).collect(), latent: None }
     }
 
+    /// As [`draw_masks`](Self::draw_masks), with the mask of the latent contexts: all that a training step of the whole batch
+    /// draws, in its order.
+    pub(crate) fn draw_all_masks(&self, batch: usize) -> Masks {
+        let masks = self.draw_masks(batch);
+        Masks { latent: self.head().draw_latent_mask(batch), ..masks }
+    }
+
     /// As [`loss`](Self::loss) with given masks, but the lookup's gradient must be [finished](Lookup::finish) after the backward
     /// pass.
     ///
@@ -182,13 +235,12 @@ impl LanguageModel {
         targets: Tensor<2, Int>,
         state: LmState,
         masks: Masks,
-        alpha: f64,
-        beta: f64,
+        penalties: Penalties,
     ) -> (StepLoss, Lookup) {
         let Masks { words, input, layers, latent } = masks;
         let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
         let encoded = self.encode_rows(lookup.rows(), state, input, layers);
-        (self.loss_of(encoded, targets, latent, alpha, beta), lookup)
+        (self.loss_of(encoded, targets, latent, penalties), lookup)
     }
 
     fn loss_of(
@@ -196,15 +248,23 @@ impl LanguageModel {
         encoded: Encoded,
         targets: Tensor<2, Int>,
         latent: Option<Tensor<2>>,
-        alpha: f64,
-        beta: f64,
+        penalties: Penalties,
     ) -> StepLoss {
+        let Penalties { alpha, beta, prior_cv } = penalties;
+        let hidden = self.head_input(&encoded);
         let Encoded { raw, dropped, state } = encoded;
+        let dropped = dropped.into_iter().next_back().expect("the embedding has an output");
         let head = match latent {
             Some(mask) => self.head().with_latent_mask(mask),
             None => self.head(),
         };
-        let nll = head.loss(dropped.clone(), targets.inner(), None);
+        let weight = if self.head.context.has_priors() { prior_cv } else { 0.0 };
+        let made = head.loss_with(hidden, targets.inner(), &LossOptions::new().with_prior_cv(weight));
+        let variation = made.prior_cv.map(|squared| squared * weight);
+        let nll = match &variation {
+            Some(term) => made.loss - term.clone(),
+            None => made.loss,
+        };
         let mut total = nll.clone();
         let mut add = |term: Option<Tensor<1>>| match term {
             Some(term) => {
@@ -215,7 +275,8 @@ impl LanguageModel {
         };
         let ar = add((alpha != 0.0).then(|| regularisation::activation(dropped, alpha)));
         let tar = add((beta != 0.0).then(|| regularisation::temporal(raw, beta)));
-        StepLoss { nll, total, ar, tar, state }
+        let prior_cv = add(variation);
+        StepLoss { nll, total, ar, tar, prior_cv, state }
     }
 
     /// Negative log-likelihood of every target, in nats, and the state after the last time step.
@@ -252,19 +313,29 @@ impl LanguageModel {
         (self.head().log_probs(hidden), state)
     }
 
-    /// The input of the output layer, which is the last LSTM's output, dropped in training; and the state after it.
+    /// The input of the output layer, which is the last LSTM's output, dropped in training, or those of all
+    /// [connected](Self::connected) layers side by side; and the state after it.
     ///
     /// # Shapes
     ///
     /// - `tokens`: `[T, B]`, T at least 1
-    /// - returns `[T, B, H_last]`
+    /// - returns `[T, B, H_last]`, or the sum of the widths
     ///
     /// # Panics
     ///
     /// If the state is for another number of streams.
     pub fn hidden(&self, tokens: Tensor<2, Int>, state: LmState) -> (Tensor<3>, LmState) {
-        let Encoded { dropped, state, .. } = self.encode(tokens, state);
-        (dropped, state)
+        let encoded = self.encode(tokens, state);
+        (self.head_input(&encoded), encoded.state)
+    }
+
+    /// What the output layer reads.
+    fn head_input(&self, encoded: &Encoded) -> Tensor<3> {
+        let mut outputs = self.connected.iter().map(|layer| encoded.dropped[*layer].clone());
+        match (outputs.next(), outputs.len()) {
+            (Some(only), 0) => only,
+            (first, _) => Tensor::cat(first.into_iter().chain(outputs).collect(), 2),
+        }
     }
 
     fn encode(&self, tokens: Tensor<2, Int>, state: LmState) -> Encoded {
@@ -287,23 +358,26 @@ impl LanguageModel {
         for (what, count) in [("state has", state.layers.len()), ("masks have", masks.len())] {
             assert!(count == layers, "language model: the {what} {count} layers, but the model {layers}");
         }
-        let mut dropped = dropout::locked_by(rows, input);
-        let mut raw = dropped.clone();
+        let mut raw = dropout::locked_by(rows, input);
+        let mut dropped = vec![raw.clone()];
         let mut states = Vec::with_capacity(layers);
         for ((lstm, state), masks) in self.lstms.iter().zip(state.layers).zip(masks) {
-            let (output, state) = lstm.forward_masked(dropped, state, masks.weights);
+            let below = dropped[dropped.len() - 1].clone();
+            let (output, state) = lstm.forward_masked(below, state, masks.weights);
             states.push(state);
-            dropped = dropout::locked_by(output.clone(), masks.output);
+            dropped.push(dropout::locked_by(output.clone(), masks.output));
             raw = output;
         }
         Encoded { raw, dropped, state: LmState { layers: states } }
     }
 }
 
-/// Output of the last LSTM before and after dropout, and the new state.
 struct Encoded {
+    /// Output of the last LSTM before dropout.
     raw: Tensor<3>,
-    dropped: Tensor<3>,
+    /// Outputs after dropout of the embedding and of every LSTM.
+    dropped: Vec<Tensor<3>>,
+    /// The new state.
     state: LmState,
 }
 

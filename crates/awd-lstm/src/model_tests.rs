@@ -4,6 +4,8 @@ use burn::tensor::{Gradients, TensorData};
 use super::*;
 use crate::config::{HeadKind, Preset};
 
+const REGULARISED: Penalties = Penalties { alpha: 2.0, beta: 1.0, prior_cv: 0.0 };
+
 fn training() -> Device {
     Device::flex().autodiff()
 }
@@ -66,7 +68,7 @@ fn an_untied_decoder_has_a_matrix_of_its_own() {
         let (tokens, targets) = text();
         let (log_probs, _) = model.log_probs(tokens.clone(), model.zero_state(2));
         assert_eq!(log_probs.dims(), [5, 2, 13]);
-        let grads = model.loss(tokens, targets, model.zero_state(2), 2.0, 1.0).total.backward();
+        let grads = model.loss(tokens, targets, model.zero_state(2), REGULARISED).total.backward();
         assert!(scalar(model.decoder.as_ref().unwrap().grad(&grads).unwrap().abs().sum()) > 1e-3);
     }
     // 13 words, d 4, LSTMs of 6 and 5, a decoder of width 5 with its bias.
@@ -109,7 +111,7 @@ fn a_tied_matrix_gets_the_gradients_of_lookup_and_decoder() {
         apart.decoder = Some(Param::from_tensor(tied.embedding.val().detach()));
         let (tokens, targets) = text();
         let grads = |model: &LanguageModel| {
-            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 2.0, 1.0).total.backward()
+            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED).total.backward()
         };
         let (of_tied, of_apart) = (grads(&tied), grads(&apart));
         let lookup = apart.embedding.grad(&of_apart).unwrap();
@@ -133,7 +135,7 @@ fn every_parameter_gets_a_gradient_under_every_head() {
     for head in HeadKind::ALL {
         let model = model(*head, true);
         let (tokens, targets) = text();
-        let grads = model.loss(tokens, targets, model.zero_state(2), 2.0, 1.0).total.backward();
+        let grads = model.loss(tokens, targets, model.zero_state(2), REGULARISED).total.backward();
         let mut check = Check(&grads, 0);
         model.visit(&mut check);
         assert_eq!(check.1, model.num_params(), "{head}");
@@ -146,7 +148,7 @@ fn the_loss_is_the_mean_nll_and_the_total_adds_the_regularisers() {
     let (tokens, targets) = text();
     let (nll, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
     assert_eq!(nll.dims(), [5, 2]);
-    let step = model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 2.0, 1.0);
+    let step = model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED);
     let mean = scalar(nll.mean());
     assert!((scalar(step.nll.clone()) - mean).abs() < 1e-6);
 
@@ -156,7 +158,7 @@ fn the_loss_is_the_mean_nll_and_the_total_adds_the_regularisers() {
     assert!(extra > 1e-6);
     assert!((scalar(step.total) - mean - extra).abs() < 1e-6);
 
-    let plain = model.loss(tokens, targets, model.zero_state(2), 0.0, 0.0);
+    let plain = model.loss(tokens, targets, model.zero_state(2), Penalties::default());
     assert_eq!(scalar(plain.total), scalar(plain.nll));
 }
 
@@ -197,7 +199,8 @@ fn dropout_acts_in_training_only() {
     let model = config.try_init(&training()).unwrap();
     assert_eq!(model.dropouts(), config.dropouts);
     let (tokens, targets) = text();
-    let train = || scalar(model.loss(tokens.clone(), targets.clone(), model.zero_state(2), 0.0, 0.0).nll);
+    let train =
+        || scalar(model.loss(tokens.clone(), targets.clone(), model.zero_state(2), Penalties::default()).nll);
     assert_ne!(train(), train());
 
     // Only the weights decide, not the word ids.
@@ -240,11 +243,11 @@ fn each_dropout_acts_at_its_own_place_alone() {
         let step = |raw: &Tensor<3>, step| raw.clone().narrow(0, step, 1);
         let stream = |n| after.raw.clone().narrow(1, n, 1);
         let loss =
-            |model: &LanguageModel| model.head().nll(after.dropped.clone(), ids.clone()).unsqueeze::<3>();
+            |model: &LanguageModel| model.head().nll(after.dropped[2].clone(), ids.clone()).unsqueeze::<3>();
         Changed {
             first_state: differ(&first(&plain), &first(&model)),
             raw: [0, 1].map(|n| differ(&step(&before.raw, n), &step(&after.raw, n))),
-            dropped: differ(&after.raw, &after.dropped),
+            dropped: differ(&after.raw, &after.dropped[2]),
             loss: differ(&loss(&plain), &loss(&model)),
             streams: (1..8).any(|n| differ(&stream(0), &stream(n))),
         }
@@ -282,6 +285,93 @@ fn each_dropout_acts_at_its_own_place_alone() {
     ];
     for (dropouts, expected) in cases {
         assert_eq!(changed(dropouts), expected, "{dropouts:?}");
+    }
+}
+
+#[test]
+fn a_connected_head_reads_the_dropped_outputs_of_its_layers() {
+    let config = ModelConfig { lower_components: vec![1, 2], ..config(HeadKind::Doc, true) };
+    let model = config.try_init(&training()).unwrap();
+    assert_eq!(model.connected(), [0, 1, 2]);
+    let (tokens, targets) = text();
+    let (hidden, _) = model.hidden(tokens.clone(), model.zero_state(2));
+    assert_eq!(hidden.dims(), [5, 2, 4 + 6 + 5]);
+    let dropouts = Dropouts { input: 0.5, hidden: 0.5, output: 0.5, ..Dropouts::NONE };
+    let dropped = ModelConfig { dropouts, ..config }.try_init(&training()).unwrap();
+    let encoded = dropped.encode(tokens.clone(), dropped.zero_state(2));
+    let parts = encoded.dropped.clone();
+    let widths: Vec<usize> = parts.iter().map(|part| part.dims()[2]).collect();
+    assert_eq!(widths, [4, 6, 5]);
+    let input = dropped.head_input(&encoded);
+    close(&input.clone().into_data(), &Tensor::cat(parts, 2).into_data(), 0.0);
+    assert!(input.equal_elem(0.0).int().sum().into_scalar::<i64>() > 10);
+
+    // Every layer's contexts, and through them every layer, is trained.
+    let penalties = Penalties { prior_cv: 0.5, ..REGULARISED };
+    let step = model.loss(tokens, targets, model.zero_state(2), penalties);
+    let [nll, total, ar, tar, prior_cv] =
+        [&step.nll, &step.total, &step.ar, &step.tar, &step.prior_cv].map(|loss| scalar(loss.clone()));
+    assert!(prior_cv > 0.0 && (total - nll - ar - tar - prior_cv).abs() < 1e-6);
+    let grads = step.total.backward();
+    struct Trained<'a>(&'a Gradients, usize);
+    impl ModuleVisitor for Trained<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = param.val().grad(self.0).expect("a gradient");
+            assert!(gradient.abs().max().into_scalar::<f32>() > 0.0);
+            self.1 += 1;
+        }
+    }
+    let mut trained = Trained(&grads, 0);
+    model.visit(&mut trained);
+    // Embedding, two LSTMs of four, a prior, three layers of contexts of two, the decoder's bias.
+    assert_eq!(trained.1, 1 + 8 + 1 + 6 + 1);
+}
+
+#[test]
+fn a_tied_head_cluster_shares_the_rows_of_the_frequent_words() {
+    let config = ModelConfig { cutoffs: vec![4, 9], ..config(HeadKind::Adaptive, true) };
+    let tied = config.try_init(&training()).unwrap();
+    let own = tied.decoder.as_ref().unwrap().val();
+    assert_eq!(own.dims(), [2, 4]);
+    let mut apart = tied.clone();
+    let matrix = Tensor::cat(vec![tied.embedding.val().narrow(0, 0, 4), own], 0);
+    apart.decoder = Some(Param::from_tensor(matrix.detach()));
+    let (tokens, targets) = text();
+    let nll = |model: &LanguageModel| {
+        let (nll, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
+        nll.into_data()
+    };
+    close(&nll(&tied), &nll(&apart), 0.0);
+    let (log_probs, _) = tied.log_probs(tokens.clone(), tied.zero_state(2));
+    assert_eq!(log_probs.dims(), [5, 2, tied.vocab()]);
+    // The decoder's part of the gradient reaches the rows that it shares, and those alone.
+    let of = |model: &LanguageModel| {
+        let grads =
+            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED).total.backward();
+        let decoder = model.decoder.as_ref().unwrap().grad(&grads).unwrap();
+        (model.embedding.grad(&grads).unwrap(), decoder)
+    };
+    let ((shared, clusters), (lookup, decoder)) = (of(&tied), of(&apart));
+    close(&clusters.into_data(), &decoder.clone().narrow(0, 4, 2).into_data(), 1e-6);
+    let sum = lookup.clone().narrow(0, 0, 4) + decoder.narrow(0, 0, 4);
+    close(&shared.clone().narrow(0, 0, 4).into_data(), &sum.into_data(), 1e-6);
+    let rest = tied.vocab() - 4;
+    close(&shared.narrow(0, 4, rest).into_data(), &lookup.narrow(0, 4, rest).into_data(), 1e-6);
+}
+
+#[test]
+fn the_variation_of_the_priors_is_penalised_where_there_are_any() {
+    let (tokens, targets) = text();
+    for &head in HeadKind::ALL {
+        let model = model(head, true);
+        let of = |penalties| model.loss(tokens.clone(), targets.clone(), model.zero_state(2), penalties);
+        let plain = of(Penalties::default());
+        let step = of(Penalties { prior_cv: 0.25, ..Penalties::default() });
+        assert_eq!(scalar(plain.prior_cv), 0.0);
+        let term = scalar(step.prior_cv);
+        assert_eq!(term > 0.0, model.head.context.has_priors(), "{head}");
+        let (nll, total) = (scalar(step.nll), scalar(step.total));
+        assert!((nll - scalar(plain.nll)).abs() < 1e-6 && (total - nll - term).abs() < 1e-6, "{head}");
     }
 }
 

@@ -1,8 +1,21 @@
-//! Activation regularisation (AR) and temporal activation regularisation (TAR; arXiv 1708.02182, section 4.6).
+//! What the loss of a training step has besides the nll: activation regularisation (AR) and temporal activation
+//! regularisation (TAR; arXiv 1708.02182, section 4.6).
 //!
 //! Means are over all elements. Both are added to the mean nll, in nats, of a training step.
 
 use burn::tensor::Tensor;
+
+/// Weights of what a training step's loss has besides the nll. All 0 by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Penalties {
+    /// Of activation regularisation (AR), the mean square of the last LSTM's dropped output.
+    pub alpha: f64,
+    /// Of temporal activation regularisation (TAR), the mean square of its change from one time step to the next.
+    pub beta: f64,
+    /// Of the squared coefficient of variation of a mixture's priors, see
+    /// [`LossOptions::with_prior_cv`](highrank::LossOptions::with_prior_cv). Heads without priors ignore it.
+    pub prior_cv: f64,
+}
 
 /// AR: `alpha · mean(out²)` of the last LSTM's output *after* dropout.
 ///

@@ -10,7 +10,7 @@ use crate::interrupt::Interrupted;
 use crate::print::print_note;
 
 /// Status of a program that was given bad input or could not do its work.
-const FAILED: u8 = 2;
+pub const FAILED: u8 = 2;
 /// Status of a program that did a part of its work.
 const INCOMPLETE: u8 = 1;
 
@@ -32,21 +32,14 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Reads the command line of `program`. Help and version are printed to standard output, and an error is one line.
-pub fn parse<T: Parser>(program: &'static str) -> Result<T, ExitCode> {
+/// Reads the command line of `program`.
+///
+/// # Errors
+/// What is wrong with it, or that help or the version was asked for.
+pub fn read<T: Parser>(program: &'static str) -> Result<T, clap::Error> {
     let mut command = T::command().name(program);
-    let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let parsed =
-        matches.and_then(|matches| T::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
-    parsed.map_err(|error| {
-        if error.use_stderr() {
-            fail(line_of(&error))
-        } else {
-            // Printing help can only fail when nobody reads it.
-            let _ = error.print();
-            ExitCode::SUCCESS
-        }
-    })
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// What is wrong with a command line, in one line.

@@ -1,11 +1,11 @@
 //! Ctrl-C, the system's request to end, and a terminal that closes: work is saved first.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 #[cfg(unix)]
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -21,11 +21,16 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes over SIGINT and SIGTERM, and SIGHUP unless it is to be ignored, as `nohup` asks for.
+    /// Takes over SIGINT, SIGTERM and SIGUSR1, which `mpirun` hands on and batch systems send before the end of a job's time; and SIGHUP
+    /// unless it is to be ignored, as `nohup` asks for. The same for all who ask.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn install() -> Result<Self, Failure> {
+        static INSTALLED: OnceLock<Interrupt> = OnceLock::new();
+        if let Some(installed) = INSTALLED.get() {
+            return Ok(installed.clone());
+        }
         let interrupt = Self::default();
         let noted = Arc::new(AtomicBool::new(false));
         for signal in signals() {
@@ -34,7 +39,7 @@ impl Interrupt {
             flag::register(signal, noted.clone())?;
             flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
         }
-        Ok(interrupt)
+        Ok(INSTALLED.get_or_init(|| interrupt).clone())
     }
 
     /// Whether there was an interrupt.
@@ -60,8 +65,11 @@ impl Interrupt {
 fn signals() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
     #[cfg(unix)]
-    if !ignored(SIGHUP) {
-        signals.push(SIGHUP);
+    {
+        signals.push(SIGUSR1);
+        if !ignored(SIGHUP) {
+            signals.push(SIGHUP);
+        }
     }
     signals
 }

@@ -6,7 +6,7 @@
 //!
 //! # Features
 //!
-//! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name.
+//! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
 mod args;
 mod chart;
@@ -16,17 +16,14 @@ mod exit;
 pub mod failure;
 mod files;
 mod interrupt;
+mod markdown;
 mod picture;
 mod print;
 pub mod programs;
 mod progress;
+mod ranks;
 mod sizes;
 mod statistics;
 mod timing;
 mod training;
 pub mod workload;
-
-/// Compiles and runs the code of the project's README with the documentation tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct ReadmeCode;

@@ -162,6 +162,30 @@ where
     Ok(())
 }
 
+/// Draws `points` as marks in the style `index`, with `label` in the chart's legend.
+///
+/// # Errors
+/// What plotters says.
+pub fn marks<'a, DB, X, Y>(
+    chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+    points: &[(X::ValueType, Y::ValueType)],
+    index: usize,
+    label: &str,
+) -> Result<(), Failure>
+where
+    DB: DrawingBackend + 'a,
+    DB::ErrorType: 'static,
+    X: Ranged<ValueType: Clone + 'static>,
+    Y: Ranged<ValueType: Clone + 'static>,
+{
+    let style = LineStyle::nth(index);
+    chart
+        .draw_series(points.iter().cloned().map(|place| EmptyElement::at(place) + mark(style, (0, 0))))?
+        .label(label)
+        .legend(move |(x, y)| EmptyElement::at((0, 0)) + mark(style, (x + 12, y)));
+    Ok(())
+}
+
 /// A mark at `center`, in pixels.
 fn mark<DB: DrawingBackend>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<'static, DB, (i32, i32)> {
     let (full, open) = (style.color.filled(), style.color.stroke_width(1));

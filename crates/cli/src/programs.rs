@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use awd_lstm::ranks::Ranks;
 use clap::{Parser, Subcommand};
 
 use crate::commands::analysis::compare::{self, CompareArgs};
+use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
 use crate::commands::analysis::kl::{self, KlArgs};
 use crate::commands::analysis::plif::{self, PlifArgs};
 use crate::commands::analysis::rank::{self, RankArgs};
@@ -29,12 +31,14 @@ use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::ranks;
 
 /// Every command there is.
 pub fn highrank() -> ExitCode {
-    start("highrank", |cli: Cli<Command>, program| match cli.command {
+    start_ranks("highrank", |cli: Cli<Command>, program, ranks| match cli.command {
+        Some(Command::Model(command)) => command.run(program, ranks),
+        _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
         None => study::run(&cli.study),
-        Some(Command::Model(command)) => command.run(program),
         Some(Command::Synthetic(args)) => synthetic::run(&args),
         Some(Command::Theorems(args)) => theorems::run(&args),
         Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
@@ -46,11 +50,23 @@ pub fn highrank() -> ExitCode {
     })
 }
 
+/// Whether [`highrank`](fn@highrank) understands these arguments. A file of settings that they name is read; nothing is done.
+///
+/// # Errors
+/// One line that says what is wrong with them.
+pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
+    let line = std::iter::once("highrank".to_string()).chain(arguments);
+    match Cli::<Command>::try_parse_from(line) {
+        Err(error) if error.use_stderr() => Err(exit::line_of(&error)),
+        _ => Ok(()),
+    }
+}
+
 /// The commands about language models alone.
 pub fn ptb_mos() -> ExitCode {
-    start("ptb_mos", |cli: Cli<ModelCommand>, program| match cli.command {
-        None => study::run(&cli.study),
-        Some(command) => command.run(program),
+    start_ranks("ptb_mos", |cli: Cli<ModelCommand>, program, ranks| match cli.command {
+        None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
+        Some(command) => command.run(program, ranks),
     })
 }
 
@@ -94,13 +110,28 @@ pub fn bench_report() -> ExitCode {
     start("bench_report", |args, _| bench_report::run(&args))
 }
 
-/// Reads the command line and does what it says; `work` is told the program's name.
+/// Reads the command line and does what it says, in one process; `work` is told the program's name.
 fn start<T: Parser>(
     program: &'static str,
     work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
 ) -> ExitCode {
-    match exit::parse(program) {
-        Ok(args) => exit::exit(work(args, program)),
+    start_ranks(program, |args, program, ranks| {
+        ranks::refuse(ranks, program)?;
+        work(args, program)
+    })
+}
+
+/// The same, in as many processes as there are.
+fn start_ranks<T: Parser>(
+    program: &'static str,
+    work: impl FnOnce(T, &'static str, &Ranks) -> Result<(), Failure>,
+) -> ExitCode {
+    let ranks = match ranks::join() {
+        Ok(ranks) => ranks,
+        Err(error) => return exit::exit(Err(error)),
+    };
+    match ranks::parse(program, &ranks) {
+        Ok(args) => ranks::exit(&ranks, work(args, program, &ranks)),
         Err(status) => status,
     }
 }
@@ -131,6 +162,8 @@ enum ModelCommand {
     Rank(RankArgs),
     /// Expected divergence between the next-word distributions of two contexts, for saved runs.
     Kl(KlArgs),
+    /// Share of the logits' gradient that the decoders of saved runs keep from the hidden state.
+    GradientLoss(GradientLossArgs),
     /// Where one saved run beats another, token by token.
     Compare(CompareArgs),
     /// The functions that saved runs with a PLIF have learnt.
@@ -156,19 +189,21 @@ enum ModelCommand {
 }
 
 impl ModelCommand {
-    fn run(self, program: &'static str) -> Result<(), Failure> {
+    fn run(self, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
         match self {
-            Self::Train(args) => train::run(&args, program),
-            Self::Eval(args) => eval::run(&args),
+            Self::Train(args) => train::run(&args, program, ranks),
+            Self::Eval(args) => eval::run(&args, ranks),
+            Self::Finetune(args) => finetune::run(&args, program, ranks),
+            Self::Sweep(args) => sweep::run(&args, program, ranks),
+            Self::Ablation(args) => sweep::run(&args.0, program, ranks),
+            _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
             Self::Rank(args) => rank::run(&args),
             Self::Kl(args) => kl::run(&args),
+            Self::GradientLoss(args) => gradient_loss::run(&args),
             Self::Compare(args) => compare::run(&args),
             Self::Plif(args) => plif::run(&args),
             Self::Curves(args) => curves::run(&args),
-            Self::Finetune(args) => finetune::run(&args, program),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
-            Self::Sweep(args) => sweep::run(&args, program),
-            Self::Ablation(args) => sweep::run(&args.0, program),
             Self::Runs(args) => runs::run(&args),
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
@@ -183,7 +218,7 @@ impl ModelCommand {
 enum Command {
     #[command(flatten)]
     Model(ModelCommand),
-    Synthetic(SyntheticArgs),
+    Synthetic(Box<SyntheticArgs>),
     Theorems(TheoremsArgs),
     HeadThroughput(HeadThroughputArgs),
     StepThroughput(StepThroughputArgs),
@@ -234,8 +269,17 @@ mod tests {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 23);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 15);
+        assert_eq!(command.get_subcommands().count(), 24);
+        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 16);
+    }
+
+    #[test]
+    fn a_command_line_is_checked_without_being_run() {
+        let check = |line: &str| super::check(line.split(' ').map(String::from));
+        assert_eq!(check("train --data nowhere --head mos"), Ok(()));
+        assert_eq!(check("train --help"), Ok(()));
+        let error = check("train --data nowhere --head best").unwrap_err();
+        assert!(error.contains("'best'") && !error.contains('\n'), "{error}");
     }
 
     #[test]

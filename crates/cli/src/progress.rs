@@ -286,10 +286,12 @@ mod tests {
             ppl: 7.389,
             gradient_norm: 0.2127,
             clipped: 0.35,
+            latent_share: None,
             ar: 0.0312,
             tar: 0.0,
             averaging: true,
             share: 0.5,
+            waiting: None,
         };
         let mut progress = Progress::new(false);
         progress.start.0 -= Duration::from_secs(4320);

@@ -5,17 +5,28 @@ use awd_lstm::error::check;
 
 use crate::failure::Failure;
 
+/// Whether the size of the last LSTM is solved for with the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastLstm {
+    /// It goes with the size that is solved for, as far as it depends on it.
+    Free,
+    /// It stays as it is.
+    Given,
+}
+
 /// `base` with the embedding size that brings its number of parameters nearest to `budget`.
 ///
 /// The embedding bounds the rank of a head without mixture, so it is what such a head would spend its share on. The last LSTM of
-/// such a head goes with it. A mixture of more components gets a narrower embedding, the papers' trade of d for K.
+/// such a head goes with it, unless it is given, which only an untied head allows. A mixture of more components, or of a wider
+/// last LSTM, gets a narrower embedding: the papers' trade of d for K.
 ///
 /// # Errors
 /// If even an embedding of size 1 is too much, or the budget is more than [`ModelConfig::MAX_PARAMETERS`].
-pub fn matching(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failure> {
+pub fn matching(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Failure> {
     let of_size = |size: usize| {
         let mut model = ModelConfig { d_embedding: size, ..base.clone() };
-        if let (false, Some(last)) = (model.head.is_mixture(), model.lstm_sizes.last_mut()) {
+        let goes_along = !model.head.has_contexts() && last_lstm == LastLstm::Free;
+        if let (true, Some(last)) = (goes_along, model.lstm_sizes.last_mut()) {
             *last = size;
         }
         model
@@ -25,19 +36,21 @@ pub fn matching(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failur
 
 /// `base` with the LSTM sizes that bring its number of parameters nearest to `budget`, for a given embedding.
 ///
-/// The sizes keep the proportions that they have in `base`, as nearly as whole numbers allow. The last LSTM of a head without
-/// mixture stays: it is as wide as the embedding, unless the head is untied.
+/// The sizes keep the proportions that they have in `base`, as nearly as whole numbers allow. The last LSTM stays if it is given,
+/// and that of a head without mixture does anyway: it is as wide as the embedding, unless the head is untied.
 ///
 /// # Errors
 /// If the head has no LSTM besides that one, if even a first LSTM of size 1 is too much, or the budget is more than
 /// [`ModelConfig::MAX_PARAMETERS`].
-pub fn matching_lstm(base: &ModelConfig, budget: usize) -> Result<ModelConfig, Failure> {
+pub fn matching_lstm(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Failure> {
     let (head, layers) = (base.head, base.lstm_sizes.len());
-    let free = if head.is_mixture() { layers } else { layers.saturating_sub(1) };
+    let all = head.has_contexts() && last_lstm == LastLstm::Free;
+    let free = if all { layers } else { layers.saturating_sub(1) };
     if free == 0 {
+        let why = if head.has_contexts() { "given" } else { "as wide as the embedding" };
         return Err(format!(
-            "the {head} head has no size left to solve for: its only LSTM is as wide as the embedding; leave --d-embedding \
-             out, or give more LSTM layers"
+            "the {head} head has no size left to solve for: its only LSTM is {why}; leave the width of the embedding or of the \
+             last LSTM out, or give more LSTM layers"
         )
         .into());
     }
@@ -96,14 +109,14 @@ mod tests {
             for &head in HeadKind::ALL {
                 let base = preset.model(head, 10_000);
                 // A million knots are more than the small model has left.
-                let model = matching(&base, budget).unwrap();
+                let model = matching(&base, budget, LastLstm::Free).unwrap();
                 model.validate().unwrap();
                 let off = model.num_params() as f64 / budget as f64 - 1.0;
                 assert!(off.abs() < 0.005, "{preset} {head}: {off}");
                 let inner = base.lstm_sizes.len() - 1;
                 assert_eq!(model.lstm_sizes[..inner], base.lstm_sizes[..inner]);
             }
-            let mos = matching(&preset.model(HeadKind::Mos, 10_000), budget).unwrap();
+            let mos = matching(&preset.model(HeadKind::Mos, 10_000), budget, LastLstm::Free).unwrap();
             assert_eq!(mos, preset.model(HeadKind::Mos, 10_000));
         }
     }
@@ -112,20 +125,42 @@ mod tests {
     fn the_nearest_size_is_taken() {
         let base = Preset::Small.model(HeadKind::Softmax, 500);
         for budget in [300_000, 301_234, 777_777] {
-            let model = matching(&base, budget).unwrap();
+            let model = matching(&base, budget, LastLstm::Free).unwrap();
             let off = |model: &ModelConfig| model.num_params().abs_diff(budget);
             for size in [model.d_embedding - 1, model.d_embedding + 1] {
                 let other = ModelConfig { d_embedding: size, lstm_sizes: vec![256, size], ..base.clone() };
                 assert!(off(&model) <= off(&other), "{budget}: {} against {size}", model.d_embedding);
             }
         }
-        matching(&base, ModelConfig::MAX_PARAMETERS).unwrap();
+        matching(&base, ModelConfig::MAX_PARAMETERS, LastLstm::Free).unwrap();
         for budget in [ModelConfig::MAX_PARAMETERS + 1, usize::MAX] {
-            let message = matching(&base, budget).unwrap_err().to_string();
+            let message = matching(&base, budget, LastLstm::Free).unwrap_err().to_string();
             assert!(message.ends_with("but must be at most 2^40"), "{message}");
         }
-        let message = matching(&base, 1000).unwrap_err().to_string();
+        let message = matching(&base, 1000, LastLstm::Free).unwrap_err().to_string();
         assert!(message.contains("parameters is 1000, but the softmax head has"), "{message}");
+    }
+
+    #[test]
+    fn a_given_last_lstm_stays() {
+        let base = |head| ModelConfig { lstm_sizes: vec![40, 30, 50], ..Preset::Small.model(head, 500) };
+        let off = |model: &ModelConfig| (model.num_params() as f64 / 100_000.0 - 1.0).abs();
+        let wide = matching(&base(HeadKind::Mos), 100_000, LastLstm::Given).unwrap();
+        let narrow = ModelConfig { lstm_sizes: vec![40, 30, 20], ..base(HeadKind::Mos) };
+        let narrow = matching(&narrow, 100_000, LastLstm::Given).unwrap();
+        assert!(off(&wide) < 0.005 && off(&narrow) < 0.005 && wide.d_embedding < narrow.d_embedding);
+        assert_eq!((wide.lstm_sizes, narrow.lstm_sizes), (vec![40, 30, 50], vec![40, 30, 20]));
+        let untied = ModelConfig { tied: false, ..base(HeadKind::Softmax) };
+        let untied = matching(&untied, 100_000, LastLstm::Given).unwrap();
+        assert!(off(&untied) < 0.01 && untied.lstm_sizes == [40, 30, 50] && untied.d_embedding != 50);
+
+        let given = ModelConfig { d_embedding: 10, ..base(HeadKind::Mos) };
+        let inner = matching_lstm(&given, 100_000, LastLstm::Given).unwrap();
+        assert!(off(&inner) < 0.01 && inner.lstm_sizes[2] == 50 && inner.lstm_sizes[0] > 40);
+        assert_eq!(inner.lstm_sizes[1], (inner.lstm_sizes[0] * 3 + 2) / 4);
+        let one = ModelConfig { lstm_sizes: vec![50], ..given };
+        let message = matching_lstm(&one, 100_000, LastLstm::Given).unwrap_err().to_string();
+        assert!(message.contains("its only LSTM is given"), "{message}");
     }
 
     #[test]
@@ -137,7 +172,7 @@ mod tests {
                 if head == HeadKind::Softmax {
                     base.lstm_sizes[2] = d;
                 }
-                let model = matching_lstm(&base, 5_000_000).unwrap();
+                let model = matching_lstm(&base, 5_000_000, LastLstm::Free).unwrap();
                 model.validate().unwrap();
                 let off = model.num_params() as f64 / 5e6 - 1.0;
                 assert!(off.abs() < 0.005, "{head}, d {d}: {off}");
@@ -151,12 +186,14 @@ mod tests {
             d_embedding: 64,
             ..Preset::Small.model(HeadKind::Softmax, 500)
         };
-        let message = matching_lstm(&one, 100_000).unwrap_err().to_string();
+        let message = matching_lstm(&one, 100_000, LastLstm::Free).unwrap_err().to_string();
         assert!(message.starts_with("the softmax head has no size left to solve for"), "{message}");
         let zero = ModelConfig { lstm_sizes: vec![0, 64], ..one.clone() };
-        assert!(matching_lstm(&zero, 100_000).unwrap_err().to_string().contains("without zeros"));
+        assert!(
+            matching_lstm(&zero, 100_000, LastLstm::Free).unwrap_err().to_string().contains("without zeros")
+        );
         let wide = ModelConfig { lstm_sizes: vec![8, 64], ..one };
-        let message = matching_lstm(&wide, 1000).unwrap_err().to_string();
+        let message = matching_lstm(&wide, 1000, LastLstm::Free).unwrap_err().to_string();
         assert!(message.contains("with a first LSTM of size 1 already"), "{message}");
     }
 }

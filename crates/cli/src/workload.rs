@@ -6,7 +6,7 @@ mod output;
 mod product;
 
 pub use float_type::FloatType;
-pub use output::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep};
+pub use output::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, TargetWords};
 pub use product::SquareProduct;
 
 use awd_lstm::data::Window;

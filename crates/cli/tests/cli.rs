@@ -16,6 +16,10 @@ mod analysis;
 mod devices;
 #[path = "cli/dialog.rs"]
 mod dialog;
+#[path = "cli/dialog_runs.rs"]
+mod dialog_runs;
+#[path = "cli/eval.rs"]
+mod eval;
 #[path = "cli/measurements.rs"]
 mod measurements;
 #[path = "cli/methods.rs"]
@@ -26,6 +30,10 @@ mod resume;
 mod settings;
 #[path = "cli/sweep.rs"]
 mod sweep;
+#[path = "cli/sweep_search.rs"]
+mod sweep_search;
+#[path = "cli/synthetic.rs"]
+mod synthetic;
 #[path = "cli/text.rs"]
 mod text;
 #[path = "cli/tokens.rs"]
@@ -46,11 +54,12 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> Vec<&str> {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 12] = [
+    const CHOOSING: [&str; 13] = [
         "train",
         "eval",
         "rank",
         "kl",
+        "gradient-loss",
         "compare",
         "plif",
         "dynamic-eval",
@@ -148,6 +157,29 @@ fn names_that_do_not_exist() {
     refused(folder.path(), &train("--preset huge"), &["unknown preset `huge`", "small, paper"]);
     refused(
         folder.path(),
+        &train("--head doc --lower-components 1,1,1"),
+        &["lower_components is [1, 1, 1]", "one number for each layer below the last LSTM"],
+    );
+    refused(
+        folder.path(),
+        &train("--head doc --lower-components 0"),
+        &["lower_components is [0]", "it is the head mos"],
+    );
+    refused(folder.path(), &train("--head mixtape --d-gate 0"), &["d_gate is 0", "at least 1"]);
+    refused(
+        folder.path(),
+        &train("--head mixtape --frequent 100000"),
+        &["frequent is 100000", "at least one shares its gate"],
+    );
+    refused(
+        folder.path(),
+        &train("--head adaptive --cutoffs 9,5"),
+        &["the cutoffs are [9, 5]", "in ascending order", "below the vocabulary's"],
+    );
+    refused(folder.path(), &train("--cutoffs 100000"), &["the cutoffs are [100000]"]);
+    refused(folder.path(), &train("--prior-cv=-1"), &["prior_cv is -1", "at least 0"]);
+    refused(
+        folder.path(),
         &train("--head softmix"),
         &["unknown head `softmix`", "softmax, moc, mos", "mos-plif"],
     );
@@ -170,6 +202,23 @@ fn names_that_do_not_exist() {
     }
 }
 
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn processes_of_one_job_are_refused_without_mpi() {
+    let folder = folder();
+    let start = |size: &str| {
+        let train = format!("train {SMALL} --epochs 1 --out run{size}");
+        program(folder.path(), &train).env("OMPI_COMM_WORLD_SIZE", size).output().unwrap()
+    };
+    let several = start("3");
+    assert_eq!(several.status.code(), Some(2));
+    let line = String::from_utf8(several.stderr).unwrap();
+    assert!(line.contains("started 3 times over") && line.contains("--features mpi"), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(!folder.path().join("run3").exists());
+    assert!(start("1").status.success());
+}
+
 #[test]
 fn settings_out_of_range() {
     let folder = folder();
@@ -189,6 +238,12 @@ fn settings_out_of_range() {
         ("--components 18446744073709551615", "parameters is 18446744073709551615"),
         ("--lr 0", "lr is 0"),
         ("--lr inf", "lr is inf"),
+        ("--latent-lr 0", "latent_lr is 0"),
+        ("--latent-lr -1", "latent_lr is -1"),
+        ("--layers 0", "lstm_sizes is []"),
+        ("--layers 70000", "--layers"),
+        ("--last-lstm 0", "lstm_sizes is [256, 0]"),
+        ("--head softmax --d-embedding 10 --last-lstm 12", "needs d_embedding = 10"),
         ("--dropout-output 1", "dropout.output is 1"),
         ("--dropout-hidden -0.1", "dropout.hidden is -0.1"),
         ("--dropout-input 1.5", "dropout.input is 1.5"),

@@ -25,6 +25,56 @@ pub enum HeadError {
         /// Width of a decoder row.
         d_embedding: usize,
     },
+    /// The widths of the layers that contexts come from do not make up the hidden state.
+    #[error(
+        "d_hidden is {d_hidden}, but the layers are {layers:?} wide: a hidden state is their outputs side by side, so it \
+         must be their sum"
+    )]
+    LayerWidths {
+        /// Width of the hidden state.
+        d_hidden: usize,
+        /// Widths of the layers.
+        layers: Vec<usize>,
+    },
+    /// Cutoffs that make no clusters.
+    #[error(
+        "the cutoffs are {cutoffs:?}, but clusters need at least one, in ascending order and from 1 to {}, below the \
+         vocabulary's {vocab}", vocab.saturating_sub(1)
+    )]
+    Cutoffs {
+        /// The cutoffs given.
+        cutoffs: Vec<usize>,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A division of the tails' widths that is no finite number of at least 1.
+    #[error("the division of the tails' widths is {value}, but it must be a finite number of at least 1")]
+    Division {
+        /// The number given.
+        value: f64,
+    },
+    /// Tails for a head that is configured without clusters.
+    #[error("this head has no clusters: configure it `with_adaptive(..)` to give it tails")]
+    NoClusters,
+    /// Something that reads the probability of every word of every token, of a head whose clusters are there to avoid that.
+    #[error(
+        "{what} needs every word of every token, which a head with clusters never computes in training: leave it out, or \
+         use a head without clusters"
+    )]
+    NeedsAllWords {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// More words with a gate of their own than leave one that shares its gate.
+    #[error(
+        "{frequent} words have a gate of their own, but there are {vocab}: at least one must share its gate"
+    )]
+    FrequentWords {
+        /// Words with a gate of their own.
+        frequent: usize,
+        /// Number of words.
+        vocab: usize,
+    },
     /// PLIF with more knots than are supported.
     #[error("{knots} knots, but PLIF takes 1 to {max}")]
     TooManyKnots {

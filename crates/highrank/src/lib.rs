@@ -8,12 +8,13 @@
 //!
 //! | part | module | choices |
 //! |---|---|---|
-//! | context `g → (h_k, log π_k)` | [`context`] | direct, Mixture of Contexts, Mixture of Softmaxes |
+//! | context `g → (h_k, log π_k)` | [`context`] | direct, Mixture of Contexts, Mixture of Softmaxes, direct output connection, Mixtape |
 //! | logit map `f` | [`logit_map`] | identity, sigsoftmax, generalised sigsoftmax, soft cap, PLIF, monotonic network |
-//! | decoder `W, b` | [`decoder`] | owned, or tied to the caller's embedding |
+//! | decoder `W, b` | [`decoder`] | owned, or tied to the caller's embedding; of all words, or with [clusters](HeadConfig::with_adaptive) of rare ones |
 //!
-//! and one [`likelihood`] serves them all; [`ops`] says what a backend may compute natively. [`HeadConfig`] names the papers'
-//! heads:
+//! and one [`likelihood`] serves them all; [`ops`] says what a backend may compute natively. The words of a Mixtape mix their
+//! contexts themselves: its one context is that of the words that share a gate, and the logits of the others have an offset,
+//! `f( h · Wᵀ + b + E )`, see [`likelihood::gated`]. [`HeadConfig`] names the papers' heads:
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};
@@ -25,6 +26,8 @@
 //!     HeadConfig::softmax(d, v),              // the baseline
 //!     HeadConfig::moc(h, d, v, 4),            // Mixture of Contexts
 //!     HeadConfig::mos(h, d, v, 4),            // Mixture of Softmaxes
+//!     HeadConfig::doc(&[(h, 1), (h, 3)], d, v), // direct output connection: contexts from two layers
+//!     HeadConfig::mixtape(h, d, v),           // logits mixed by gates of each word
 //!     HeadConfig::sigsoftmax(d, v),           // e^z σ(z)
 //!     HeadConfig::gss(d, v),                  // generalised sigsoftmax
 //!     HeadConfig::soft_cap(d, v, 30.0),       // 30 tanh(z / 30)
@@ -60,8 +63,8 @@ pub mod train;
 pub use context::{ContextConfig, TimeAxis};
 pub use error::HeadError;
 pub use head::{
-    BeamSearch, BeamState, BoundHead, FinishedHypotheses, HeadConfig, Hypothesis, LiveHypotheses, OutputHead,
-    Sampling, StepLogProbs, TopK,
+    AdaptiveConfig, BeamSearch, BeamState, BoundHead, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,
+    LiveHypotheses, OutputHead, Sampling, StepLogProbs, Tail, TopK,
 };
 pub use highrank_kernels::Precision;
 pub use likelihood::DEFAULT_MEMORY_BUDGET;

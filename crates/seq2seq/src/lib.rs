@@ -8,7 +8,7 @@
 //! * [`retrieve`](mod@retrieve): more references for test responses, from similar training contexts;
 //! * [`config`]: [`ModelConfig`] with its number of parameters, [`TrainConfig`], the rule of early stopping, and the presets;
 //! * [`model`]: [`Seq2Seq`], the hierarchical encoder-decoder, and its loss;
-//! * [`train`]: the training program as a library, run folders and held-out perplexity;
+//! * [`train`]: the training program as a library, run folders that can be extended, and held-out perplexity;
 //! * [`generate`]: responses by beam search, greedily or drawn;
 //! * [`weights`]: models from and for PyTorch;
 //! * [`synthetic`]: a generated language of dialogues, whose distribution of responses is known.

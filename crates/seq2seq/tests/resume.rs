@@ -73,6 +73,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_with_dropout() {
             stop: StopConfig { patience: 9, ..StopConfig::default() },
             ..Preset::Small.train()
         },
+        extensions: vec![],
     };
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The output layer of a language model.
 ///
-/// Written and parsed as `softmax`, `moc`, `mos`, `sigsoftmax`, `gss`, `plif` and `mos-plif`.
+/// Written and parsed as `softmax`, `moc`, `mos`, `doc`, `mixtape`, `sigsoftmax`, `gss`, `plif`, `mos-plif` and `adaptive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadKind {
@@ -19,6 +19,10 @@ pub enum HeadKind {
     Moc,
     /// Mixture of Softmaxes: mixes probabilities, any rank (arXiv 1711.03953, section 2.3).
     Mos,
+    /// Direct output connection: a Mixture of Softmaxes whose contexts come from several layers (Takase et al., EMNLP 2018).
+    Doc,
+    /// Mixtape: one softmax over logits that every word mixes of four contexts by gates of its own (Yang et al., NeurIPS 2019).
+    Mixtape,
     /// Softmax of `z + log sigmoid(z)` (Kanai et al., 2018).
     Sigsoftmax,
     /// Generalised sigsoftmax: sigsoftmax with a learnt slope and a learnt centre (Parthiban et al., 2021).
@@ -27,12 +31,24 @@ pub enum HeadKind {
     Plif,
     /// Mixture of Softmaxes whose logits pass through one shared PLIF (arXiv 1902.08077, section 5).
     MosPlif,
+    /// Softmax with clusters of rare words (Grave et al., arXiv 1609.04309).
+    Adaptive,
 }
 
 impl HeadKind {
     /// Every head, in the order in which they are listed to users.
-    pub const ALL: &[Self] =
-        &[Self::Softmax, Self::Moc, Self::Mos, Self::Sigsoftmax, Self::Gss, Self::Plif, Self::MosPlif];
+    pub const ALL: &[Self] = &[
+        Self::Softmax,
+        Self::Moc,
+        Self::Mos,
+        Self::Doc,
+        Self::Mixtape,
+        Self::Sigsoftmax,
+        Self::Gss,
+        Self::Plif,
+        Self::MosPlif,
+        Self::Adaptive,
+    ];
 
     /// The name on command lines and in files.
     pub fn name(self) -> &'static str {
@@ -40,16 +56,30 @@ impl HeadKind {
             Self::Softmax => "softmax",
             Self::Moc => "moc",
             Self::Mos => "mos",
+            Self::Doc => "doc",
+            Self::Mixtape => "mixtape",
             Self::Sigsoftmax => "sigsoftmax",
             Self::Gss => "gss",
             Self::Plif => "plif",
             Self::MosPlif => "mos-plif",
+            Self::Adaptive => "adaptive",
         }
     }
 
     /// Whether the head has K components with a prior and latent contexts.
     pub fn is_mixture(self) -> bool {
-        matches!(self, Self::Moc | Self::Mos | Self::MosPlif)
+        matches!(self, Self::Moc | Self::Mos | Self::Doc | Self::MosPlif)
+    }
+
+    /// Whether the head makes latent contexts of width d of the last LSTM's output, of whatever size that is: a mixture or a
+    /// Mixtape.
+    pub fn has_contexts(self) -> bool {
+        self.is_mixture() || self == Self::Mixtape
+    }
+
+    /// Whether the head reads the outputs of several layers.
+    pub fn reads_layers(self) -> bool {
+        self == Self::Doc
     }
 
     /// Whether the head has a PLIF, hence knots and a bound.

@@ -1,5 +1,6 @@
 //! Configurations of the model and of its training, and the presets of the papers.
 
+mod difference;
 mod dropouts;
 mod head;
 mod model;
@@ -7,6 +8,7 @@ mod preset;
 mod published;
 mod train;
 
+pub(crate) use difference::difference;
 pub use dropouts::Dropouts;
 pub use head::HeadKind;
 pub use model::ModelConfig;

@@ -24,6 +24,9 @@ pub enum Preset {
     Small,
     /// AWD-LSTM-MoS on Penn Treebank (arXiv 1711.03953, with the settings of the published command): 22 million parameters.
     Paper,
+    /// AWD-LSTM-DOC on Penn Treebank (EMNLP 2018, arXiv 1808.10143, with the settings of the published command): the sizes of
+    /// [`Paper`](Self::Paper), 15 contexts from the last LSTM and 5 from the one below: 23 million parameters.
+    Doc,
     /// AWD-LSTM with a softmax on Penn Treebank, the baseline (arXiv 1708.02182): 24 million parameters.
     AwdLstm,
     /// The four models of LMS-PLIF on Penn Treebank (arXiv 1902.08077, table 1): every head on the layers and dropouts of the
@@ -31,6 +34,9 @@ pub enum Preset {
     LmsPlif,
     /// AWD-LSTM-MoS on WikiText-2 (arXiv 1711.03953): 35 million parameters on its vocabulary of 33,278.
     Wikitext2,
+    /// AWD-LSTM-DOC on WikiText-2 (arXiv 1808.10143): the sizes of [`Wikitext2`](Self::Wikitext2), 15 and 5 contexts: 37 million
+    /// parameters.
+    DocWikitext2,
     /// AWD-LSTM with a softmax on WikiText-2, the baseline (arXiv 1708.02182): 33 million parameters.
     AwdLstmWikitext2,
     /// One Billion Word with the 100,000 most frequent words, lower-cased (arXiv 1711.03953): a mixture with 7 components
@@ -60,9 +66,11 @@ impl Preset {
     pub const ALL: &[Self] = &[
         Self::Small,
         Self::Paper,
+        Self::Doc,
         Self::AwdLstm,
         Self::LmsPlif,
         Self::Wikitext2,
+        Self::DocWikitext2,
         Self::AwdLstmWikitext2,
         Self::BillionWord,
         Self::Text8,
@@ -76,9 +84,11 @@ impl Preset {
         match self {
             Self::Small => "small",
             Self::Paper => "paper",
+            Self::Doc => "doc",
             Self::AwdLstm => "awd-lstm",
             Self::LmsPlif => "lms-plif",
             Self::Wikitext2 => "wikitext2",
+            Self::DocWikitext2 => "doc-wikitext2",
             Self::AwdLstmWikitext2 => "awd-lstm-wikitext2",
             Self::BillionWord => "billion-word",
             Self::Text8 => "text8",
@@ -98,19 +108,24 @@ impl Preset {
     /// For a head without mixture, the last LSTM has size d instead of the preset's.
     pub fn model(self, head: HeadKind, vocab: usize) -> ModelConfig {
         let Sizes { d_embedding, mut lstm_sizes, components } = self.sizes(head);
-        if !head.is_mixture()
+        if !head.has_contexts()
             && let Some(last) = lstm_sizes.last_mut()
         {
             *last = d_embedding;
         }
         // 1e6 knots belong to MoS + PLIF of the paper (arXiv 1902.08077, table 1), 1e5 to the rest.
-        let many = matches!(self, Self::Paper | Self::LmsPlif) && head == HeadKind::MosPlif;
+        let many = matches!(self, Self::Paper | Self::Doc | Self::LmsPlif) && head == HeadKind::MosPlif;
         ModelConfig {
             vocab,
             d_embedding,
             lstm_sizes,
             head,
             components,
+            // The paper's share: 5 below 15.
+            lower_components: if head.reads_layers() { vec![components.div_ceil(3)] } else { vec![] },
+            cutoffs: vec![],
+            frequent: None,
+            d_gate: ModelConfig::D_GATE,
             knots: if many { 1_000_000 } else { 100_000 },
             plif_bound: 20.0,
             dropouts: self.dropouts(),
@@ -122,12 +137,12 @@ impl Preset {
     fn sizes(self, head: HeadKind) -> Sizes {
         let (d_embedding, lstm_sizes, components) = match self {
             Self::Small => (128, vec![256, 128], 5),
-            Self::Paper => (280, vec![960, 960, 620], 15),
+            Self::Paper | Self::Doc => (280, vec![960, 960, 620], 15),
             Self::AwdLstm | Self::LmsPlif | Self::AwdLstmWikitext2 => (400, vec![1150, 1150, 400], 15),
-            Self::Wikitext2 => (300, vec![1150, 1150, 650], 15),
-            Self::BillionWord if head.is_mixture() => (900, vec![1024, 1024], 7),
+            Self::Wikitext2 | Self::DocWikitext2 => (300, vec![1150, 1150, 650], 15),
+            Self::BillionWord if head.has_contexts() => (900, vec![1024, 1024], 7),
             Self::BillionWord => (1024, vec![1024, 1024], 7),
-            _ if !head.is_mixture() => (1024, vec![1024], 7),
+            _ if !head.has_contexts() => (1024, vec![1024], 7),
             Self::Text8 => (510, vec![910], 7),
             Self::Text8Mos7Square => (750, vec![750], 7),
             Self::Text8Mos10 => (452, vec![860], 10),
@@ -140,9 +155,11 @@ impl Preset {
         let [output, hidden, input, latent, embedding, weight] = match self {
             Self::Small => [0.2, 0.1, 0.2, 0.1, 0.0, 0.2],
             Self::Paper => [0.4, 0.225, 0.4, 0.29, 0.1, 0.5],
+            Self::Doc => [0.4, 0.225, 0.4, 0.6, 0.1, 0.5],
             // The AWD-LSTM has no latent contexts; a mixture takes the value of the other preset of the same text.
             Self::AwdLstm | Self::LmsPlif => [0.4, 0.25, 0.4, 0.29, 0.1, 0.5],
             Self::Wikitext2 => [0.4, 0.2, 0.55, 0.29, 0.1, 0.5],
+            Self::DocWikitext2 => [0.4, 0.2, 0.55, 0.6, 0.1, 0.5],
             Self::AwdLstmWikitext2 => [0.4, 0.2, 0.65, 0.29, 0.1, 0.5],
             Self::BillionWord
             | Self::Text8
@@ -157,9 +174,11 @@ impl Preset {
     pub fn train(self) -> TrainConfig {
         let (batch, bptt, epochs, lr, seed) = match self {
             Self::Paper => (12, 70, 1000, 20.0, 28),
+            Self::Doc => (12, 70, 500, 20.0, 28),
             Self::AwdLstm => (20, 70, 500, 30.0, 28),
             Self::LmsPlif => (20, 70, 500, 20.0, 28),
             Self::Wikitext2 => (15, 70, 1000, 15.0, 1882),
+            Self::DocWikitext2 => (15, 70, 500, 15.0, 1882),
             Self::AwdLstmWikitext2 => (80, 70, 750, 30.0, 1882),
             Self::BillionWord => (60, 35, 20, 20.0, 28),
             Self::Small | Self::Text8 | Self::Text8Mos7Square | Self::Text8Mos10 | Self::Text8Mos10Square => {
@@ -167,17 +186,23 @@ impl Preset {
             }
         };
         let (alpha, beta) = if self == Self::BillionWord { (0.0, 0.0) } else { (2.0, 1.0) };
+        let (prior_cv, nonmono) = match self {
+            Self::Doc | Self::DocWikitext2 => (0.001, 60),
+            _ => (0.0, 5),
+        };
         TrainConfig {
             batch,
             small_batch: None,
             bptt,
             lr,
+            latent_lr: 1.0,
             clip: 0.25,
             weight_decay: 1.2e-6,
             alpha,
             beta,
-            nonmono: 5,
-            max_seq_len_delta: if self == Self::Wikitext2 { 20 } else { 40 },
+            prior_cv,
+            nonmono,
+            max_seq_len_delta: if matches!(self, Self::Wikitext2 | Self::DocWikitext2) { 20 } else { 40 },
             eval_batch: 10,
             test_batch: 1,
             epochs,
@@ -215,7 +240,7 @@ impl Preset {
     /// every other preset takes those of Penn Treebank.
     pub fn dynamic(self) -> DynamicConfig {
         let (eps, lambda) = match self {
-            Self::Wikitext2 | Self::AwdLstmWikitext2 => (0.002, 0.02),
+            Self::Wikitext2 | Self::DocWikitext2 | Self::AwdLstmWikitext2 => (0.002, 0.02),
             _ => (0.001, 0.075),
         };
         DynamicConfig { form: DynamicForm::Program, lr: 0.002, eps, lambda }

@@ -48,6 +48,7 @@ impl PublishedSize {
 }
 
 const MOS: &str = "1711.03953, tables 1 – 3";
+const DOC: &str = "1808.10143, results on PTB and WikiText-2";
 const LMS: &str = "1902.08077, table 1";
 const CHARACTERS: &str = "1711.03953, table 12";
 /// Table 1 of LMS-PLIF fits to every digit if a knot counts as two numbers: 24.42 and 28.63 million.
@@ -56,8 +57,10 @@ const KNOTS: &str = "the paper's number fits two scalars a knot; here a knot is 
 /// Every number of parameters that the papers print for the models of the presets.
 pub const PUBLISHED_SIZES: &[PublishedSize] = &[
     row(Preset::Paper, HeadKind::Mos, 10_000, (22.0, 0), MOS, ""),
+    row(Preset::Doc, HeadKind::Doc, 10_000, (23.0, 0), DOC, ""),
     row(Preset::AwdLstm, HeadKind::Softmax, 10_000, (24.0, 0), "1708.02182, table 1", ""),
     row(Preset::Wikitext2, HeadKind::Mos, 33_278, (35.0, 0), MOS, ""),
+    row(Preset::DocWikitext2, HeadKind::Doc, 33_278, (37.0, 0), DOC, ""),
     row(
         Preset::AwdLstmWikitext2,
         HeadKind::Softmax,

@@ -59,6 +59,21 @@ fn presets_are_trained_and_read_as_the_papers_say() {
     assert_eq!(Preset::Paper.train().max_seq_len_delta, 40);
     let baseline = Preset::AwdLstmWikitext2.train();
     assert_eq!((baseline.batch, baseline.lr, baseline.seed), (80, 30.0, 1882));
+    for (doc, mos) in [(Preset::Doc, Preset::Paper), (Preset::DocWikitext2, Preset::Wikitext2)] {
+        let (train, of_mos) = (doc.train(), mos.train());
+        assert_eq!(
+            (train.nonmono, train.prior_cv, train.epochs, doc.finetune_lr()),
+            (60, 0.001, 500, of_mos.lr)
+        );
+        assert_eq!((train.batch, train.lr, train.seed), (of_mos.batch, of_mos.lr, of_mos.seed));
+        assert_eq!((train.max_seq_len_delta, of_mos.prior_cv), (of_mos.max_seq_len_delta, 0.0));
+        let (model, of_mos) = (doc.model(HeadKind::Doc, 9), mos.model(HeadKind::Mos, 9));
+        assert_eq!((model.components, model.lower_components.as_slice()), (15, [5].as_slice()));
+        assert_eq!((model.dropouts.latent, of_mos.dropouts.latent), (0.6, 0.29));
+        let dropouts = Dropouts { latent: 0.29, ..model.dropouts };
+        let same = ModelConfig { dropouts, head: HeadKind::Mos, lower_components: vec![], ..model };
+        assert_eq!(same, of_mos);
+    }
     for preset in Preset::ALL {
         assert_eq!(preset.text().characters, preset.name().starts_with("text8"), "{preset}");
     }
@@ -89,7 +104,7 @@ fn names_round_trip_and_unknown_ones_list_the_known() {
     assert!(message.contains("mso") && message.contains("mos-plif"), "{message}");
     let message = "huge".parse::<Preset>().unwrap_err().to_string();
     assert!(
-        message.contains("huge") && message.contains("small, paper, awd-lstm, lms-plif, wikitext2"),
+        message.contains("huge") && message.contains("small, paper, doc, awd-lstm, lms-plif, wikitext2"),
         "{message}"
     );
 }
@@ -121,6 +136,46 @@ fn bad_model_settings_are_named() {
 }
 
 #[test]
+fn components_from_below_need_a_layer_each_and_are_some() {
+    let with = |lower: &[usize]| ModelConfig {
+        lower_components: lower.to_vec(),
+        ..Preset::Paper.model(HeadKind::Doc, 100)
+    };
+    // Three LSTMs: two below the last, and the embedding.
+    for lower in [[5].as_slice(), &[0, 5], &[1, 2, 3], &[0, 0, 1]] {
+        with(lower).validate().unwrap();
+    }
+    let error = |lower: &[usize]| with(lower).validate().unwrap_err().to_string();
+    assert_eq!(
+        error(&[1, 1, 1, 1]),
+        "lower_components is [1, 1, 1, 1], but must be one number for each layer below the last LSTM, the embedding \
+         included, at most"
+    );
+    for none in [[].as_slice(), &[0, 0]] {
+        let message = error(none);
+        assert!(
+            message.contains("above 0 for at least one layer; without any, it is the head mos"),
+            "{message}"
+        );
+    }
+    // Other heads do not read them.
+    ModelConfig { head: HeadKind::Mos, ..with(&[]) }.validate().unwrap();
+}
+
+#[test]
+fn connections_go_from_the_lowest_layer_to_the_last() {
+    let config = ModelConfig { lower_components: vec![5, 0, 2], ..Preset::Paper.model(HeadKind::Doc, 100) };
+    let layers: Vec<[usize; 3]> =
+        config.connections().iter().map(|of| [of.layer, of.d_hidden, of.components]).collect();
+    assert_eq!(layers, [[0, 280, 2], [2, 960, 5], [3, 620, 15]]);
+    assert_eq!(config.head_config().d_hidden, 280 + 960 + 620);
+    assert_eq!(config.mixture_params(), (22 * 620, 280 * (2 * 281 + 5 * 961 + 15 * 621)));
+    let mos = ModelConfig { head: HeadKind::Mos, ..config };
+    assert_eq!(mos.connections().iter().map(|of| of.layer).collect::<Vec<_>>(), [3]);
+    assert_eq!(mos.mixture_params(), (15 * 620, 15 * 280 * 621));
+}
+
+#[test]
 fn sizes_beyond_every_memory_are_refused() {
     for edit in [
         (|c: &mut ModelConfig| c.vocab = usize::MAX) as fn(&mut ModelConfig),
@@ -148,7 +203,7 @@ fn bad_training_settings_are_named() {
     const fn decay(factor: f64, when: DecayWhen) -> Option<LrDecay> {
         Some(LrDecay { factor, when })
     }
-    let edits: [(&str, Edit); 17] = [
+    let edits: [(&str, Edit); 19] = [
         ("batch", |c| c.batch = 0),
         ("bptt", |c| c.bptt = 0),
         ("eval_batch", |c| c.eval_batch = 0),
@@ -159,6 +214,8 @@ fn bad_training_settings_are_named() {
         ("weight_decay", |c| c.weight_decay = -1.0),
         ("alpha", |c| c.alpha = f64::NAN),
         ("beta", |c| c.beta = -1.0),
+        ("prior_cv is -1", |c| c.prior_cv = -1.0),
+        ("prior_cv is inf", |c| c.prior_cv = f64::INFINITY),
         ("validate_every is 0", |c| c.validate_every = Some(0)),
         ("patience is 0", |c| c.patience = Some(0)),
         ("lr_decay.factor is 1", |c| c.lr_decay = decay(1.0, DecayWhen::Plateau)),
@@ -179,7 +236,7 @@ fn bad_training_settings_are_named() {
 #[test]
 fn optional_training_settings_are_read_and_written() {
     let plain = serde_json::to_value(Preset::Small.train()).unwrap();
-    for key in ["validate_every", "patience", "lr_decay", "max_minutes", "test"] {
+    for key in ["validate_every", "patience", "lr_decay", "max_minutes", "test", "prior_cv"] {
         assert!(plain.get(key).is_none(), "{key}");
     }
     assert_eq!(serde_json::from_value::<TrainConfig>(plain).unwrap(), Preset::Small.train());
@@ -194,6 +251,7 @@ fn optional_training_settings_are_read_and_written() {
             patience: Some(3),
             lr_decay,
             max_minutes: Some(0.5),
+            prior_cv: 0.001,
             test: false,
             ..Preset::Small.train()
         };
@@ -208,6 +266,10 @@ fn unknown_keys_are_refused() {
     let mut json = serde_json::to_value(Preset::Small.model(HeadKind::Mos, 10)).unwrap();
     let back: ModelConfig = serde_json::from_value(json.clone()).unwrap();
     assert_eq!(back, Preset::Small.model(HeadKind::Mos, 10));
+    // Nor is what other heads alone have written.
+    assert!(json.get("lower_components").is_none());
+    let doc = Preset::Small.model(HeadKind::Doc, 10);
+    assert_eq!(serde_json::from_value::<ModelConfig>(serde_json::to_value(&doc).unwrap()).unwrap(), doc);
     json["dropout"] = 0.5.into();
     assert!(serde_json::from_value::<ModelConfig>(json).unwrap_err().to_string().contains("dropout"));
 }

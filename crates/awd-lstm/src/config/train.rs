@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, check};
+use crate::regularisation::Penalties;
 
 /// How a model is trained. The procedure is that of AWD-LSTM (arXiv 1708.02182, sections 3 and 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,14 +11,18 @@ use crate::error::{Result, check};
 pub struct TrainConfig {
     /// B, the number of parallel text streams in training.
     pub batch: usize,
-    /// Columns of a slice of the batch, if gradients are accumulated over slices. The result is that of the whole batch, but
-    /// each slice draws its own dropout masks.
+    /// The most columns of a slice of the batch, if gradients are accumulated over slices, which are of equal size to within one
+    /// column. Except for rounding and for `prior_cv`, which is the mean of the slices', the result is that of the whole batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small_batch: Option<usize>,
     /// Mean number of time steps of a training step.
     pub bptt: usize,
     /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`.
     pub lr: f64,
+    /// Factor on the learning rate of a mixture's projections, those to its contexts and to its weights; it acts after
+    /// clipping. Heads without mixture ignore it. 1 if a file does not say.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub latent_lr: f64,
     /// Largest global gradient norm, over all parameters together.
     pub clip: f64,
     /// Weight decay, added to the clipped gradient of every weight.
@@ -26,6 +31,10 @@ pub struct TrainConfig {
     pub alpha: f64,
     /// Weight of temporal activation regularisation, on the raw output.
     pub beta: f64,
+    /// Weight of the squared coefficient of variation of a mixture's priors over the tokens of a step, as
+    /// [`LossOptions::with_prior_cv`](highrank::LossOptions::with_prior_cv). Heads without priors ignore it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prior_cv: f64,
     /// Averaging begins when the validation loss is worse than the best of all earlier ones but the last `nonmono`. It counts
     /// validations, so with `validate_every` it may do so inside of an epoch.
     pub nonmono: usize,
@@ -61,6 +70,16 @@ pub struct TrainConfig {
     pub test: bool,
 }
 
+fn one() -> f64 {
+    1.0
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_one(factor: &f64) -> bool {
+    *factor == 1.0
+}
+
 fn yes() -> bool {
     true
 }
@@ -69,6 +88,12 @@ fn yes() -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_yes(test: &bool) -> bool {
     *test
+}
+
+// As above.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(weight: &f64) -> bool {
+    *weight == 0.0
 }
 
 /// A learning rate that falls by a factor.
@@ -96,6 +121,11 @@ pub enum DecayWhen {
 }
 
 impl TrainConfig {
+    /// What the loss of a training step has besides the nll.
+    pub fn penalties(&self) -> Penalties {
+        Penalties { alpha: self.alpha, beta: self.beta, prior_cv: self.prior_cv }
+    }
+
     /// Checks every setting.
     ///
     /// # Errors
@@ -114,11 +144,15 @@ impl TrainConfig {
         if let Some(small_batch) = self.small_batch {
             check((1..=self.batch).contains(&small_batch), "small_batch", small_batch, "from 1 to batch")?;
         }
-        for (name, value) in [("lr", self.lr), ("clip", self.clip)] {
+        for (name, value) in [("lr", self.lr), ("latent_lr", self.latent_lr), ("clip", self.clip)] {
             check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
         }
-        for (name, value) in [("weight_decay", self.weight_decay), ("alpha", self.alpha), ("beta", self.beta)]
-        {
+        for (name, value) in [
+            ("weight_decay", self.weight_decay),
+            ("alpha", self.alpha),
+            ("beta", self.beta),
+            ("prior_cv", self.prior_cv),
+        ] {
             check(value.is_finite() && value >= 0.0, name, value, "finite and at least 0")?;
         }
         for (name, count) in [("validate_every", self.validate_every), ("patience", self.patience)] {

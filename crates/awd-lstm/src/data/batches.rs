@@ -34,6 +34,19 @@ pub struct Window {
     pub targets: Tensor<2, Int>,
 }
 
+impl Window {
+    /// `count` columns of the window from `start` on.
+    ///
+    /// # Panics
+    /// If it has fewer.
+    pub fn columns(&self, start: usize, count: usize) -> Self {
+        Self {
+            tokens: self.tokens.clone().narrow(1, start, count),
+            targets: self.targets.clone().narrow(1, start, count),
+        }
+    }
+}
+
 impl Batches {
     /// Cuts `ids` into `batch` columns of at least `min_rows` rows. `what` names the stream in an error.
     ///

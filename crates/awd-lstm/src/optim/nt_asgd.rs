@@ -30,7 +30,13 @@ impl NtAsgdConfig {
             decay.is_finite() && decay >= 0.0,
             "NtAsgdConfig: weight_decay is {decay}, but must be at least 0"
         );
-        NtAsgd { weight_decay: decay, averaging: false, iterates: 0, averages: HashMap::new() }
+        NtAsgd {
+            weight_decay: decay,
+            factors: HashMap::new(),
+            averaging: false,
+            iterates: 0,
+            averages: HashMap::new(),
+        }
     }
 }
 
@@ -54,6 +60,8 @@ impl NtAsgdConfig {
 #[derive(Clone, Debug)]
 pub struct NtAsgd {
     weight_decay: f64,
+    /// Factors on the learning rate other than 1.
+    factors: HashMap<ParamId, f64>,
     averaging: bool,
     /// Iterates in the averages.
     iterates: usize,
@@ -62,6 +70,22 @@ pub struct NtAsgd {
 }
 
 impl NtAsgd {
+    /// Multiplies the learning rate of the parameters of `part` by a factor: `w_t = w_{t-1} - factor · lr (g + ..)`. It acts
+    /// after clipping, whose norm it does not change.
+    ///
+    /// Parameters are told by their identity: `part` is a part of the module that is trained.
+    ///
+    /// # Panics
+    /// If the factor is not a positive number.
+    pub fn with_factor<M: Module>(mut self, part: &M, factor: f64) -> Self {
+        assert!(
+            factor.is_finite() && factor > 0.0,
+            "NtAsgd::with_factor: the factor is {factor}, but must be finite and above 0"
+        );
+        part.visit(&mut SetFactor { factors: &mut self.factors, factor });
+        self
+    }
+
     /// Begins to average with the next step. Does nothing if averaging has begun already.
     pub fn start_averaging(&mut self) {
         self.averaging = true;
@@ -161,14 +185,25 @@ impl ModuleMapper for Step<'_> {
                 if value.device() != device {
                     value = value.to_device(&device);
                 }
-                let factor = self.factor.as_ref();
-                value = update::descend(value, grad, factor, self.lr, self.optimiser.weight_decay);
+                let lr = self.lr * self.optimiser.factors.get(&id).copied().unwrap_or(1.0);
+                value = update::descend(value, grad, self.factor.as_ref(), lr, self.optimiser.weight_decay);
             }
             if self.optimiser.averaging && tracked {
                 self.optimiser.average(id, value.clone());
             }
             value
         })
+    }
+}
+
+struct SetFactor<'a> {
+    factors: &'a mut HashMap<ParamId, f64>,
+    factor: f64,
+}
+
+impl ModuleVisitor for SetFactor<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.factors.insert(param.id, self.factor);
     }
 }
 

@@ -115,6 +115,27 @@ fn clipping_within_the_step_gives_the_same_bits() {
 }
 
 #[test]
+fn a_factor_is_on_the_steps_of_its_part_alone() {
+    let module = pair();
+    let optim = |factor| NtAsgdConfig::new().with_weight_decay(0.5).init().with_factor(&module.bias, factor);
+    // w - lr · factor (g + 0.5 w); the norm of the gradients is √6, and clipping to half of it halves them.
+    for (factor, bias) in [(1.0, 4.0 - 0.1 * 4.0), (0.25, 4.0 - 0.025 * 4.0), (3.0, 4.0 - 0.3 * 4.0)] {
+        let stepped = step(&mut optim(factor), 0.1, module.clone());
+        close(&values(&stepped), &[1.0 - 0.15, -2.0, bias]);
+        let (half, grads) = (6.0f64.sqrt() / 2.0, grads(&module));
+        let (stepped, norm) = optim(factor).step_clipped(0.1, module.clone(), grads, half);
+        assert!((norm.unwrap().into_scalar::<f64>() - 2.0 * half).abs() < 1e-6);
+        close(&values(&stepped), &[1.0 - 0.1, -2.0 + 0.05, 4.0 - 0.1 * factor as f32 * 3.0]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the factor is 0, but must be finite and above 0")]
+fn a_factor_of_zero_is_refused() {
+    let _ = NtAsgdConfig::new().init().with_factor(&pair(), 0.0);
+}
+
+#[test]
 #[should_panic(expected = "max_norm is 0, but must be above 0")]
 fn a_norm_of_zero_is_refused() {
     let module = pair();

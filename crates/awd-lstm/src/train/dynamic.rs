@@ -14,6 +14,7 @@ use crate::data::{Batches, Fingerprint, Window};
 use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LmState};
 use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
+use crate::regularisation::Penalties;
 
 /// Squared gradients of the mean nll over windows of `bptt` rows of `batches`, the training text, with a carried hidden state.
 ///
@@ -94,7 +95,7 @@ fn score(
     state: LmState,
     what: &'static str,
 ) -> Result<(f64, GradientsParams, LmState)> {
-    let loss = model.loss(window.tokens, window.targets, state, 0.0, 0.0);
+    let loss = model.loss(window.tokens, window.targets, state, Penalties::default());
     let nll = loss.nll.to_data().iter::<f64>().next().unwrap_or(f64::NAN);
     if !nll.is_finite() {
         return Err(Error::NonFiniteDynamicLoss { what });

@@ -1,7 +1,11 @@
 //! Mean negative log-likelihood of held-out text.
 
+use std::ops::Range;
+
 use crate::data::Batches;
+use crate::error::Result;
 use crate::model::LanguageModel;
+use crate::ranks::Ranks;
 
 /// Number of tokens that are evaluated at once. It changes the result by rounding only.
 pub const EVALUATION_TOKENS: usize = 1024;
@@ -14,29 +18,66 @@ pub const EVALUATION_TOKENS: usize = 1024;
 /// # Panics
 /// If `batches` has fewer than two rows, hence nothing to predict.
 pub fn mean_nll(model: &LanguageModel, batches: &Batches) -> f64 {
-    mean_nll_unless(model, batches, &mut || false).expect("it is not asked to stop")
+    mean_nll_among(&Ranks::alone(), model, batches).expect("one process has nobody to lose")
 }
 
-/// [`mean_nll`], given up as soon as `stop` says so; it is asked before every chunk.
+/// [`mean_nll`] by several ranks, each of which scores its part of the columns. It is the same at all of them, and but for the
+/// rounding of sums that of one process.
+///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+///
+/// # Panics
+/// As [`mean_nll`].
+pub fn mean_nll_among(ranks: &Ranks, model: &LanguageModel, batches: &Batches) -> Result<f64> {
+    let nll = mean_nll_unless(ranks, model, batches, &mut || false)?;
+    Ok(nll.expect("it is not asked to stop"))
+}
+
+/// [`mean_nll_among`], given up as soon as `stop` says so at any rank; it is asked before every chunk.
+///
+/// # Errors
+/// As [`mean_nll_among`].
 ///
 /// # Panics
 /// As [`mean_nll`].
 pub(super) fn mean_nll_unless(
+    ranks: &Ranks,
     model: &LanguageModel,
     batches: &Batches,
     stop: &mut dyn FnMut() -> bool,
-) -> Option<f64> {
+) -> Result<Option<f64>> {
     assert!(batches.predictions() > 0, "{} rows have nothing to predict", batches.rows());
+    let own = ranks.part(batches.batch());
+    let sum = if own.is_empty() { Some(0.0) } else { sum_unless(model, batches, &own, stop) };
+    if !ranks.are_several() {
+        return Ok(sum.map(|sum| sum / batches.predictions() as f64));
+    }
+    let all = ranks.gather_equal(&[f64::from(u8::from(sum.is_none())), sum.unwrap_or(0.0)])?;
+    let (all, _) = all.as_chunks::<2>();
+    let stopped = all.iter().any(|[stopped, _]| *stopped != 0.0);
+    let sum: f64 = all.iter().map(|[_, sum]| sum).sum();
+    Ok((!stopped).then(|| sum / batches.predictions() as f64))
+}
+
+/// Summed nll of some columns.
+fn sum_unless(
+    model: &LanguageModel,
+    batches: &Batches,
+    own: &Range<usize>,
+    stop: &mut dyn FnMut() -> bool,
+) -> Option<f64> {
     let length = (EVALUATION_TOKENS / batches.batch()).max(1);
-    let mut state = model.zero_state(batches.batch());
+    let mut state = model.zero_state(own.len());
     let mut sum = 0.0;
     for window in batches.windows(length, &model.device()) {
         if stop() {
             return None;
         }
+        let window = if own.len() < batches.batch() { window.columns(own.start, own.len()) } else { window };
         let (nll, next) = model.nll(window.tokens, window.targets, state);
         state = next;
         sum += nll.into_data().iter::<f64>().sum::<f64>();
     }
-    Some(sum / batches.predictions() as f64)
+    Some(sum)
 }

@@ -226,6 +226,27 @@ impl<C: RunSettings> Folder<C> {
         }
     }
 
+    /// The file with the weights of the latest checkpoint, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::NotARun`] if the run was not saved yet.
+    pub fn last_weights(&self) -> Result<PathBuf> {
+        self.saved(MODEL, "checkpoint/model.safetensors: it was not saved yet")
+    }
+
+    /// The file with the averaged weights of the latest checkpoint, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::NotARun`] if averaging has not begun, or not when the run was saved last.
+    pub fn averaged_weights(&self) -> Result<PathBuf> {
+        self.saved(AVERAGE, "checkpoint/average.safetensors: averaging has not begun")
+    }
+
+    fn saved(&self, name: &str, missing: &'static str) -> Result<PathBuf> {
+        let path = self.checkpoint().join(name);
+        if path.is_file() { Ok(path) } else { Err(Error::NotARun { path: self.path.clone(), missing }) }
+    }
+
     /// Replaces the best model.
     ///
     /// # Errors
@@ -320,14 +341,7 @@ fn read_lines(path: &Path) -> Result<String> {
     }
 }
 
-/// Locks the run in the folder `path` for this process. The system releases the lock when the process ends, however it ends.
+/// Locks the run in the folder `path` for this process.
 fn lock(path: &Path) -> Result<File> {
-    let file = path.join(LOCK);
-    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
-    let opened = opened.map_err(Error::io("create", &file))?;
-    match opened.try_lock() {
-        Ok(()) => Ok(opened),
-        Err(TryLockError::WouldBlock) => Err(Error::RunInUse { path: path.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(Error::io("lock", &file)(error)),
-    }
+    files::lock(&path.join(LOCK))?.ok_or_else(|| Error::RunInUse { path: path.to_path_buf() })
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here writes to a terminal. A [`TrainObserver`] receives the progress.
 
+mod changes;
 mod checkpoint;
 mod dynamic;
 mod evaluate;
@@ -14,15 +15,17 @@ mod step;
 mod trainer;
 
 pub use crate::data::{Fingerprint, Part};
+pub use changes::extended;
 pub use checkpoint::{load_weights, save_weights};
 pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
-pub use evaluate::{EVALUATION_TOKENS, mean_nll};
-pub use extend::Extension;
+pub use evaluate::{EVALUATION_TOKENS, mean_nll, mean_nll_among};
+pub use extend::{Extendable, Extension};
 pub use folder::{Folder, METRICS, MODEL, RunSettings, STATE};
 pub use observer::{
     EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver, ValidationMetrics,
+    WaitMetrics,
 };
 pub use pass::{LOG_INTERVAL, Position};
-pub use run::{Extended, RunConfig, RunFolder, Versions, unchanged};
+pub use run::{Extended, KeptTokens, RunConfig, RunFolder, Versions, unchanged};
 pub use step::{Stepped, step, step_by};
 pub use trainer::{Best, Fitted, Trainer, TrainerState};

@@ -32,6 +32,9 @@ pub struct Interval {
     pub gradient_norm: f64,
     /// Share of the steps whose gradient was clipped, from 0 to 1.
     pub clipped: f64,
+    /// Mean over the steps of the norm of the gradient of a mixture's projections, over that of all parameters together; `None`
+    /// under a head without mixture. Clipping does not change it.
+    pub latent_share: Option<f64>,
     /// Mean activation regularisation of a step, in nats.
     pub ar: f64,
     /// Mean temporal activation regularisation of a step, in nats.
@@ -41,6 +44,21 @@ pub struct Interval {
     /// Share of the run's work that is done, from 0 to 1, with its evaluations; or of its time, if it is limited and that is
     /// more.
     pub share: f64,
+    /// What ranks waited for each other; `None` for one process.
+    pub waiting: Option<WaitMetrics>,
+}
+
+/// What a step's exchange between several ranks took, mean over the steps, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WaitMetrics {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// What a rank waited for the slowest one, its own gradient at hand; mean over the ranks.
+    pub wait_seconds: f64,
+    /// The same of the rank that waited longest.
+    pub longest_wait_seconds: f64,
+    /// What summing the gradients took once every rank had its own: sending, receiving and adding, as rank 0 measured it.
+    pub reduce_seconds: f64,
 }
 
 /// A line of a run's `steps.jsonl`: an [`Interval`] without what other files say.
@@ -68,6 +86,9 @@ pub struct StepMetrics {
     pub gradient_norm: f64,
     /// Share of the steps whose gradient was clipped, from 0 to 1.
     pub clipped: f64,
+    /// Mean share of a mixture's projections in that norm; none under a head without mixture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latent_share: Option<f64>,
     /// Mean activation regularisation of a step, in nats.
     pub ar: f64,
     /// Mean temporal activation regularisation of a step, in nats.
@@ -76,6 +97,9 @@ pub struct StepMetrics {
     pub tokens_per_s: f64,
     /// Whether weights are being averaged.
     pub averaging: bool,
+    /// What ranks waited for each other; `None` for one process.
+    #[serde(flatten)]
+    pub waiting: Option<WaitMetrics>,
 }
 
 /// What is too large for a float is null in JSON.
@@ -86,7 +110,8 @@ fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D
 impl From<&Interval> for StepMetrics {
     fn from(interval: &Interval) -> Self {
         let Interval { epoch, step, steps, tokens, seconds, lr, nll, ppl, .. } = *interval;
-        let Interval { gradient_norm, clipped, ar, tar, tokens_per_s, averaging, .. } = *interval;
+        let Interval { gradient_norm, clipped, latent_share, ar, tar, .. } = *interval;
+        let Interval { tokens_per_s, averaging, waiting, .. } = *interval;
         Self {
             epoch,
             step,
@@ -98,10 +123,12 @@ impl From<&Interval> for StepMetrics {
             ppl,
             gradient_norm,
             clipped,
+            latent_share,
             ar,
             tar,
             tokens_per_s,
             averaging,
+            waiting,
         }
     }
 }

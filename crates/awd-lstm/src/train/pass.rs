@@ -1,5 +1,6 @@
 //! An epoch's pass over the training text, and the part of it that a checkpoint keeps.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use burn::module::{Module, Param};
@@ -31,6 +32,9 @@ pub struct Position {
     /// Number of steps since that read, if their sums of what is only watched were kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unread_steps: usize,
+    /// Number of those steps whose share of a mixture's projections in the gradient's norm was kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub latent_steps: usize,
     /// Wall-clock time of the epoch so far, in seconds.
     pub seconds: f64,
     /// The part of it that went into validation.
@@ -64,6 +68,8 @@ pub(super) struct Pass {
     /// Time of earlier processes, before `since`.
     seconds: f64,
     since: Instant,
+    /// The time that several ranks go by.
+    agreed: Option<f64>,
 }
 
 /// The tensors of an unfinished epoch as a module, the form in which they are saved.
@@ -75,6 +81,8 @@ pub(super) struct Carried {
     sums: Param<Tensor<1>>,
     /// Sums over the unread steps of what is only watched, `[4]`, if there are any.
     watched: Option<Param<Tensor<1>>>,
+    /// Sum over the unread steps of a mixture's share in the gradient's norm, `[1]`, if there are any.
+    latent: Option<Param<Tensor<1>>>,
 }
 
 impl Pass {
@@ -90,6 +98,7 @@ impl Pass {
             validation_seconds: 0.0,
             seconds: 0.0,
             since: Instant::now(),
+            agreed: None,
         }
     }
 
@@ -98,9 +107,19 @@ impl Pass {
         self.step == self.schedule.steps().len()
     }
 
-    /// Wall-clock time of the pass so far, in seconds.
+    /// Wall-clock time of the pass so far, in seconds; with several ranks, when they last agreed on it.
     pub(super) fn seconds(&self) -> f64 {
+        self.agreed.unwrap_or_else(|| self.own_seconds())
+    }
+
+    /// The time by this process's clock.
+    pub(super) fn own_seconds(&self) -> f64 {
         self.seconds + self.since.elapsed().as_secs_f64()
+    }
+
+    /// Takes this for the time of the pass so far.
+    pub(super) fn agree_on(&mut self, seconds: f64) {
+        self.agreed = Some(seconds);
     }
 
     /// The same without validation.
@@ -115,15 +134,17 @@ impl Pass {
             tokens: self.whole.tokens,
             unread: self.meter.tokens,
             unread_steps: self.meter.steps,
+            latent_steps: self.meter.latent_steps,
             seconds: self.seconds(),
             validation_seconds: self.validation_seconds,
             validated: self.validated,
         }
     }
 
-    pub(super) fn carried(&self) -> Carried {
+    /// The tensors to be saved, with the state `hidden` of all columns.
+    pub(super) fn carried(&self, hidden: &LmState) -> Carried {
         let matrices = |of: fn(&LstmState) -> &Tensor<2>| {
-            self.hidden.layers.iter().map(|layer| Param::from_tensor(of(layer).clone().inner())).collect()
+            hidden.layers.iter().map(|layer| Param::from_tensor(of(layer).clone().inner())).collect()
         };
         let sums = match &self.meter.sums {
             Some([nll, total]) => Tensor::cat(vec![nll.clone(), total.clone()], 0),
@@ -137,26 +158,29 @@ impl Pass {
             cell: matrices(|layer| &layer.cell),
             sums: Param::from_tensor(sums),
             watched: self.meter.watched.clone().map(|sums| Param::from_tensor(Tensor::cat(sums.into(), 0))),
+            latent: self.meter.latent.clone().map(Param::from_tensor),
         }
     }
 
     /// As [`carried`](Self::carried), of the form that belongs to a saved position.
-    pub(super) fn form_of(&self, position: &Position) -> Carried {
-        let carried = self.carried();
-        let watched = (position.unread_steps > 0).then(|| {
+    pub(super) fn form_of(&self, position: &Position, hidden: &LmState) -> Carried {
+        let carried = self.carried(hidden);
+        let zeros = |steps: usize, count: usize| {
             let sums = carried.sums.val();
-            Param::from_tensor(Tensor::zeros([Meter::WATCHED], (&sums.device(), sums.dtype())))
-        });
-        Carried { watched, ..carried }
+            (steps > 0).then(|| Param::from_tensor(Tensor::zeros([count], (&sums.device(), sums.dtype()))))
+        };
+        let (watched, latent) =
+            (zeros(position.unread_steps, Meter::WATCHED), zeros(position.latent_steps, 1));
+        Carried { watched, latent, ..carried }
     }
 
-    /// Goes back to a saved position.
-    pub(super) fn restore(&mut self, position: &Position, carried: Carried) {
+    /// Goes back to a saved position, with the state of the columns `own`.
+    pub(super) fn restore(&mut self, position: &Position, carried: Carried, own: &Range<usize>) {
         let layers = carried.hidden.into_iter().zip(carried.cell).map(|(hidden, cell)| LstmState {
             hidden: Tensor::from_inner(hidden.val()),
             cell: Tensor::from_inner(cell.val()),
         });
-        self.hidden = LmState { layers: layers.collect() };
+        self.hidden = LmState { layers: layers.collect() }.columns(own.start, own.len());
         self.step = position.step;
         self.whole = Sum { nll: position.nll, tokens: position.tokens };
         let sums = carried.sums.val();
@@ -165,10 +189,14 @@ impl Pass {
             tokens: position.unread,
             watched: carried.watched.map(|sums| apart(&sums.val())),
             steps: position.unread_steps,
+            latent: carried.latent.map(|sum| sum.val()),
+            latent_steps: position.latent_steps,
         };
         (self.validated, self.validation_seconds) = (position.validated, position.validation_seconds);
         self.seconds = position.seconds;
         self.since = Instant::now();
+        // All ranks have read the same.
+        self.agreed = None;
     }
 }
 
@@ -205,6 +233,8 @@ pub(super) struct Reading {
     pub(super) gradient_norm: f64,
     /// Share of its steps that were clipped.
     pub(super) clipped: f64,
+    /// Mean over its steps of a mixture's share in the gradient's norm; none without mixture.
+    pub(super) latent_share: Option<f64>,
     /// Mean over its steps of activation regularisation.
     pub(super) ar: f64,
     /// Mean over its steps of temporal activation regularisation.
@@ -222,6 +252,10 @@ pub(super) struct Meter {
     watched: Option<[Tensor<1>; Self::WATCHED]>,
     /// Number of steps in the latter.
     steps: usize,
+    /// Sum over steps of a mixture's share in the gradient's norm, `[1]`.
+    latent: Option<Tensor<1>>,
+    /// Number of steps in the latter.
+    latent_steps: usize,
 }
 
 impl Meter {
@@ -235,11 +269,21 @@ impl Meter {
             let mut more = more.into_iter();
             sums.map(|sum| sum + more.next().expect("both have N elements"))
         }
-        let Stepped { nll, total, ar, tar, gradient_norm, .. } = stepped;
+        let Stepped { nll, total, ar, tar, gradient_norm, latent_norm, .. } = stepped;
         self.sums = Some(sum(self.sums.take(), [nll.clone().mul_scalar(tokens as f64), total.clone()]));
         self.tokens += tokens;
         let norm =
             gradient_norm.as_ref().map_or_else(|| nll.zeros_like(), |norm| norm.clone().cast(nll.dtype()));
+        if let Some(latent) = latent_norm {
+            // A gradient of zeros has no share.
+            let share =
+                latent.clone().cast(nll.dtype()) / norm.clone().clamp_min(f64::from(f32::MIN_POSITIVE));
+            self.latent = Some(match self.latent.take() {
+                Some(sum) => sum + share,
+                None => share,
+            });
+            self.latent_steps += 1;
+        }
         let clipped = norm.clone().greater_elem(clip).float().cast(nll.dtype());
         self.watched = Some(sum(self.watched.take(), [norm, clipped, ar.clone(), tar.clone()]));
         self.steps += 1;
@@ -255,7 +299,7 @@ impl Meter {
     /// What [`Meter::read`] would return.
     pub(super) fn peek(&self) -> Option<Reading> {
         let Some(sums) = &self.sums else { return Some(Reading::default()) };
-        let all = sums.iter().chain(self.watched.iter().flatten()).cloned().collect();
+        let all = sums.iter().chain(self.watched.iter().flatten()).chain(&self.latent).cloned().collect();
         let values: Vec<f64> = Tensor::cat(all, 0).into_data().iter::<f64>().collect();
         if !values[..2].iter().all(|value| value.is_finite()) {
             return None;
@@ -266,6 +310,8 @@ impl Meter {
             sum: Sum { nll: values[0], tokens: self.tokens },
             gradient_norm: mean(0),
             clipped: mean(1),
+            // The last value, if it is there.
+            latent_share: self.latent.as_ref().and(values.last()).map(|sum| sum / self.latent_steps as f64),
             ar: mean(2),
             tar: mean(3),
         })

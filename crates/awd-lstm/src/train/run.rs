@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::folder::{Folder, RunSettings};
-use crate::config::{ModelConfig, TrainConfig};
+use crate::config::{ModelConfig, TrainConfig, difference};
 use crate::data::{Fingerprint, TextConfig};
 use crate::error::{Error, Result};
 
@@ -30,6 +30,9 @@ pub struct RunConfig {
     /// How the data is read.
     #[serde(default)]
     pub text: TextConfig,
+    /// Where its encoded text is kept, if that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<KeptTokens>,
     /// The model.
     pub model: ModelConfig,
     /// The training procedure, with the seed.
@@ -37,6 +40,18 @@ pub struct RunConfig {
     /// What was changed since the run was started, oldest first: see [`RunFolder::extend`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<Extended>,
+}
+
+/// Where the encoded text of a run is kept, as far as it was said: see [`TokenCache`](crate::data::TokenCache).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptTokens {
+    /// The folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// Size of a text, in MiB, from which on it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_mib: Option<u64>,
 }
 
 /// A setting of a run that was changed after its start.
@@ -107,28 +122,12 @@ impl RunConfig {
 /// # Errors
 /// [`Error::ConfigChanged`] with the path of the first difference below `name`.
 pub fn unchanged(name: &str, before: &impl Serialize, now: &impl Serialize) -> Result<()> {
-    fn differ(name: &str, before: &Value, now: &Value) -> Result<()> {
-        if let (Value::Object(before), Value::Object(now)) = (before, now) {
-            let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
-            return keys.into_iter().try_for_each(|key| {
-                let of =
-                    |object: &serde_json::Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
-                differ(&format!("{name}.{key}"), &of(before), &of(now))
-            });
-        }
-        if before == now || before.as_f64().zip(now.as_f64()).is_some_and(|(a, b)| is_rounding(a, b)) {
-            return Ok(());
-        }
-        let (setting, before, now) = (name.to_string(), before.to_string(), now.to_string());
-        Err(Error::ConfigChanged { setting, before, now })
-    }
-    /// Reals of 17 digits are read to within a unit in the last place.
-    fn is_rounding(a: f64, b: f64) -> bool {
-        a.fract() != 0.0 && (a - b).abs() <= 2.0 * f64::EPSILON * a.abs()
-    }
     let value =
         |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
-    differ(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now)))
+    match difference(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now))) {
+        None => Ok(()),
+        Some((setting, before, now)) => Err(Error::ConfigChanged { setting, before, now }),
+    }
 }
 
 /// The folder of a language model's run.

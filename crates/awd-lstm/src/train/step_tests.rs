@@ -4,6 +4,7 @@ use burn::tensor::{Device, Int};
 
 use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
+use crate::lstm::LstmState;
 use crate::optim::NtAsgdConfig;
 use crate::testing::alone;
 
@@ -85,14 +86,16 @@ fn gradients_are_those_of_the_loss() {
             let (stepped, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
             let got = all(&stepped, &grads, &model);
             training().seed(3);
-            let (Window { tokens, targets }, TrainConfig { alpha, beta, .. }) = (window(), config(None));
-            let loss = model.loss(tokens, targets, state(&model), alpha, beta);
+            let Window { tokens, targets } = window();
+            let loss = model.loss(tokens, targets, state(&model), config(None).penalties());
             let stepped = Stepped {
                 nll: loss.nll.inner(),
                 total: loss.total.clone().inner(),
                 ar: loss.ar.inner(),
                 tar: loss.tar.inner(),
+                prior_cv: loss.prior_cv.inner(),
                 gradient_norm: None,
+                latent_norm: None,
                 state: loss.state.detach(),
             };
             let grads = GradientsParams::from_grads(loss.total.backward(), &model);
@@ -122,7 +125,7 @@ fn slices_add_up_to_the_whole_batch() {
     let want = all(&whole, &grads, &model);
     assert!(want.iter().any(|value| value.abs() > 0.1));
     for slice in 1..7 {
-        let (sliced, grads) = sliced_pass(&model, window(), state(&model), &config(None), slice);
+        let (sliced, grads) = sliced_pass(&model, window(), state(&model), &config(None), 0..7, slice);
         assert!(!sliced.nll.is_autodiff() && !sliced.total.is_autodiff());
         let got = all(&sliced, &grads, &model);
         assert_eq!(got.len(), want.len());
@@ -166,22 +169,83 @@ fn the_norm_is_that_of_the_gradients_before_clipping() {
     }
 }
 
+/// All of them, and a head with latent contexts.
+const ALL: Dropouts =
+    Dropouts { output: 0.4, hidden: 0.2, input: 0.3, latent: 0.3, embedding: 0.2, weight: 0.5 };
+
 #[test]
-fn every_slice_draws_masks_of_its_own() {
-    // Columns that are the same, and a mask that is the same for all columns of a slice: word dropout.
-    let dropouts = Dropouts { embedding: 0.5, ..Dropouts::NONE };
-    let model = model(dropouts);
-    let ids = Tensor::<2, Int>::from_ints([[1, 1], [2, 2], [3, 3], [4, 4]], &training());
-    let same = Window { tokens: ids.clone(), targets: ids };
-    let differs = |slice| {
-        (0..20).any(|seed| {
+fn slices_have_the_masks_of_the_whole_batch() {
+    alone(module_path!(), "slices_have_the_masks_of_the_whole_batch", || {
+        let model = model(ALL);
+        let seeded = |seed, slice| {
             training().seed(seed);
-            let config = TrainConfig { batch: 2, ..config(None) };
-            let (stepped, _) = sliced_pass(&model, same.clone(), model.zero_state(2), &config, slice);
-            let hidden: Vec<f64> = stepped.state.layers[0].hidden.to_data().iter().collect();
-            hidden[..9].iter().zip(&hidden[9..]).any(|(a, b)| (a - b).abs() > 1e-6)
-        })
-    };
-    assert!(!differs(2));
-    assert!(differs(1));
+            let (stepped, grads) = gradients(&model, window(), state(&model), &config(slice), 0..7);
+            all(&stepped, &grads, &model)
+        };
+        let want = seeded(5, None);
+        let distance = |got: &[f64]| {
+            assert_eq!(got.len(), want.len());
+            got.iter()
+                .zip(&want)
+                .map(|(got, want)| (got - want).abs() / want.abs().max(1.0))
+                .fold(0.0, f64::max)
+        };
+        for slice in 1..7 {
+            let worst = distance(&seeded(5, Some(slice)));
+            assert!(worst < 2e-6, "slices of {slice}: {worst}");
+        }
+        assert!(distance(&seeded(6, Some(3))) > 1e-2);
+    });
+}
+
+#[test]
+fn parts_of_the_columns_add_up_to_the_whole_batch() {
+    alone(module_path!(), "parts_of_the_columns_add_up_to_the_whole_batch", || {
+        let model = model(ALL);
+        // Three parts, of 3, 2 and 2 columns, one of them in slices.
+        let whole = {
+            training().seed(5);
+            let (stepped, grads) = gradients(&model, window(), state(&model), &config(Some(3)), 0..7);
+            all(&stepped, &grads, &model)
+        };
+        let mut sum = vec![0.0; whole.len()];
+        let mut states = vec![];
+        for (part, small_batch) in [(0..3, None), (3..5, Some(1)), (5..7, None)] {
+            training().seed(5);
+            let own = state(&model).columns(part.start, part.len());
+            let (stepped, grads) = gradients(&model, window(), own, &config(small_batch), part);
+            states.push(stepped.state.clone());
+            let part = all(&stepped, &grads, &model);
+            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let state = LmState::join(states);
+        let values = state.layers.iter().flat_map(|layer| [&layer.hidden, &layer.cell]);
+        let values: Vec<f64> =
+            values.flat_map(|tensor| tensor.to_data().iter::<f64>().collect::<Vec<_>>()).collect();
+        let sums = whole.len() - values.len();
+        for (got, want) in sum[..sums].iter().chain(&values).zip(&whole) {
+            assert!((got - want).abs() < 2e-6 * want.abs().max(1.0), "{got} {want}");
+        }
+    });
+}
+
+#[test]
+fn the_norm_of_the_projections_is_a_part_of_the_whole() {
+    let model = model(Dropouts::NONE);
+    let (_, mut grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let square = |norm: Option<Tensor<1>>| norm.unwrap().into_scalar::<f64>().powi(2);
+    let all = square(global_norm(&model, &grads));
+    /// Takes the gradients of a part away.
+    struct Remove<'a>(&'a mut GradientsParams);
+    impl ModuleVisitor for Remove<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.remove::<D>(param.id).unwrap();
+        }
+    }
+    model.head.context.visit(&mut Remove(&mut grads));
+    let want = all - square(global_norm(&model, &grads));
+    let mut optimiser = NtAsgdConfig::new().init();
+    let (_, stepped) = step(model.clone(), &mut optimiser, window(), state(&model), &config(None), 2.0);
+    let got = square(stepped.latent_norm);
+    assert!(want > 1e-3 * all && (got - want).abs() < 1e-4 * want, "{got} {want} of {all}");
 }

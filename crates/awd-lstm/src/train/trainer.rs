@@ -1,10 +1,13 @@
 //! The training loop.
 
+mod agreed;
+mod among;
 mod end;
 mod save;
 mod state;
 mod validation;
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
@@ -12,17 +15,19 @@ use burn::tensor::Device;
 use serde::Serialize;
 
 use super::checkpoint::load_weights;
-use super::evaluate::{mean_nll, mean_nll_unless};
+use super::evaluate::{mean_nll_among, mean_nll_unless};
 use super::observer::{EndReason, FinalMetrics, Interval, StepMetrics, TrainObserver};
 use super::pass::{LOG_INTERVAL, Pass};
 use super::run::RunFolder;
-use super::step::step as train_step;
+use super::step::{gradients, update};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{Batches, Corpus, Schedule, mix_seed};
 use crate::error::{Error, Result};
 use crate::model::LanguageModel;
 use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
+use crate::ranks::Ranks;
 
+use self::agreed::Agreed;
 pub(super) use self::end::{Reached, end_of};
 use self::end::{is_time_over, learning_rate};
 pub(super) use self::save::{saved_metrics, saved_state};
@@ -68,6 +73,9 @@ pub struct Trainer {
     log_every: usize,
     /// Number of validations of an epoch, about.
     validations: usize,
+    ranks: Ranks,
+    /// What all ranks go by, if there are several.
+    agreed: Agreed,
 }
 
 impl Trainer {
@@ -90,7 +98,7 @@ impl Trainer {
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
         let fresh = model.try_init(&device)?;
-        let mut optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+        let mut optimiser = optimiser(config, &fresh);
         if config.average_from_start {
             optimiser.start_averaging();
         }
@@ -130,6 +138,8 @@ impl Trainer {
             saved: Instant::now(),
             log_every: LOG_INTERVAL,
             validations,
+            ranks: Ranks::alone(),
+            agreed: Agreed::default(),
         })
     }
 
@@ -163,9 +173,9 @@ impl Trainer {
     /// If training has begun.
     pub fn start_from(&mut self, weights: &std::path::Path) -> Result<()> {
         assert!(self.state.epoch == 0 && self.pass.is_none(), "start_from: training has begun");
-        let model = load_weights(self.model().clone(), weights)?;
+        let model = self.ranks.all_good(load_weights(self.model().clone(), weights))?;
         let valid = model.valid();
-        let nll = mean_nll(&valid, &self.valid);
+        let nll = mean_nll_among(&self.ranks, &valid, &self.valid)?;
         if !nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
         }
@@ -201,8 +211,13 @@ impl Trainer {
     ///
     /// # Panics
     /// If this process does not hold the run's lock: see [`RunFolder::is_locked`].
+    ///
+    /// # Several ranks
+    /// Only rank 0 is given the run folder. Where an error does not say that it [is everywhere](Error::is_everywhere), the other
+    /// ranks wait for this one: [abort](Ranks::abort).
     pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<Fitted> {
         assert!(run.is_none_or(RunFolder::is_locked), "fit: the run folder was opened to read it only");
+        self.agreed = Agreed::new(self.ranks.first_says(run.is_some())?);
         if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
             // The model that training started from.
             self.save_best(run)?;
@@ -214,7 +229,7 @@ impl Trainer {
                 break ended;
             }
             if !self.advance(run, observer)? {
-                if let Some(run) = run {
+                if self.agreed.saves {
                     self.save(run)?;
                 }
                 return Ok(Fitted::Stopped);
@@ -255,10 +270,10 @@ impl Trainer {
             self.pass = Some(self.new_pass());
         }
         while !self.is_validation_due() {
-            if observer.stop() {
+            if self.is_stopped(observer) {
                 return Ok(false);
             }
-            if let Some(interval) = self.step()? {
+            if let Some(interval) = self.step(observer)? {
                 if let Some(run) = run {
                     let line = to_line(&StepMetrics::from(&interval));
                     run.append_step(&line)?;
@@ -266,9 +281,7 @@ impl Trainer {
                 }
                 observer.on_interval(&interval);
             }
-            if let (Some(run), Some(every)) = (run, self.checkpoint_every)
-                && self.saved.elapsed() >= every
-            {
+            if self.is_save_due() {
                 self.save(run)?;
             }
         }
@@ -288,14 +301,21 @@ impl Trainer {
     fn new_pass(&self) -> Pass {
         let TrainConfig { batch, bptt, max_seq_len_delta, seed, .. } = self.config;
         let schedule = Schedule::new(self.train.rows(), bptt, max_seq_len_delta, seed, self.state.epoch + 1);
-        Pass::new(schedule, self.model().zero_state(batch))
+        let own = self.ranks.part(batch);
+        Pass::new(schedule, self.model().zero_state(own.len()))
+    }
+
+    /// This rank's columns of the batch.
+    fn own(&self) -> Range<usize> {
+        self.ranks.part(self.config.batch)
     }
 
     /// One step of the pass. Returns what it was since the last read, if it is time for one.
-    fn step(&mut self) -> Result<Option<Interval>> {
+    fn step(&mut self, observer: &mut dyn TrainObserver) -> Result<Option<Interval>> {
         let TrainConfig { batch, seed, epochs, clip, .. } = self.config;
         let epoch = self.state.epoch + 1;
         let lr = learning_rate(&self.config, &self.state);
+        let own = self.own();
         let pass = self.pass.as_mut().expect("a pass is under way");
         let step = pass.schedule.steps()[pass.step];
         let (done, steps) = (pass.step + 1, pass.schedule.steps().len());
@@ -304,8 +324,11 @@ impl Trainer {
         let model = self.model.take().expect("only an optimiser step takes the model");
         let lr = lr * step.lr_scale;
         let hidden = pass.hidden.clone();
-        let (model, stepped) = train_step(model, &mut self.optimiser, window, hidden, &self.config, lr);
+        let (stepped, grads) = gradients(&model, window, hidden, &self.config, own);
+        let (stepped, grads) = self.add_up(&model, stepped, grads, observer)?;
+        let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, &self.config, lr);
         self.model = Some(model);
+        let pass = self.pass.as_mut().expect("a pass is under way");
         pass.meter.add(&stepped, step.length * batch, clip);
         pass.hidden = stepped.state;
         pass.step = done;
@@ -318,23 +341,27 @@ impl Trainer {
         };
         pass.whole.add(reading.sum);
         let nll = reading.sum.mean();
+        let (tokens, seconds) = (self.state.tokens + pass.whole.tokens, self.state.seconds + pass.seconds());
+        let tokens_per_s = pass.whole.tokens as f64 / pass.training_seconds();
         Ok(Some(Interval {
             epoch,
             epochs,
             step: done,
             steps,
-            tokens: self.state.tokens + pass.whole.tokens,
-            seconds: self.state.seconds + pass.seconds(),
-            tokens_per_s: pass.whole.tokens as f64 / pass.training_seconds(),
+            tokens,
+            seconds,
+            tokens_per_s,
             lr,
             nll,
             ppl: nll.exp(),
             gradient_norm: reading.gradient_norm,
             clipped: reading.clipped,
+            latent_share: reading.latent_share,
             ar: reading.ar,
             tar: reading.tar,
             averaging: self.state.averaging,
             share: self.share(),
+            waiting: self.agreed.read_waiting(),
         }))
     }
 
@@ -376,7 +403,7 @@ impl Trainer {
         let seconds = self.state.seconds + self.pass.as_ref().map_or(0.0, Pass::seconds);
         let mut test_ppl = None;
         if self.config.test {
-            let evaluated = mean_nll_unless(weights, &self.test, &mut || observer.stop());
+            let evaluated = mean_nll_unless(&self.ranks, weights, &self.test, &mut || observer.stop())?;
             let Some(test_nll) = evaluated else { return Ok(None) };
             if !test_nll.exp().is_finite() {
                 return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
@@ -393,6 +420,12 @@ impl Trainer {
             ended: Some(ended),
         }))
     }
+}
+
+/// The optimiser of `model` before its first step.
+fn optimiser(config: &TrainConfig, model: &LanguageModel) -> NtAsgd {
+    let plain = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+    plain.with_factor(&model.head.context, config.latent_lr)
 }
 
 /// A line of `metrics.jsonl` or `steps.jsonl`.

@@ -1,6 +1,6 @@
 //! A model's configuration from the shapes of its tensors.
 
-use highrank::Precision;
+use highrank::{AdaptiveConfig, Precision};
 
 use super::StateDict;
 use super::names;
@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 /// The settings of a [`ModelConfig`] that no tensor determines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
-    /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `softmax` without one, and `plif`,
-    /// `mos-plif` or `gss` if there are tensors of that name. `moc` and `sigsoftmax` cannot be told from `mos` and `softmax`.
+    /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `doc` for one with contexts from
+    /// several layers, `mixtape` where there are gates, `softmax` without one, and `plif`, `mos-plif` or `gss` if there are tensors of that name. `moc` and
+    /// `sigsoftmax` cannot be told from `mos` and `softmax`.
     pub head: Option<HeadKind>,
     /// T of a PLIF. Heads without one ignore it.
     pub plif_bound: f64,
@@ -29,7 +30,8 @@ impl Default for Missing {
 impl StateDict {
     /// The configuration of the model that the tensors belong to: sizes from their shapes, the rest from `missing`.
     ///
-    /// A model is tied if `decoder.weight` is absent or equal to `encoder.weight`.
+    /// A model is tied if `decoder.weight` is absent or equal to `encoder.weight`, or has a row for each cluster of rare words and no
+    /// more.
     ///
     /// # Errors
     /// [`Error::WeightsMismatch`] if no tensor determines a size, or the errors of [`ModelConfig::validate`].
@@ -67,14 +69,32 @@ impl StateDict {
             .collect();
         let has = |prefix: &str| self.tensors.keys().any(|name| name.starts_with(prefix));
         let mixture = has("prior.") || has("latent.");
-        let head = missing.head.unwrap_or(match (mixture, has("plif."), has("gss.")) {
+        let suggested = match (mixture, has("plif."), has("gss.")) {
+            _ if has("weight4") => HeadKind::Doc,
+            _ if has("gates.") => HeadKind::Mixtape,
+            (false, false, false) if has("tail.") => HeadKind::Adaptive,
             (true, true, _) => HeadKind::MosPlif,
             (true, false, _) => HeadKind::Mos,
             (false, true, _) => HeadKind::Plif,
             (false, false, true) => HeadKind::Gss,
             (false, false, false) => HeadKind::Softmax,
-        });
+        };
+        let head = missing.head.unwrap_or(suggested);
+        let of_connection = |lower: Option<usize>| {
+            let (name, d) = (names::connection(lower), d_embedding.max(1));
+            [(format!("{name}.weight"), 2, 0, d), (format!("{name}.bias"), 1, 0, d)]
+        };
+        let mut lower_components: Vec<usize> = vec![];
+        if head.reads_layers() {
+            let given = |layer: usize| has(&format!("{}.", names::connection(Some(layer))));
+            // From the layer below the last LSTM down to the lowest that gives contexts.
+            let lowest = (0..layers).find(|layer| given(*layer)).unwrap_or(layers);
+            let below = (lowest..layers).rev();
+            lower_components =
+                below.map(|layer| if given(layer) { size(&of_connection(Some(layer))) } else { 0 }).collect();
+        }
         let components = match head.is_mixture() {
+            true if head.reads_layers() => size(&of_connection(None)),
             true => size(&[
                 ("prior.weight".into(), 2, 0, 1),
                 ("latent.0.weight".into(), 2, 0, d_embedding.max(1)),
@@ -82,6 +102,32 @@ impl StateDict {
             ]),
             false => 1,
         };
+        let (frequent, d_gate) = match head {
+            HeadKind::Mixtape => {
+                let mut vectors = |dimension| size(&[("gates.vectors".into(), 2, dimension, 1)]);
+                (vectors(0).saturating_sub(1), vectors(1))
+            }
+            _ => (vocab / 20, ModelConfig::D_GATE),
+        };
+        // The words of the clusters, which are the last of the vocabulary.
+        let tails: Vec<usize> = (0..self.tensors.len())
+            .map_while(|cluster| self.tensors.get(&format!("tail.{cluster}.1.weight")))
+            .map(|tail| tail.shape()[0])
+            .collect();
+        let mut last = vocab;
+        let mut cutoffs: Vec<usize> = tails
+            .iter()
+            .rev()
+            .map(|words| {
+                last = last.saturating_sub(*words);
+                last
+            })
+            .collect();
+        cutoffs.reverse();
+        if head == HeadKind::Adaptive && cutoffs == AdaptiveConfig::for_vocab(vocab).cutoffs {
+            // What an adaptive head has if nothing is said.
+            cutoffs.clear();
+        }
         let knots = if head.has_plif() { size(&[("plif.raw_slopes".into(), 1, 0, 1)]) } else { 1 };
         if !problems.is_empty() {
             return Err(Error::WeightsMismatch { path: self.source.clone(), problems });
@@ -92,18 +138,23 @@ impl StateDict {
             lstm_sizes,
             head,
             components,
+            lower_components,
+            cutoffs,
+            frequent: (frequent != vocab / 20).then_some(frequent),
+            d_gate,
             knots,
             plif_bound: missing.plif_bound,
             dropouts: missing.dropouts,
-            tied: self.is_tied(),
+            tied: self.is_tied(tails.len()),
             precision: Precision::Full,
         };
         config.validate()?;
         Ok(config)
     }
 
-    fn is_tied(&self) -> bool {
+    fn is_tied(&self, clusters: usize) -> bool {
         let (encoder, decoder) = (self.tensors.get("encoder.weight"), self.tensors.get("decoder.weight"));
-        decoder.is_none() || decoder == encoder
+        let of_clusters = clusters > 0 && decoder.is_some_and(|decoder| decoder.shape()[0] == clusters);
+        decoder.is_none() || decoder == encoder || of_clusters
     }
 }

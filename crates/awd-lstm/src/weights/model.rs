@@ -23,7 +23,7 @@ impl StateDict {
     /// # Panics
     /// If the model has a parameter that no state dict has a name for. No [`ModelConfig`] makes one.
     pub fn of_model(model: &LanguageModel) -> Self {
-        let mut state = Self::of_module(model, names::of_parameter);
+        let mut state = Self::of_module(model, |path| names::of_parameter(path, model.connected()));
         if model.decoder.is_none() {
             state.tensors.insert("decoder.weight".into(), state.tensors["encoder.weight"].clone());
         }
@@ -64,7 +64,10 @@ impl StateDict {
     ) -> Result<LanguageModel> {
         self.check_size(config.num_params())?;
         let also: &[&str] = if config.tied { &["decoder.weight"] } else { &[] };
-        self.fill(config.try_init(device)?, names::of_parameter, also, config.head.name(), dtype)
+        let model = config.try_init(device)?;
+        let connected = model.connected().to_vec();
+        let name = |path: &str| names::of_parameter(path, &connected);
+        self.fill(model, name, also, config.head.name(), dtype)
     }
 
     /// Refuses to make a model of so many parameters that the tensors cannot be all of its weights.

@@ -9,8 +9,9 @@ pub struct TensorName {
     pub transposed: bool,
 }
 
-/// The tensor for the parameter at `path` in the model; none if the path is unknown.
-pub(super) fn of_parameter(path: &str) -> Option<TensorName> {
+/// The tensor for the parameter at `path` in a model whose head reads the outputs of the `connected` layers; none if the path is
+/// unknown.
+pub(super) fn of_parameter(path: &str, connected: &[usize]) -> Option<TensorName> {
     let parts: Vec<&str> = path.split('.').collect();
     let (name, transposed) = match parts.as_slice() {
         ["embedding"] => ("encoder.weight".into(), false),
@@ -20,10 +21,35 @@ pub(super) fn of_parameter(path: &str) -> Option<TensorName> {
         ["head", "context", _, "prior", "weight"] => ("prior.weight".into(), true),
         ["head", "context", _, "latent", "weight"] => ("latent.0.weight".into(), true),
         ["head", "context", _, "latent", "bias"] => ("latent.0.bias".into(), false),
+        ["head", "context", _, "latents", index, parameter] => {
+            let index: usize = index.parse().ok()?;
+            let layer = (index + 1 < connected.len()).then(|| connected[index]);
+            (format!("{}.{parameter}", connection(layer)), *parameter == "weight")
+        }
+        ["head", "context", _, gates @ ("features" | "base"), "weight"] => {
+            (format!("gates.{gates}.weight"), true)
+        }
+        ["head", "context", _, gates @ ("vectors" | "bias")] => (format!("gates.{gates}"), false),
+        ["head", "clusters", "tails", cluster, "projection"] => (format!("tail.{cluster}.0.weight"), true),
+        ["head", "clusters", "tails", cluster, "decoder", "weight"] => {
+            (format!("tail.{cluster}.1.weight"), false)
+        }
         ["head", "logit_map", map, parameter] => (format!("{}.{parameter}", map.to_lowercase()), false),
         _ => return None,
     };
     Some(TensorName { name, transposed })
+}
+
+/// The linear layer of the contexts that a direct output connection has from a layer below the last LSTM, 0 the embedding; or from
+/// the last LSTM itself. The authors' program has three LSTMs and names no more.
+pub(super) fn connection(lower: Option<usize>) -> String {
+    match lower {
+        None => "latent".into(),
+        Some(0) => "weight4embed".into(),
+        Some(1) => "weight4first".into(),
+        Some(2) => "weight4second".into(),
+        Some(layer) => format!("weight4layer{layer}"),
+    }
 }
 
 /// The name of an LSTM's tensor.
@@ -52,11 +78,22 @@ pub(super) fn under_weight_dropout(name: &str) -> String {
 
 /// A tensor's name without the levels of weight dropout, and whether it is the raw matrix under it.
 pub(super) fn plain(name: &str) -> (String, bool) {
-    let Some((layer, parameter)) = split_lstm(name) else { return (name.to_string(), false) };
+    let Some((layer, parameter)) = split_lstm(name) else { return (of_clusters(name), false) };
     let parameter = parameter.strip_prefix("module.").unwrap_or(parameter);
     match parameter.strip_suffix("_raw") {
         Some(parameter) => (lstm(layer, parameter), true),
         None => (lstm(layer, parameter), false),
+    }
+}
+
+/// The name of a tensor that may be one of PyTorch's `AdaptiveLogSoftmaxWithLoss`, by itself or as the program's `decoder`.
+fn of_clusters(name: &str) -> String {
+    let own = name.strip_prefix("decoder.").unwrap_or(name);
+    match own {
+        "head.weight" => "decoder.weight".into(),
+        "head.bias" => "decoder.bias".into(),
+        _ if own.starts_with("tail.") => own.into(),
+        _ => name.into(),
     }
 }
 
@@ -78,6 +115,13 @@ mod tests {
             ("rnns.2.weight_hh_l0", "rnns.2.weight_hh_l0", false),
             ("rnns.10.module.bias_ih_l0", "rnns.10.bias_ih_l0", false),
             ("encoder.weight", "encoder.weight", false),
+            ("decoder.weight", "decoder.weight", false),
+            ("head.weight", "decoder.weight", false),
+            ("decoder.head.bias", "decoder.bias", false),
+            ("decoder.tail.1.0.weight", "tail.1.0.weight", false),
+            ("tail.0.1.weight", "tail.0.1.weight", false),
+            ("head.prior.weight", "head.prior.weight", false),
+            ("decoder.weight_ih_l0", "decoder.weight_ih_l0", false),
         ];
         for (name, expected, raw) in cases {
             assert_eq!(plain(name), (expected.to_string(), raw));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A file that a PyTorch program wrote (`scripts/torch_model.py`).
 fn file(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
     fs::read(folder.join(name)).unwrap()
 }
 

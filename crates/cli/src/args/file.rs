@@ -27,6 +27,8 @@ pub struct SettingsFile {
     pub preset: Option<Preset>,
     /// The output layer.
     pub head: Option<HeadKind>,
+    /// The output layers of a sweep.
+    several: Option<Vec<HeadKind>>,
     /// The device.
     pub device: Option<DeviceName>,
     /// The data folder.
@@ -42,6 +44,7 @@ pub struct SettingsFile {
 struct Content {
     preset: Option<String>,
     head: Option<HeadKind>,
+    heads: Option<Vec<HeadKind>>,
     device: Option<String>,
     data: Option<PathBuf>,
     #[serde(default)]
@@ -57,10 +60,17 @@ struct Content {
     _corpus: Option<IgnoredAny>,
     #[serde(rename = "extensions")]
     _extensions: Option<IgnoredAny>,
+    #[serde(rename = "tokens")]
+    _tokens: Option<IgnoredAny>,
     finetunes: Option<PathBuf>,
 }
 
 impl SettingsFile {
+    /// The output layers of a sweep: `heads`, or the one `head`.
+    pub fn heads(&self) -> Option<Vec<HeadKind>> {
+        self.several.clone().or_else(|| self.head.map(|head| vec![head]))
+    }
+
     /// Reads and checks a file: its names and the types of its values.
     ///
     /// # Errors
@@ -98,7 +108,18 @@ impl SettingsFile {
             return Err(in_file(&format!("head is {head}, but model.head is {other}")).into());
         }
         let head = content.head.or(of_model);
-        Ok(Self { path: path.to_path_buf(), preset, head, device, data, text, model, train })
+        let several = content.heads;
+        if let Some(heads) = &several {
+            if let Some(head) = head {
+                let line = format!("it has both the head {head} and `heads`; leave one of them out");
+                return Err(in_file(&line).into());
+            }
+            let twice = (1..heads.len()).find(|&index| heads[..index].contains(&heads[index]));
+            if heads.is_empty() || twice.is_some() {
+                return Err(in_file(&"heads must be at least one, each of them once").into());
+            }
+        }
+        Ok(Self { path: path.to_path_buf(), preset, head, several, device, data, text, model, train })
     }
 
     /// The file.
@@ -113,7 +134,7 @@ impl SettingsFile {
         let mut model = ModelConfig { head, vocab, ..merged };
         // As in presets: sizes of another head, or only the width given, take the last LSTM along.
         let own = self.head.is_none_or(|own| own == head) && self.model.contains_key("lstm_sizes");
-        if let (false, false, Some(last)) = (head.is_mixture(), own, model.lstm_sizes.last_mut()) {
+        if let (false, false, Some(last)) = (head.has_contexts(), own, model.lstm_sizes.last_mut()) {
             *last = model.d_embedding;
         }
         model
@@ -201,6 +222,15 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_takes_all_heads_or_the_one() {
+        let heads = |text: &str| read(text).unwrap().heads();
+        assert_eq!(heads(r#"{"heads": ["gss", "mos"]}"#), Some(vec![HeadKind::Gss, HeadKind::Mos]));
+        assert_eq!(heads(r#"{"head": "moc"}"#), Some(vec![HeadKind::Moc]));
+        assert_eq!(heads(r#"{"model": {"head": "moc"}}"#), Some(vec![HeadKind::Moc]));
+        assert_eq!(heads("{}"), None);
+    }
+
+    #[test]
     fn the_last_lstm_goes_with_the_width_of_another_head() {
         let sizes = |text: &str, head| read(text).unwrap().model(&Preset::Small.model(head, 50)).lstm_sizes;
         let width = r#"{"model": {"d_embedding": 20}}"#;
@@ -229,6 +259,10 @@ mod tests {
             (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
             (r#"{"head": "mix"}"#, "unknown variant `mix`"),
+            (r#"{"heads": []}"#, "heads must be at least one"),
+            (r#"{"heads": ["mos", "gss", "mos"]}"#, "each of them once"),
+            (r#"{"heads": ["mix"]}"#, "unknown variant `mix`"),
+            (r#"{"head": "mos", "heads": ["gss"]}"#, "it has both the head mos and `heads`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
             (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
         ] {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use awd_lstm::{Error, HeadKind};
-use highrank::HeadConfig;
+use highrank::{AdaptiveConfig, HeadConfig};
+use serde::{Serialize, Serializer};
 
 /// An output layer by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,10 @@ pub struct HeadSizes {
     pub d_embedding: usize,
     /// V, size of the vocabulary.
     pub vocab: usize,
-    /// K, components of a mixture.
+    /// K, components of a mixture, of a direct output connection those from the last layer.
     pub components: usize,
+    /// Width and components of the layer below, for a direct output connection.
+    pub lower: (usize, usize),
     /// Pieces of a PLIF.
     pub knots: usize,
     /// Largest logit of a soft cap.
@@ -63,6 +66,16 @@ impl Head {
         matches!(self, Self::Common(kind) if kind.is_mixture())
     }
 
+    /// Whether it has latent contexts.
+    pub fn has_contexts(self) -> bool {
+        matches!(self, Self::Common(kind) if kind.has_contexts())
+    }
+
+    /// Whether it reads the outputs of several layers.
+    pub fn reads_layers(self) -> bool {
+        matches!(self, Self::Common(kind) if kind.reads_layers())
+    }
+
     /// Whether it has a PLIF, hence knots and a bound.
     pub fn has_plif(self) -> bool {
         matches!(self, Self::Common(kind) if kind.has_plif())
@@ -70,11 +83,17 @@ impl Head {
 
     /// The configuration of a head of these sizes.
     pub fn config(self, sizes: &HeadSizes) -> HeadConfig {
-        let &HeadSizes { d_hidden: h, d_embedding: d, vocab: v, components: k, knots, cap, units } = sizes;
+        let &HeadSizes { d_hidden: h, d_embedding: d, vocab: v, components: k, lower, knots, cap, units } =
+            sizes;
         match self {
             Self::Common(HeadKind::Softmax) => HeadConfig::softmax(d, v),
+            Self::Common(HeadKind::Adaptive) => {
+                HeadConfig::softmax(d, v).with_adaptive(AdaptiveConfig::for_vocab(v))
+            }
             Self::Common(HeadKind::Moc) => HeadConfig::moc(h, d, v, k),
             Self::Common(HeadKind::Mos) => HeadConfig::mos(h, d, v, k),
+            Self::Common(HeadKind::Doc) => HeadConfig::doc(&[lower, (h, k)], d, v),
+            Self::Common(HeadKind::Mixtape) => HeadConfig::mixtape(h, d, v),
             Self::Common(HeadKind::Sigsoftmax) => HeadConfig::sigsoftmax(d, v),
             Self::Common(HeadKind::Gss) => HeadConfig::gss(d, v),
             Self::Common(HeadKind::Plif) => HeadConfig::plif(d, v, knots),
@@ -88,6 +107,12 @@ impl Head {
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+impl Serialize for Head {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -121,6 +146,7 @@ mod tests {
             d_embedding: 4,
             vocab: 20,
             components: 2,
+            lower: (5, 1),
             knots: 8,
             cap: HeadSizes::CAP,
             units: 3,
@@ -128,7 +154,11 @@ mod tests {
         for head in Head::all() {
             let config = head.config(&sizes);
             config.validate().unwrap();
-            let width = if head.is_mixture() { 6 } else { 4 };
+            let width = match head {
+                Head::Common(HeadKind::Doc) => 11,
+                head if head.has_contexts() => 6,
+                _ => 4,
+            };
             assert_eq!((config.d_hidden, config.vocab), (width, 20), "{head}");
         }
     }

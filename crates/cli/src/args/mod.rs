@@ -5,15 +5,18 @@ mod head;
 mod list;
 mod overrides;
 mod record;
+mod reduce;
 mod text;
 mod time;
 mod tokens;
 mod training;
 
+pub use file::SettingsFile;
 pub use head::{Head, HeadSizes};
 pub use list::{DistinctList, List};
 pub use overrides::Overrides;
 pub use record::RecordArgs;
+pub use reduce::ReduceArgs;
 pub use text::TextArgs;
 pub use time::TimeLimit;
 pub use tokens::TokenArgs;

@@ -22,6 +22,9 @@ pub struct Overrides {
     /// Learning rate of a step of `bptt` time steps.
     #[arg(long)]
     pub lr: Option<f64>,
+    /// Factor on the learning rate of a mixture's projections, those to its contexts and to its weights, after clipping.
+    #[arg(long, value_name = "FACTOR")]
+    pub latent_lr: Option<f64>,
     /// Multiply the learning rate by this factor, above 0 and below 1, when --lr-decay-from or --lr-decay-on-plateau says.
     #[arg(long, value_name = "F")]
     pub lr_decay: Option<f64>,
@@ -44,6 +47,9 @@ pub struct Overrides {
     /// Weight of temporal activation regularisation (TAR), of the output's change from one time step to the next.
     #[arg(long)]
     pub beta: Option<f64>,
+    /// Weight of the squared coefficient of variation of a mixture's priors over a step: keeps all components in use.
+    #[arg(long, value_name = "W")]
+    pub prior_cv: Option<f64>,
     /// Begin averaging when a validation is worse than the best of all earlier ones but the last N.
     #[arg(long, value_name = "N")]
     pub nonmono: Option<usize>,
@@ -88,13 +94,33 @@ pub struct Overrides {
     /// Sizes of the LSTM layers, first to last, separated by commas.
     #[arg(long, value_name = "SIZES")]
     pub lstm: Option<List<usize>>,
+    /// Number of LSTM layers: the last stays, those before it are left out or repeated.
+    #[arg(long, value_name = "N")]
+    pub layers: Option<u16>,
+    /// Size of the last LSTM. The embedding of a head without mixture goes with it, unless the head is untied.
+    #[arg(long, value_name = "SIZE")]
+    pub last_lstm: Option<usize>,
     /// Give the output layer a matrix of its own instead of the embedding's.
     #[arg(long, value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub untied: Option<bool>,
-    /// Components of a mixture.
+    /// Components of a mixture, for --head doc those from the last LSTM.
     #[arg(long, value_name = "K")]
     pub components: Option<usize>,
+    /// Components of --head doc from the layer below the last LSTM, and after commas from those further down to the embedding.
+    #[arg(long, value_name = "KS")]
+    pub lower_components: Option<List<usize>>,
+    /// First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and
+    /// a fifth of the vocabulary]. --vocab-size numbers words by frequency.
+    #[arg(long, value_name = "WORDS")]
+    pub cutoffs: Option<List<usize>>,
+    /// Words of --head mixtape that have a gate of their own, the first of the vocabulary [preset: a twentieth of it]. With
+    /// --vocab-size words are numbered by frequency.
+    #[arg(long, value_name = "WORDS")]
+    pub frequent: Option<usize>,
+    /// Width of the gates of --head mixtape.
+    #[arg(long, value_name = "G")]
+    pub d_gate: Option<usize>,
     /// Pieces of a PLIF.
     #[arg(long)]
     pub knots: Option<usize>,
@@ -128,18 +154,30 @@ pub struct Overrides {
 impl Overrides {
     /// Sets what was given of the model.
     pub fn apply_to_model(&self, model: &mut ModelConfig) {
+        set(&mut model.tied, self.untied.map(|untied| !untied));
         set(&mut model.lstm_sizes, self.lstm.clone().map(|sizes| sizes.0));
+        if let Some(layers) = self.layers {
+            set_layers(&mut model.lstm_sizes, layers.into());
+        }
+        if let (Some(size), Some(last)) = (self.last_lstm, model.lstm_sizes.last_mut()) {
+            *last = size;
+            if model.tied && !model.head.has_contexts() {
+                model.d_embedding = size;
+            }
+        }
         if let Some(d_embedding) = self.d_embedding {
             // A head without mixture reads the last LSTM's output as it is: that layer goes with the width.
-            if let (false, None, Some(last)) =
-                (model.head.is_mixture(), &self.lstm, model.lstm_sizes.last_mut())
-            {
+            let free = !model.head.has_contexts() && self.lstm.is_none() && self.last_lstm.is_none();
+            if let (true, Some(last)) = (free, model.lstm_sizes.last_mut()) {
                 *last = d_embedding;
             }
             model.d_embedding = d_embedding;
         }
-        set(&mut model.tied, self.untied.map(|untied| !untied));
         set(&mut model.components, self.components);
+        set(&mut model.lower_components, self.lower_components.clone().map(|lower| lower.0));
+        set(&mut model.cutoffs, self.cutoffs.clone().map(|cutoffs| cutoffs.0));
+        set_some(&mut model.frequent, self.frequent);
+        set(&mut model.d_gate, self.d_gate);
         set(&mut model.knots, self.knots);
         set(&mut model.plif_bound, self.plif_bound);
         set(&mut model.precision, self.precision);
@@ -159,11 +197,13 @@ impl Overrides {
         set(&mut config.epochs, self.epochs);
         set(&mut config.seed, self.seed);
         set(&mut config.lr, self.lr);
+        set(&mut config.latent_lr, self.latent_lr);
         config.lr_decay = self.lr_decay(config.lr_decay)?;
         set(&mut config.clip, self.clip);
         set(&mut config.weight_decay, self.weight_decay);
         set(&mut config.alpha, self.alpha);
         set(&mut config.beta, self.beta);
+        set(&mut config.prior_cv, self.prior_cv);
         set(&mut config.nonmono, self.nonmono);
         set(&mut config.average_from_start, self.average_from_start);
         set_some(&mut config.validate_every, self.validate_every);
@@ -196,6 +236,19 @@ impl Overrides {
     }
 }
 
+/// Makes so many layers of the given ones: the last stays, those before it are left out or repeated.
+fn set_layers(sizes: &mut Vec<usize>, layers: usize) {
+    let Some(last) = sizes.pop() else { return };
+    match layers.checked_sub(1) {
+        Some(before) => {
+            sizes.resize(before, sizes.last().copied().unwrap_or(last));
+            sizes.push(last);
+        }
+        // Refused with all other sizes.
+        None => sizes.clear(),
+    }
+}
+
 fn set<T>(setting: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *setting = given;
@@ -221,6 +274,7 @@ mod tests {
             ("--epochs=7", "", "/train/epochs", json!(7)),
             ("--seed=5", "", "/train/seed", json!(5)),
             ("--lr=3.5", "", "/train/lr", json!(3.5)),
+            ("--latent-lr=0.25", "", "/train/latent_lr", json!(0.25)),
             ("--lr-decay=0.8", "--lr-decay-from=6", "/train/lr_decay/factor", json!(0.8)),
             ("--lr-decay-from=6", "--lr-decay=0.8", "/train/lr_decay/when/from/epoch", json!(6)),
             ("--lr-decay-on-plateau", "--lr-decay=0.8", "/train/lr_decay/when", json!("plateau")),
@@ -228,6 +282,7 @@ mod tests {
             ("--weight-decay=0.001", "", "/train/weight_decay", json!(0.001)),
             ("--alpha=0.75", "", "/train/alpha", json!(0.75)),
             ("--beta=0.25", "", "/train/beta", json!(0.25)),
+            ("--prior-cv=0.125", "", "/train/prior_cv", json!(0.125)),
             ("--nonmono=3", "", "/train/nonmono", json!(3)),
             ("--average-from-start", "", "/train/average_from_start", json!(true)),
             ("--validate-every=50", "", "/train/validate_every", json!(50)),
@@ -242,8 +297,14 @@ mod tests {
             ("--max-seq-len-delta=11", "", "/train/max_seq_len_delta", json!(11)),
             ("--d-embedding=16", "", "/model/d_embedding", json!(16)),
             ("--lstm=20,12", "", "/model/lstm_sizes", json!([20, 12])),
+            ("--layers=3", "", "/model/lstm_sizes", json!([256, 256, 128])),
+            ("--last-lstm=96", "", "/model/lstm_sizes", json!([256, 96])),
             ("--untied", "", "/model/tied", json!(false)),
             ("--components=2", "", "/model/components", json!(2)),
+            ("--lower-components=2,1", "", "/model/lower_components", json!([2, 1])),
+            ("--cutoffs=5,20", "", "/model/cutoffs", json!([5, 20])),
+            ("--frequent=21", "", "/model/frequent", json!(21)),
+            ("--d-gate=5", "", "/model/d_gate", json!(5)),
             ("--knots=33", "", "/model/knots", json!(33)),
             ("--plif-bound=5.5", "", "/model/plif_bound", json!(5.5)),
             ("--precision=bf16", "", "/model/precision", json!("bf16")),
@@ -310,7 +371,7 @@ mod tests {
         let defined: Vec<&str> = command.get_arguments().map(|arg| arg.get_long().unwrap()).collect();
         assert_eq!(listed, defined);
         // All that a run's configuration says of its procedure can be given.
-        let every = "--lr-decay=0.8 --lr-decay-on-plateau --validate-every=2 --patience=3 --max-time=8h --no-test \
+        let every = "--latent-lr=2 --lr-decay=0.8 --lr-decay-on-plateau --validate-every=2 --patience=3 --max-time=8h --no-test \
                      --small-batch=1";
         let settings = settings(every);
         let sections = ["train", "model"].map(|name| settings[name].as_object().unwrap().clone());
@@ -330,6 +391,25 @@ mod tests {
         let off =
             settings("--untied=false --no-test=false --average-from-start=false --lr-decay-on-plateau=false");
         assert_eq!(off, settings(""));
+    }
+
+    #[test]
+    fn layers_are_counted_from_the_last() {
+        let sizes = |head, line: &str| {
+            let mut model = Preset::Paper.model(head, 50);
+            parse(line).apply_to_model(&mut model);
+            (model.lstm_sizes, model.d_embedding)
+        };
+        assert_eq!(sizes(HeadKind::Mos, "--layers=2"), (vec![960, 620], 280));
+        assert_eq!(sizes(HeadKind::Mos, "--layers=1 --last-lstm=7"), (vec![7], 280));
+        assert_eq!(sizes(HeadKind::Mos, "--lstm=9 --layers=3 --last-lstm=7"), (vec![9, 9, 7], 280));
+        assert_eq!(sizes(HeadKind::Mos, "--layers=0"), (vec![], 280));
+        assert_eq!(sizes(HeadKind::Softmax, "--last-lstm=7 --layers=2"), (vec![960, 7], 7));
+        assert_eq!(sizes(HeadKind::Softmax, "--d-embedding=8 --layers=2"), (vec![960, 8], 8));
+        // Nothing is changed that was said: validation refuses it.
+        assert_eq!(sizes(HeadKind::Softmax, "--d-embedding=8 --last-lstm=7 --layers=2"), (vec![960, 7], 8));
+        assert_eq!(sizes(HeadKind::Softmax, "--untied --last-lstm=7 --layers=1").0, [7]);
+        assert_ne!(sizes(HeadKind::Softmax, "--untied --last-lstm=7").1, 7);
     }
 
     #[test]

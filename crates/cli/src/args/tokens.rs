@@ -4,23 +4,41 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::Error;
 use awd_lstm::data::{Corpus, Kept, TextConfig, TokenCache};
+use awd_lstm::train::KeptTokens;
 use clap::Args;
 
+use crate::files::absolute;
 use crate::print::print_note;
 
 /// Options of the commands that read a whole corpus.
 #[derive(Debug, Clone, Args)]
 pub struct TokenArgs {
     /// Folder to keep the encoded text of a large corpus in, so that the next command need not encode it again [default:
-    /// .encoded in the data folder]. It takes four bytes a token.
+    /// the run's, or .encoded in the data folder]. It takes four bytes a token.
     #[arg(long, value_name = "DIR", help_heading = "Text")]
     pub token_cache: Option<PathBuf>,
-    /// Size of a text, in MiB, from which on it is kept.
-    #[arg(long, value_name = "MIB", help_heading = "Text", default_value_t = TokenCache::MIN_BYTES >> 20)]
-    pub token_cache_from: u64,
+    /// Size of a text, in MiB, from which on it is kept [default: the run's, or 64].
+    #[arg(long, value_name = "MIB", help_heading = "Text")]
+    pub token_cache_from: Option<u64>,
 }
 
 impl TokenArgs {
+    /// What was said, for a run to remember; none if nothing was.
+    pub fn remembered(&self) -> Option<KeptTokens> {
+        let folder = self.token_cache.as_deref().map(absolute);
+        let kept = KeptTokens { folder, from_mib: self.token_cache_from };
+        (kept != KeptTokens::default()).then_some(kept)
+    }
+
+    /// The same with what a run remembers where nothing is said.
+    pub fn or(&self, run: Option<&KeptTokens>) -> Self {
+        let run = run.cloned().unwrap_or_default();
+        Self {
+            token_cache: self.token_cache.clone().or(run.folder),
+            token_cache_from: self.token_cache_from.or(run.from_mib),
+        }
+    }
+
     /// Reads a corpus, from where it is kept or from its text.
     ///
     /// # Errors
@@ -42,7 +60,10 @@ impl TokenArgs {
             Some(folder) => TokenCache::in_folder(folder),
             None => TokenCache::beside_text(),
         };
-        cache.with_min_bytes(self.token_cache_from.saturating_mul(1 << 20))
+        match self.token_cache_from {
+            Some(mib) => cache.with_min_bytes(mib.saturating_mul(1 << 20)),
+            None => cache,
+        }
     }
 
     fn load_from(&self, cache: &TokenCache, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {

@@ -15,8 +15,8 @@ use crate::failure::Failure;
 /// What is trained, on which text, where, and how often it is saved. `O` are the settings that replace the preset's.
 #[derive(Debug, Clone, Args)]
 pub struct TrainingArgs<O: Args = Overrides> {
-    /// Sizes, procedure and reading of the text to start from: small, paper, awd-lstm, lms-plif, wikitext2,
-    /// awd-lstm-wikitext2, billion-word, text8, text8-mos7-square, text8-mos10 or text8-mos10-square [default: small].
+    /// Sizes, procedure and reading of the text to start from: small, paper, doc, awd-lstm, lms-plif, wikitext2,
+    /// doc-wikitext2, awd-lstm-wikitext2, billion-word, text8, text8-mos7-square, text8-mos10 or text8-mos10-square [default: small].
     #[arg(long)]
     pub preset: Option<Preset>,
     /// JSON file of settings that replace the preset's: a run's config.json, or an object of the same form with only some

@@ -104,7 +104,7 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
             "--statistics keeps statistics without dropout only: leave it out, or --weight-dropout".into()
         );
     }
-    let corpus = args.tokens.load(&config.data, &config.text)?;
+    let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
         Some(data) => Corpus::load_held_out(data, run.vocabulary()?, &config.text)?,

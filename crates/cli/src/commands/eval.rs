@@ -1,15 +1,23 @@
-//! `eval`: perplexities of a saved run's best model.
+//! `eval`: perplexities of a saved run's weights.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Instant;
 
-use awd_lstm::data::{Batches, Corpus};
-use awd_lstm::train::{RunFolder, load_weights, mean_nll};
+use awd_lstm::data::{Batches, Corpus, Tokens};
+use awd_lstm::error::check;
+use awd_lstm::ranks::Ranks;
+use awd_lstm::train::{Part, RunConfig, RunFolder, load_weights, mean_nll_among};
+use awd_lstm::{Error, HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 
-use crate::device::{self, DeviceChoice};
+use crate::args::TokenArgs;
+use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::print::{bits_text, print_json, with_bits};
+use crate::ranks::agree;
 
 /// Options of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -20,46 +28,240 @@ pub struct EvalArgs {
     /// Folder with valid.txt and test.txt [default: the run's].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Which text: train, valid or test. The training text is scored as if it were the test text, without dropout
+    /// [default: valid and test].
+    #[arg(long)]
+    pub split: Option<Split>,
+    /// Score only the first N tokens of a text.
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+    /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint).
+    #[arg(long, default_value = "best")]
+    pub weights: Weights,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+    /// Where the encoded text is kept, for the training text.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 }
 
-#[derive(Debug, Serialize)]
+/// One of the texts of a corpus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// The training text.
+    Train,
+    /// The validation text.
+    Valid,
+    /// The test text.
+    Test,
+}
+
+impl FromStr for Split {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "train" => Ok(Self::Train),
+            "valid" => Ok(Self::Valid),
+            "test" => Ok(Self::Test),
+            other => Err(Error::unknown_name("split", other, ["train", "valid", "test"])),
+        }
+    }
+}
+
+/// Weights that a run keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weights {
+    /// Those with the lowest validation loss.
+    Best,
+    /// Those under training when the run was saved last.
+    Last,
+    /// The mean of those since averaging began, when the run was saved last.
+    Averaged,
+}
+
+impl Weights {
+    /// Their file.
+    fn file(self, run: &RunFolder) -> Result<PathBuf, Error> {
+        match self {
+            Self::Best => run.best_weights(),
+            Self::Last => run.last_weights(),
+            Self::Averaged => run.averaged_weights(),
+        }
+    }
+}
+
+impl FromStr for Weights {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "best" => Ok(Self::Best),
+            "last" => Ok(Self::Last),
+            "averaged" => Ok(Self::Averaged),
+            other => Err(Error::unknown_name("weights", other, ["best", "last", "averaged"])),
+        }
+    }
+}
+
+/// Perplexities, of what and how.
+#[derive(Debug, Default, Serialize)]
 struct Perplexities {
-    valid_ppl: f64,
-    test_ppl: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_ppl: Option<f64>,
 }
 
-/// Evaluates a saved run's best model and prints the perplexities.
+/// The object on standard output.
+#[derive(Debug, Serialize)]
+struct Evaluated {
+    run: PathBuf,
+    head: HeadKind,
+    parameters: usize,
+    weights: Weights,
+    #[serde(flatten)]
+    ppl: Perplexities,
+    /// Predicted tokens.
+    tokens: usize,
+    /// Wall-clock time of scoring.
+    seconds: f64,
+    device: String,
+    model: ModelConfig,
+    train: TrainConfig,
+}
+
+impl Perplexities {
+    /// Those that there are, in the order of the texts.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
+        let all = [
+            ("train", "train_bpc", self.train_ppl),
+            ("valid", "valid_bpc", self.valid_ppl),
+            ("test", "test_bpc", self.test_ppl),
+        ];
+        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
+    }
+}
+
+/// Scores texts with a saved run's weights and prints the perplexities.
 ///
 /// # Errors
-/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover.
-pub fn run(args: &EvalArgs) -> Result<(), Failure> {
-    let run = RunFolder::open(&args.run)?;
-    let config = run.config()?;
-    let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = Corpus::load_held_out(data, run.vocabulary()?, &config.text)?;
-    let device = device::open(device::resolve(args.device))?;
-    let valid = Batches::new("the validation text", corpus.valid(), config.train.eval_batch, 2)?;
-    let test = Batches::new("the test text", corpus.test(), config.train.test_batch, 2)?;
-    let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-    let perplexity = |batches: &Batches| {
-        let ppl = mean_nll(&model, batches).exp();
-        if ppl.is_finite() { Ok(ppl) } else { Err("the perplexity is not finite") }
-    };
-    let perplexities = Perplexities { valid_ppl: perplexity(&valid)?, test_ppl: perplexity(&test)? };
-    let Perplexities { valid_ppl, test_ppl } = perplexities;
+/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
+pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
+    let name = device::resolve(args.device);
+    let Prepared { config, texts, model } = agree(ranks, prepare(args, name, ranks))?;
+    ranks.check_same("model", &config.model)?;
+    if ranks.are_several() {
+        let parts: Vec<Part> = texts.iter().map(|(_, batches)| part(batches, &model.device())).collect();
+        ranks.check_same("text", &parts)?;
+    }
+    let (mut ppl, mut tokens, start) = (Perplexities::default(), 0, Instant::now());
+    for (split, batches) in &texts {
+        let of_text = mean_nll_among(ranks, &model, batches)?.exp();
+        if !of_text.is_finite() {
+            return agree(ranks, Err("the perplexity is not finite".into()));
+        }
+        tokens += batches.predictions();
+        let place = match split {
+            Split::Train => &mut ppl.train_ppl,
+            Split::Valid => &mut ppl.valid_ppl,
+            Split::Test => &mut ppl.test_ppl,
+        };
+        *place = Some(of_text);
+    }
+    if !ranks.is_first() {
+        return Ok(());
+    }
+    let seconds = start.elapsed().as_secs_f64();
     let characters = config.text.characters;
     if args.json {
-        let bits = [("valid_bpc", valid_ppl), ("test_bpc", test_ppl)];
-        print_json(&with_bits(&perplexities, characters, &bits));
+        let bits: Vec<(&'static str, f64)> = ppl.all().map(|(_, bits, ppl)| (bits, ppl)).collect();
+        let evaluated = Evaluated {
+            run: args.run.clone(),
+            head: config.model.head,
+            parameters: config.model.num_params(),
+            weights: args.weights,
+            ppl,
+            tokens,
+            seconds,
+            device: name.to_string(),
+            model: config.model,
+            train: config.train,
+        };
+        print_json(&with_bits(&evaluated, characters, &bits));
     } else {
-        let bits = bits_text(characters, &[("valid", valid_ppl), ("test", test_ppl)]);
-        println!("perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{bits}");
+        let all: Vec<(&str, f64)> = ppl.all().map(|(name, _, ppl)| (name, ppl)).collect();
+        let texts: Vec<String> = all.iter().map(|(name, ppl)| format!("{name} {ppl:.2}")).collect();
+        println!("perplexity {}{}", texts.join(", "), bits_text(characters, &all));
     }
     Ok(())
+}
+
+/// What is scored.
+struct Prepared {
+    config: RunConfig,
+    texts: Vec<(Split, Batches)>,
+    model: LanguageModel,
+}
+
+fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepared, Failure> {
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    if let Some(tokens) = args.max_tokens {
+        check(tokens > 1, "max-tokens", tokens, "at least 2")?;
+    }
+    let texts = texts(args, &run, &config)?;
+    let weights = args.weights.file(&run)?;
+    let device = device::open_at(device, ranks.local_rank())?;
+    let model = load_weights(config.model.try_init(&device)?, &weights)?;
+    Ok(Prepared { config, texts, model })
+}
+
+/// What a text is compared by between processes.
+fn part(batches: &Batches, device: &Device) -> Part {
+    let windows = batches.windows(1024, device);
+    Part::of(batches.predictions(), windows.map(|window| window.targets.into_data().as_bytes().to_vec()))
+}
+
+/// The texts that are scored.
+fn texts(args: &EvalArgs, run: &RunFolder, config: &RunConfig) -> Result<Vec<(Split, Batches)>, Failure> {
+    let data: &Path = args.data.as_ref().unwrap_or(&config.data);
+    let TrainConfig { eval_batch, test_batch, .. } = config.train;
+    if args.split == Some(Split::Train) {
+        let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text)?;
+        config.corpus.check(&corpus)?;
+        let ids = first(corpus.train(), args.max_tokens);
+        return Ok(vec![(Split::Train, Batches::new("the training text", &ids, test_batch, 2)?)]);
+    }
+    let corpus = Corpus::load_held_out(data, run.vocabulary()?, &config.text)?;
+    let all = [
+        (Split::Valid, "the validation text", corpus.valid(), eval_batch),
+        (Split::Test, "the test text", corpus.test(), test_batch),
+    ];
+    let wanted = all.into_iter().filter(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
+    let batches = wanted.map(|(split, what, ids, batch)| {
+        let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];
+        Ok((split, Batches::new(what, ids, batch, 2)?))
+    });
+    batches.collect()
+}
+
+/// The first so many tokens of a text, or all there are.
+fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
+    let count = most.map_or(tokens.len(), |most| tokens.len().min(most));
+    match tokens {
+        Tokens::Memory(ids) => ids[..count].to_vec(),
+        Tokens::Disk(file) => {
+            let mut ids = vec![0; count];
+            file.read(0, &mut ids);
+            ids
+        }
+    }
 }

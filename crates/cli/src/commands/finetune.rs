@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use awd_lstm::ranks::Ranks;
 use awd_lstm::train::{RunConfig, RunFolder, Versions};
 use awd_lstm::{Error, ModelConfig};
 use clap::Args;
 
-use crate::args::{Overrides, RecordArgs, TokenArgs};
+use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::ranks::{agree, load_in_turn};
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
 /// Options of `finetune`.
@@ -30,6 +32,9 @@ pub struct FinetuneArgs {
     /// How often it is saved, and written about.
     #[command(flatten)]
     pub record: RecordArgs,
+    /// How several processes work together.
+    #[command(flatten)]
+    pub reduce: ReduceArgs,
     /// One JSON object a validation, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -48,8 +53,18 @@ pub struct FinetuneArgs {
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record)?;
+pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
+    let output = agree(ranks, Output::new(program, args.json, &args.record))?;
+    let ranks = args.reduce.apply_to(ranks);
+    let (config, out) = agree(&ranks, settings(args))?;
+    let tokens = args.tokens.or(config.tokens.as_ref());
+    let corpus = load_in_turn(&ranks, || Ok(tokens.load(&config.data, &config.text)?))?;
+    agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
+    Job { folder: Folder::New(out), config, corpus, output, ranks }.train_and_print()
+}
+
+/// All of the new run's settings, and its folder.
+fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;
@@ -62,8 +77,8 @@ pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
         ..model.clone()
     };
     if weights(&model) != config.model {
-        return Err("finetune keeps the sizes of the run's model: leave --d-embedding, --lstm, --components, --knots, \
-                    --plif-bound and --untied out"
+        return Err("finetune keeps the sizes of the run's model: leave --d-embedding, --lstm, --layers, --last-lstm, \
+                    --components, --lower-components, --cutoffs, --knots, --plif-bound and --untied out"
             .into());
     }
     let procedure = finetuning(&config.preset, &config.train, &args.overrides)?;
@@ -71,9 +86,7 @@ pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
         Some(choice) => device::resolve(choice),
         None => config.device.parse()?,
     };
-    let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = args.tokens.load(data, &config.text)?;
-    config.corpus.check(&corpus)?;
+    let tokens = args.tokens.or(config.tokens.as_ref());
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{name}-finetuned")));
@@ -83,12 +96,13 @@ pub fn run(args: &FinetuneArgs, program: &'static str) -> Result<(), Failure> {
     let config = RunConfig {
         versions: Versions::current(),
         device: device.to_string(),
-        data: absolute(data),
+        data: absolute(args.data.as_ref().unwrap_or(&config.data)),
         finetunes: Some(absolute(&args.run)),
+        tokens: tokens.remembered(),
         model,
         train: procedure,
         extensions: vec![],
         ..config
     };
-    Job { folder: Folder::New(out), config, corpus, output }.train_and_print()
+    Ok((config, out))
 }

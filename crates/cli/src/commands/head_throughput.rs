@@ -4,23 +4,23 @@
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
-use highrank::{HeadConfig, Precision};
+use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, Precision};
 use serde::Serialize;
 
-use crate::args::{Head, HeadSizes};
+use crate::args::{Head, HeadSizes, List};
 use crate::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
 use crate::failure::Failure;
 use crate::statistics::median;
 use crate::timing::seconds_of;
 use crate::workload::{
-    FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct,
+    FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
 };
 
 /// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct HeadThroughputArgs {
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif, mos-plif, soft-cap or monotonic-net.
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif, adaptive, soft-cap or monotonic-net.
     #[arg(long, default_value = "mos")]
     pub head: Head,
     /// What is timed: step, or one of the predictions nll, log-probs, top-k, sample and decode.
@@ -32,6 +32,10 @@ pub struct HeadThroughputArgs {
     /// An option of the step's loss, timed in turn with the plain loss.
     #[arg(long, value_enum, default_value = "plain")]
     pub options: LossOption,
+    /// How the target words of a step or of nll are drawn: even, or zipf, the word of rank r with a probability proportional to
+    /// 1/r, which is what clusters of rare words are made for.
+    #[arg(long, value_enum, default_value = "even")]
+    pub targets: TargetWords,
     /// N, tokens of a step that count.
     #[arg(long, default_value_t = 840)]
     pub tokens: usize,
@@ -44,9 +48,28 @@ pub struct HeadThroughputArgs {
     /// V, size of the vocabulary.
     #[arg(long, default_value_t = 10_000)]
     pub vocab: usize,
-    /// K, components of a mixture.
+    /// K, components of a mixture, for --head doc those from the last layer.
     #[arg(long, default_value_t = 15)]
     pub components: usize,
+    /// Components of --head doc from the layer below [default: 5].
+    #[arg(long, value_name = "K")]
+    pub lower_components: Option<usize>,
+    /// Width of the layer below, for --head doc [default: 960].
+    #[arg(long, value_name = "H")]
+    pub d_lower: Option<usize>,
+    /// First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and
+    /// a fifth of the vocabulary].
+    #[arg(long, value_name = "WORDS")]
+    pub cutoffs: Option<List<usize>>,
+    /// What the widths of the clusters are divided by, from one to the next [default: 4].
+    #[arg(long, value_name = "N")]
+    pub division: Option<f64>,
+    /// Words of --head mixtape that have a gate of their own [default: a twentieth of the vocabulary].
+    #[arg(long, value_name = "WORDS")]
+    pub frequent: Option<usize>,
+    /// Width of the gates of --head mixtape [default: 32].
+    #[arg(long, value_name = "G")]
+    pub d_gate: Option<usize>,
     /// Pieces of a PLIF.
     #[arg(long, default_value_t = 100_000)]
     pub knots: usize,
@@ -103,6 +126,10 @@ struct Measurement {
     threads: Option<usize>,
     mode: Mode,
     options: LossOption,
+    targets: TargetWords,
+    /// First words of clusters of rare words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cutoffs: Vec<usize>,
     /// Tokens that count.
     tokens: usize,
     params: usize,
@@ -191,6 +218,32 @@ impl HeadThroughputArgs {
         if !step && !plain {
             return Err("--options are those of a loss, which only --mode step has".into());
         }
+        for (option, given) in [("--lower-components", self.lower_components), ("--d-lower", self.d_lower)] {
+            if given.is_some() && !self.head.reads_layers() {
+                let head = self.head;
+                return Err(
+                    format!("{option} is given, but only --head doc has a layer below, not {head}").into()
+                );
+            }
+        }
+        for (option, given) in [("--frequent", self.frequent), ("--d-gate", self.d_gate)] {
+            if given.is_some() && self.head != Head::Common(HeadKind::Mixtape) {
+                let head = self.head;
+                return Err(
+                    format!("{option} is given, but only --head mixtape has gates, not {head}").into()
+                );
+            }
+        }
+        if self.options == LossOption::PriorCv && !self.head.is_mixture() {
+            let head = self.head;
+            return Err(format!("--options prior-cv needs priors, but the {head} head has no mixture").into());
+        }
+        if self.targets != TargetWords::Even && !plain {
+            return Err("--targets zipf has only --options plain".into());
+        }
+        if self.division.is_some() && self.head_config().adaptive.is_none() {
+            return Err("--division is given, but the head has no clusters: give --cutoffs".into());
+        }
         if let Some(k) = self.k {
             if self.mode != Mode::TopK {
                 return Err("--k is given, but only --mode top-k lists words".into());
@@ -201,7 +254,18 @@ impl HeadThroughputArgs {
                 );
             }
         }
+        let has_clusters = self.head_config().adaptive.is_some();
+        let of_all_words = [LossOption::Smoothing, LossOption::Teacher, LossOption::Statistics];
+        if has_clusters && of_all_words.contains(&self.options) {
+            let option =
+                self.options.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+            return Err(format!(
+                "--options {option} needs every word of every token, but the head has clusters"
+            )
+            .into());
+        }
         match self.layers {
+            Layers::Burn if has_clusters => Err("--layers burn has no clusters: leave --cutoffs out".into()),
             Layers::Burn if self.head != Head::Common(HeadKind::Softmax) => {
                 let head = self.head;
                 Err(format!("--layers burn has no {head}, only --head softmax").into())
@@ -219,15 +283,38 @@ impl HeadThroughputArgs {
             d_embedding: self.d_embedding,
             vocab: self.vocab,
             components: self.components,
+            lower: (self.d_lower.unwrap_or(960), self.lower_components.unwrap_or(5)),
             knots: self.knots,
             cap: self.cap,
             units: self.units,
         });
-        let config = config.with_precision(self.precision);
+        let config = match &self.cutoffs {
+            Some(List(cutoffs)) => config.with_adaptive(AdaptiveConfig::new(cutoffs.clone())),
+            None => config,
+        };
+        let adaptive = config.adaptive.clone().map(|adaptive| match self.division {
+            Some(division) => adaptive.with_division(division),
+            None => adaptive,
+        });
+        let config = match config.context {
+            ContextConfig::Mixtape { frequent, d_gate } => config.with_context(ContextConfig::Mixtape {
+                frequent: self.frequent.unwrap_or(frequent),
+                d_gate: self.d_gate.unwrap_or(d_gate),
+            }),
+            _ => config,
+        };
+        let config = HeadConfig { adaptive, ..config }.with_precision(self.precision);
         match self.memory_budget {
             Some(bytes) => config.with_memory_budget(Some(bytes)),
             None => config,
         }
+    }
+
+    /// Multiplications of a Mixtape's gates and of the frequent words' further rows.
+    fn gate_products(&self, config: &HeadConfig) -> f64 {
+        let ContextConfig::Mixtape { frequent, d_gate } = config.context else { return 0.0 };
+        let rows = 3.0 * self.rows() as f64;
+        rows * ((frequent * (config.d_embedding + d_gate)) as f64 + (config.d_hidden * (d_gate + 1)) as f64)
     }
 
     /// Tokens that are worked on at a time.
@@ -242,17 +329,44 @@ impl HeadThroughputArgs {
 
     /// Floating-point operations of the matrix products.
     fn flops(&self, config: &HeadConfig) -> f64 {
-        let (h, d, v, k) = (config.d_hidden, config.d_embedding, config.vocab, config.context.components());
+        let (d, v, k) = (config.d_embedding, config.decoder_rows(), config.context.components());
         let tokens = self.rows();
         let rows = match self.head {
             // Drawing a word draws its component first.
             _ if self.mode == Mode::Sample => tokens,
-            Head::Common(HeadKind::Mos | HeadKind::MosPlif) => tokens * k,
+            Head::Common(HeadKind::Mos | HeadKind::MosPlif | HeadKind::Doc) => tokens * k,
             _ => tokens,
         };
-        let latent = if self.head.is_mixture() { (tokens * h * k) as f64 * d as f64 } else { 0.0 };
+        // Σ_l H_l K_l over the layers that contexts come from.
+        let widths = match &config.context {
+            ContextConfig::DirectOutputConnection { layers } => {
+                layers.iter().map(|layer| layer.d_hidden * layer.components).sum()
+            }
+            _ if self.head.has_contexts() => config.d_hidden * k,
+            _ => 0,
+        };
+        let latent = (tokens * widths) as f64 * d as f64 + self.gate_products(config);
         let products = if self.mode == Mode::Step { 3.0 } else { 1.0 };
-        2.0 * products * ((rows * d) as f64 * v as f64 + latent)
+        2.0 * products * ((rows * d) as f64 * v as f64 + latent + self.tail_products(config))
+    }
+
+    /// Products of the tails of an adaptive head, each a multiplication and an addition. Those of the most probable words and of a
+    /// drawn word depend on the distributions and are left out.
+    fn tail_products(&self, config: &HeadConfig) -> f64 {
+        let Some(adaptive) = &config.adaptive else { return 0.0 };
+        let words = self.targets.draw(self.rows(), config.vocab);
+        let of_cluster = |(cluster, range): (usize, std::ops::Range<usize>)| {
+            let tokens = match self.mode {
+                Mode::Step | Mode::Nll => {
+                    words.iter().filter(|word| range.contains(&(**word as usize))).count()
+                }
+                Mode::LogProbs => self.rows(),
+                Mode::TopK | Mode::Sample | Mode::Decode => 0,
+            };
+            (tokens * adaptive.width(cluster, config.d_hidden)) as f64
+                * (config.d_hidden + range.len()) as f64
+        };
+        adaptive.clusters(config.vocab).enumerate().map(of_cluster).sum()
     }
 }
 
@@ -276,12 +390,19 @@ impl Timed {
         match layer {
             OutputLayer::Head(head) if args.mode != Mode::Step => {
                 let prediction = OutputPrediction::new(head, [tokens, d_hidden], args.mode, device);
+                let prediction = prediction.with_targets(&args.targets.draw(tokens, config.vocab));
                 Self::Prediction(match args.k {
                     Some(k) => prediction.with_top(k),
                     None => prediction,
                 })
             }
-            layer => Self::Step(OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device)),
+            layer => {
+                let step = OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device);
+                Self::Step(match args.targets {
+                    TargetWords::Even => step,
+                    TargetWords::Zipf => step.with_targets(&args.targets.draw(tokens, config.vocab)),
+                })
+            }
         }
     }
 
@@ -364,6 +485,8 @@ fn measure(
         threads: device::threads(name),
         mode: args.mode,
         options: args.options,
+        targets: args.targets,
+        cutoffs: config.adaptive.as_ref().map_or(vec![], |adaptive| adaptive.cutoffs.clone()),
         tokens: args.rows(),
         params,
         median_ms: seconds * 1e3,

@@ -92,6 +92,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         data: absolute(&args.data),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
+        tokens: None,
         text,
         model,
         train: args.preset.train(),
@@ -116,7 +117,8 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
             model.d_embedding,
             model.lstm_sizes,
             if model.head.is_mixture() {
-                format!(", {} components", model.components)
+                let below = model.lower_components.iter().filter(|_| model.head.reads_layers());
+                format!(", {} components", model.components + below.sum::<usize>())
             } else {
                 String::new()
             },

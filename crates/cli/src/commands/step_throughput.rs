@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::device::{self, DeviceChoice, DeviceName, memory_bytes};
 use crate::failure::Failure;
-use crate::sizes::matching;
+use crate::sizes::{LastLstm, matching};
 use crate::timing::median_seconds;
 use crate::workload::{LstmStack, Training};
 
@@ -22,7 +22,7 @@ pub struct StepThroughputArgs {
     /// The preset: small, paper, awd-lstm, wikitext2, billion-word or text8.
     #[arg(long, default_value = "paper")]
     pub preset: Preset,
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif or mos-plif.
     #[arg(long, default_value = "mos")]
     pub head: HeadKind,
     /// V, size of the vocabulary.
@@ -100,7 +100,7 @@ fn measure(args: &StepThroughputArgs, name: DeviceName, device: &Device) -> Resu
     let (mut model, train) = (preset.model(head, vocab), preset.train());
     model.precision = precision;
     if equal_size {
-        model = matching(&model, preset.model(HeadKind::Mos, vocab).num_params())?;
+        model = matching(&model, preset.model(HeadKind::Mos, vocab).num_params(), LastLstm::Free)?;
     }
     let (tokens, seconds) = match part {
         Part::Step => {

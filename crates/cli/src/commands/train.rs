@@ -5,15 +5,16 @@ mod parts;
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{Extended, Extension, Fingerprint, RunConfig, RunFolder, Versions};
-use awd_lstm::{Error, HeadKind, ModelConfig};
+use awd_lstm::ranks::Ranks;
+use awd_lstm::train::{Extension, Fingerprint, RunConfig, RunFolder, Versions};
+use awd_lstm::{Error, HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
 
-use crate::args::{Overrides, TimeLimit, TrainingArgs};
+use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
 use crate::device;
 use crate::failure::Failure;
-use crate::print::print_note;
-use crate::training::{Folder, Job, Output, absolute, fresh_folder};
+use crate::ranks::{agree, load_in_turn, refuse};
+use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -41,9 +42,12 @@ pub struct TrainArgs {
     /// One JSON object a validation, and one at the end or of the dry run, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif [default: mos].
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif or mos-plif [default: mos].
     #[arg(long)]
     pub head: Option<HeadKind>,
+    /// How several processes work together.
+    #[command(flatten)]
+    pub reduce: ReduceArgs,
     /// What is trained and how.
     #[command(flatten)]
     pub training: TrainingArgs,
@@ -74,55 +78,101 @@ impl TrainArgs {
     }
 }
 
-/// Trains as the arguments say and saves the run, or continues one.
+/// Trains as the arguments say and saves the run, or continues one. Several processes train it together.
 ///
 /// `program` is the name that a run which is stopped is continued with.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.training.record)?;
+pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
+    let output = agree(ranks, Output::new(program, args.json, &args.training.record))?;
+    let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {
-        Some(path) => resume(args, path, output),
-        None => start(args, output),
+        Some(path) => resume(args, path, output, ranks),
+        None => start(args, output, ranks),
     }
 }
 
-fn start(args: &TrainArgs, output: Output) -> Result<(), Failure> {
-    if args.change_device {
-        return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
+fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure> {
+    let (train, data, out) = agree(ranks, check(args))?;
+    if args.dry_run {
+        refuse(ranks, "train --dry-run")?;
     }
-    let train = args.training.procedure()?;
-    // Settings are checked before the text is read, whatever its vocabulary turns out to be.
-    args.model(1)?;
-    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
-        return Err(Error::RunExists { path: out.clone() }.into());
-    }
-    let (data, text) = (args.data()?, args.training.text());
-    let tokens = &args.training.tokens;
-    let corpus = if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? };
-    let (preset, head) = (args.training.preset(), args.head());
-    let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{preset}-{head}-{}", train.seed)));
+    let (text, tokens) = (args.training.text(), &args.training.tokens);
+    let corpus = load_in_turn(ranks, || {
+        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
+    })?;
     let config = RunConfig {
         versions: Versions::current(),
-        preset: preset.to_string(),
+        preset: args.training.preset().to_string(),
         device: device::resolve(args.training.device()).to_string(),
         data: absolute(data),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
+        tokens: tokens.remembered(),
         text,
-        model: args.model(corpus.vocabulary().len())?,
+        model: agree(ranks, args.model(corpus.vocabulary().len()).map_err(Failure::from))?,
         train,
         extensions: vec![],
     };
     match args.dry_run {
         true => dry_run::run(&config, &corpus, &output),
-        false => Job { folder: Folder::New(out), config, corpus, output }.train_and_print(),
+        false => {
+            let (folder, ranks) = (Folder::New(out), ranks.clone());
+            Job { folder, config, corpus, output, ranks }.train_and_print()
+        }
     }
 }
 
-fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> {
-    let run = RunFolder::resume(path)?;
+/// Checks what can be checked before the text is read: the procedure, the text's folder, and the folder to write to.
+fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, PathBuf), Failure> {
+    if args.change_device {
+        return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
+    }
+    let train = args.training.procedure()?;
+    // Settings are checked before the text is read, whatever its vocabulary turns out to be.
+    args.model(args.training.model(args.head(), 1).least_vocab())?;
+    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
+        return Err(Error::RunExists { path: out.clone() }.into());
+    }
+    let name = format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
+    let out = args.out.clone().unwrap_or_else(|| fresh_folder(&name));
+    Ok((train, args.data()?, out))
+}
+
+fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Result<(), Failure> {
+    // Rank 0 cleans up before the others read.
+    let locked = ranks.is_first().then(|| Ok(RunFolder::resume(path)?)).transpose();
+    let locked = agree(ranks, locked)?;
+    let (run, config) = agree(ranks, opened(args, path, locked))?;
+    let data = args.data.as_ref().unwrap_or(&config.data);
+    let tokens = args.training.tokens.or(config.tokens.as_ref());
+    let corpus = load_in_turn(ranks, || Ok(tokens.load(data, &config.text)?))?;
+    let changed = || -> Result<RunConfig, Failure> {
+        config.corpus.check(&corpus)?;
+        let change = extension(args, &config)?;
+        // Before anything is written: the device may be missing.
+        let name = change.device.as_ref().unwrap_or(&config.device).parse()?;
+        device::open_at(name, ranks.local_rank())?;
+        Ok(if ranks.is_first() { extend(&run, &config, &config.device, &change)? } else { config.clone() })
+    };
+    let config = agree(ranks, changed())?;
+    let config = if ranks.is_first() { Ok(config) } else { run.config().map_err(Failure::from) };
+    let config = agree(ranks, config)?;
+    let (folder, ranks) = (Folder::Old(run), ranks.clone());
+    Job { folder, config, corpus, output, ranks }.train_and_print()
+}
+
+/// The run and its configuration, which the arguments must not change.
+fn opened(
+    args: &TrainArgs,
+    path: &Path,
+    locked: Option<RunFolder>,
+) -> Result<(RunFolder, RunConfig), Failure> {
+    let run = match locked {
+        Some(run) => run,
+        None => RunFolder::open(path)?,
+    };
     let config = run.config()?;
     let mut now = config.clone();
     if let Some(preset) = args.training.preset.filter(|preset| preset.name() != config.preset) {
@@ -139,36 +189,14 @@ fn resume(args: &TrainArgs, path: &Path, output: Output) -> Result<(), Failure> 
     overrides.apply_to_model(&mut now.model);
     overrides.apply_to_procedure(&mut now.train)?;
     config.check(&now)?;
-    let change = extension(args, &config)?;
-    let data = args.data.as_ref().unwrap_or(&config.data);
-    let corpus = args.training.tokens.load(data, &config.text)?;
-    config.corpus.check(&corpus)?;
-    let config = extend(&run, &config, &change)?;
-    Job { folder: Folder::Old(run), config, corpus, output }.train_and_print()
+    // What else is wrong with them is found before the text is read.
+    extension(args, &config)?;
+    Ok((run, config))
 }
 
 /// What is to be changed of the run.
 fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
     let Overrides { epochs, max_time, patience, .. } = args.training.overrides;
-    let device = args.training.device.map(device::resolve).map(|name| name.to_string());
-    if let Some(now) = device.as_ref().filter(|now| **now != config.device && !args.change_device) {
-        let before = &config.device;
-        return Err(format!(
-            "cannot resume: device is \"{now}\" now, but \"{before}\" in the run; leave it out, or add \
-             --change-device to continue there with other rounding and random numbers"
-        )
-        .into());
-    }
+    let device = device_of(args.training.device, args.change_device, &config.device)?;
     Ok(Extension { epochs, max_minutes: max_time.map(TimeLimit::minutes), patience, device })
-}
-
-/// Changes the run, if anything is to be changed, and says so.
-fn extend(run: &RunFolder, before: &RunConfig, change: &Extension) -> Result<RunConfig, Failure> {
-    // Before anything is written: the device may be missing.
-    device::open(change.device.as_ref().unwrap_or(&before.device).parse()?)?;
-    let after = run.extend(change)?;
-    for Extended { setting, from, to, .. } in &after.extensions[before.extensions.len()..] {
-        print_note(format_args!("extended: {setting} is {to} now, {from} before"));
-    }
-    Ok(after)
 }

@@ -6,12 +6,12 @@ use libloading::{Library, Symbol};
 
 use crate::failure::Failure;
 
-/// Checks that the driver, the run-time compiler and a GPU are there. Without them the runtime panics on a thread of its
+/// Checks that the driver, the run-time compiler and a GPU are there, and returns the number of GPUs. Without them the runtime panics on a thread of its
 /// own, where it cannot be caught.
 ///
 /// # Errors
 /// The first of them that is missing.
-pub fn probe() -> Result<(), Failure> {
+pub fn probe() -> Result<usize, Failure> {
     let (drivers, compilers): (&[&str], &[&str]) = if cfg!(windows) {
         (&["nvcuda.dll"], &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc.dll"])
     } else {
@@ -43,8 +43,8 @@ pub fn probe() -> Result<(), Failure> {
     if status != 0 {
         return Err(format!("device `cuda`: the driver reports error {status}").into());
     }
-    if count == 0 {
-        return Err("device `cuda`: the driver finds no GPU".into());
+    match usize::try_from(count) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("device `cuda`: the driver finds no GPU".into()),
     }
-    Ok(())
 }

@@ -11,5 +11,5 @@ mod wgpu;
 
 pub use memory::{forget_peak, memory_bytes};
 pub use name::{DeviceChoice, DeviceName};
-pub use open::{open, resolve};
+pub use open::{open, open_at, resolve};
 pub use threads::{threads, use_threads};

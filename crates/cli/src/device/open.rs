@@ -46,6 +46,16 @@ fn is_there(device: DeviceName) -> bool {
 /// # Errors
 /// If the program was built without that device, or if the machine lacks it.
 pub fn open(name: DeviceName) -> Result<Device, Failure> {
+    open_at(name, 0)
+}
+
+/// As [`open`] for process `local_rank` of several on this machine, each of which has a CUDA GPU of its own as far as there are enough.
+///
+/// # Errors
+/// As [`open`].
+// CPUs and adapters of WebGPU are shared.
+#[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+pub fn open_at(name: DeviceName, local_rank: usize) -> Result<Device, Failure> {
     match name {
         #[cfg(feature = "flex")]
         DeviceName::Flex => Ok(Device::flex()),
@@ -58,7 +68,7 @@ pub fn open(name: DeviceName) -> Result<Device, Failure> {
         #[cfg(feature = "wgpu")]
         DeviceName::Wgpu => wgpu::open(),
         #[cfg(feature = "cuda")]
-        DeviceName::Cuda => cuda::probe().map(|()| Device::cuda(0)),
+        DeviceName::Cuda => cuda::probe().map(|gpus| Device::cuda(local_rank % gpus)),
         #[cfg(not(all(feature = "flex", feature = "ndarray", feature = "wgpu", feature = "cuda")))]
         _ => Err(format!(
             "this program was built without the device `{name}`; build it with `--features {name}`"

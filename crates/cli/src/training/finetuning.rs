@@ -1,7 +1,5 @@
 //! Finetuning: training that starts from a run's best model, with averaged weights from the first step.
 
-use std::path::{Path, PathBuf};
-
 use awd_lstm::{Preset, TrainConfig};
 
 use crate::args::Overrides;
@@ -26,9 +24,4 @@ pub fn finetuning(preset: &str, origin: &TrainConfig, overrides: &Overrides) -> 
         return Err("finetune averages from the start: leave --average-from-start out".into());
     }
     Ok(train)
-}
-
-/// The path that names a folder from everywhere, as far as the system knows it.
-pub fn absolute(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_path_buf())
 }

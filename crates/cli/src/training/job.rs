@@ -2,18 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
 use awd_lstm::data::Corpus;
+use awd_lstm::ranks::Ranks;
 use awd_lstm::train::{
     EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
     ValidationMetrics,
 };
-use burn::tensor::Device;
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
+use crate::ranks::agree;
 use crate::training::curves;
 use crate::training::output::Output;
 
@@ -21,7 +22,7 @@ use crate::training::output::Output;
 pub enum Folder {
     /// A run to be started.
     New(PathBuf),
-    /// A run to be continued, locked.
+    /// A run to be continued, locked; by rank 0, if there are several.
     Old(RunFolder),
 }
 
@@ -35,6 +36,8 @@ pub struct Job {
     pub corpus: Corpus,
     /// What is reported.
     pub output: Output,
+    /// The processes that train it.
+    pub ranks: Ranks,
 }
 
 impl Job {
@@ -44,7 +47,11 @@ impl Job {
     /// As [`train`](Self::train).
     pub fn train_and_print(self) -> Result<(), Failure> {
         let (json, characters) = (self.output.json, self.config.text.characters);
+        let is_first = self.ranks.is_first();
         let last = self.train()?;
+        if !is_first {
+            return Ok(());
+        }
         let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
         let ppls = |valid: &'static str, test: &'static str| {
             let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
@@ -60,64 +67,107 @@ impl Job {
         Ok(())
     }
 
-    /// Trains the run on the device of its configuration.
+    /// Trains the run on the device of its configuration. Several ranks train it together, and rank 0 writes its folder.
     ///
     /// # Errors
-    /// A device that is missing, or what goes wrong in training. Nothing is written before all input is found to be good.
+    /// A device that is missing, ranks that differ, or what goes wrong in training. Nothing is written before all input is found to
+    /// be good.
     pub fn train(self) -> Result<FinalMetrics, Failure> {
-        let device = device::open(self.config.device.parse::<DeviceName>()?)?;
-        self.train_on(&device)
-    }
+        let Self { folder, config, corpus, output, ranks } = self;
+        // Texts and runs may lie in different places.
+        let compared = RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
+        ranks.check_same("run", &compared)?;
+        ranks.check_same("reduce_precision", &ranks.precision())?;
 
-    fn train_on(self, device: &Device) -> Result<FinalMetrics, Failure> {
-        let Self { folder, config, corpus, output } = self;
-        let trainer = Trainer::new(&config.model, &config.train, &corpus, device)?;
-        let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
-        let mut trainer = trainer.with_log_every(output.log_every());
-        let (run, restored) = match folder {
-            Folder::New(path) => {
-                if let Some(origin) = &config.finetunes {
-                    trainer.start_from(&best_weights(origin)?)?;
-                }
-                (RunFolder::create(&path, &config, corpus.vocabulary())?, false)
-            }
-            Folder::Old(run) => {
-                let restored = trainer.restore(&run)?;
-                // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
-                if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
-                    trainer.start_from(&best_weights(origin)?)?;
-                }
-                (run, restored)
-            }
+        let made = || -> Result<Trainer, Failure> {
+            let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;
+            let trainer = Trainer::new(&config.model, &config.train, &corpus, &device)?.with_ranks(&ranks)?;
+            let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
+            Ok(trainer.with_log_every(output.log_every()))
         };
-        print_note(format_args!(
-            "{} with {} parameters, {} {}, {} training tokens, run folder {}{}",
-            config.model.head,
-            config.model.num_params(),
-            corpus.vocabulary().len(),
-            if config.text.characters { "characters" } else { "words" },
-            corpus.train().len(),
-            run.path().display(),
-            if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
-        ));
+        let mut trainer = agree(&ranks, made())?;
+        let (run, restored) = place(&mut trainer, folder, &config, &corpus, &ranks)?;
+        // Rank 0 alone writes and speaks.
+        let Some(run) = run else {
+            return finish(trainer.fit(None, &mut Listener(&output.interrupt))?, &output, "the run");
+        };
+        if !output.quiet {
+            print_note(format_args!(
+                "{} with {} parameters, {} {}, {} training tokens, run folder {}{}{}",
+                config.model.head,
+                config.model.num_params(),
+                corpus.vocabulary().len(),
+                if config.text.characters { "characters" } else { "words" },
+                corpus.train().len(),
+                run.path().display(),
+                if ranks.are_several() { format!(", {} ranks", ranks.size()) } else { String::new() },
+                if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
+            ));
+        }
         let progress = output.progress().with_characters(config.text.characters);
         let mut watch = Watch { progress, run: &run };
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();
-        match result? {
-            Fitted::Finished(last) => Ok(last),
-            Fitted::Stopped => {
-                let (program, path) = (output.program, run.path().display());
-                let line = format!("stopped and saved; to go on: {program} train --resume {path}");
-                Err(output.interrupt.end(line).into())
+        finish(result?, &output, &run.path().display().to_string())
+    }
+}
+
+/// Puts the trainer where its run is, and returns the run's folder, at rank 0, and whether there was a checkpoint.
+fn place(
+    trainer: &mut Trainer,
+    folder: Folder,
+    config: &RunConfig,
+    corpus: &Corpus,
+    ranks: &Ranks,
+) -> Result<(Option<RunFolder>, bool), Failure> {
+    match folder {
+        Folder::New(path) => {
+            if let Some(origin) = &config.finetunes {
+                start_from(trainer, origin, ranks)?;
             }
+            let create = || Ok(RunFolder::create(&path, config, corpus.vocabulary())?);
+            Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
+        }
+        Folder::Old(run) => {
+            let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
+            // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
+            if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
+                start_from(trainer, origin, ranks)?;
+            }
+            Ok((Some(run).filter(|_| ranks.is_first()), restored))
+        }
+    }
+}
+
+/// Starts from the best model of the run in `origin`.
+fn start_from(trainer: &mut Trainer, origin: &Path, ranks: &Ranks) -> Result<(), Failure> {
+    let weights = agree(ranks, best_weights(origin))?;
+    agree(ranks, trainer.start_from(&weights).map_err(Failure::from))
+}
+
+/// The end of training, or what to tell if it was stopped in the run at `path`.
+fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, Failure> {
+    match fitted {
+        Fitted::Finished(last) => Ok(last),
+        Fitted::Stopped => {
+            let line = format!("stopped and saved; to go on: {} train --resume {path}", output.program);
+            Err(output.interrupt.end(line).into())
         }
     }
 }
 
 /// The file with the best weights of the run in `folder`.
-fn best_weights(folder: &Path) -> Result<PathBuf, Error> {
-    RunFolder::open(folder)?.best_weights()
+fn best_weights(folder: &Path) -> Result<PathBuf, Failure> {
+    Ok(RunFolder::open(folder)?.best_weights()?)
+}
+
+/// Keeps quiet, but stops at an interrupt.
+struct Listener<'a>(&'a Interrupt);
+
+impl TrainObserver for Listener<'_> {
+    fn stop(&mut self) -> bool {
+        self.0.is_noted()
+    }
 }
 
 /// Reports progress, and draws the curves after every epoch.

@@ -1,12 +1,15 @@
 //! Training a run and reporting it, whatever command it belongs to.
 
 mod curves;
+mod extension;
 mod finetuning;
 mod job;
 mod output;
 mod record;
 
-pub use finetuning::{absolute, finetuning};
+pub use crate::files::absolute;
+pub use extension::{device_of, extend};
+pub use finetuning::finetuning;
 pub use job::{Folder, Job, fresh_folder};
 pub use output::Output;
-pub use record::{Record, State};
+pub use record::{Record, State, for_each_line};

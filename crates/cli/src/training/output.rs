@@ -23,6 +23,8 @@ pub struct Output {
     log_every: Option<usize>,
     /// What stops the run.
     pub interrupt: Interrupt,
+    /// Whether nothing is said of the run but what goes wrong.
+    pub quiet: bool,
 }
 
 impl Output {
@@ -39,7 +41,19 @@ impl Output {
         if log_every == Some(0) {
             return Err(Error::invalid("log-every", 0, "at least 1 step").into());
         }
-        Ok(Self { program, json, checkpoint_every, log_every, interrupt: Interrupt::install()? })
+        Ok(Self {
+            program,
+            json,
+            checkpoint_every,
+            log_every,
+            interrupt: Interrupt::install()?,
+            quiet: false,
+        })
+    }
+
+    /// The same, but nothing is said of the run.
+    pub fn quietly(&self) -> Self {
+        Self { quiet: true, ..self.clone() }
     }
 
     /// Steps between two lines of `steps.jsonl`.
@@ -49,6 +63,7 @@ impl Output {
 
     /// A reporter of a run, which an interrupt stops.
     pub fn progress(&self) -> Progress {
-        Progress::new(self.json).until(&self.interrupt).with_every_interval(self.log_every.is_some())
+        let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
+        progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
     }
 }

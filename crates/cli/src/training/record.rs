@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::Error;
 use awd_lstm::files::replace;
-use awd_lstm::train::{EpochMetrics, FinalMetrics, RunConfig, RunFolder};
+use awd_lstm::train::{EpochMetrics, FinalMetrics, Folder, RunConfig, RunFolder, RunSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -63,6 +63,22 @@ impl fmt::Display for State {
     }
 }
 
+impl State {
+    /// The state of the run in `folder`, which has come to its end or not, after so many epochs.
+    ///
+    /// # Errors
+    /// A lock that cannot be looked at.
+    pub fn of<C: RunSettings>(folder: &Folder<C>, finished: bool, epochs: usize) -> Result<Self, Error> {
+        Ok(match finished {
+            _ if folder.is_in_use()? => Self::Running,
+            true => Self::Finished,
+            false if noted_failure(folder.path()).is_some() => Self::Failed,
+            false if epochs == 0 && !folder.checkpoint().exists() => Self::NeverStarted,
+            false => Self::Stopped,
+        })
+    }
+}
+
 /// Says in a run's folder why it was given up.
 const FAILURE: &str = "failed.txt";
 const CONFIG: &str = "config.json";
@@ -80,27 +96,20 @@ impl Record {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let folder = RunFolder::open(path)?;
         let config = folder.config()?;
-        let text = folder.metrics()?;
         let (mut epochs, mut last, mut best) = (vec![], None, None);
-        // A process may be within writing the last line.
-        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-        for (index, line) in complete.lines().enumerate() {
-            let damaged = |error: serde_json::Error| Error::Damaged {
-                path: path.join("metrics.jsonl"),
-                reason: format!("line {}: {error}", index + 1),
-            };
-            let value: Value = serde_json::from_str(line).map_err(damaged)?;
+        for_each_line(&folder, |value| {
             if value.get("best_epoch").is_some() {
-                last = Some(serde_json::from_value(value).map_err(damaged)?);
-                continue;
+                last = Some(serde_json::from_value(value)?);
+                return Ok(());
             }
-            let validated: Best = serde_json::from_value(value.clone()).map_err(damaged)?;
+            let validated: Best = serde_json::from_value(value.clone())?;
             best = if validated.best { Some(validated) } else { best };
             // A line with a step is of a validation inside of an epoch.
             if value.get("step").is_none() {
-                epochs.push(serde_json::from_value(value).map_err(damaged)?);
+                epochs.push(serde_json::from_value(value)?);
             }
-        }
+            Ok(())
+        })?;
         Ok(Self { path: path.to_path_buf(), config, epochs, last, best })
     }
 
@@ -109,20 +118,12 @@ impl Record {
     /// # Errors
     /// A lock that cannot be looked at.
     pub fn state(&self) -> Result<State, Error> {
-        let folder = RunFolder::open(&self.path)?;
-        Ok(match &self.last {
-            _ if folder.is_in_use()? => State::Running,
-            Some(_) => State::Finished,
-            None if self.failure().is_some() => State::Failed,
-            None if self.epochs.is_empty() && !folder.checkpoint().exists() => State::NeverStarted,
-            None => State::Stopped,
-        })
+        State::of(&RunFolder::open(&self.path)?, self.last.is_some(), self.epochs.len())
     }
 
     /// Why the run was given up, if it was and has not come to its end since.
     pub fn failure(&self) -> Option<String> {
-        let reason = std::fs::read_to_string(self.path.join(FAILURE)).ok();
-        reason.filter(|_| self.last.is_none()).map(|reason| reason.trim().to_string())
+        noted_failure(&self.path).filter(|_| self.last.is_none())
     }
 
     /// Notes in the run's folder why it was given up.
@@ -169,6 +170,30 @@ impl Record {
     }
 }
 
+fn noted_failure(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path.join(FAILURE)).ok()?.trim().to_string())
+}
+
+/// Gives every line of a run's `metrics.jsonl` to `read`.
+///
+/// # Errors
+/// [`Error::Damaged`] with the number of a line that is no JSON or that `read` refuses.
+pub fn for_each_line<C: RunSettings>(
+    folder: &Folder<C>,
+    mut read: impl FnMut(Value) -> Result<(), serde_json::Error>,
+) -> Result<(), Error> {
+    let text = folder.metrics()?;
+    // A process may be within writing the last line.
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    for (index, line) in complete.lines().enumerate() {
+        serde_json::from_str(line).and_then(&mut read).map_err(|error| Error::Damaged {
+            path: folder.path().join("metrics.jsonl"),
+            reason: format!("line {}: {error}", index + 1),
+        })?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +222,7 @@ mod tests {
             corpus: Fingerprint::of(&corpus),
             text: Default::default(),
             finetunes: None,
+            tokens: None,
             model: ModelConfig::tiny(HeadKind::Mos, 1),
             train: Preset::Small.train(),
             extensions: vec![],

@@ -90,6 +90,8 @@ pub enum LossOption {
     Teacher,
     /// A z-loss of 1e-4.
     ZLoss,
+    /// A weight of 1e-3 on the variation of the priors, which only mixtures have.
+    PriorCv,
     /// Temperature 2.
     Temperature,
     /// Statistics of every token.
@@ -126,6 +128,7 @@ impl LossOption {
                 options.with_teacher(ids, Tensor::full(shape, 0.9 / listed as f64, device))
             }
             Self::ZLoss => options.with_z_loss(1e-4),
+            Self::PriorCv => options.with_prior_cv(1e-3),
             Self::Temperature => options.with_temperature(2.0),
             Self::Statistics => options.with_statistics(true),
             Self::Weights => options.with_token_weights(weights(targets.len())),
@@ -150,6 +153,35 @@ pub enum Mode {
     Sample,
     /// The most probable word of a single token.
     Decode,
+}
+
+/// How target words are drawn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetWords {
+    /// Each word alike.
+    #[default]
+    Even,
+    /// By Zipf's law, as in language: the word of rank r with a probability proportional to 1/r.
+    Zipf,
+}
+
+impl TargetWords {
+    /// Words of a vocabulary, numbered by frequency; the same in every call.
+    pub fn draw(self, tokens: usize, vocab: usize) -> Vec<i64> {
+        if self == Self::Even {
+            return random_words(tokens, vocab);
+        }
+        let mut sums = Vec::with_capacity(vocab);
+        let mut sum = 0.0;
+        for rank in 1..=vocab {
+            sum += 1.0 / rank as f64;
+            sums.push(sum);
+        }
+        let mut rng = Pcg64::seed_from_u64(0);
+        let word = |number: f64| sums.partition_point(|below| *below <= number * sum).min(vocab - 1);
+        (0..tokens).map(|_| word(rng.random()) as i64).collect()
+    }
 }
 
 /// Forward and backward of a layer's loss on random hidden states and targets.
@@ -181,6 +213,16 @@ impl OutputStep {
         let options = (option != LossOption::Plain).then(|| option.options(&words, vocab, device));
         let targets = Tensor::from_data(words.as_slice(), device);
         Self { layer, hidden: hidden.detach().require_grad(), targets, options }
+    }
+
+    /// With other target words, one a token, of a step without options.
+    ///
+    /// # Panics
+    /// If the step has options, which may belong to its targets.
+    pub fn with_targets(self, words: &[i64]) -> Self {
+        assert!(self.options.is_none(), "OutputStep::with_targets: the options belong to other targets");
+        let targets = Tensor::from_data(words, &self.targets.device());
+        Self { targets, ..self }
     }
 
     /// Makes one step. Returns the loss in nats.
@@ -223,14 +265,20 @@ impl OutputPrediction {
     pub fn new(head: OutputHead, [tokens, d_hidden]: [usize; 2], mode: Mode, device: &Device) -> Self {
         assert!(mode != Mode::Step, "OutputPrediction: a step is no prediction");
         let hidden = random_hidden(tokens, d_hidden, head_dtype(&head), device);
-        let targets = Tensor::from_data(random_words(tokens, head.decoder.vocab).as_slice(), device);
-        let top = Self::TOP.min(head.decoder.vocab);
+        let targets = Tensor::from_data(random_words(tokens, head.vocab()).as_slice(), device);
+        let top = Self::TOP.min(head.vocab());
         Self { head, mode, top, hidden, targets, rng: Pcg64::seed_from_u64(0) }
     }
 
     /// With the number of words that [`Mode::TopK`] asks for in place of [`TOP`](Self::TOP).
     pub fn with_top(self, top: usize) -> Self {
         Self { top, ..self }
+    }
+
+    /// With other target words, one a token.
+    pub fn with_targets(self, words: &[i64]) -> Self {
+        let targets = Tensor::from_data(words, &self.targets.device());
+        Self { targets, ..self }
     }
 
     /// Predicts once.
@@ -273,8 +321,11 @@ mod tests {
 
     fn step(option: LossOption) -> OutputStep {
         let device = Device::flex().autodiff();
-        let head = HeadConfig::softmax(D, VOCAB).init(&device);
-        OutputStep::new(OutputLayer::Head(head), [20, D, VOCAB], option, &device)
+        let config = match option {
+            LossOption::PriorCv => HeadConfig::mos(D, 4, VOCAB, 2),
+            _ => HeadConfig::softmax(D, VOCAB),
+        };
+        OutputStep::new(OutputLayer::Head(config.init(&device)), [20, D, VOCAB], option, &device)
     }
 
     #[test]
@@ -320,6 +371,21 @@ mod tests {
             OutputStep { hidden: short.hidden.clone().cast(DType::F32).detach().require_grad(), ..wide };
         let (wide, short) = (wide.run(), short.run());
         assert!(wide != short && (wide - short).abs() < 1e-2, "{wide} against {short}");
+    }
+
+    #[test]
+    fn words_follow_zipfs_law() {
+        let words = TargetWords::Zipf.draw(20_000, 50);
+        assert!(words.iter().all(|word| (0..50).contains(word)));
+        let total: f64 = (1..=50).map(|rank| 1.0 / f64::from(rank)).sum();
+        for word in [0, 1, 9, 49] {
+            let share = words.iter().filter(|drawn| **drawn == word).count() as f64 / 20_000.0;
+            // Four standard deviations of a frequency of 20,000 draws are at most 0.0142.
+            assert!((share - 1.0 / (word + 1) as f64 / total).abs() < 0.015, "{share} of word {word}");
+        }
+        let step = step(LossOption::Plain);
+        let other = step.clone().with_targets(&TargetWords::Zipf.draw(20, VOCAB));
+        assert_ne!(step.run(), other.run());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The commands `rank`, `kl`, `compare`, `plif` and `synthetic`.
+//! The commands `rank`, `kl`, `gradient-loss`, `compare` and `plif`.
 
 use super::*;
 
@@ -21,12 +21,12 @@ fn runs() -> TempDir {
     folder
 }
 
-fn number(object: &Value, key: &str) -> f64 {
+pub fn number(object: &Value, key: &str) -> f64 {
     object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
 }
 
 /// Both forms of a picture, as files that are what their names say.
-fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
+pub fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
     let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
     for word in words {
         assert!(svg.contains(word), "{stem}.svg lacks {word}");
@@ -61,6 +61,27 @@ fn saved_runs_are_looked_into() {
     let few = objects(path, "kl --run mos --tokens 50 --split valid --json");
     assert_eq!(few[0]["contexts"], 50);
 
+    let lost = objects(path, "gradient-loss --run softmax mos --run plif --out pictures --json");
+    assert_eq!((lost.len(), &lost[0]["run"], &lost[1]["head"]), (3, &"softmax".into(), &"mos".into()));
+    for object in &lost {
+        let [all, squared, by_chance] =
+            ["share", "squared_share", "squared_share_by_chance"].map(|key| number(object, key));
+        // A mean of squares is above the square of the mean, and no share is above 1.
+        assert!(all * all <= squared && squared < all && all < 1.0, "{object}");
+        assert!((by_chance - (1.0 - 6.0 / words as f64)).abs() < 1e-12, "{object}");
+        let total = number(object, "total_squared_share");
+        assert!(total > 0.1 && total < 1.0 && number(object, "share_of_sum") <= 1.0, "{object}");
+        let quantiles: Vec<f64> =
+            object["share_quantiles"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect();
+        assert!(quantiles.len() == 3 && quantiles.is_sorted() && quantiles[2] <= 1.0, "{object}");
+        assert_eq!((&object["dimension"], &object["without_gradient"]), (&6.into(), &0.into()));
+    }
+    assert_eq!((&lost[0]["components"], &lost[1]["components"]), (&1.into(), &3.into()));
+    assert_eq!(lost[0]["contexts"], kl[0]["contexts"]);
+    assert_pictures(&path.join("pictures"), "gradient_loss", &["softmax", "mos", "plif", "|Q|/|G|"]);
+    let few = objects(path, "gradient-loss --run mos --tokens 1 --split valid --json");
+    assert_eq!(few[0]["contexts"], 1);
+
     let compare = objects(path, "compare --run mos --run softmax --most 4 --top 3 --out pictures --json");
     let (summary, tokens) = compare.split_last().unwrap();
     assert_eq!(tokens.len(), 4);
@@ -86,7 +107,13 @@ fn saved_runs_are_looked_into() {
     assert_pictures(&path.join("pictures"), "plif", &["logit z", "identity"]);
 
     // The tables for people.
-    for line in ["rank --run softmax mos", "kl --run mos", "compare --run mos softmax", "plif --run plif"] {
+    for line in [
+        "rank --run softmax mos",
+        "kl --run mos",
+        "gradient-loss --run softmax mos",
+        "compare --run mos softmax",
+        "plif --run plif",
+    ] {
         let output = run(path, line);
         assert!(output.status.success() && output.stdout.len() > 100, "{line}");
     }
@@ -98,6 +125,18 @@ fn saved_runs_are_looked_into() {
     refused("kl --run mos --tokens 0", &["tokens is 0"]);
     refused("kl --run mos --split all", &["unknown split `all`", "valid, test"]);
     refused("kl --run mos other", &["runs `mos` and `other` have different vocabularies"]);
+    refused("gradient-loss", &["--run <RUN>"]);
+    refused("gradient-loss --run nowhere", &["`nowhere` is not a run folder"]);
+    refused("gradient-loss --run mos --tokens 0", &["tokens is 0, but must be at least 1"]);
+    objects(
+        path,
+        "train --data data --head mixtape --d-embedding 6 --lstm 16,6 --batch 8 --bptt 12 --epochs 1 --out mixtape --json",
+    );
+    refused(
+        "gradient-loss --run mixtape",
+        &["run `mixtape`: its head mixtape has logits that are no products with one decoder"],
+    );
+    refused("gradient-loss --run mos other", &["runs `mos` and `other` have different vocabularies"]);
     refused("compare --run mos other", &["runs `mos` and `other` have different vocabularies"]);
     refused("compare --run mos", &["1 runs given, but compare takes two"]);
     refused("compare --run mos softmax --most 0", &["most is 0"]);
@@ -106,6 +145,7 @@ fn saved_runs_are_looked_into() {
     refused("rank --run mos --data words", &["words/valid.txt`", "word `"]);
     fs::write(path.join("file"), "").unwrap();
     refused("rank --run mos --out file/deep", &["cannot create `file/deep`"]);
+    refused("gradient-loss --run mos --out file/deep", &["cannot create `file/deep`"]);
 
     // Huge weights of both signs: their sums are infinity less infinity.
     let weights = path.join("mos/best/model.safetensors");
@@ -116,66 +156,10 @@ fn saved_runs_are_looked_into() {
         value.copy_from_slice(&huge.to_le_bytes());
     }
     fs::write(&weights, bytes).unwrap();
-    for command in ["rank", "kl"] {
+    for command in ["rank", "kl", "gradient-loss"] {
         let output = run(path, &format!("{command} --run mos --json"));
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{command}: {errors}");
-        assert!(errors.contains("run `mos`: row 0, column 0 is") && errors.lines().count() == 1, "{errors}");
-    }
-}
-
-fn synthetic(folder: &Path, line: &str) -> Output {
-    run(folder, &format!("synthetic {line}"))
-}
-
-#[test]
-fn the_synthetic_study_runs_and_refuses() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
-    let small = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
-    let output = synthetic(path, &format!("{small} --out maps"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = |output: &Output| -> Vec<Value> {
-        let text = String::from_utf8(output.stdout.clone()).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let outcomes = lines(&output);
-    assert_eq!(outcomes.len(), 2 * 2 * 5);
-    for outcome in &outcomes {
-        assert!(
-            number(outcome, "kl") >= 0.0 && (0.0..=1.0).contains(&number(outcome, "mode_match")),
-            "{outcome}"
-        );
-        assert_eq!(outcome["contexts"], 30);
-    }
-    assert_pictures(&path.join("maps"), "kl", &["alpha = 0.1", "monotonic-net", "nats"]);
-    assert_pictures(&path.join("maps"), "mode_match", &["alpha = 1", "mos"]);
-
-    // The same seed comes to the same, whatever else is in the grid.
-    let again = lines(&synthetic(
-        path,
-        &format!("{small} --heads mos --alphas 1 --dims 8")
-            .replace("--alphas 0.1,1 ", "")
-            .replace("--dims 2,8 ", ""),
-    ));
-    let same = outcomes.iter().find(|it| it["head"] == "mos" && it["alpha"] == 1.0 && it["d"] == 8).unwrap();
-    assert_eq!((again.len(), &again[0]["kl"]), (1, &same["kl"]));
-
-    for (line, expected) in [
-        ("--heads softmix", "unknown head `softmix`"),
-        ("--alphas 0", "alphas is 0"),
-        ("--alphas 1,nan", "alphas is NaN"),
-        ("--words 1", "words is 1, but must be at least 2"),
-        ("--dims 4,0", "dims is 0"),
-        ("--contexts 0", "contexts is 0"),
-        ("--epochs 0", "epochs is 0"),
-        ("--lr -1", "lr is -1"),
-        ("--words x", "--words"),
-    ] {
-        let output = synthetic(path, line);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
-        assert!(errors.lines().count() == 1 && errors.contains(expected), "{line}: {errors}");
-        assert!(output.stdout.is_empty());
+        assert!(errors.contains("run `mos`: row 0, column 0") && errors.lines().count() == 1, "{errors}");
     }
 }

@@ -12,30 +12,30 @@ use tempfile::TempDir;
 use super::{objects, program, refused, run};
 
 /// A model and procedure of a second or so.
-const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
+pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
                      --batch 12 --updates 6 --epochs 2";
 /// Exact results are those of the CPU.
-const CPU: &str = if cfg!(feature = "flex") { "--device flex" } else { "--device ndarray" };
+pub(super) const CPU: &str = if cfg!(feature = "flex") { "--device flex" } else { "--device ndarray" };
 
 /// A folder whose folder `data` holds generated dialogues.
-fn folder() -> TempDir {
+pub(super) fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     write(&folder.path().join("data"), 1);
     folder
 }
 
-fn write(data: &Path, seed: u64) {
+pub(super) fn write(data: &Path, seed: u64) {
     let config = LanguageConfig { words: 20, utterances: 24, max_words: 3, seed, ..Default::default() };
     let language = Language::new(config).unwrap();
     language.write_corpus(data, Sizes { train: 24, valid: 3, test: 3 }, 1).unwrap();
 }
 
 /// Trains with the small settings and returns the objects on standard output.
-fn train(folder: &Path, more: &str) -> Vec<Value> {
+pub(super) fn train(folder: &Path, more: &str) -> Vec<Value> {
     objects(folder, &format!("dialog train --data data {SMALL} {CPU} --json {more}"))
 }
 
-fn number(line: &Value, key: &str) -> f64 {
+pub(super) fn number(line: &Value, key: &str) -> f64 {
     line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
 }
 
@@ -223,6 +223,8 @@ fn settings_out_of_range() {
     let folder = folder();
     for (more, expected) in [
         ("--head softmix", "unknown head `softmix`"),
+        ("--head doc", "head is doc, but must be one that reads the last layer alone"),
+        ("--head mixtape", "head is mixtape, but must be one without gates for words"),
         ("--preset huge", "unknown preset `huge`; known: small, paper"),
         ("--device abacus", "unknown device `abacus`"),
         ("--vocab-size 5", "vocab_size is 5, but must be at least 6"),
@@ -254,6 +256,14 @@ fn settings_out_of_range() {
     }
     refused(folder.path(), "dialog train --out run", &["--data <DIR>"]);
     refused(folder.path(), "dialog eval", &["<RUN>"]);
+    refused(folder.path(), "dialog table", &["<RUN>"]);
+    refused(folder.path(), "dialog table first --side-by-side 3 --json", &["--side-by-side"]);
+    refused(
+        folder.path(),
+        "dialog train --data data --device auto --change-device",
+        &["it needs --resume RUN"],
+    );
+    refused(folder.path(), "dialog train --resume run --change-device", &["--device"]);
     refused(folder.path(), "dialog dance", &["dance"]);
     refused(folder.path(), "dialog --seeds 0", &["seeds is 0, but must be at least 1"]);
     refused(folder.path(), "dialog --heads mos,mos", &["`mos` is there twice"]);
@@ -266,7 +276,17 @@ fn settings_out_of_range() {
         ("--contexts 0", "contexts is 0"),
         ("--bleu exact", "unknown form of BLEU `exact`; known: four_orders, short_weights, repository_2017"),
     ] {
-        refused(folder.path(), &format!("dialog eval first {more}"), &[expected]);
+        for command in ["eval", "table"] {
+            refused(folder.path(), &format!("dialog {command} first {more}"), &[expected]);
+        }
+    }
+    for (more, expected) in [
+        ("--by-length 0", "by-length is 0, but must be above 0"),
+        ("--by-length -1", "by-length is -1"),
+        ("--by-length inf", "alpha is inf"),
+        ("--side-by-side 0", "side-by-side is 0, but must be at least 1"),
+    ] {
+        refused(folder.path(), &format!("dialog table first {more}"), &[expected]);
     }
 }
 
@@ -274,7 +294,7 @@ fn settings_out_of_range() {
 fn folders_that_are_no_run_of_dialogues() {
     let folder = folder();
     let path = folder.path();
-    let commands = ["dialog eval RUN", "dialog respond RUN", "dialog train --resume RUN"];
+    let commands = ["dialog eval RUN", "dialog table RUN", "dialog respond RUN", "dialog train --resume RUN"];
     for command in commands {
         refused(path, &command.replace("RUN", "data"), &["`data` is not a run folder", "config.json"]);
     }
@@ -327,6 +347,10 @@ fn folders_that_are_no_run_of_dialogues() {
         ("--lr 1", "cannot resume: train.lr is 1"),
         ("--vocab-size 17", "cannot resume: text.vocab_size is 17 now"),
         ("--out other", "--out"),
+        ("--epochs 1", "cannot extend `first`: epochs is 1, but epoch 2 is done"),
+        ("--patience 11", "cannot extend `first`: epochs is 2, but epoch 2 is done"),
+        ("--patience 9", "cannot extend `first`: patience is 9, but 10 in the run: it can only grow"),
+        ("--epochs 0", "epochs is 0, but must be at least 1"),
     ] {
         refused(path, &format!("dialog train --resume first {more}"), &[expected]);
     }

@@ -127,6 +127,27 @@ fn an_output_head_is_timed() {
     for k in ["0", "21"] {
         refused(path, &format!("{small} --mode top-k --k {k}"), &[&format!("--k is {k}"), "vocabulary's 20"]);
     }
+    refused(path, &format!("{small} --d-lower 5"), &["--d-lower is given", "only --head doc"]);
+    refused(path, &format!("{small} --lower-components 1"), &["--lower-components is given", "not mos"]);
+    refused(path, &format!("{small} --frequent 5"), &["--frequent is given", "only --head mixtape"]);
+    refused(path, &format!("{small} --d-gate 5"), &["--d-gate is given", "not mos"]);
+    let gated = small.replace("--head mos", "--head mixtape");
+    refused(path, &format!("{gated} --frequent 20"), &["20 words have a gate of their own", "there are 20"]);
+    refused(path, &format!("{gated} --d-gate 0"), &["d_gate is 0"]);
+    refused(path, &format!("{gated} --options prior-cv"), &["--options prior-cv needs priors", "mixtape"]);
+    let connected = small.replace("--head mos", "--head doc --d-lower 5");
+    refused(path, &format!("{connected} --lower-components 0"), &["components of a layer is 0"]);
+    refused(path, &format!("{softmax} --options prior-cv"), &["--options prior-cv needs priors", "softmax"]);
+    refused(path, &format!("{small} --division 2"), &["--division is given", "no clusters"]);
+    refused(path, &format!("{small} --cutoffs 5,20"), &["the cutoffs are [5, 20]", "from 1 to 19"]);
+    refused(path, &format!("{small} --cutoffs 5 --division 0.5"), &["division of the tails' widths is 0.5"]);
+    refused(
+        path,
+        &format!("{small} --cutoffs 5 --options smoothing"),
+        &["--options smoothing needs every word"],
+    );
+    refused(path, &format!("{small} --targets zipf --options weights"), &["--targets zipf has only"]);
+    refused(path, &format!("{softmax} --cutoffs 5 --layers burn"), &["--layers burn has no clusters"]);
     refused(path, &format!("{small} --threads 0"), &["--threads is 0"]);
     refused(path, &format!("{small} --dtype f8"), &["--dtype", "f32, bf16"]);
     let unknown = small.replace("--head mos", "--head softmix");
@@ -146,6 +167,13 @@ fn an_output_head_is_timed() {
             "--head soft-cap --cap 5",
             "--head monotonic-net --units 3",
             "--head gss --precision bf16",
+            "--head doc --d-lower 5 --lower-components 1 --options prior-cv",
+            "--head mixtape --frequent 7 --d-gate 3",
+            "--head mixtape --mode top-k --k 5",
+            "--head adaptive --targets zipf",
+            "--head adaptive --mode decode",
+            "--head adaptive --cutoffs 4,9 --division 2 --mode log-probs",
+            "--head mos --cutoffs 4 --mode nll --targets zipf",
             "--head softmax --dtype bf16 --threads 1",
             "--head softmax --mode top-k --k 20",
             "--head plif --knots 8 --mode decode",

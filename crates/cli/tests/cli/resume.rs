@@ -220,7 +220,7 @@ fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_ag
 }
 
 #[cfg(unix)]
-fn child_signal(child: &Child, signal: &str) {
+pub fn child_signal(child: &Child, signal: &str) {
     let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }

@@ -61,11 +61,17 @@ fn a_large_text_is_encoded_once() {
     for file in ["train/part", "valid.txt", "test.txt"] {
         spoil(&data.join(file));
     }
-    refused(path, "dynamic-eval --run first", &["part`, line 1: not UTF-8"]);
-    for command in ["train --resume first --epochs 2", "finetune --run first --out tuned --epochs 1"] {
-        let line = format!("{command} --json {all}");
-        let said = notes(path, &line);
-        assert!(!said.contains("encoded"), "{line}: {said}");
+    refused(path, "dynamic-eval --run first --token-cache-from 64", &["part`, line 1: not UTF-8"]);
+    // The run remembers what was said when it was started.
+    for command in [
+        "train --resume first --epochs 2 --json",
+        "finetune --run first --out tuned --epochs 1 --json",
+        "train --resume tuned --epochs 2 --json",
+        "dynamic-eval --run tuned --json",
+        "eval --run first --split train --json",
+    ] {
+        let said = notes(path, command);
+        assert!(!said.contains("encoded"), "{command}: {said}");
     }
 }
 
@@ -76,6 +82,16 @@ fn a_text_is_kept_where_it_is_said_or_not_at_all() {
     let train = format!("train {SMALL} --epochs 1 --json --token-cache-from 0");
     notes(path, &format!("{train} --out one --token-cache kept/here"));
     assert!(ids(&path.join("kept/here")).exists() && !path.join("data/.encoded").exists());
+    notes(path, "train --resume one --epochs 2 --json");
+    notes(path, "eval --run one --split train --json");
+    let sweep = format!(
+        "sweep {SMALL} --seeds 3 --epochs 1 --heads mos --json --token-cache-from 0 --token-cache kept/here --out sweep"
+    );
+    notes(path, &sweep);
+    notes(path, "finetune --run sweep/mos-s3 --out tuned --epochs 1 --json");
+    assert!(!path.join("data/.encoded").exists());
+    let config = fs::read_to_string(path.join("tuned/config.json")).unwrap();
+    assert!(config.contains("kept/here") && config.contains("\"from_mib\": 0"), "{config}");
 
     fs::write(path.join("data/.encoded"), "in the way").unwrap();
     let said = notes(path, &format!("{train} --out two"));

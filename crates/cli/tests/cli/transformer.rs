@@ -19,6 +19,7 @@ fn settings_that_make_no_model_are_refused() {
     let cases = [
         ("--head softmix", &["unknown head `softmix`", "soft-cap, monotonic-net"][..]),
         ("--head softmax --components 3", &["--components is given, but the softmax head has no mixture"]),
+        ("--head doc", &["--head is doc, which reads several layers"]),
         ("--head mos --knots 3", &["--knots is given, but the mos head has no PLIF"]),
         ("--components 0", &["components is 0"]),
         ("--head plif --plif-bound -1", &["-1", "positive"]),
@@ -143,9 +144,11 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
         let off = number(&last, "parameters") - number(&softmax, "parameters");
         assert!(off.abs() <= 90.0, "{last}");
     }
+    // Its gates alone are larger than this softmax.
+    assert!(number(&train("--d-embedding 10 --head mixtape"), "test_ppl").is_finite());
     // Each in a folder of its own.
     assert!(path.join("runs/transformer-mos-28/config.json").is_file());
-    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 9);
+    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 10);
 }
 
 #[test]

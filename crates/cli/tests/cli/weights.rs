@@ -7,7 +7,7 @@ use super::{SMALL, folder, objects, refused, run};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
 fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../awd-lstm/tests/models");
     let reference = fs::read(models.join("awd_lstm_mos_tiny.json")).unwrap();
     let reference: serde_json::Value = serde_json::from_slice(&reference).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -22,6 +22,15 @@ fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
     fs::write(data.join("test.txt"), text.join(" ")).unwrap();
     let weights = models.join("awd_lstm_mos_tiny.safetensors").display().to_string();
     (folder, weights, reference)
+}
+
+/// The perplexities of a run, which other settings of training do not change.
+fn scores(path: &Path, run: &str) -> [serde_json::Value; 2] {
+    let printed = objects(path, &format!("eval --run {run} --json")).remove(0);
+    ["valid_ppl", "test_ppl"].map(|key| {
+        assert!(printed[key].is_f64(), "{printed}");
+        printed[key].clone()
+    })
 }
 
 #[test]
@@ -58,7 +67,7 @@ fn a_trained_model_goes_out_and_comes_back() {
     objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
     let weights = |run: &str| fs::read(path.join(run).join("best/model.safetensors")).unwrap();
     assert!(weights("first") == weights("run"), "the weights changed on the way");
-    assert_eq!(objects(path, "eval --run first --json"), objects(path, "eval --run run --json"));
+    assert_eq!(scores(path, "first"), scores(path, "run"));
     // The words alone do as well.
     objects(
         path,
@@ -80,6 +89,75 @@ fn a_trained_model_goes_out_and_comes_back() {
     let imported = ppl("eval --run run --json");
     let ppl = ppl("train --resume run --max-time 0.001s --json");
     assert!(ppl <= imported * 1.000_001 && imported < 30.0, "{ppl} after {imported}");
+}
+
+#[test]
+fn a_connected_model_is_trained_goes_out_and_comes_back() {
+    let folder = folder();
+    let path = folder.path();
+    // Two components from the first LSTM, one from the embedding.
+    let line = format!(
+        "train {SMALL} --head doc --lower-components 2,1 --prior-cv 0.01 --epochs 1 --out first --json"
+    );
+    let printed = objects(path, &line);
+    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!(config["model"]["lower_components"], serde_json::json!([2, 1]));
+    assert_eq!(config["train"]["prior_cv"], 0.01);
+    let out = objects(path, "export --run first --out model.safetensors --json");
+    // Those of a mixture, with the contexts of two more layers.
+    assert_eq!(out[0]["tensors"], 14 + 4);
+    let imported =
+        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
+    assert_eq!((&imported[0]["head"], &imported[0]["components"]), (&"doc".into(), &3.into()));
+    assert_eq!(imported[0]["lower_components"], serde_json::json!([2, 1]));
+    assert_eq!(scores(path, "first"), scores(path, "run"));
+    let text = run(path, "generate --run run --tokens 5 --seed 1");
+    assert!(text.status.success());
+    let text =
+        String::from_utf8(run(path, "import --weights model.safetensors --data data --out again").stdout);
+    assert!(text.unwrap().contains("LSTMs [16, 12], 6 components"));
+}
+
+#[test]
+fn a_model_with_gates_is_trained_goes_out_and_comes_back() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("train {SMALL} --head mixtape --frequent 6 --d-gate 3 --epochs 1 --out first --json");
+    let printed = objects(path, &line);
+    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!((&config["model"]["frequent"], &config["model"]["d_gate"]), (&6.into(), &3.into()));
+    let out = objects(path, "export --run first --out model.safetensors --json");
+    // Those of a softmax, contexts with their bias, features, base, vectors and biases of the gates.
+    assert_eq!(out[0]["tensors"], 11 + 6);
+    let imported =
+        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
+    assert_eq!((&imported[0]["head"], &imported[0]["frequent"]), (&"mixtape".into(), &6.into()));
+    assert_eq!(scores(path, "first"), scores(path, "run"));
+    let text = run(path, "generate --run run --tokens 5 --seed 1");
+    assert!(text.status.success());
+}
+
+#[test]
+fn a_model_with_clusters_is_trained_goes_out_and_comes_back() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("train {SMALL} --head adaptive --cutoffs 3,7 --epochs 1 --out first --json");
+    let printed = objects(path, &line);
+    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!(config["model"]["cutoffs"], serde_json::json!([3, 7]));
+    objects(path, "export --run first --out model.safetensors --json");
+    let imported =
+        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
+    assert_eq!(imported[0]["head"], "adaptive");
+    assert_eq!(scores(path, "first"), scores(path, "run"));
+    assert!(run(path, "generate --run run --tokens 5 --seed 1").status.success());
+    assert!(run(path, "rank --run run").status.success());
 }
 
 #[test]

@@ -56,6 +56,18 @@ pub enum AnalysisError {
         /// The value.
         value: f64,
     },
+    /// NaN or an infinite number among values that are no log-probabilities.
+    #[error("row {row}, column {column} of {what} is {value}, but must be finite")]
+    NotFiniteIn {
+        /// Which values.
+        what: &'static str,
+        /// Row of the first such value: the context, counted from 0 over all blocks, or the decoder's row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The value.
+        value: f64,
+    },
     /// All words of a row are masked.
     #[error("row {row} is -inf throughout, but a distribution needs at least one word that is not masked")]
     NoWord {
@@ -84,6 +96,14 @@ pub enum AnalysisError {
         target: usize,
         /// Size of the vocabulary.
         vocab: usize,
+    },
+    /// A head whose logits are no products with one decoder.
+    #[error(
+        "the logits of {head} are no products of contexts and one decoder: no column space says what of their gradient is lost"
+    )]
+    NoColumnSpace {
+        /// What it is.
+        head: &'static str,
     },
     /// The decomposition did not converge.
     #[error("the singular value decomposition did not converge")]

@@ -6,10 +6,12 @@
 //! | How much do next-word distributions differ between contexts? | [`PairwiseKl`] | Yang et al. 2018, table 11 |
 //! | How close is a model to a known truth? | [`AgainstTruth`] | Ganea et al. 2019, section 5.1 |
 //! | Where does one model beat another? | [`Comparison`] | Yang et al. 2018, table 14 |
+//! | How much of the logits' gradient is lost in the decoder? | [`GradientLoss`] | Godey and Artzi 2026 |
 //! | What did a PLIF learn? | [`SlopeStatistics`], [`LogitRange`], [`curve`] | Ganea et al. 2019, section 5 |
 //!
 //! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. The rows come from
-//! [`BoundHead::log_prob_blocks`](crate::BoundHead::log_prob_blocks) or from any other model. Everything is in nats and
+//! [`BoundHead::log_prob_blocks`](crate::BoundHead::log_prob_blocks), gradients from
+//! [`BoundHead::logit_gradient_blocks`](crate::BoundHead::logit_gradient_blocks), or from any other model. Everything is in nats and
 //! computed in f64.
 //!
 //! # Masked words
@@ -22,12 +24,15 @@
 //! | [`kl_divergence`], [`PairwiseKl`], [`AgainstTruth`] | +∞ if a word is possible under `P` and masked under `Q`; `0 log 0 = 0` |
 //! | [`Comparison`] | gain of −∞ or +∞ if one model masks the target, 0 if both do |
 //! | [`LogitRange`] | logits of −∞ are not counted |
+//! | [`GradientLoss`] | a gradient of 0 is a number like any other: words are masked for all rows, by the head |
 //!
 //! A row of nothing but masked words is no distribution, and an error everywhere.
 
+mod column_space;
 mod comparison;
 mod divergence;
 mod error;
+mod gradient_loss;
 mod logit_map;
 mod rank;
 mod rows;
@@ -40,6 +45,7 @@ mod masked_tests;
 pub use comparison::{Comparison, Prediction, TokenGain};
 pub use divergence::{PairwiseKl, kl_divergence};
 pub use error::AnalysisError;
+pub use gradient_loss::GradientLoss;
 pub use logit_map::{LogitRange, SlopeStatistics, curve};
 pub use rank::{Spectrum, SpectrumBuilder};
 pub use rows::RowAnalysis;

@@ -14,8 +14,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::portable::upstream;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
-    MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted,
+    GatedArgs, GatedCall, GatedInputs, Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood,
+    LikelihoodCall, LossCall, MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -48,6 +48,18 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
         record::<Mix, B, C, _>(parents.map(Some), |tracked| {
             let output = <B as Kernels>::mix(prior.clone(), latent.clone());
             (output, tracked.map(|tracked| (prior, latent, MixWanted::from_array(tracked))))
+        })
+        .into_primitive()
+    }
+
+    fn gated(call: GatedCall<Self>) -> FloatTensor<Self> {
+        let args = call.0;
+        let parents = args.inputs().into_array().map(|tensor| Some(tensor.clone()));
+        let types = dtypes(&parents);
+        let args = args.map(inner);
+        record::<Gated, B, C, _>(parents, |_| {
+            let output = <B as Kernels>::gated(args.clone());
+            (output, Some((args, types)))
         })
         .into_primitive()
     }
@@ -101,16 +113,14 @@ fn reduced<B: Kernels + OutputOps, C: CheckpointStrategy>(
     let (input, objective, weights) = (input.map(inner), constant(objective), weights.map(inner));
     let mut statistics = None;
     let loss = record::<Reduced, B, C, _>(parents, |tracked| {
-        let Some([contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, of_weights]) =
-            tracked
-        else {
+        let Some([wanted @ .., of_weights]) = tracked else {
             let call = LossCall { input, objective, weights, reduction };
             let mut parts = B::loss(call).into_iter().map(Floats::new);
             let loss = parts.next().expect("every call makes a loss");
             statistics = parts.next();
             return (loss, None);
         };
-        let wanted = Wanted { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params };
+        let wanted = Wanted::from_array(wanted);
         let shares = upstream(&input, weights.clone(), reduction).expect("the loss is reduced");
         let (scores, gradients) = B::score_and_gradients(input, objective, shares.clone(), wanted);
         statistics = scores.statistics;
@@ -155,23 +165,23 @@ fn rounded<B: Backend, const N: usize>(
 }
 
 /// The inputs of the likelihood that may be differentiated, and the token weights.
-fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T>; 8] {
-    let [a, b, c, d, e, f, g] = inputs.into_array();
-    [a, b, c, d, e, f, g, weights]
+fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T>; 9] {
+    let [a, b, c, d, e, f, g, h] = inputs.into_array();
+    [a, b, c, d, e, f, g, h, weights]
 }
 
 /// Loss of every token.
 #[derive(Debug)]
 struct PerToken;
 
-impl<B: Kernels> Node<B, 7> for PerToken {
-    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; 7]);
+impl<B: Kernels> Node<B, 8> for PerToken {
+    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; 8]);
 
     fn backward(
         (input, objective, wanted, types): Self::State,
         upstream: Floats<B>,
-        _: [bool; 7],
-    ) -> [Option<Floats<B>>; 7] {
+        _: [bool; 8],
+    ) -> [Option<Floats<B>>; 8] {
         let (_, gradients) = B::score_and_gradients(input, objective, upstream, wanted);
         rounded(gradients.into_array(), types)
     }
@@ -181,14 +191,14 @@ impl<B: Kernels> Node<B, 7> for PerToken {
 #[derive(Debug)]
 struct Reduced;
 
-impl<B: Kernels> Node<B, 8> for Reduced {
-    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; 8]);
+impl<B: Kernels> Node<B, 9> for Reduced {
+    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; 9]);
 
     fn backward(
         (gradients, d_weights, types): Self::State,
         upstream: Floats<B>,
-        _: [bool; 8],
-    ) -> [Option<Floats<B>>; 8] {
+        _: [bool; 9],
+    ) -> [Option<Floats<B>>; 9] {
         let scale = Scale::new(upstream);
         let scaled = with_weights(gradients, d_weights);
         rounded(scaled.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
@@ -252,6 +262,23 @@ impl<B: Kernels> Node<B, 2> for Mix {
         _: [bool; 2],
     ) -> [Option<Floats<B>>; 2] {
         B::mix_backward(prior, latent, upstream, wanted).into_array()
+    }
+}
+
+/// The gated logits of a Mixtape. The backward pass makes them again, chunk by chunk.
+#[derive(Debug)]
+struct Gated;
+
+impl<B: Kernels> Node<B, 7> for Gated {
+    type State = (GatedArgs<Floats<B>>, [Option<DType>; 7]);
+
+    fn backward(
+        (args, types): Self::State,
+        upstream: Floats<B>,
+        wanted: [bool; 7],
+    ) -> [Option<Floats<B>>; 7] {
+        let made = B::gated_backward(args, upstream, GatedInputs::from_array(wanted));
+        rounded(made.into_array(), types)
     }
 }
 

@@ -1,11 +1,11 @@
 //! What each backend computes with: one file or folder a backend.
 //!
-//! | backend | likelihood | predictions | latent layer | products |
-//! |---|---|---|---|---|
-//! | Flex | native | native | native | native |
-//! | CubeCL, in and out of fusion | native | composed | native | of the stated precision |
-//! | NdArray | portable | portable | portable | Burn's |
-//! | any other, on the dispatched backend | composed | composed | composed | Burn's |
+//! | backend | likelihood | predictions | latent layer | gated logits | products |
+//! |---|---|---|---|---|---|
+//! | Flex | native | native | native | native | native |
+//! | CubeCL, in and out of fusion | native | composed | native | portable | of the stated precision |
+//! | NdArray | portable | portable | portable | portable | Burn's |
+//! | any other, on the dispatched backend | composed | composed | composed | composed | Burn's |
 //!
 //! `Autodiff` adds a backward pass written by hand to the first three.
 
@@ -23,6 +23,8 @@ mod portable_kernels;
 
 #[cfg(all(test, feature = "flex"))]
 mod fallback_tests;
+#[cfg(all(test, feature = "flex"))]
+mod gated_tests;
 #[cfg(all(test, feature = "flex"))]
 mod latent_tests;
 #[cfg(all(test, feature = "flex"))]

@@ -8,7 +8,7 @@ use crate::ops::{LatentArgs, LatentCall, OutputOps, has_kernels};
 
 /// Which bodies compute the products and the latent layer of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bodies {
+pub(crate) enum Bodies {
     /// The formulas themselves, composed of Burn's operations.
     Composed,
     /// The operations of the tensors' backend, where it has any.
@@ -22,7 +22,7 @@ impl Bodies {
     }
 
     /// `lhs · rhs` of two matrices.
-    pub(super) fn product(self, lhs: Floats, rhs: Floats, precision: Precision) -> Floats {
+    pub(crate) fn product(self, lhs: Floats, rhs: Floats, precision: Precision) -> Floats {
         match self.is_native(&rhs) {
             true => Floats::new(<Dispatch as OutputOps>::product(
                 lhs.into_primitive(),

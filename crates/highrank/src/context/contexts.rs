@@ -2,6 +2,7 @@
 
 use highrank_kernels::Floats;
 
+use super::gates::Gates;
 use crate::ops::ContextSource;
 
 /// Contexts of a run of tokens, ready for the decoder.
@@ -11,4 +12,8 @@ pub struct Contexts {
     pub contexts: ContextSource,
     /// `log π_k`, shape `[N, K]`; `None` where there is one component only.
     pub log_prior: Option<Floats>,
+    /// `log π_k` of the latent contexts, shape `[N, K]`, also where they have been mixed into one; `None` without a mixture.
+    pub component_log_prior: Option<Floats>,
+    /// What the logits of frequent words depend on beside the context; `None` unless words have gates.
+    pub gates: Option<Gates>,
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::{Distribution, Tensor};
+use highrank_kernels::Floats;
 use serde::{Deserialize, Serialize};
 
+use super::tokens::Tokens;
 use crate::ops::LatentMask;
 
 /// Which leading dimension of a hidden state is time.
@@ -28,35 +30,67 @@ pub enum TimeAxis {
     Second,
 }
 
+/// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, else a [drawn] one of
+/// `copies` times the same `features` side by side.
+///
+/// - like: a tensor on the device and of the float type of the features
+///
+/// # Panics
+/// If the tokens' own mask is for another number of sequences.
+pub(super) fn of_tokens(
+    like: &Tensor<2>,
+    tokens: Tokens,
+    [features, copies]: [usize; 2],
+    time: TimeAxis,
+    prob: f64,
+) -> (Floats, Option<LatentMask>) {
+    let Tokens { hidden, leading, kept, latent_mask } = tokens;
+    let mut mask = match latent_mask {
+        Some(mask) => Some(given(like, &leading, time, prob, mask)),
+        None => drawn(like, features, &leading, time, prob)
+            .map(|mask| LatentMask { values: Floats::cat(vec![mask.values; copies], 1), ..mask }),
+    };
+    if let (Some(mask), Some(kept)) = (&mut mask, kept) {
+        let [period, _] = mask.values.dims();
+        mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, period) as u32).collect());
+    }
+    (hidden, mask)
+}
+
 /// A mask that drops latent features and rescales those kept by `1/(1 − p)`; none outside training.
 ///
 /// `leading` are the dimensions of the hidden state before its features. With two or more, one mask serves all steps of a
 /// sequence (*locked* or variational dropout, Gal and Ghahramani 2016); with one, tokens are independent.
 ///
-/// - weight: `[H, features]`, of the latent layer
-pub(super) fn locked(weight: &Tensor<2>, leading: &[usize], time: TimeAxis, prob: f64) -> Option<LatentMask> {
-    let device = weight.device();
-    if prob == 0.0 || !device.is_autodiff() {
-        return None;
-    }
-    let (sequences, rows) = sequences(leading, time);
-    let keep = 1.0 - prob;
-    let shape = [sequences, weight.dims()[1]];
-    let kept = Tensor::<2>::random(shape, Distribution::Bernoulli(keep), (&device, weight.dtype()));
-    Some(LatentMask { values: kept.div_scalar(keep).into(), rows, first: 0, keep })
-}
-
-/// As [`locked`] by a mask `[sequences, features]` that is given, in training or not.
-///
-/// # Panics
-/// If the mask is not one of that many sequences.
-pub(super) fn given(
-    weight: &Tensor<2>,
+/// - like: a tensor on the device and of the float type of the features
+fn drawn(
+    like: &Tensor<2>,
+    features: usize,
     leading: &[usize],
     time: TimeAxis,
     prob: f64,
-    mask: Tensor<2>,
-) -> LatentMask {
+) -> Option<LatentMask> {
+    let (sequences, rows) = sequences(leading, time);
+    let values = draw(like, [sequences, features], prob)?;
+    Some(LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - prob })
+}
+
+/// The values of a [drawn] mask, `[sequences, features]`, on the device of `like`.
+pub(super) fn draw(like: &Tensor<2>, shape: [usize; 2], prob: f64) -> Option<Tensor<2>> {
+    let device = like.device();
+    if prob == 0.0 || !device.is_autodiff() {
+        return None;
+    }
+    let keep = 1.0 - prob;
+    let kept = Tensor::<2>::random(shape, Distribution::Bernoulli(keep), (&device, like.dtype()));
+    Some(kept.div_scalar(keep))
+}
+
+/// As [`drawn`], a mask `[sequences, features]` that is given, in training or not.
+///
+/// # Panics
+/// If the mask is not one of that many sequences.
+fn given(like: &Tensor<2>, leading: &[usize], time: TimeAxis, prob: f64, mask: Tensor<2>) -> LatentMask {
     let (sequences, rows) = sequences(leading, time);
     let count = mask.dims()[0];
     assert!(
@@ -64,7 +98,7 @@ pub(super) fn given(
         "latent dropout: the mask is for {count} sequences, but there are {sequences}"
     );
     let mask = mask.inner();
-    let values = if weight.device().is_autodiff() { Tensor::from_inner(mask) } else { mask };
+    let values = if like.device().is_autodiff() { Tensor::from_inner(mask) } else { mask };
     LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - prob }
 }
 
@@ -91,7 +125,7 @@ mod tests {
     /// The mask's values and its number of rows.
     fn mask(leading: &[usize]) -> (Vec<f32>, usize) {
         let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
-        let mask = locked(&weight, leading, TimeAxis::First, 0.25).expect("a mask in training");
+        let mask = drawn(&weight, 200, leading, TimeAxis::First, 0.25).expect("a mask in training");
         assert!(mask.rows.is_none());
         let rows = mask.values.shape()[0];
         (mask.values.into_data().try_to_vec().unwrap(), rows)
@@ -118,7 +152,7 @@ mod tests {
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         let weight = Tensor::<2>::ones([4, 8], &Device::flex());
-        assert!(locked(&weight, &[2, 2], TimeAxis::First, 0.25).is_none());
+        assert!(drawn(&weight, 8, &[2, 2], TimeAxis::First, 0.25).is_none());
     }
 
     /// The sequence of each token.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use burn::config::{Config, config_to_json};
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
@@ -128,39 +128,54 @@ impl MixtureConfig {
 }
 
 impl Mixture {
+    /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; none if nothing is dropped.
+    pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        let weight = self.latent.weight.val();
+        let [_, features] = weight.dims();
+        dropout::draw(&weight, [sequences, features], self.dropout)
+    }
+
     /// All components with their priors, for a Mixture of Softmaxes.
     pub(super) fn components_of(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
-        Contexts { contexts: ContextSource::Latent(latent), log_prior: Some(log_prior) }
+        Contexts {
+            contexts: ContextSource::Latent(latent),
+            log_prior: Some(log_prior.clone()),
+            component_log_prior: Some(log_prior),
+            gates: None,
+        }
     }
 
     /// The one mixed context of a Mixture of Contexts.
     pub(super) fn mix(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
         let latent = bodies.latent(latent);
-        let mixed = bodies.mix(log_prior.exp(), latent);
-        Contexts { contexts: ContextSource::Given(mixed), log_prior: None }
+        let mixed = bodies.mix(log_prior.clone().exp(), latent);
+        Contexts {
+            contexts: ContextSource::Given(mixed),
+            log_prior: None,
+            component_log_prior: Some(log_prior),
+            gates: None,
+        }
     }
 
     /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
     fn latent_and_log_prior(&self, tokens: Tokens, bodies: Bodies) -> (LatentArgs, Floats) {
-        let Tokens { hidden, leading, kept, latent_mask } = tokens;
-        let prior = Floats::from(self.prior.weight.val());
-        let dtype = wide(prior.dtype());
-        let logits = bodies.product(hidden.clone().cast(dtype), prior.cast(dtype), self.precision);
+        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), self.precision, bodies);
         let weight = self.latent.weight.val();
-        let mut mask = match latent_mask {
-            Some(mask) => Some(dropout::given(&weight, &leading, self.time_axis, self.dropout, mask)),
-            None => dropout::locked(&weight, &leading, self.time_axis, self.dropout),
-        };
-        if let (Some(mask), Some(kept)) = (&mut mask, kept) {
-            let [period, _] = mask.values.dims();
-            mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, period) as u32).collect());
-        }
+        let [_, features] = weight.dims();
+        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.time_axis, self.dropout);
         let bias = self.latent.bias.as_ref().map(|bias| bias.val().into());
         let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision };
-        (latent, log_softmax(logits))
+        (latent, log_prior)
     }
+}
+
+/// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
+pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, bodies: Bodies) -> Floats {
+    let weight = Floats::from(prior.weight.val());
+    let dtype = wide(weight.dtype());
+    log_softmax(bodies.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }
 
 impl ModuleDisplay for Mixture {

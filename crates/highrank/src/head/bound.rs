@@ -8,8 +8,9 @@ use super::output::OutputHead;
 use crate::context::{Contexts, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::default_memory_budget;
+use crate::likelihood::gated::{gated, native_gated};
 use crate::loss::validate_temperature;
-use crate::ops::{Kernels, Likelihood, wide};
+use crate::ops::{GatedArgs, Kernels, Likelihood, wide};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -20,11 +21,13 @@ pub struct BoundHead<'a> {
     pub(super) weight: Tensor<2>,
     pub(super) temperature: f64,
     latent_mask: Option<Tensor<2>>,
+    /// Whether this is only the head cluster of a head with clusters.
+    head_cluster: bool,
 }
 
 impl<'a> BoundHead<'a> {
     pub(super) fn new(head: &'a OutputHead, weight: Tensor<2>) -> Self {
-        Self { head, weight, temperature: 1.0, latent_mask: None }
+        Self { head, weight, temperature: 1.0, latent_mask: None, head_cluster: false }
     }
 
     /// The same head at temperature τ: every component's mapped logits are divided by it before their softmax, priors stay
@@ -53,19 +56,16 @@ impl<'a> BoundHead<'a> {
     ///
     /// # Shapes
     /// - mask: `[sequences, K·d]`, 0 where a feature of a sequence's contexts is dropped and `1/(1 − p)` where it is kept, p the
-    ///   head's own probability; which dimension of a hidden state is time says [`TimeAxis`](crate::TimeAxis)
+    ///   head's own probability; which dimension of a hidden state is time says [`TimeAxis`](crate::TimeAxis). A direct output
+    ///   connection draws masks that are alike for all components, but takes any
     ///
     /// # Panics
     /// If the head has no latent dropout or its contexts another width; and what the result computes, if hidden states have
     /// another number of sequences.
     #[track_caller]
     pub fn with_latent_mask(&self, mask: Tensor<2>) -> Self {
-        use crate::context::Context::*;
-        let features = match &self.head.context {
-            MixtureOfContexts(mixture) | MixtureOfSoftmaxes(mixture) if mixture.dropout > 0.0 => {
-                mixture.latent.weight.shape().dims::<2>()[1]
-            }
-            _ => panic!("with_latent_mask: the head has no latent dropout"),
+        let Some(features) = self.head.context.dropped_features() else {
+            panic!("with_latent_mask: the head has no latent dropout")
         };
         let width = mask.dims()[1];
         assert!(
@@ -75,19 +75,43 @@ impl<'a> BoundHead<'a> {
         Self { latent_mask: Some(mask), ..self.clone() }
     }
 
+    /// Draws a mask for [`with_latent_mask`](Self::with_latent_mask): the one that the next loss would draw for hidden states of
+    /// so many sequences. `None` where nothing would be dropped: outside of training, and in a head without latent dropout.
+    ///
+    /// With it a batch can be computed in parts whose masks are those of the whole.
+    ///
+    /// # Shapes
+    /// - returns `[sequences, K·d]`, on the plain device
+    pub fn draw_latent_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        self.head.context.draw_mask(sequences).map(Tensor::inner)
+    }
+
+    /// The head cluster of a head with clusters, as a head of its own; none if this is one or the head has no clusters.
+    pub(super) fn head_cluster(&self) -> Option<Self> {
+        let has_clusters = self.head.clusters.is_some() && !self.head_cluster;
+        has_clusters.then(|| Self { head_cluster: true, ..self.clone() })
+    }
+
     /// The likelihood's inputs, contexts composed of Burn's operations.
     pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
         self.validate_hidden(&hidden.dims())?;
         let budget = default_memory_budget(self.decoder_bytes());
         let tokens = Tokens::all(hidden).with_latent_mask(self.latent_mask.clone());
-        Ok(self.likelihood(self.head.context.forward_composed(tokens), budget))
+        Ok(self.likelihood(self.head.context.forward_composed(tokens), budget, gated))
     }
 
     /// The likelihood's inputs, by the native operations of the device where it has them.
     pub(super) fn native(&self, tokens: Tokens) -> Likelihood {
+        self.native_with_prior(tokens).0
+    }
+
+    /// As [`native`](Self::native), with `log π` of the latent contexts, `[N, K]`, where there are any.
+    pub(super) fn native_with_prior(&self, tokens: Tokens) -> (Likelihood, Option<Tensor<2>>) {
         let budget = Dispatch::memory_budget(self.decoder_bytes(), self.weight.device().as_dispatch());
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
-        self.likelihood(self.head.context.forward_native(tokens), budget)
+        let contexts = self.head.context.forward_native(tokens);
+        let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
+        (self.likelihood(contexts, budget, native_gated), log_prior)
     }
 
     pub(super) fn validate_hidden(&self, dims: &[usize]) -> Result<(), HeadError> {
@@ -102,16 +126,25 @@ impl<'a> BoundHead<'a> {
         }
     }
 
-    fn likelihood(&self, contexts: Contexts, default_budget: usize) -> Likelihood {
+    /// - gated: what makes the logits of words with gates
+    fn likelihood(
+        &self,
+        contexts: Contexts,
+        default_budget: usize,
+        gated: impl FnOnce(GatedArgs) -> Floats,
+    ) -> Likelihood {
+        let weight = Floats::from(self.weight.clone());
+        let chunk_bytes = self.head.memory_budget.unwrap_or(default_budget);
         Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            weight: self.weight.clone().into(),
+            offset: contexts.gates.map(|gates| gated(gates.args(weight.clone(), chunk_bytes))),
+            weight,
             bias: self.bias().map(Floats::from),
             map: self.head.logit_map.function(),
             map_params: self.head.logit_map.packed_params().map(Floats::from),
             temperature: self.temperature,
-            chunk_bytes: self.head.memory_budget.unwrap_or(default_budget),
+            chunk_bytes,
             precision: self.head.precision,
         }
     }
@@ -127,13 +160,7 @@ impl<'a> BoundHead<'a> {
 
     /// `H`.
     fn d_hidden(&self) -> usize {
-        use crate::context::Context::*;
-        match &self.head.context {
-            Direct(_) => self.head.decoder.d_embedding,
-            MixtureOfContexts(mixture) | MixtureOfSoftmaxes(mixture) => {
-                mixture.prior.weight.shape().dims::<2>()[0]
-            }
-        }
+        self.head.context.d_hidden().unwrap_or(self.head.decoder.d_embedding)
     }
 }
 

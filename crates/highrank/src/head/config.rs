@@ -9,8 +9,12 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
+use super::clusters::{AdaptiveConfig, Clusters, TailSizes};
 use super::output::OutputHead;
-use crate::context::{Context, ContextConfig, Direct, MixtureConfig, TimeAxis, linear_initializer};
+use crate::context::{
+    ConnectedLayer, Context, ContextConfig, Direct, DirectOutputConnectionConfig, MixtapeConfig,
+    MixtureConfig, TimeAxis, linear_initializer,
+};
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
@@ -30,7 +34,7 @@ use crate::parameters::cast_parameters;
 // Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadConfig {
-    /// `H`, width of the hidden state.
+    /// `H`, width of the hidden state; that of all layers together where contexts come from several.
     pub d_hidden: usize,
     /// `d`, width of a decoder row.
     pub d_embedding: usize,
@@ -66,6 +70,9 @@ pub struct HeadConfig {
     /// has as many rows. The padding has probability 0, and its parameters get gradients of exactly 0.
     #[serde(default = "no_padding")]
     pub vocab_multiple: usize,
+    /// Clusters of rare words, see [`with_adaptive`](Self::with_adaptive). None by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveConfig>,
     /// Words of probability 0, such as the padding of a vocabulary that is already padded. None by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked_words: Vec<usize>,
@@ -93,6 +100,9 @@ fn no_padding() -> usize {
     1
 }
 
+/// Width of a Mixtape's gates by default.
+const MIXTAPE_GATE: usize = 32;
+
 /// Default of PLIF's bound `T`.
 const PLIF_BOUND: f64 = 20.0;
 
@@ -113,6 +123,7 @@ impl HeadConfig {
             initializer: decoder_initializer(),
             mixture_initializer: linear_initializer(),
             vocab_multiple: no_padding(),
+            adaptive: None,
             masked_words: vec![],
             memory_budget: None,
             precision: Precision::Full,
@@ -157,6 +168,40 @@ impl HeadConfig {
     /// Mixture of Softmaxes (Yang et al., ICLR 2018).
     pub fn mos(d_hidden: usize, d_embedding: usize, vocab: usize, components: usize) -> Self {
         Self::new(d_hidden, d_embedding, vocab).with_context(ContextConfig::MixtureOfSoftmaxes { components })
+    }
+
+    /// Direct output connection (Takase, Suzuki, Nagata, EMNLP 2018): a Mixture of Softmaxes whose contexts come from several layers,
+    /// its priors from the last.
+    ///
+    /// `layers` are width and number of contexts `(H_l, K_l)` of each, lowest layer first. The head's hidden states are the layers'
+    /// outputs side by side in that order, `[.., Σ_l H_l]`:
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use highrank::HeadConfig;
+    ///
+    /// let device = Device::default();
+    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
+    /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
+    /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets, None);
+    /// # let _ = loss;
+    /// ```
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+        let layers: Vec<ConnectedLayer> =
+            layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
+        let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
+        Self::new(d_hidden, d_embedding, vocab).with_context(ContextConfig::DirectOutputConnection { layers })
+    }
+
+    /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
+    /// gates of its own. A twentieth of the vocabulary, the words `0..V/20`, have a gate of their own, and gates are 32 wide:
+    /// choices made here, see [`ContextConfig::Mixtape`] for others.
+    ///
+    /// Words are to be numbered by frequency, the most frequent first.
+    pub fn mixtape(d_hidden: usize, d_embedding: usize, vocab: usize) -> Self {
+        let context = ContextConfig::Mixtape { frequent: vocab / 20, d_gate: MIXTAPE_GATE };
+        Self::new(d_hidden, d_embedding, vocab).with_context(context)
     }
 
     /// Mixture of Softmaxes whose logits pass one PLIF (Ganea et al., ICML 2019, section 5.2).
@@ -223,6 +268,39 @@ impl HeadConfig {
         Self { vocab_multiple, ..self }
     }
 
+    /// Makes the softmax adaptive (Grave et al., ICML 2017): the head's own decoder has the frequent words, and clusters of rare
+    /// ones have a narrower softmax each. Words must be numbered by frequency, the most frequent first.
+    ///
+    /// ```text
+    /// log P(x | g) = log P_head(x | g)                                         x below the first cutoff
+    /// log P(x | g) = log P_head(cluster i | g) + log softmax(W_i · P_i g)_x    x in cluster i
+    /// ```
+    ///
+    /// - `P_head` is the head that the rest of the configuration describes, a mixture too, over the words below the first cutoff and
+    ///   one for each cluster. [`decoder_rows`](Self::decoder_rows) says how many; a [tied](Self::with_tied) head is given a
+    ///   matrix of so many rows.
+    /// - Tails are plain softmaxes without a bias, whatever the head cluster is; `P_i` is `[d_i, H]`, with `d_i` falling from
+    ///   cluster to cluster ([`AdaptiveConfig`]).
+    /// - A training step costs `N·d·(c_1 + C)` products and those of each tail for its own tokens, in place of `N·d·V`.
+    /// - All log-probabilities, the most probable words and draws are exact. What needs the probability of every word of every
+    ///   token while training is refused with [`HeadError::NeedsAllWords`]: label smoothing, teachers, statistics, distributions as
+    ///   targets; and [`logit_blocks`](crate::BoundHead::logit_blocks), as there is no one set of logits.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use highrank::{AdaptiveConfig, HeadConfig};
+    ///
+    /// let device = Device::default().autodiff();
+    /// let adaptive = AdaptiveConfig::new(vec![100, 400]); // 100 words and 2 clusters of 300 and 600
+    /// let head = HeadConfig::mos(32, 16, 1000, 3).with_adaptive(adaptive).init(&device);
+    /// let hidden = Tensor::<3>::ones([5, 2, 32], &device);
+    /// head.loss(hidden.clone(), Tensor::<2, Int>::full([5, 2], 700, &device), None).backward();
+    /// assert_eq!(head.log_probs(hidden).dims(), [5, 2, 1000]);
+    /// ```
+    pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
+        Self { adaptive: Some(adaptive), ..self }
+    }
+
     /// Sets [`masked_words`](Self::masked_words).
     pub fn with_masked_words(self, masked_words: Vec<usize>) -> Self {
         Self { masked_words, ..self }
@@ -238,7 +316,8 @@ impl HeadConfig {
         Self { precision, ..self }
     }
 
-    /// Number of decoder rows: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple).
+    /// Last dimension of log-probabilities: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). With
+    /// [clusters](Self::with_adaptive) `V` itself, since their padding is not listed.
     ///
     /// ```
     /// use highrank::HeadConfig;
@@ -246,7 +325,21 @@ impl HeadConfig {
     /// assert_eq!(HeadConfig::softmax(768, 50_257).with_vocab_multiple(64).rows(), 50_304);
     /// ```
     pub fn rows(&self) -> usize {
-        self.vocab.next_multiple_of(self.vocab_multiple.max(1))
+        match self.adaptive {
+            Some(_) => self.vocab,
+            None => self.decoder_rows(),
+        }
+    }
+
+    /// Rows of the head's own decoder matrix, which a tied head is given: the words, or with [clusters](Self::with_adaptive)
+    /// those of the head cluster, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple).
+    pub fn decoder_rows(&self) -> usize {
+        self.decoder_words().next_multiple_of(self.vocab_multiple.max(1))
+    }
+
+    /// Words of the head's own decoder.
+    fn decoder_words(&self) -> usize {
+        self.adaptive.as_ref().map_or(self.vocab, AdaptiveConfig::head_words)
     }
 
     /// Checks every size and range, and that no option is set in vain.
@@ -268,12 +361,44 @@ impl HeadConfig {
         if self.context == ContextConfig::Direct && self.d_hidden != self.d_embedding {
             return Err(HeadError::DirectSizes { d_hidden: self.d_hidden, d_embedding: self.d_embedding });
         }
+        if let ContextConfig::DirectOutputConnection { layers } = &self.context {
+            self.validate_layers(layers)?;
+        }
+        if let ContextConfig::Mixtape { frequent, d_gate } = self.context {
+            if d_gate == 0 {
+                return Err(HeadError::ZeroSize { name: "d_gate" });
+            }
+            if frequent >= self.decoder_words() {
+                return Err(HeadError::FrequentWords { frequent, vocab: self.decoder_words() });
+            }
+        }
         if !(0.0..1.0).contains(&self.latent_dropout) {
             return Err(HeadError::Dropout { value: self.latent_dropout });
+        }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.validate(self.vocab)?;
         }
         self.options_in_use()?;
         check_masked_words(&self.masked_words, self.vocab)?;
         self.bounded_map().validate()
+    }
+
+    /// Checks that every layer gives contexts and that their widths are those of the hidden state.
+    fn validate_layers(&self, layers: &[ConnectedLayer]) -> Result<(), HeadError> {
+        for layer in layers {
+            for (name, size) in
+                [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
+            {
+                if size == 0 {
+                    return Err(HeadError::ZeroSize { name });
+                }
+            }
+        }
+        let widths: Vec<usize> = layers.iter().map(|layer| layer.d_hidden).collect();
+        match widths.iter().sum::<usize>() == self.d_hidden {
+            true => Ok(()),
+            false => Err(HeadError::LayerWidths { d_hidden: self.d_hidden, layers: widths }),
+        }
     }
 
     /// Checks that every option that is set has an effect.
@@ -332,7 +457,14 @@ impl HeadConfig {
             true => shape.tied(device)?,
             false => shape.init(&self.initializer, device)?,
         };
-        Ok(self.assemble(context, decoder, device))
+        let head = self.assemble(context, decoder, device);
+        match &self.adaptive {
+            None => Ok(head),
+            Some(adaptive) => {
+                let clusters = Clusters::init(adaptive, self.tail_sizes(), &self.initializer, device)?;
+                OutputHead { clusters: Some(clusters), ..head }.try_mask_words(&self.masked_words)
+            }
+        }
     }
 
     /// Creates the head on the device of a linear layer `d → V`, whose parameters become the decoder's: the output layer of a trained
@@ -368,9 +500,13 @@ impl HeadConfig {
     ///
     /// # Errors
     /// Those of [`validate`](Self::validate), [`HeadError::Shape`] and [`HeadError::LinearBias`] if the layer does not fit,
-    /// [`HeadError::Unused`] for a tied head.
+    /// [`HeadError::Unused`] for a tied head or one with [clusters](Self::with_adaptive).
     pub fn try_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
         self.validate()?;
+        if self.adaptive.is_some() {
+            let reason = "one linear layer cannot give the tails their parameters: use `init_from_linears`";
+            return Err(HeadError::Unused { option: "adaptive", reason });
+        }
         if self.tied {
             let reason = "the decoder is made from a linear layer: use `init`, or a head that is not tied";
             return Err(HeadError::Unused { option: "tied", reason });
@@ -390,25 +526,47 @@ impl HeadConfig {
                 .with_precision(self.precision)
                 .init(device)
         };
-        match self.context {
+        match &self.context {
             ContextConfig::Direct => Context::Direct(Direct),
             ContextConfig::MixtureOfContexts { components } => {
-                Context::MixtureOfContexts(mixture(components))
+                Context::MixtureOfContexts(mixture(*components))
             }
             ContextConfig::MixtureOfSoftmaxes { components } => {
-                Context::MixtureOfSoftmaxes(mixture(components))
+                Context::MixtureOfSoftmaxes(mixture(*components))
             }
+            ContextConfig::DirectOutputConnection { layers } => Context::DirectOutputConnection(
+                DirectOutputConnectionConfig::new(layers.clone(), self.d_embedding)
+                    .with_dropout(self.latent_dropout)
+                    .with_time_axis(self.time_axis)
+                    .with_initializer(self.mixture_initializer.clone())
+                    .with_precision(self.precision)
+                    .init(device),
+            ),
+            ContextConfig::Mixtape { frequent, d_gate } => Context::Mixtape(
+                MixtapeConfig::new(self.d_hidden, self.d_embedding, *frequent, *d_gate)
+                    .with_dropout(self.latent_dropout)
+                    .with_time_axis(self.time_axis)
+                    .with_initializer(self.mixture_initializer.clone())
+                    .with_precision(self.precision)
+                    .init(device),
+            ),
         }
     }
 
     fn decoder_shape(&self) -> DecoderShape<'_> {
         DecoderShape {
-            vocab: self.vocab,
-            padding: self.rows() - self.vocab,
+            vocab: self.decoder_words(),
+            padding: self.decoder_rows() - self.decoder_words(),
             d_embedding: self.d_embedding,
             bias: self.bias,
-            masked_words: &self.masked_words,
+            // With clusters each is masked where it is, after all of them have been made.
+            masked_words: if self.adaptive.is_some() { &[] } else { &self.masked_words },
         }
+    }
+
+    /// What the tails of the clusters have in common.
+    pub(super) fn tail_sizes(&self) -> TailSizes {
+        TailSizes { d_hidden: self.d_hidden, vocab: self.vocab, vocab_multiple: self.vocab_multiple.max(1) }
     }
 
     fn assemble(&self, context: Context, decoder: Decoder, device: &Device) -> OutputHead {
@@ -416,6 +574,7 @@ impl HeadConfig {
             context,
             logit_map: self.bounded_map().init(device),
             decoder,
+            clusters: None,
             memory_budget: self.memory_budget,
             precision: self.precision,
         }

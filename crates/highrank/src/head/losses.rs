@@ -6,7 +6,7 @@ use highrank_kernels::Floats;
 use super::bound::{BoundHead, leading, same_shape, with_last};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood;
-use crate::loss::{Counted, Loss, LossOptions, Reduction};
+use crate::loss::{Counted, Loss, LossOptions, Reduction, prior_cv};
 
 impl BoundHead<'_> {
     /// Negative log-likelihood of every token in nats, `−log P(target)`.
@@ -86,11 +86,15 @@ impl BoundHead<'_> {
         targets: Tensor<T, Int>,
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
+        if let Some(clustered) = self.clustered() {
+            return clustered.loss_with(hidden, targets, options);
+        }
         self.validate_hidden(&hidden.dims())?;
         let shape = leading::<D, T>(&hidden.dims())?;
         same_shape("targets", targets.dims(), shape)?;
         let vocab = self.head.decoder.vocab;
         options.validate(&shape, vocab)?;
+        self.validate_prior_cv(options)?;
         let words = targets.reshape([shape.iter().product::<usize>()]);
         let counted = Counted::words(words, options, vocab, || self.bias())?;
         Ok(self.scored(hidden, counted, options, shape))
@@ -133,6 +137,9 @@ impl BoundHead<'_> {
         distributions: Tensor<D>,
         options: &LossOptions,
     ) -> Result<Loss<1>, HeadError> {
+        if self.clustered().is_some() {
+            return Err(HeadError::NeedsAllWords { what: "a loss against distributions" });
+        }
         let dims = hidden.dims();
         self.validate_hidden(&dims)?;
         let decoder = &self.head.decoder;
@@ -140,8 +147,20 @@ impl BoundHead<'_> {
         same_shape("distributions", distributions.dims(), with_last(dims, rows))?;
         let tokens = dims[..D - 1].iter().product();
         options.validate(&[tokens], decoder.vocab)?;
+        self.validate_prior_cv(options)?;
         let counted = Counted::distributions(distributions.reshape([tokens, rows]), options)?;
         Ok(self.scored(hidden, counted, options, [tokens]))
+    }
+
+    /// Checks that there are priors where their variation is penalised.
+    fn validate_prior_cv(&self, options: &LossOptions) -> Result<(), HeadError> {
+        match options.prior_cv != 0.0 && !self.head.context.has_priors() {
+            true => {
+                let reason = "this head has no priors: use a mixture, or leave it out";
+                Err(HeadError::Unused { option: "prior_cv", reason })
+            }
+            false => Ok(()),
+        }
     }
 
     /// The loss of the tokens that count.
@@ -152,15 +171,27 @@ impl BoundHead<'_> {
         options: &LossOptions,
         shape: [usize; T],
     ) -> Loss<T> {
-        let mut input = self.native(counted.hidden(hidden));
+        let (mut input, log_prior) = self.native_with_prior(counted.hidden(hidden));
         input.temperature *= options.temperature;
         let weights = match options.reduction {
             Reduction::None => None,
             _ => counted.weights.clone(),
         };
         let scores = likelihood::loss(input, counted.objective(), weights, options.reduction);
+        let mut loss = counted.finish(scores.loss.tensor(), options.reduction);
+        let log_prior = log_prior.filter(|_| options.prior_cv != 0.0);
+        let variation = log_prior.map(|log_prior| {
+            let (squared, total) = prior_cv(log_prior, counted.weights.clone());
+            let term = match options.reduction {
+                Reduction::Sum => squared.clone() * total,
+                _ => squared.clone(),
+            };
+            loss = loss.clone() + term.cast(loss.dtype()) * options.prior_cv;
+            squared
+        });
         Loss {
-            loss: counted.finish(scores.loss.tensor(), options.reduction),
+            loss,
+            prior_cv: variation,
             statistics: scores.statistics.map(|rows| counted.statistics(rows.tensor(), shape)),
         }
     }

@@ -1,8 +1,11 @@
 //! The output head: context, logit map and decoder behind one interface.
 
+mod adaptive;
 mod beam;
 mod bound;
+mod clusters;
 mod config;
+mod gradients;
 mod inputs;
 mod losses;
 mod output;
@@ -13,6 +16,7 @@ mod select;
 
 pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
 pub use bound::BoundHead;
+pub use clusters::{AdaptiveConfig, Clusters, Tail};
 pub use config::HeadConfig;
 pub use output::OutputHead;
 pub use predict::TopK;

@@ -3,6 +3,7 @@
 use burn::module::{Content, Module, ModuleDisplay};
 use highrank_kernels::Precision;
 
+use super::clusters::Clusters;
 use crate::context::Context;
 use crate::decoder::Decoder;
 use crate::error::{HeadError, OrPanic};
@@ -46,8 +47,10 @@ pub struct OutputHead {
     pub context: Context,
     /// `f`.
     pub logit_map: LogitMap,
-    /// `W` and `b`.
+    /// `W` and `b`; with clusters those of the head cluster.
     pub decoder: Decoder,
+    /// Those of an [adaptive softmax](crate::HeadConfig::with_adaptive).
+    pub clusters: Option<Clusters>,
     /// Size in bytes of the largest logit matrix that may exist at a time; `None` leaves it to the device.
     pub memory_budget: Option<usize>,
     /// What the inputs of matrix products are rounded to.
@@ -56,6 +59,16 @@ pub struct OutputHead {
 }
 
 impl OutputHead {
+    /// `V`, the number of words: those of targets and samples are `0..V`.
+    pub fn vocab(&self) -> usize {
+        self.clusters.as_ref().map_or(self.decoder.vocab, Clusters::vocab)
+    }
+
+    /// The last dimension of log-probabilities: `V` and the decoder's padding, without that of clusters.
+    pub fn rows(&self) -> usize {
+        self.clusters.as_ref().map_or(self.decoder.rows(), Clusters::vocab)
+    }
+
     /// Masks words: their probability is 0 and their gradients are exactly 0. See [`Decoder`].
     ///
     /// To mask words for a while only, such as those that a text must not hold, mask those of a clone, which shares the
@@ -74,7 +87,11 @@ impl OutputHead {
     /// # Errors
     /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
     pub fn try_mask_words(self, words: &[usize]) -> Result<Self, HeadError> {
-        Ok(Self { decoder: self.decoder.try_mask_words(words)?, ..self })
+        let Some(clusters) = self.clusters else {
+            return Ok(Self { decoder: self.decoder.try_mask_words(words)?, ..self });
+        };
+        let (clusters, decoder) = clusters.masking(self.decoder, words)?;
+        Ok(Self { decoder, clusters: Some(clusters), ..self })
     }
 }
 
@@ -83,8 +100,12 @@ impl ModuleDisplay for OutputHead {
         let content = content
             .add("context", &self.context)
             .add("logit_map", &self.logit_map)
-            .add("decoder", &self.decoder)
-            .add_debug_attribute("precision", &self.precision);
+            .add("decoder", &self.decoder);
+        let content = match &self.clusters {
+            Some(clusters) => content.add("clusters", clusters),
+            None => content,
+        };
+        let content = content.add_debug_attribute("precision", &self.precision);
         match &self.memory_budget {
             Some(bytes) => content.add("memory_budget", bytes).optional(),
             None => content.optional(),

@@ -56,7 +56,7 @@ impl OutputHead {
         self.try_bound().or_panic("OutputHead")
     }
 
-    fn try_bound(&self) -> Result<BoundHead<'_>, HeadError> {
+    pub(super) fn try_bound(&self) -> Result<BoundHead<'_>, HeadError> {
         Ok(BoundHead::new(self, self.decoder.own_weight()?))
     }
 

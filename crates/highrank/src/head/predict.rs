@@ -73,6 +73,9 @@ impl BoundHead<'_> {
     /// # Errors
     /// [`HeadError::Shape`].
     pub fn try_log_probs<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
+        if let Some(clustered) = self.clustered() {
+            return clustered.log_probs(hidden);
+        }
         let shape = with_last(hidden.dims(), self.head.decoder.rows());
         Ok(self.differentiable(hidden)?.log_probs().reshape(shape).tensor())
     }
@@ -104,7 +107,14 @@ impl BoundHead<'_> {
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.log_probs().tensor()))
+        let (clustered, alone) = match self.clustered() {
+            Some(clustered) => (Some(clustered.log_prob_blocks(hidden)?), None),
+            None => {
+                let chunks = self.differentiable(hidden)?.into_chunks();
+                (None, Some(chunks.map(|chunk| chunk.log_probs().tensor())))
+            }
+        };
+        Ok(clustered.into_iter().flatten().chain(alone.into_iter().flatten()))
     }
 
     /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
@@ -126,11 +136,14 @@ impl BoundHead<'_> {
     /// [`logit_blocks`](Self::logit_blocks) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::Shape`].
+    /// [`HeadError::Shape`]; [`HeadError::NeedsAllWords`] of a head with clusters.
     pub fn try_logit_blocks<const D: usize>(
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
+        if self.clustered().is_some() {
+            return Err(HeadError::NeedsAllWords { what: "logit_blocks" });
+        }
         Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
     }
 
@@ -138,7 +151,7 @@ impl BoundHead<'_> {
     ///
     /// Of equally probable words the lowest comes first. Masked words come last, with −∞. The words are selected, nothing
     /// is sorted but the `k`: on the host, or on a GPU where `k` is at most 32. Works through the tokens in chunks of
-    /// the head's memory budget. `log_probs` of the result is differentiable.
+    /// the head's memory budget. `log_probs` of the result is differentiable, but a constant of a head with clusters.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
@@ -156,6 +169,9 @@ impl BoundHead<'_> {
     /// # Errors
     /// [`HeadError::TopK`], [`HeadError::Shape`], or [`HeadError::NotANumber`] with the first token that has a NaN.
     pub fn try_top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> Result<TopK<D>, HeadError> {
+        if let Some(clustered) = self.clustered() {
+            return clustered.top_k(hidden, k);
+        }
         let vocab = self.head.decoder.vocab;
         if !(1..=vocab).contains(&k) {
             return Err(HeadError::TopK { k, vocab });
@@ -226,6 +242,9 @@ impl BoundHead<'_> {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Tensor<T, Int>, HeadError> {
+        if let Some(clustered) = self.clustered() {
+            return clustered.sample(hidden, sampling, rng);
+        }
         sampling.validate()?;
         let shape = leading::<D, T>(&hidden.dims())?;
         let device = hidden.device();
@@ -242,6 +261,15 @@ impl BoundHead<'_> {
         };
         let words: Vec<i64> = words.into_iter().map(|word| word as i64).collect();
         Ok(Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape(shape))
+    }
+
+    /// A word for each token from the distribution itself.
+    pub(super) fn draw<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<usize>, HeadError> {
+        draw(self.constant(hidden)?, rng)
     }
 }
 
@@ -279,6 +307,6 @@ fn draw_components(log_prior: Floats, rng: &mut impl Rng) -> Result<Vec<usize>, 
 }
 
 /// Numbers in `[0, 1)`.
-fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
+pub(super) fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
     (0..count).map(|_| rng.random()).collect()
 }

@@ -21,6 +21,10 @@
 //!   hidden states a block of tokens at a time ([`ContextSource::Latent`](crate::ops::ContextSource::Latent)) and made
 //!   again where a backward pass comes later, so they are not stored either.
 //!
+//! # Offsets
+//! The logits of the first words may have an [offset](Likelihood::offset) that was made elsewhere, as those of a Mixtape's frequent words
+//! are by their [gates](gated): one component, to whose logits it is added before the map.
+//!
 //! # Numerics
 //! Log space throughout: no epsilon, and no exponential whose maximum has not been subtracted.
 //!
@@ -31,6 +35,7 @@
 
 mod budget;
 mod draw;
+pub mod gated;
 mod mask;
 pub mod portable;
 mod predict;

@@ -264,6 +264,48 @@ fn token_weights(
     }))
 }
 
+/// The target words of the tokens that count, read back from the device.
+pub(crate) struct CountedWords {
+    /// None for a token that does not count.
+    pub(crate) words: Vec<Option<usize>>,
+    /// Of all tokens; `None` means that all weights are 1. Those of tokens that do not count may be anything.
+    pub(crate) weights: Option<Tensor<1>>,
+}
+
+impl CountedWords {
+    /// Of targets of one word each.
+    ///
+    /// # Errors
+    /// What is wrong with the values of a token that counts.
+    pub(crate) fn read(
+        targets: &Tensor<1, Int>,
+        options: &LossOptions,
+        vocab: usize,
+    ) -> Result<Self, HeadError> {
+        let weights = token_weights(targets, options, vocab)?;
+        let (words, counts) = checked_words(targets, weights.as_ref(), options, vocab)?;
+        let words = words.into_iter().zip(counts).map(|(word, counts)| counts.then_some(word as usize));
+        Ok(Self { words: words.collect(), weights })
+    }
+}
+
+/// The targets, and which tokens count.
+fn checked_words(
+    targets: &Tensor<1, Int>,
+    weights: Option<&Tensor<1>>,
+    options: &LossOptions,
+    vocab: usize,
+) -> Result<(Vec<i64>, Vec<bool>), HeadError> {
+    let words = read(targets);
+    let is_ignored = |token: usize| options.ignore_index == Some(words[token]);
+    let weights = weights.map(|weights| checked_weights(weights, |token| !is_ignored(token))).transpose()?;
+    let counts: Vec<bool> = (0..words.len())
+        .map(|token| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0))
+        .collect();
+    validate_words(&words, vocab, |token| counts[token])?;
+    Ok((words, counts))
+}
+
 /// The tokens that count, and whether all that belongs to them is as it should be.
 fn on_host(
     targets: &Tensor<1, Int>,
@@ -271,12 +313,8 @@ fn on_host(
     options: &LossOptions,
     vocab: usize,
 ) -> Result<Rows, HeadError> {
-    let words = read(targets);
-    let is_ignored = |token: usize| options.ignore_index == Some(words[token]);
-    let weights = weights.map(|weights| checked_weights(weights, |token| !is_ignored(token))).transpose()?;
-    let counts =
-        |token: usize| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0);
-    validate_words(&words, vocab, counts)?;
+    let (words, counts) = checked_words(targets, weights, options, vocab)?;
+    let counts = |token: usize| counts[token];
     if let Some(Teacher { ids, probs }) = &options.teacher {
         teacher::validate(&ids.clone().into_data(), &probs.clone().into_data(), vocab, counts)?;
     }

@@ -10,18 +10,23 @@
 //! loss_n   = (1 − ε) base_n + ε smooth_n + λ z_n
 //! ```
 //!
+//! The loss of a batch may gain [another term](LossOptions::with_prior_cv), the squared coefficient of variation of a mixture's
+//! priors.
+//!
 //! All of it comes out of the same sweep over the logits: no target distribution over the vocabulary is ever stored, and no
 //! logits are.
 
 mod counted;
 mod options;
+mod prior_cv;
 mod result;
 mod teacher;
 
-pub(crate) use counted::Counted;
 pub use counted::validate_targets;
+pub(crate) use counted::{Counted, CountedWords};
 pub use options::LossOptions;
 pub(crate) use options::{Teacher, validate_temperature};
+pub(crate) use prior_cv::prior_cv;
 pub use result::{Loss, TokenStatistics};
 
 pub use crate::ops::Reduction;

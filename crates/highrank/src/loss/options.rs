@@ -15,6 +15,7 @@ use crate::ops::Reduction;
 /// | [label smoothing](Self::with_label_smoothing) | `(1 − ε) q + ε/V'` in place of `q` (Szegedy et al., CVPR 2016) |
 /// | [teacher](Self::with_teacher) | a few likely words a token in place of one (distillation; Hinton et al. 2015) |
 /// | [z-loss](Self::with_z_loss) | `λ (log normaliser)²`, which keeps logits near 0 (PaLM, Chowdhery et al. 2022, section 5) |
+/// | [prior variation](Self::with_prior_cv) | `λ cv²` of a mixture's priors, so all components are used (Takase et al., EMNLP 2018) |
 /// | [temperature](Self::with_temperature) | `f(z)/τ` in every component |
 /// | [reduction](Self::with_reduction) | mean, sum, or a value for each token |
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
@@ -46,6 +47,7 @@ pub struct LossOptions {
     pub(crate) teacher: Option<Teacher>,
     pub(crate) label_smoothing: f64,
     pub(crate) z_loss: f64,
+    pub(crate) prior_cv: f64,
     pub(crate) temperature: f64,
     pub(crate) reduction: Reduction,
     pub(crate) statistics: bool,
@@ -76,6 +78,7 @@ impl LossOptions {
             teacher: None,
             label_smoothing: 0.0,
             z_loss: 0.0,
+            prior_cv: 0.0,
             temperature: 1.0,
             reduction: Reduction::Mean,
             statistics: false,
@@ -124,6 +127,21 @@ impl LossOptions {
         self
     }
 
+    /// `λ`, 0 or more: the weight of the squared coefficient of variation of a mixture's priors, summed over the tokens that count
+    /// (Takase et al., EMNLP 2018, after Shazeer et al., ICLR 2017). It is 0 if all components are used alike, and `K − 1` if one is
+    /// used alone:
+    ///
+    /// ```text
+    /// s_k = Σ_n w_n π_nk      cv² = (1/K) Σ_k (s_k − s̄)² / s̄²      s̄ = (1/K) Σ_k s_k
+    /// ```
+    ///
+    /// A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`. The term belongs to the tokens of one call together, so it needs one of these
+    /// reductions. The paper has λ = 0.001; its program takes the sums of each sequence apart and multiplies by about `K − 1`.
+    pub fn with_prior_cv(mut self, lambda: f64) -> Self {
+        self.prior_cv = lambda;
+        self
+    }
+
     /// `τ`, above 0: divides the mapped logits of every component and leaves priors alone.
     pub fn with_temperature(mut self, temperature: f64) -> Self {
         self.temperature = temperature;
@@ -157,6 +175,15 @@ impl LossOptions {
         number("label_smoothing", epsilon, (0.0..1.0).contains(&epsilon), "a number in [0, 1)")?;
         let lambda = self.z_loss;
         number("z_loss", lambda, lambda >= 0.0 && lambda.is_finite(), "a finite number of at least 0")?;
+        let lambda = self.prior_cv;
+        number("prior_cv", lambda, lambda >= 0.0 && lambda.is_finite(), "a finite number of at least 0")?;
+        let reduced = lambda == 0.0 || self.reduction != Reduction::None;
+        number(
+            "prior_cv",
+            lambda,
+            reduced,
+            "0 without a reduction: the term belongs to all tokens together",
+        )?;
         validate_temperature(self.temperature)?;
         let shape = |what, got: burn::tensor::Shape, fits: bool, expected: String| match fits {
             true => Ok(()),

@@ -9,6 +9,9 @@ pub struct Loss<const T: usize> {
     /// In nats: `[1]`, or with [`Reduction::None`](crate::Reduction::None) `[N]`, a value for each token in the order of the targets, 0 for
     /// those that do not count. In f32, or f64 if the parameters are.
     pub loss: Tensor<1>,
+    /// The squared coefficient of variation of the priors, `[1]`, of which the loss holds λ times, if
+    /// [λ](crate::LossOptions::with_prior_cv) is not 0.
+    pub prior_cv: Option<Tensor<1>>,
     /// If [asked for](crate::LossOptions::with_statistics).
     pub statistics: Option<TokenStatistics<T>>,
 }

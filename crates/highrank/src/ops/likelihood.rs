@@ -46,6 +46,8 @@ pub struct Likelihood<F = Floats> {
     pub weight: F,
     /// `b`, shape `[V]`; `None` means 0. −∞ masks a word: it has probability 0, whatever `f`.
     pub bias: Option<F>,
+    /// What is added to the logits of the first `S` words, shape `[N, S]`; `None` means 0. For one component only.
+    pub offset: Option<F>,
     /// `f`.
     pub map: MapFunction,
     /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
@@ -66,6 +68,7 @@ impl<F> Likelihood<F> {
             log_prior: self.log_prior.map(&mut f),
             weight: f(self.weight),
             bias: self.bias.map(&mut f),
+            offset: self.offset.map(&mut f),
             map: self.map,
             map_params: self.map_params.map(&mut f),
             temperature: self.temperature,
@@ -81,6 +84,7 @@ impl<F> Likelihood<F> {
             log_prior: self.log_prior.as_ref(),
             weight: &self.weight,
             bias: self.bias.as_ref(),
+            offset: self.offset.as_ref(),
             map: self.map,
             map_params: self.map_params.as_ref(),
             temperature: self.temperature,
@@ -103,6 +107,7 @@ impl<F> Likelihood<F> {
             weight: Some(&self.weight),
             bias: self.bias.as_ref(),
             map_params: self.map_params.as_ref(),
+            offset: self.offset.as_ref(),
         }
     }
 
@@ -176,6 +181,7 @@ impl<B: Backend> Likelihood<Floats<B>> {
                 ContextSource::Latent(args) => ContextSource::Latent(args.slice(start, end)),
             },
             log_prior: self.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
+            offset: self.offset.as_ref().map(|offset| offset.clone().rows(start..end)),
             ..self.clone()
         }
     }
@@ -208,6 +214,8 @@ pub struct PerInput<T> {
     pub bias: T,
     /// Of [`Likelihood::map_params`].
     pub map_params: T,
+    /// Of [`Likelihood::offset`], `[N, S]`.
+    pub offset: T,
 }
 
 /// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or without such an input.
@@ -218,15 +226,15 @@ pub type Wanted = PerInput<bool>;
 
 impl<T> PerInput<T> {
     /// The values in the order of the fields.
-    pub fn into_array(self) -> [T; 7] {
-        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params } = self;
-        [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params]
+    pub fn into_array(self) -> [T; 8] {
+        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset } = self;
+        [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset]
     }
 
     /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array(values: [T; 7]) -> Self {
-        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params] = values;
-        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params }
+    pub fn from_array(values: [T; 8]) -> Self {
+        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset] = values;
+        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset }
     }
 
     /// Each value changed by `f`.
@@ -252,6 +260,7 @@ impl Wanted {
         weight: true,
         bias: true,
         map_params: true,
+        offset: true,
     };
 
     /// What is wanted of the latent layer, if there is one.

@@ -44,7 +44,7 @@ impl HeadOutput {
     /// # Errors
     /// [`HeadError::MissingStatistics`] or [`HeadError::Shape`].
     pub fn try_new<const T: usize>(loss: Loss<T>, targets: Tensor<T, Int>) -> Result<Self, HeadError> {
-        let Loss { loss, statistics } = loss;
+        let Loss { loss, statistics, .. } = loss;
         let statistics = statistics.ok_or(HeadError::MissingStatistics)?;
         let (got, expected) = (targets.dims(), statistics.argmax.dims());
         if got != expected {

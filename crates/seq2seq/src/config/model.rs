@@ -67,6 +67,12 @@ impl ModelConfig {
         ] {
             check(size > 0, name, size, "at least 1")?;
         }
+        let expected = "one that reads the last layer alone: the decoder has one layer";
+        check(!self.head.reads_layers(), "head", self.head, expected)?;
+        let expected = "one over all words together: responses have a small vocabulary";
+        check(self.head != HeadKind::Adaptive, "head", self.head, expected)?;
+        let expected = "one without gates for words: sizes are solved for without them";
+        check(self.head != HeadKind::Mixtape, "head", self.head, expected)?;
         if self.head.is_mixture() {
             let expected = "at least 1, and so few that latent contexts have a feature";
             check(self.components > 0 && self.d_latent() > 0, "components", self.components, expected)?;

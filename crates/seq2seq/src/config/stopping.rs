@@ -69,6 +69,13 @@ impl EarlyStop {
         Self { patience: config.patience, config, epoch: 0, best: None, counted: None }
     }
 
+    /// The same rule with a [patience](StopConfig::patience) that has grown: as if it had been this one from the beginning.
+    pub fn with_patience(mut self, patience: usize) -> Self {
+        self.config.patience = patience;
+        self.patience = self.patience.max(patience);
+        self
+    }
+
     /// Takes the validation loss of the next epoch and says whether it is a new best. A NaN never is.
     pub fn record(&mut self, loss: f64) -> bool {
         self.epoch += 1;
@@ -140,6 +147,25 @@ mod tests {
             assert!(stop.record(loss));
         }
         assert_eq!(stop.counted, Some(2.0));
+    }
+
+    #[test]
+    fn patience_that_grows_is_as_if_it_had_been_so() {
+        let config = |patience| StopConfig { patience, improvement: 0.99, increase: 2 };
+        for (before, after) in [(1, 1), (1, 3), (2, 9), (4, 5)] {
+            for changed_after in 0..6 {
+                let (mut changed, mut straight) =
+                    (EarlyStop::new(config(before)), EarlyStop::new(config(after)));
+                for epoch in 0..6 {
+                    if epoch == changed_after {
+                        changed = changed.with_patience(after);
+                    }
+                    let loss = [5.0, 4.0, 4.5, 3.99, 3.5, 3.6][epoch];
+                    assert_eq!(changed.record(loss), straight.record(loss));
+                }
+                assert_eq!(changed, straight);
+            }
+        }
     }
 
     #[test]

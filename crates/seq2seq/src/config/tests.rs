@@ -69,7 +69,9 @@ fn every_preset_is_valid_with_every_head() {
     for preset in Preset::ALL {
         preset.train().validate().unwrap();
         for &head in HeadKind::ALL {
-            preset.model(head, VOCAB).validate().unwrap();
+            let checked = preset.model(head, VOCAB).validate();
+            let refused = matches!(head, HeadKind::Doc | HeadKind::Adaptive | HeadKind::Mixtape);
+            assert_eq!(checked.is_ok(), !refused, "{head}");
         }
         assert_eq!(preset.to_string().parse::<Preset>().unwrap(), *preset);
     }
@@ -91,7 +93,13 @@ fn configurations_survive_serialisation_and_refuse_unknown_fields() {
 #[test]
 fn the_first_wrong_setting_is_named() {
     type Model = fn(&mut ModelConfig);
-    let wrong: [(Model, &str); 14] = [
+    let wrong: [(Model, &str); 17] = [
+        (|model| model.head = HeadKind::Mixtape, "head is mixtape, but must be one without gates for words"),
+        (|model| model.head = HeadKind::Doc, "head is doc, but must be one that reads the last layer alone"),
+        (
+            |model| model.head = HeadKind::Adaptive,
+            "head is adaptive, but must be one over all words together",
+        ),
         (|model| model.vocab = 5, "vocab is 5, but must be at least 6"),
         (|model| model.d_embedding = 0, "d_embedding is 0"),
         (|model| model.d_utterance = 0, "d_utterance is 0"),

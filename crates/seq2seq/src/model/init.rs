@@ -56,9 +56,14 @@ impl ModelConfig {
     pub fn head_config(&self) -> HeadConfig {
         let (hidden, d, v, k) = (self.d_decoder, self.d_latent(), self.vocab, self.components);
         let head = match self.head {
-            HeadKind::Softmax => HeadConfig::softmax(d, v),
+            // Adaptive is refused by `validate`.
+            HeadKind::Softmax | HeadKind::Adaptive => HeadConfig::softmax(d, v),
             HeadKind::Moc => HeadConfig::moc(hidden, d, v, k),
             HeadKind::Mos => HeadConfig::mos(hidden, d, v, k),
+            // Refused by `validate`.
+            HeadKind::Doc => HeadConfig::doc(&[(hidden, k)], d, v),
+            // Refused too.
+            HeadKind::Mixtape => HeadConfig::mixtape(hidden, d, v),
             HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
             HeadKind::Gss => HeadConfig::gss(d, v),
             HeadKind::Plif => HeadConfig::plif(d, v, self.knots),

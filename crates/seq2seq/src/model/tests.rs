@@ -136,7 +136,7 @@ fn composed(model: &Seq2Seq, utterances: &[Vec<i32>], context: &Context, respons
 fn the_loss_is_that_of_the_formulas_with_every_head() {
     let (utterances, contexts, responses) = example();
     let batch = batch_of(&utterances, &contexts, &responses);
-    for &head in HeadKind::ALL {
+    for &head in HeadKind::ALL.iter().filter(|head| config(**head).validate().is_ok()) {
         let model = model(head);
         let expected: Vec<f64> = contexts
             .iter()
@@ -184,7 +184,7 @@ impl ModuleVisitor for Count {
 
 #[test]
 fn the_number_of_parameters_is_that_of_the_configuration() {
-    for &head in HeadKind::ALL {
+    for &head in HeadKind::ALL.iter().filter(|head| config(**head).validate().is_ok()) {
         let mut count = Count(0);
         model(head).visit(&mut count);
         assert_eq!(count.0, config(head).num_params(), "{head}");

@@ -20,7 +20,7 @@ pub fn adam() -> ModuleOptimizer {
 
 /// Numbers the parameters in their order in the module. The optimiser's state belongs to parameters by their identities, which are
 /// drawn at random otherwise.
-pub(super) fn number_parameters<M: Module>(module: M) -> M {
+pub fn number_parameters<M: Module>(module: M) -> M {
     module.map(&mut Number { next: 1 })
 }
 
@@ -41,30 +41,43 @@ impl ModuleMapper for Number {
 ///
 /// # Errors
 /// [`Io`](awd_lstm::Error::Io).
-pub(super) fn save(optimiser: &ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<()> {
+pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<()> {
     let bytes = optimiser
         .into_bytes()
         .map_err(|error| awd_lstm::Error::io("write", path)(std::io::Error::other(error.to_string())))?;
     files::write(path, &bytes)
 }
 
-/// Adam with the state in a file that [`save`] wrote for a module with the same parameters.
+/// `optimiser`, of no steps yet, with the state in a file that [`save_optimiser`] wrote for a module whose
+/// [parameters have the same numbers](number_parameters).
 ///
 /// # Errors
-/// [`Io`](awd_lstm::Error::Io); [`Damaged`](awd_lstm::Error::Damaged) if the file is not whole or of other parameters.
-pub(super) fn load<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
-    let damaged = |reason: String| awd_lstm::Error::Damaged { path: path.to_path_buf(), reason };
+/// [`Io`](awd_lstm::Error::Io); [`Damaged`](awd_lstm::Error::Damaged) if the file is not whole.
+pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<ModuleOptimizer> {
     let bytes = fs::read(path).map_err(awd_lstm::Error::io("read", path))?;
-    let optimiser = adam()
+    optimiser
         .from_bytes(Bytes::from_bytes_vec(bytes))
-        .map_err(|error| damaged(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+        .map_err(|error| damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+/// Adam with the state in such a file, for a module with the same parameters.
+///
+/// # Errors
+/// As [`load_optimiser`], and [`Damaged`](awd_lstm::Error::Damaged) if the file is of other parameters.
+pub(super) fn load<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
+    let optimiser = load_optimiser(adam(), path)?;
     let mut count = Count { parameters: 0 };
     module.visit(&mut count);
     let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
     if found != expected {
-        return Err(damaged(format!("it holds {found} moments, but the model needs {expected}")).into());
+        let reason = format!("it holds {found} moments, but the model needs {expected}");
+        return Err(damaged(path, reason).into());
     }
     Ok(optimiser)
+}
+
+fn damaged(path: &Path, reason: String) -> awd_lstm::Error {
+    awd_lstm::Error::Damaged { path: path.to_path_buf(), reason }
 }
 
 struct Count {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::data::{Fingerprint, Part};
-use awd_lstm::train::{Folder, RunSettings, unchanged};
+use awd_lstm::train::{Extended, Folder, RunSettings, unchanged};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,6 +35,9 @@ pub struct RunConfig {
     pub model: ModelConfig,
     /// The training procedure, with the seed.
     pub train: TrainConfig,
+    /// What was changed since the run was started, oldest first: see [`Folder::extend`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<Extended>,
 }
 
 /// Versions of the programs that made a run.

@@ -4,6 +4,8 @@ mod save;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
+pub(super) use save::saved_state;
+
 use std::time::{Duration, Instant};
 
 use awd_lstm::data::mix_seed;
@@ -197,7 +199,7 @@ impl<'a> Trainer<'a> {
         observer.on_start(self.share());
         self.saved = Instant::now();
         let ended = loop {
-            if let Some(ended) = self.end() {
+            if let Some(ended) = end_of(&self.config, &self.state) {
                 break ended;
             }
             if !(self.train_epoch(run, observer)? && self.validate(run, observer)?) {
@@ -212,14 +214,6 @@ impl<'a> Trainer<'a> {
             run.append_metrics(&to_line(&metrics))?;
         }
         Ok(Fitted::Finished(metrics))
-    }
-
-    fn end(&self) -> Option<EndReason> {
-        if self.state.epoch >= self.config.epochs {
-            Some(EndReason::Epochs)
-        } else {
-            self.state.stop.is_over().then_some(EndReason::EarlyStop)
-        }
     }
 
     /// The epoch under way.
@@ -375,6 +369,18 @@ impl<'a> Trainer<'a> {
         let of_pass = self.pass.as_ref().map_or(0.0, |pass| pass.step() as f64 * step);
         let done = self.state.epoch as f64 * epoch + of_pass;
         (done / (self.config.epochs as f64 * epoch + test)).min(1.0)
+    }
+}
+
+/// Why training is over, if it is, by a procedure that may have been [extended](awd_lstm::train::Folder::extend) since the state was
+/// saved. It never is inside of an epoch.
+pub(super) fn end_of(config: &TrainConfig, state: &TrainerState) -> Option<EndReason> {
+    if state.position.is_some() {
+        None
+    } else if state.epoch >= config.epochs {
+        Some(EndReason::Epochs)
+    } else {
+        state.stop.clone().with_patience(config.stop.patience).is_over().then_some(EndReason::EarlyStop)
     }
 }
 

@@ -5,17 +5,16 @@ use std::time::Instant;
 
 use burn::module::Module;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::Trainer;
 use super::state::{Best, TrainerState};
+use super::{Trainer, optimiser};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::error::{Error, Result};
 use crate::files;
-use crate::optim::NtAsgdConfig;
+use crate::train::changes::extended;
 use crate::train::checkpoint::{load_weights, save_weights};
-use crate::train::folder::{AVERAGE, EPOCH, METRICS, MODEL, STATE};
-use crate::train::run::{Extended, RunFolder, unchanged};
+use crate::train::folder::{AVERAGE, EPOCH, Folder, METRICS, MODEL, RunSettings, STATE};
+use crate::train::run::{RunFolder, unchanged};
 
 /// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
@@ -43,18 +42,20 @@ pub(in crate::train) fn saved_state(run: &RunFolder) -> Result<Option<TrainerSta
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(in crate::train) fn saved_metrics(run: &RunFolder) -> Result<String> {
+pub(in crate::train) fn saved_metrics<C: RunSettings>(run: &Folder<C>) -> Result<String> {
     let path = run.checkpoint().join(METRICS);
     fs::read_to_string(&path).map_err(Error::io("read", &path))
 }
 
 impl Trainer {
-    /// Saves all that training needs to be resumed.
-    pub(super) fn save(&mut self, run: &RunFolder) -> Result<()> {
+    /// Saves all that training needs to be resumed, if this is the rank that has the run's folder. All ranks call it.
+    pub(super) fn save(&mut self, run: Option<&RunFolder>) -> Result<()> {
         if let Some(pass) = self.pass.as_ref().filter(|pass| pass.meter.peek().is_none()) {
             let (step, steps) = (pass.step, pass.schedule.steps().len());
             return Err(Error::NonFiniteLoss { epoch: self.state.epoch + 1, step, steps });
         }
+        let hidden = self.whole_state()?;
+        let Some(run) = run else { return Ok(()) };
         run.sync_steps()?;
         let position = self.pass.as_ref().map(|pass| pass.position());
         let saved = Saved {
@@ -67,8 +68,8 @@ impl Trainer {
             if self.state.iterates > 0 {
                 save_weights(&self.optimiser.averaged(self.model()), &folder.join(AVERAGE))?;
             }
-            if let Some(pass) = &self.pass {
-                save_weights(&pass.carried(), &folder.join(EPOCH))?;
+            if let (Some(pass), Some(hidden)) = (&self.pass, &hidden) {
+                save_weights(&pass.carried(hidden), &folder.join(EPOCH))?;
             }
             files::write(&folder.join(METRICS), self.metrics.as_bytes())?;
             files::replace_json(&folder.join(STATE), &saved)
@@ -83,7 +84,8 @@ impl Trainer {
         run.save_best(weights)
     }
 
-    /// Goes back to the latest checkpoint of a run, and sets the run's `metrics.jsonl`, `steps.jsonl` and best model back to it.
+    /// Goes back to the latest checkpoint of a run, and, if this process holds the run's lock, sets the run's `metrics.jsonl`,
+    /// `steps.jsonl` and best model back to it. Several ranks all read the folder.
     ///
     /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer. If it has a best
     /// model even so, a finetuning's or one from elsewhere, training [starts from](Self::start_from) that.
@@ -96,7 +98,9 @@ impl Trainer {
         let folder = run.checkpoint();
         if !folder.exists() {
             if run.metrics()?.is_empty() {
-                self.state.step_bytes = run.reset_steps(0)?;
+                if run.is_locked() {
+                    self.state.step_bytes = run.reset_steps(0)?;
+                }
                 if let Ok(start) = run.best_weights() {
                     self.start_from(&start)?;
                 }
@@ -110,7 +114,7 @@ impl Trainer {
         unchanged("train", &extended(&train, &run.config()?.extensions), &self.config)?;
 
         let model = load_weights(self.model().clone(), &folder.join(MODEL))?;
-        let mut optimiser = NtAsgdConfig::new().with_weight_decay(self.config.weight_decay).init();
+        let mut optimiser = optimiser(&self.config, &model);
         if state.averaging {
             optimiser.start_averaging();
         }
@@ -131,8 +135,9 @@ impl Trainer {
                 let reason = format!("it is at step {}, but the epoch has {steps}", position.step);
                 return Err(Error::Damaged { path: folder.join(STATE), reason });
             }
-            let carried = load_weights(pass.form_of(&position), &folder.join(EPOCH))?;
-            pass.restore(&position, carried);
+            let whole = self.model().zero_state(self.config.batch);
+            let carried = load_weights(pass.form_of(&position, &whole), &folder.join(EPOCH))?;
+            pass.restore(&position, carried, &self.own());
             self.pass = Some(pass);
         }
         self.best = None;
@@ -140,14 +145,18 @@ impl Trainer {
             // The process may have ended between the two saves. If the best model is of this very moment, the checkpoint has it.
             Some(best) if self.is_now(best) => {
                 self.best = Some(self.evaluated());
-                self.save_best(run)?;
+                if run.is_locked() {
+                    self.save_best(run)?;
+                }
             }
             Some(_) => self.best = Some(load_weights(self.model().valid(), &run.best_weights()?)?),
             None => {}
         }
-        run.reset_metrics(&metrics)?;
+        if run.is_locked() {
+            run.reset_metrics(&metrics)?;
+            self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
+        }
         self.metrics = metrics;
-        self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
         Ok(true)
     }
 
@@ -158,15 +167,4 @@ impl Trainer {
             Some(pass) => best.epoch == self.state.epoch + 1 && best.step == Some(pass.step),
         }
     }
-}
-
-/// The procedure of a checkpoint with what was changed of the run since, or before.
-fn extended(train: &TrainConfig, extensions: &[Extended]) -> Value {
-    let mut train = serde_json::to_value(train).expect("configurations are plain numbers and names");
-    for change in extensions {
-        if let Some(name) = change.setting.strip_prefix("train.") {
-            train[name] = change.to.clone();
-        }
-    }
-    train
 }

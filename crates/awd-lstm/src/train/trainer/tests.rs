@@ -3,6 +3,7 @@ use crate::config::{Dropouts, HeadKind};
 use crate::data::Fingerprint;
 use crate::language::{Language, LanguageConfig};
 use crate::testing::alone;
+use crate::train::evaluate::mean_nll;
 use crate::train::folder::MODEL;
 use crate::train::observer::{EpochMetrics, Silent, ValidationMetrics};
 use crate::train::run::{RunConfig, Versions};
@@ -12,6 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::fs;
 
+mod among;
 mod extension;
 mod limits;
 mod steps;
@@ -35,10 +37,12 @@ fn config(epochs: usize) -> TrainConfig {
         small_batch: None,
         bptt: 12,
         lr: 5.0,
+        latent_lr: 1.0,
         clip: 0.25,
         weight_decay: 1.2e-6,
         alpha: 2.0,
         beta: 1.0,
+        prior_cv: 0.0,
         nonmono: 5,
         max_seq_len_delta: 10,
         eval_batch: 4,
@@ -73,6 +77,7 @@ fn run_of(train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
         data: "generated".into(),
         corpus: Fingerprint::of(&corpus()),
         finetunes: None,
+        tokens: None,
         model: model(HeadKind::Mos),
         train: train.clone(),
         extensions: vec![],
@@ -259,7 +264,7 @@ fn what_a_run_left_behind_is_set_back_to_its_checkpoint() {
         let (_root, run) = folder();
         let mut trainer = self::trainer(&config(3));
         assert!(trainer.advance(None, &mut Silent).unwrap());
-        trainer.save(&run).unwrap();
+        trainer.save(Some(&run)).unwrap();
         assert!(run.best_weights().is_err());
         self::trainer(&config(3)).restore(&run).unwrap();
         assert!(fs::read(run.best_weights().unwrap()).unwrap() == best);
@@ -355,7 +360,7 @@ fn a_loss_that_is_not_finite_stops_and_leaves_the_checkpoint() {
     let (_root, run) = folder();
     let mut trainer = trainer(&config(2));
     trainer.advance(None, &mut Silent).unwrap();
-    trainer.save(&run).unwrap();
+    trainer.save(Some(&run)).unwrap();
     let before = fs::read(run.checkpoint().join(MODEL)).unwrap();
     // Clipping bounds every step, so only an absurd rate leaves the range of f32.
     trainer.config.lr = 1e38;

@@ -40,10 +40,12 @@ impl Trainer {
 
         let began = Instant::now();
         let weights = self.evaluated();
-        let evaluated = mean_nll_unless(&weights, &self.valid, &mut || observer.stop());
+        self.check_weights(&weights)?;
+        let evaluated = mean_nll_unless(&self.ranks, &weights, &self.valid, &mut || observer.stop())?;
         if let Some(pass) = &mut self.pass {
             pass.validation_seconds += began.elapsed().as_secs_f64();
         }
+        self.agree_on_time()?;
         let Some(nll) = evaluated else { return Ok(None) };
         if !nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch });
@@ -146,10 +148,10 @@ impl Trainer {
     /// Adds a line to the metrics; the checkpoint, if there is to be one, comes first, and the best model after it.
     fn keep(&mut self, line: &str, best: bool, save: bool, run: Option<&RunFolder>) -> Result<()> {
         self.metrics.push_str(line);
-        let Some(run) = run else { return Ok(()) };
-        if best || save {
+        if self.agreed.saves && (best || save) {
             self.save(run)?;
         }
+        let Some(run) = run else { return Ok(()) };
         if best {
             self.save_best(run)?;
         }

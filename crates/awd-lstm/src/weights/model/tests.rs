@@ -9,8 +9,12 @@ use crate::weights::Missing;
 fn config(head: HeadKind) -> ModelConfig {
     ModelConfig {
         d_embedding: 4,
-        lstm_sizes: vec![6, if head.is_mixture() { 5 } else { 4 }],
+        lstm_sizes: vec![6, if head.has_contexts() { 5 } else { 4 }],
         components: if head.is_mixture() { 3 } else { 1 },
+        // Two from the first LSTM, one from the embedding.
+        lower_components: if head.reads_layers() { vec![2, 1] } else { vec![] },
+        frequent: (head == HeadKind::Mixtape).then_some(4),
+        d_gate: if head == HeadKind::Mixtape { 3 } else { ModelConfig::D_GATE },
         knots: if head.has_plif() { 8 } else { 1 },
         plif_bound: 7.0,
         dropouts: Dropouts { weight: 0.5, ..Dropouts::NONE },
@@ -58,6 +62,28 @@ fn every_model_goes_out_and_comes_back_bit_for_bit() {
 }
 
 #[test]
+fn clusters_go_out_under_pytorchs_names_and_come_back() {
+    for head in [HeadKind::Adaptive, HeadKind::Mos] {
+        for tied in [true, false] {
+            let config = ModelConfig { tied, cutoffs: vec![3, 6, 9], ..config(head) };
+            let model = model(&config);
+            let mut state = StateDict::of_model(&model);
+            let shape = |name: &str| state.tensors[name].shape().to_vec();
+            assert_eq!(shape("decoder.weight"), if tied { [3, 4] } else { [6, 4] });
+            assert_eq!(shape("decoder.bias"), [6]);
+            let width = config.last_lstm();
+            assert_eq!((shape("tail.0.0.weight"), shape("tail.1.1.weight")), (vec![1, width], vec![3, 1]));
+            assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
+            assert_eq!(bits(&state.model(&config, &Device::flex()).unwrap()), bits(&model));
+            // A tail that belongs to other clusters.
+            state.tensors.insert("tail.2.1.weight".into(), TensorData::zeros::<f32, _>([5, 1]));
+            let message = state.model(&config, &Device::flex()).unwrap_err().to_string();
+            assert!(message.contains("tail.2.1.weight is [5, 1], but should be [2, 1]"), "{message}");
+        }
+    }
+}
+
+#[test]
 fn the_tensors_suggest_the_head() {
     for (head, suggested) in [
         (HeadKind::Softmax, HeadKind::Softmax),
@@ -66,7 +92,10 @@ fn the_tensors_suggest_the_head() {
         (HeadKind::Plif, HeadKind::Plif),
         (HeadKind::Moc, HeadKind::Mos),
         (HeadKind::Mos, HeadKind::Mos),
+        (HeadKind::Doc, HeadKind::Doc),
+        (HeadKind::Mixtape, HeadKind::Mixtape),
         (HeadKind::MosPlif, HeadKind::MosPlif),
+        (HeadKind::Adaptive, HeadKind::Adaptive),
     ] {
         let state = StateDict::of_model(&model(&config(head)));
         assert_eq!(state.model_config(&Missing::default()).unwrap().head, suggested);
@@ -97,6 +126,40 @@ fn names_and_orientation_are_pytorchs() {
             ("rnns.1.weight_hh_l0", &[20, 5]),
             ("rnns.1.weight_ih_l0", &[20, 6]),
         ]
+    );
+    let shapes = |lstm_sizes: Vec<usize>, lower_components: Vec<usize>| -> Vec<(String, Vec<usize>)> {
+        let config = ModelConfig { lstm_sizes, lower_components, ..self::config(HeadKind::Doc) };
+        let state = StateDict::of_model(&self::model(&config));
+        let inferred = state.model_config(&missing(&config)).unwrap();
+        assert_eq!(inferred, config);
+        let shapes = state.shapes().map(|(name, shape)| (name.to_string(), shape.to_vec()));
+        shapes.filter(|(name, _)| name.starts_with("latent") || name.starts_with("weight4")).collect()
+    };
+    // d is 4 and K of the last LSTM 3.
+    let named = |shapes: &[(&str, &[usize])]| -> Vec<(String, Vec<usize>)> {
+        shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+    };
+    assert_eq!(
+        shapes(vec![6, 7, 5], vec![2, 0, 1]),
+        named(&[
+            ("latent.bias", &[12]),
+            ("latent.weight", &[12, 5]),
+            ("weight4embed.bias", &[4]),
+            ("weight4embed.weight", &[4, 4]),
+            ("weight4second.bias", &[8]),
+            ("weight4second.weight", &[8, 7]),
+        ])
+    );
+    assert_eq!(
+        shapes(vec![6, 7, 8, 5], vec![1, 0, 2]),
+        named(&[
+            ("latent.bias", &[12]),
+            ("latent.weight", &[12, 5]),
+            ("weight4first.bias", &[8]),
+            ("weight4first.weight", &[8, 6]),
+            ("weight4layer3.bias", &[4]),
+            ("weight4layer3.weight", &[4, 8]),
+        ])
     );
     // A PyTorch linear layer multiplies by its matrix's transpose, Burn's by the matrix.
     let matrix = Tensor::<2>::random([11, 7], Distribution::Default, &Device::flex());
@@ -240,7 +303,7 @@ fn files_that_are_no_weights_are_refused() {
     assert!(message(b"hello there").contains("neither a safetensors file"));
     assert!(message(b"PK\x03\x04nothing").contains("not a whole zip archive"));
     assert!(message(b"\x80\x02N.").contains("not from `torch.save`"));
-    let whole = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models/whole.pt");
+    let whole = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/whole.pt");
     let text = StateDict::read(&whole).unwrap_err().to_string();
     assert!(text.contains("a whole pickled object (torch.nn") && text.contains(".state_dict()"), "{text}");
 

@@ -1,8 +1,9 @@
-//! Commands that look into saved runs: rank and spectrum, divergence, comparison of two models, learnt functions.
+//! Commands that look into saved runs: rank and spectrum, divergence, lost gradient, comparison of two models, learnt functions.
 
 mod args;
 pub mod compare;
 mod frame;
+pub mod gradient_loss;
 mod html;
 pub mod kl;
 pub mod plif;

@@ -6,6 +6,7 @@ use super::eval::EvalArgs;
 use super::respond::RespondArgs;
 use super::retrieve::RetrieveArgs;
 use super::study::StudyArgs;
+use super::table::TableArgs;
 use super::train::TrainArgs;
 use super::weights::{ExportArgs, ImportArgs};
 
@@ -32,6 +33,10 @@ pub enum DialogCommand {
     Train(Box<TrainArgs>),
     /// Perplexity and BLEU of a saved run's best model.
     Eval(EvalArgs),
+    /// Evaluate several saved runs and print a table for each kind of references, a line a head, means over seeds.
+    ///
+    /// Perplexities and responses are kept in each run's folder, so that another table of the same runs takes seconds.
+    Table(Box<TableArgs>),
     /// Answer the lines of standard input by a saved run's best model.
     ///
     /// Each line is said by the user. The most probable responses follow with their log-probabilities in nats, and the

@@ -1,7 +1,7 @@
 //! What the command line asks for.
 
 use super::args::{DialogArgs, DialogCommand};
-use super::{eval, respond, retrieve, study, train, weights};
+use super::{eval, respond, retrieve, study, table, train, weights};
 use crate::failure::Failure;
 
 /// Runs the program; `program` is the name that a run which is stopped is continued with.
@@ -13,6 +13,7 @@ pub fn run(args: &DialogArgs, program: &'static str) -> Result<(), Failure> {
         None => study::run(&args.study),
         Some(DialogCommand::Train(args)) => train::run(args, program),
         Some(DialogCommand::Eval(args)) => eval::run(args),
+        Some(DialogCommand::Table(args)) => table::run(args),
         Some(DialogCommand::Respond(args)) => respond::run(args),
         Some(DialogCommand::Retrieve(args)) => retrieve::run(args),
         Some(DialogCommand::Import(args)) => weights::import(args),

@@ -318,7 +318,7 @@ fn print_table(heads: &[HeadKind], outcomes: &[Outcome]) {
             precision: std::array::from_fn(|order| mean(&|outcome| of(outcome).precision[order])),
             recall: std::array::from_fn(|order| mean(&|outcome| of(outcome).recall[order])),
         };
-        let bleu: String = cells(&bleu).iter().map(|cell| format!(" {cell:>14}")).collect();
+        let bleu: String = cells(&[bleu]).iter().map(|cell| format!(" {cell:>14}")).collect();
         println!(
             "{head:<10} {:>10} {:>16} {:>7}{bleu} {:>21} {:>11} {:>6} {:>7}",
             of_head[0].parameters,

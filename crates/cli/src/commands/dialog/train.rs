@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use awd_lstm::{Error, HeadKind};
 use clap::Args;
 use seq2seq::data::Corpus;
-use seq2seq::train::{FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
+use seq2seq::train::{Extension, FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::progress::View;
@@ -15,7 +15,7 @@ use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::print::{print_json, print_note};
-use crate::training::{Output, absolute, fresh_folder};
+use crate::training::{Output, absolute, device_of, extend, fresh_folder};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -24,9 +24,14 @@ pub struct TrainArgs {
     /// Folder with train.jsonl, valid.jsonl and test.jsonl.
     #[arg(long, value_name = "DIR", required_unless_present = "resume")]
     pub data: Option<PathBuf>,
-    /// Continue the run in this folder. Settings need not be given again, and must not be others.
+    /// Continue the run in this folder. Settings need not be given again, and must not be others, but for these: --epochs and
+    /// --patience extend the run, even a finished one, to a new total.
     #[arg(long, value_name = "RUN", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
+    /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
+    /// its random numbers; config.json records the change.
+    #[arg(long, requires = "device")]
+    pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
@@ -71,6 +76,9 @@ pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
 }
 
 fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
+    if args.change_device {
+        return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
+    }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
     let model = |vocab: usize| -> Result<ModelConfig, seq2seq::Error> {
         let mut model = preset.model(head, vocab);
@@ -100,6 +108,7 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         text,
         model: model(corpus.vocabulary().len())?,
         train,
+        extensions: vec![],
     };
     let trainer = trainer(&config, &corpus, output)?;
     let pairs = corpus.train().num_pairs();
@@ -122,18 +131,21 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
         let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());
         return Err(Error::ConfigChanged { setting, before, now }.into());
     }
-    if let Some(device) = args.device {
-        now.device = device::resolve(device).to_string();
-    }
     if let Some(head) = args.head {
         now.model.head = head;
     }
     args.text.apply_to(&mut now.text);
     args.model.apply_to(&mut now.model);
-    args.procedure.apply_to(&mut now.train);
+    // These may be others.
+    let ProcedureArgs { epochs, patience, .. } = args.procedure;
+    let others = ProcedureArgs { epochs: None, patience: None, ..args.procedure.clone() };
+    others.apply_to(&mut now.train);
     config.check(&now)?;
+    let device = device_of(args.device, args.change_device, &config.device)?;
+    let change = Extension { epochs, patience, device, max_minutes: None };
     let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
     config.check_corpus(&corpus)?;
+    let config = extend(&run, &config, &config.device, &change)?;
     let mut trainer = trainer(&config, &corpus, output)?;
     let restored = trainer.restore(&run)?;
     print_note(format_args!(

@@ -98,6 +98,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         text,
         model,
         train: args.preset.train(),
+        extensions: vec![],
     };
     RunFolder::create(&args.out, &config, corpus.vocabulary())?.save_best(&read)?;
     if args.json {

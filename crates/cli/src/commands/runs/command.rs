@@ -19,7 +19,7 @@ pub struct RunsArgs {
     /// Folders to look for runs in and below.
     #[arg(value_name = "DIR", default_value = "runs")]
     pub folders: Vec<PathBuf>,
-    /// What comes first: the lowest valid, test, seconds or parameters, or by name, head or state.
+    /// What comes first: the lowest valid, test, seconds or parameters, or by name, head, kind or state.
     #[arg(long, value_name = "BY", default_value = "name")]
     pub sort: Order,
     /// One JSON object a run on standard output, and nothing else there.
@@ -27,7 +27,7 @@ pub struct RunsArgs {
     pub json: bool,
 }
 
-/// Lists runs with their settings, results and states. Runs that cannot be read are listed as damaged.
+/// Lists runs, of language models and of models of dialogues, with their settings, results and states. Runs that cannot be read are listed as damaged.
 ///
 /// # Errors
 /// A folder that does not exist or cannot be read.
@@ -81,6 +81,8 @@ fn search(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
 pub enum Order {
     /// The folder.
     Name,
+    /// What it trains.
+    Kind,
     /// The output layer.
     Head,
     /// Where they stand.
@@ -96,9 +98,10 @@ pub enum Order {
 }
 
 impl Order {
-    const ALL: [(&str, Self); 7] = [
+    const ALL: [(&str, Self); 8] = [
         ("name", Self::Name),
         ("head", Self::Head),
+        ("kind", Self::Kind),
         ("state", Self::State),
         ("parameters", Self::Parameters),
         ("valid", Self::Valid),
@@ -117,6 +120,7 @@ impl Order {
         match self {
             // They are sorted by it already.
             Self::Name => Ordering::Equal,
+            Self::Kind => a.kind.cmp(&b.kind),
             Self::Head => a.head.name().cmp(b.head.name()),
             Self::State => a.state.cmp(&b.state),
             Self::Parameters => a.parameters.cmp(&b.parameters),

@@ -2,9 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
+use awd_lstm::files::read_json;
 use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::commands::dialog::DialogRecord;
+use crate::failure::Failure;
 use crate::statistics::grouped;
 use crate::training::{Record, State};
 
@@ -33,11 +37,46 @@ pub enum Content {
     },
 }
 
+/// What a run trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A language model.
+    LanguageModel,
+    /// A model that responds in dialogues.
+    Dialogues,
+}
+
+impl Kind {
+    /// The kind of the run in a folder: that of the program that made it. Whatever cannot be told is a language model, whose reader
+    /// says what is wrong.
+    fn of(path: &Path) -> Self {
+        let config: Option<Value> = read_json(&path.join("config.json")).ok();
+        match config.is_some_and(|config| config["versions"]["seq2seq"].is_string()) {
+            true => Self::Dialogues,
+            false => Self::LanguageModel,
+        }
+    }
+
+    /// The kind in a table.
+    fn name(self) -> &'static str {
+        match self {
+            Self::LanguageModel => "language",
+            Self::Dialogues => "dialogues",
+        }
+    }
+}
+
 /// Settings and results of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
+    /// What it trains.
+    pub kind: Kind,
     /// Where it stands.
     pub state: State,
+    /// Why training ended; none before the end.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub ended: Value,
     /// The preset it started from.
     pub preset: String,
     /// The output layer.
@@ -46,7 +85,7 @@ pub struct Summary {
     pub parameters: usize,
     /// Width of the embedding.
     pub d_embedding: usize,
-    /// Sizes of the LSTM layers.
+    /// Sizes of the LSTM layers; of a model of dialogues, the encoders of utterances and contexts and the decoder.
     pub lstm_sizes: Vec<usize>,
     /// Components of a mixture.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,8 +137,8 @@ impl Listed {
     /// The titles of the columns of [`line`](Self::line), after a name of this width.
     pub fn header(width: usize) -> String {
         format!(
-            "{:<width$} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9}  state",
-            "run", "head", "parameters", "d", "K", "epochs", "valid", "test", "seconds"
+            "{:<width$} {:<9} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9}  {:<15} state",
+            "run", "kind", "head", "parameters", "d", "K", "epochs", "valid", "test", "seconds", "ended"
         )
     }
 
@@ -112,7 +151,8 @@ impl Listed {
                 let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
                 let failed = run.failed.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
                 format!(
-                    "{name:<width$} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {}{}{failed}",
+                    "{name:<width$} {:<9} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {:<15} {}{}{failed}",
+                    run.kind.name(),
                     run.head,
                     grouped(run.parameters),
                     run.d_embedding,
@@ -121,6 +161,7 @@ impl Listed {
                     number(run.valid_ppl),
                     number(run.test_ppl),
                     run.seconds,
+                    run.ended.as_str().unwrap_or("-"),
                     run.state,
                     if run.finetunes { ", finetuning" } else { "" },
                 )
@@ -130,11 +171,19 @@ impl Listed {
 }
 
 impl Summary {
-    fn read(path: &Path) -> Result<Self, Error> {
-        let record = Record::read(path)?;
+    fn read(path: &Path) -> Result<Self, Failure> {
+        match Kind::of(path) {
+            Kind::LanguageModel => Self::of_language_model(&Record::read(path)?),
+            Kind::Dialogues => Self::of_dialogues(&DialogRecord::read(path)?),
+        }
+    }
+
+    fn of_language_model(record: &Record) -> Result<Self, Failure> {
         let (model, train) = (&record.config.model, &record.config.train);
         Ok(Self {
+            kind: Kind::LanguageModel,
             state: record.state()?,
+            ended: json!(record.last.as_ref().and_then(|last| last.ended)),
             preset: record.config.preset.clone(),
             head: model.head,
             parameters: model.num_params(),
@@ -151,6 +200,31 @@ impl Summary {
             test_ppl: record.test_ppl(),
             seconds: record.seconds(),
             failed: record.failure(),
+        })
+    }
+
+    fn of_dialogues(record: &DialogRecord) -> Result<Self, Failure> {
+        let (model, train) = (&record.config.model, &record.config.train);
+        Ok(Self {
+            kind: Kind::Dialogues,
+            state: record.state()?,
+            ended: json!(record.last.as_ref().map(|last| last.ended)),
+            preset: record.config.preset.clone(),
+            head: model.head,
+            parameters: model.num_params(),
+            d_embedding: model.d_embedding,
+            lstm_sizes: vec![model.d_utterance, model.d_context, model.d_decoder],
+            components: model.head.is_mixture().then_some(model.components),
+            seed: train.seed,
+            finetunes: false,
+            device: record.config.device.clone(),
+            epochs_done: record.epochs_done(),
+            epochs: train.epochs,
+            train_ppl: record.train_ppl(),
+            valid_ppl: record.valid_ppl(),
+            test_ppl: record.test_ppl(),
+            seconds: record.seconds(),
+            failed: None,
         })
     }
 }

@@ -39,6 +39,12 @@ impl<'a> Cell<'a> {
         &self.first().settings
     }
 
+    /// The mean of a value over all runs; none if one of them has none.
+    pub fn mean(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<f64> {
+        let values: Option<Vec<f64>> = self.runs.iter().map(|run| of(run)).collect();
+        values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
     /// The values of the runs that have one.
     pub fn values(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| of(run)).collect()
@@ -53,6 +59,25 @@ pub fn train_ppl(outcome: &Outcome) -> Option<f64> {
 /// Perplexity of the validation text.
 pub fn valid_ppl(outcome: &Outcome) -> Option<f64> {
     outcome.trained.as_ref().map(|trained| trained.valid_ppl)
+}
+
+/// What settings are chosen by: perplexity of the validation text, after finetuning if there is any.
+pub fn chosen_by(outcome: &Outcome) -> Option<f64> {
+    finetuned_valid_ppl(outcome).or_else(|| valid_ppl(outcome)).filter(|_| outcome.failed.is_none())
+}
+
+/// Perplexity of the test text of the run that came last: after finetuning, if there is any.
+pub fn final_test_ppl(outcome: &Outcome) -> Option<f64> {
+    match &outcome.finetuned {
+        Some(tuned) => tuned.test_ppl,
+        None => test_ppl(outcome),
+    }
+}
+
+/// Whether every run that was trained was finetuned too.
+pub fn all_finetuned(outcomes: &[Outcome]) -> bool {
+    let mut trained = outcomes.iter().filter(|outcome| outcome.trained.is_some()).peekable();
+    trained.peek().is_some() && trained.all(|outcome| outcome.finetuned.is_some())
 }
 
 /// Perplexity of the test text.

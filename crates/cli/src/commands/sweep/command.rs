@@ -1,34 +1,68 @@
 //! The command itself: one run after the other, and what there is of table and pictures after each.
 
+use std::path::PathBuf;
+
+use awd_lstm::ranks::Ranks as Processes;
+
 use crate::commands::sweep::args::SweepArgs;
-use crate::commands::sweep::plan::Plan;
+use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
+use crate::commands::sweep::results;
 use crate::commands::sweep::stages::{Reached, Stages};
 use crate::commands::sweep::{found, listing, table};
 use crate::failure::{Failure, Incomplete};
 use crate::files::create_folder;
+use crate::interrupt::Interrupted;
 use crate::print::{print_json, print_note};
+use crate::ranks::{agree, load_in_turn, refuse};
 use crate::statistics::grouped;
 use crate::training::Output;
 
-/// Trains all runs, or what is left of them, and writes results, table and pictures.
+/// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
+/// processes deal the runs among them.
 ///
 /// # Errors
 /// Bad input, a number of parameters that a head cannot meet, runs of other settings in the folder, or what goes wrong in
 /// training. Runs whose loss is not finite are left out, and end in [`Incomplete`].
-pub fn run(args: &SweepArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, false, &args.training.record)?;
-    let (tokens, text) = (&args.training.tokens, args.training.text());
-    let corpus =
-        if args.dry_run { tokens.look(&args.data, &text)? } else { tokens.load(&args.data, &text)? };
-    let plan = Plan::new(args, &corpus)?;
-    let ranks = args.rank.map(|contexts| Ranks::new(&corpus, contexts)).transpose()?;
-    // Runs of other settings are found before any time is spent.
-    let folders = found::folders(&plan, &args.out)?;
-    if args.dry_run {
-        return listing::print(plan.runs.iter().zip(folders.iter().map(|path| path.as_path())), args.json);
+pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Result<(), Failure> {
+    if !args.from.is_empty() {
+        refuse(processes, "sweep --from")?;
+        return redraw(args);
     }
-    let stages = Stages { corpus: &corpus, output: &output, ranks };
+    let output = agree(processes, Output::new(program, false, &args.training.record))?;
+    let (data, text) = agree(processes, args.data().and_then(|data| Ok((data, args.text()?))))?;
+    let (tokens, out) = (&args.training.tokens, args.out());
+    let corpus = load_in_turn(processes, || {
+        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
+    })?;
+    let planned = || -> Result<_, Failure> {
+        let plan = Plan::new(args, &corpus)?;
+        let ranks = args.rank.map(|contexts| Ranks::new(&corpus, contexts)).transpose()?;
+        // Runs of other settings are found before any time is spent.
+        let folders = found::folders(&plan, &out)?;
+        Ok((plan, ranks, folders))
+    };
+    let (plan, ranks, folders) = agree(processes, planned())?;
+    let configs: Vec<_> = plan.runs.iter().map(|run| &run.config).collect();
+    processes.check_same("runs", &configs)?;
+    if processes.is_first() {
+        plan.notes.iter().for_each(print_note);
+    }
+    if args.dry_run {
+        let runs = plan.runs.iter().zip(folders.iter().map(|path| path.as_path()));
+        return if processes.is_first() { listing::print(runs, args.json) } else { Ok(()) };
+    }
+    let process = processes.apart();
+    if processes.are_several() {
+        let quiet = output.quietly();
+        let stages = Stages { corpus: &corpus, output: &quiet, ranks: None, process: process.clone() };
+        deal(&stages, &plan, &folders, processes)?;
+        if !processes.is_first() {
+            return Ok(());
+        }
+    }
+    // If there were others, all is trained by now.
+    let stages = Stages { corpus: &corpus, output: &output, ranks, process };
     let (count, mut outcomes) = (plan.runs.len(), vec![]);
     for (index, (planned, folder)) in plan.runs.iter().zip(&folders).enumerate() {
         let parameters = grouped(planned.config.model.num_params());
@@ -42,8 +76,9 @@ pub fn run(args: &SweepArgs, program: &'static str) -> Result<(), Failure> {
         }
         outcomes.push(outcome);
         if new || index + 1 == count {
-            create_folder(&args.out)?;
-            table::save(&outcomes, &plan.axes, &args.out)?;
+            create_folder(&out)?;
+            table::save_lines(&outcomes, &out)?;
+            table::save(&outcomes, &plan.axes, &out)?;
         }
     }
     if !args.json {
@@ -53,8 +88,57 @@ pub fn run(args: &SweepArgs, program: &'static str) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(Incomplete(format!(
             "{failed} of {count} runs failed; delete a run's folder in `{}` to train it again",
-            args.out.display()
+            out.display()
         ))
         .into()),
     }
+}
+
+/// Trains this process's share of the runs: with N processes, every N-th. Returns when all processes have trained theirs.
+fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes) -> Result<(), Failure> {
+    let (size, rank) = (processes.size(), processes.rank());
+    let own = plan.runs.iter().zip(folders).enumerate().skip(rank).step_by(size);
+    let mut trained = Ok(());
+    for (index, (planned, folder)) in own {
+        let (number, count) = (index + 1, plan.runs.len());
+        print_note(format_args!("run {number} of {count}, at rank {rank}: {}", planned.name));
+        trained = stages.finish(planned, folder).map(drop);
+        if trained.is_err() {
+            break;
+        }
+    }
+    if trained.as_ref().is_err_and(|error| !error.is::<Interrupted>()) {
+        return trained;
+    }
+    let interrupted = processes.gather(&[u8::from(trained.is_err())])?.concat().contains(&1);
+    match trained {
+        Ok(()) if interrupted => {
+            let line = "stopped; the same command goes on from here";
+            Err(stages.output.interrupt.end(line.into()).into())
+        }
+        trained => trained,
+    }
+}
+
+/// Draws table and pictures of results anew.
+fn redraw(args: &SweepArgs) -> Result<(), Failure> {
+    let mut outcomes = vec![];
+    for file in &args.from {
+        outcomes.extend(results::read(file)?);
+    }
+    if let Some(heads) = args.named_heads() {
+        outcomes.retain(|outcome| heads.contains(&outcome.head));
+        if outcomes.is_empty() {
+            return Err("there is no result of these heads".into());
+        }
+    }
+    let axes = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings));
+    let out = args.out();
+    create_folder(&out)?;
+    table::save(&outcomes, &axes, &out)?;
+    match args.json {
+        true => outcomes.iter().for_each(print_json),
+        false => print!("{}", table::table(&outcomes, &axes)),
+    }
+    Ok(())
 }

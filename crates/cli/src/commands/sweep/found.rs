@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use awd_lstm::Error;
 use awd_lstm::train::RunConfig;
 
-use crate::commands::sweep::plan::{Plan, Planned};
+use crate::commands::sweep::planned::{Plan, Planned};
 use crate::failure::Failure;
 use crate::training::Record;
 
@@ -52,7 +52,7 @@ pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// The configuration of the run that finetunes the run in `folder`.
 pub fn finetuning(planned: &Planned, folder: &Path) -> Option<RunConfig> {
     let train = planned.finetuning.clone()?;
-    let finetunes = Some(crate::training::absolute(folder));
+    let finetunes = Some(crate::files::absolute(folder));
     Some(RunConfig { finetunes, train, ..planned.config.clone() })
 }
 

@@ -6,6 +6,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::args::Overrides;
+use crate::commands::sweep::range::Range;
 
 /// Settings that were given, each with its values as text.
 ///
@@ -18,22 +19,34 @@ pub struct Grid {
 }
 
 /// A setting and the values it takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     /// The name of its option, without dashes.
     pub flag: String,
-    /// Its values, at least one, as they were written.
+    /// Its values as they were written; at least one, unless there is a range.
     pub values: Vec<String>,
+    /// What values are drawn from instead.
+    pub range: Option<Range>,
 }
 
 /// Title of these options in help texts.
 const HEADING: &str = "Instead of the preset's settings (several values with commas between them: all are tried; lists such \
-                       as those of --lstm with colons between them)";
+                       as those of --lstm with colons between them; with --trials a range such as 10..40 too)";
 
 impl Axis {
-    /// Its values as numbers; none if one of them is no number.
-    pub fn numbers(&self) -> Option<Vec<f64>> {
-        self.values.iter().map(|value| number(value)).collect()
+    /// An axis of these values.
+    pub fn new(flag: &str, values: Vec<String>) -> Self {
+        Self { flag: flag.to_string(), values, range: None }
+    }
+
+    /// Whether every value is a number.
+    pub fn is_numeric(&self) -> bool {
+        self.values.iter().all(|value| number(value).is_some())
+    }
+
+    /// Whether it has more than one value.
+    pub fn is_open(&self) -> bool {
+        self.range.is_some() || self.values.len() > 1
     }
 }
 
@@ -66,34 +79,43 @@ fn read(setting: &Arg, value: &str) -> Result<(), Error> {
     command.arg(lone(setting.clone())).try_get_matches_from([word]).map(|_| ())
 }
 
-/// Checks a value of the setting with the option `name`.
+/// The axis of the setting with the option `name` and the values in `text`.
 ///
 /// # Errors
 /// A name that is no setting, or a value that the setting does not have, in one line.
-pub fn check(name: &str, value: &str) -> Result<(), String> {
+pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
     let Some(setting) = settings().find(|setting| flag(setting) == name) else {
         let known = comma_list(settings().map(|setting| flag(&setting).to_string()));
         return Err(format!("unknown setting `{name}`; known: {known}"));
     };
-    read(&setting, value).map_err(|error| crate::exit::line_of(&error))
+    axis_of(&setting, text).map_err(|error| crate::exit::line_of(&error))
 }
 
-/// The values in `text`: one if the setting takes it as it is, otherwise those between colons, or else commas.
-fn values(setting: &Arg, text: &str) -> Result<Vec<String>, Error> {
+/// The values in `text`: one if the setting takes it as it is, a range, or those between colons, or else commas.
+fn axis_of(setting: &Arg, text: &str) -> Result<Axis, Error> {
+    let of = |values| Axis::new(flag(setting), values);
     if read(setting, text).is_ok() {
-        return Ok(vec![text.to_string()]);
+        return Ok(of(vec![text.to_string()]));
+    }
+    let invalid = |message: String| Error::raw(ErrorKind::InvalidValue, message + "\n");
+    if let Some(range) = Range::parse(flag(setting), text, read(setting, "1.5").is_err()) {
+        let range = range.map_err(invalid)?;
+        let (low, high) = text.split_once("..").expect("a range has two ends");
+        for end in [low, high] {
+            read(setting, end.trim())?;
+        }
+        return Ok(Axis { range: Some(range), ..of(vec![]) });
     }
     let between = if text.contains(':') { ':' } else { ',' };
     let mut values: Vec<String> = vec![];
     for value in text.split(between).map(str::trim) {
         read(setting, value)?;
         if values.iter().any(|other| other == value) {
-            let message = format!("--{} has the value `{value}` twice\n", flag(setting));
-            return Err(Error::raw(ErrorKind::InvalidValue, message));
+            return Err(invalid(format!("--{} has the value `{value}` twice", flag(setting))));
         }
         values.push(value.to_string());
     }
-    Ok(values)
+    Ok(of(values))
 }
 
 /// The settings of one run, from pairs of option and value.
@@ -126,7 +148,7 @@ impl FromArgMatches for Grid {
         let mut axes = vec![];
         for setting in settings() {
             if let Some(text) = matches.get_one::<String>(setting.get_id().as_str()) {
-                axes.push(Axis { flag: flag(&setting).to_string(), values: values(&setting, text)? });
+                axes.push(axis_of(&setting, text)?);
             }
         }
         Ok(Self { axes })
@@ -147,8 +169,8 @@ mod tests {
         Grid::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
     }
 
-    fn axis(flag: &str, values: &[&str]) -> Axis {
-        Axis { flag: flag.into(), values: values.iter().map(|value| value.to_string()).collect() }
+    fn of(flag: &str, values: &[&str]) -> Axis {
+        Axis::new(flag, values.iter().map(|value| value.to_string()).collect())
     }
 
     #[test]
@@ -163,17 +185,21 @@ mod tests {
     #[test]
     fn values_are_those_between_commas_or_of_lists_colons() {
         let axes = grid("--lr 10,20 --components 3 --lstm 9,8").unwrap().axes;
-        assert_eq!(axes, [axis("lr", &["10", "20"]), axis("lstm", &["9,8"]), axis("components", &["3"])]);
+        assert_eq!(axes, [of("lr", &["10", "20"]), of("lstm", &["9,8"]), of("components", &["3"])]);
         let axes = grid("--lstm 9,8:7 --precision full,bf16").unwrap().axes;
-        assert_eq!(axes, [axis("lstm", &["9,8", "7"]), axis("precision", &["full", "bf16"])]);
-        assert_eq!(axes[0].numbers(), None);
-        assert_eq!(axis("lr", &["1e1", "20"]).numbers(), Some(vec![10.0, 20.0]));
+        assert_eq!(axes, [of("lstm", &["9,8", "7"]), of("precision", &["full", "bf16"])]);
+        assert!(!axes[0].is_numeric() && of("lr", &["1e1", "20"]).is_numeric());
+        let axes = grid("--lr 10..20 --components 3..5 --lstm 8..64").unwrap().axes;
+        assert!(axes.iter().all(|axis| axis.range.is_some() && axis.values.is_empty() && axis.is_open()));
         for (line, expected) in [
             ("--lr 10,ten", "'ten' for '--lr <LR>'"),
             ("--lr 10,", "'--lr <LR>'"),
             ("--components 3,3.5", "'3.5' for '--components <K>'"),
             ("--lstm 9:8,x", "'8,x' for '--lstm <SIZES>'"),
             ("--lr 3,4,3", "--lr has the value `3` twice"),
+            ("--lr 4..3", "--lr is 4..3, but a range goes from a number to a larger one"),
+            ("--components 3..4.5", "'4.5' for '--components <K>'"),
+            ("--precision full..bf16", "a range is of two numbers"),
             ("--seed 3", "--seed"),
         ] {
             let message = crate::exit::line_of(&grid(line).unwrap_err());
@@ -187,8 +213,8 @@ mod tests {
         assert_eq!((read.lr, read.dropout_latent, read.d_embedding), (Some(15.0), Some(0.2), None));
         assert_eq!(read.lstm.unwrap().0, [9, 8]);
         assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
-        check("lr", "15").unwrap();
-        assert!(check("lr", "x").unwrap_err().contains("'x'"));
-        assert!(check("seed", "3").unwrap_err().starts_with("unknown setting `seed`; known: "));
+        assert_eq!(axis("lr", "15").unwrap(), of("lr", &["15"]));
+        assert!(axis("lr", "x").unwrap_err().contains("'x'"));
+        assert!(axis("seed", "3").unwrap_err().starts_with("unknown setting `seed`; known: "));
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commands::sweep::found::finetuned;
 use crate::commands::sweep::outcome::Outcome;
-use crate::commands::sweep::plan::Planned;
+use crate::commands::sweep::planned::Planned;
 use crate::failure::Failure;
 use crate::print::print_json;
 use crate::statistics::grouped;

@@ -6,6 +6,7 @@ use plotters::prelude::*;
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::outcome::Outcome;
+use crate::commands::sweep::pictures::Quantity;
 use crate::failure::Failure;
 use crate::picture::{self, FONT, LineStyle, Picture, TEXT};
 use crate::statistics::{grouped, mean_and_spread};
@@ -13,6 +14,8 @@ use crate::statistics::{grouped, mean_and_spread};
 /// A row for every head and combination of values: a mark for each mean, a line from the lowest to the highest seed.
 pub struct Marks<'a> {
     cells: Vec<Cell<'a>>,
+    /// Whether they are drawn as they are after finetuning.
+    finetuned: bool,
 }
 
 impl<'a> Marks<'a> {
@@ -20,12 +23,17 @@ impl<'a> Marks<'a> {
     pub fn new(outcomes: &'a [Outcome]) -> Self {
         let mut cells = Cell::all(outcomes);
         cells.retain(|cell| !cell.values(cells::valid_ppl).is_empty());
-        Self { cells }
+        Self { cells, finetuned: cells::all_finetuned(outcomes) }
     }
 
     /// The names of the rows.
     fn labels(&self) -> Vec<String> {
+        let alone = |cell: &Cell| self.cells.iter().filter(|other| other.head() == cell.head()).count() == 1;
         let label = |cell: &Cell| {
+            // What was chosen for a head is in the table.
+            if cell.first().chosen.is_some() && alone(cell) {
+                return cell.head().to_string();
+            }
             let settings =
                 cell.settings().iter().map(|(name, value)| format!(", {}", cells::named(name, value)));
             format!("{}{}", cell.head(), settings.collect::<String>())
@@ -57,8 +65,10 @@ impl Picture for Marks<'_> {
         DB::ErrorType: 'static,
     {
         let (rows, labels) = (self.cells.len() as i32, self.labels());
-        type Column = fn(&Outcome) -> Option<f64>;
-        let series: [(&str, Column); 2] = [("test", cells::test_ppl), ("validation", cells::valid_ppl)];
+        let series: [(&str, Quantity); 2] = match self.finetuned {
+            false => [("test", cells::test_ppl), ("validation", cells::valid_ppl)],
+            true => [("test, finetuned", cells::final_test_ppl), ("validation, finetuned", cells::chosen_by)],
+        };
         let all: Vec<f64> =
             series.iter().flat_map(|(_, of)| self.cells.iter().flat_map(|cell| cell.values(*of))).collect();
         let (low, high) =

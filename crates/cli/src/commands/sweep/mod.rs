@@ -1,11 +1,13 @@
 //! `sweep`: heads by values of settings by seeds, with one table and pictures; `ablation` is a sweep with other defaults.
 //!
-//! * [`args`], [`grid`], [`per_head`]: the command line;
-//! * [`plan`]: which runs there are, and [`found`], where they are;
+//! * [`args`], [`grid`], [`range`], [`per_head`]: the command line;
+//! * [`planned`]: runs before they are trained; [`plan`]: which there are, [`trials`] of random search, or the [`best_of`] it; [`planner`]: their settings, with sizes
+//!   solved for; [`found`], where they are;
 //! * [`stages`], [`rank`]: a run to its end;
-//! * [`outcome`], [`cells`], [`table`], [`pictures`], [`marks`]: what came of it.
+//! * [`outcome`], [`results`], [`cells`], [`table`], [`pictures`], [`scatter`], [`marks`]: what came of it.
 
 mod args;
+mod best_of;
 mod cells;
 mod command;
 mod found;
@@ -16,9 +18,15 @@ mod outcome;
 mod per_head;
 mod pictures;
 mod plan;
+mod planned;
+mod planner;
+mod range;
 mod rank;
+mod results;
+mod scatter;
 mod stages;
 mod table;
+mod trials;
 
 pub use args::{AblationArgs, SweepArgs};
 pub use command::run;

@@ -1,26 +1,36 @@
 //! The result of one run of a sweep.
 
-use awd_lstm::HeadKind;
-use serde::{Serialize, Serializer};
+use awd_lstm::data::TextConfig;
+use awd_lstm::train::{Fingerprint, RunConfig, Versions};
+use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::commands::sweep::grid::number;
-use crate::commands::sweep::plan::Planned;
+use crate::commands::sweep::planned::{Chosen, Planned, Varying};
 use crate::commands::sweep::rank::Rank;
 use crate::training::Record;
 
 /// The result of one run: a line of `results.jsonl`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of its folder.
+    #[serde(default)]
     pub run: String,
     /// The output layer.
     pub head: HeadKind,
     /// The seed of everything random.
     pub seed: u64,
     /// The settings that vary for this head.
-    #[serde(serialize_with = "object")]
-    pub settings: Vec<(String, String)>,
+    #[serde(default, serialize_with = "object", deserialize_with = "pairs")]
+    pub settings: Varying,
+    /// Its number, if its settings were drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<usize>,
+    /// What its settings were chosen from, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Chosen>,
     /// Number of parameters.
     pub parameters: usize,
     /// Width of the embedding.
@@ -28,39 +38,64 @@ pub struct Outcome {
     /// Sizes of the LSTM layers.
     pub lstm_sizes: Vec<usize>,
     /// Components of a mixture.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub components: Option<usize>,
     /// What training came to; none if it failed.
     #[serde(flatten)]
     pub trained: Option<Trained>,
     /// What finetuning came to, if there is any.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetuned: Option<Trained>,
     /// Rank of the log-probabilities, if it is asked for.
     #[serde(flatten)]
     pub rank: Option<Rank>,
     /// Why training or finetuning was given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// All that makes the run; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<Box<Exact>>,
+}
+
+/// All that makes a run, but for where its text is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exact {
+    /// The programs.
+    pub versions: Versions,
+    /// The preset.
+    pub preset: String,
+    /// The device.
+    pub device: String,
+    /// How the text is read.
+    pub text: TextConfig,
+    /// Hashes of the text.
+    pub corpus: Fingerprint,
+    /// The model.
+    pub model: ModelConfig,
+    /// The procedure.
+    pub train: TrainConfig,
+    /// The procedure of finetuning, if there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finetuning: Option<TrainConfig>,
 }
 
 /// What a run that came to its end has reached.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trained {
     /// Epochs trained.
     pub epochs: usize,
     /// The epoch of the best model.
     pub best_epoch: usize,
     /// Perplexity of the training text in that epoch, as met in training.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_ppl: Option<f64>,
     /// Perplexity of the validation text with the best model.
     pub valid_ppl: f64,
     /// Perplexity of the test text with the best model, if it was tested.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_ppl: Option<f64>,
     /// Training tokens a second: the median over epochs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
     /// Wall-clock time of training.
     pub seconds: f64,
@@ -85,12 +120,14 @@ impl Trained {
 impl Outcome {
     /// A run of which nothing is known yet but its settings.
     pub fn of(planned: &Planned, run: String) -> Self {
-        let model = &planned.config.model;
+        let RunConfig { versions, preset, device, text, corpus, model, train, .. } = planned.config.clone();
         Self {
             run,
             head: model.head,
-            seed: planned.config.train.seed,
+            seed: train.seed,
             settings: planned.settings.clone(),
+            trial: planned.trial,
+            chosen: planned.chosen.clone(),
             parameters: model.num_params(),
             d_embedding: model.d_embedding,
             lstm_sizes: model.lstm_sizes.clone(),
@@ -99,6 +136,16 @@ impl Outcome {
             finetuned: None,
             rank: None,
             failed: None,
+            exact: Some(Box::new(Exact {
+                versions,
+                preset,
+                device,
+                text,
+                corpus,
+                model,
+                train,
+                finetuning: planned.finetuning.clone(),
+            })),
         }
     }
 
@@ -116,4 +163,29 @@ fn object<S: Serializer>(settings: &[(String, String)], serializer: S) -> Result
         _ => Value::from(value),
     };
     serializer.collect_map(settings.iter().map(|(name, text)| (name, value(text))))
+}
+
+/// The settings of such an object, in its order.
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Varying, D::Error> {
+    struct Pairs;
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = Varying;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of settings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Varying, A::Error> {
+            let mut pairs = vec![];
+            while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                let text = match value {
+                    Value::String(text) => text,
+                    other => other.to_string(),
+                };
+                pairs.push((name, text));
+            }
+            Ok(pairs)
+        }
+    }
+    deserializer.deserialize_map(Pairs)
 }

@@ -4,17 +4,18 @@ use std::str::FromStr;
 
 use awd_lstm::HeadKind;
 
-use crate::commands::sweep::grid;
+use crate::commands::sweep::grid::{self, Axis};
 
 /// Settings of one head, which replace those of all heads.
 ///
-/// Written as `mos:dropout-latent=0.2,lr=15`. A value may hold commas: `mos:lstm=96,64,lr=15`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Written as `mos:dropout-latent=0.2,lr=15`. A value may hold commas: `mos:lstm=96,64,lr=15`. A setting may have several values,
+/// with colons between them, or a range, as in a sweep's own options.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PerHead {
     /// The head.
     pub head: HeadKind,
-    /// Names of options, without dashes, and values.
-    pub settings: Vec<(String, String)>,
+    /// The settings.
+    pub settings: Vec<Axis>,
 }
 
 impl FromStr for PerHead {
@@ -35,13 +36,14 @@ impl FromStr for PerHead {
                 (None, None) => return Err(FORM.into()),
             }
         }
-        for (index, (name, value)) in settings.iter().enumerate() {
-            grid::check(name, value)?;
-            if settings[..index].iter().any(|(other, _)| other == name) {
+        let mut axes: Vec<Axis> = vec![];
+        for (name, value) in settings {
+            if axes.iter().any(|axis| axis.flag == name) {
                 return Err(format!("it has {name} twice"));
             }
+            axes.push(grid::axis(&name, &value)?);
         }
-        Ok(Self { head, settings })
+        Ok(Self { head, settings: axes })
     }
 }
 
@@ -52,8 +54,12 @@ mod tests {
     #[test]
     fn settings_of_a_head_are_read() {
         let read: PerHead = "mos:lstm=96,64, lr=15".parse().unwrap();
-        let settings = [("lstm", "96,64"), ("lr", "15")].map(|(name, value)| (name.into(), value.into()));
+        let settings =
+            [("lstm", "96,64"), ("lr", "15")].map(|(name, value)| Axis::new(name, vec![value.into()]));
         assert_eq!(read, PerHead { head: HeadKind::Mos, settings: settings.into() });
+        let read: PerHead = "mos:lr=10..20,components=3:5:10".parse().unwrap();
+        assert!(read.settings[0].range.is_some());
+        assert_eq!(read.settings[1].values, ["3", "5", "10"]);
         for (text, expected) in [
             ("lr=15", "HEAD:SETTING=VALUE"),
             ("mos", "HEAD:SETTING=VALUE"),

@@ -19,6 +19,9 @@ const PANEL: (u32, u32) = (620, 460);
 /// Lines are set apart along the axis by this share of it, so that their ranges do not hide one another.
 const APART: f64 = 0.008;
 
+/// A quantity of a result, if it has it.
+pub type Quantity = fn(&Outcome) -> Option<f64>;
+
 /// One panel of perplexities against a setting, and beside it one of ranks where there are any.
 pub struct AxisPicture {
     title: String,
@@ -53,17 +56,19 @@ struct Point {
     mean: f64,
     low: f64,
     high: f64,
+    /// Mean perplexity of the validation text, by which it is chosen from others.
+    valid: f64,
 }
 
 impl Point {
     /// None without any value.
-    fn new(x: f64, values: &[f64]) -> Option<Self> {
+    fn new(x: f64, values: &[f64], valid: f64) -> Option<Self> {
         if values.is_empty() {
             return None;
         }
         let (mean, _) = mean_and_spread(values);
         let ends = |pick: fn(f64, f64) -> f64| values.iter().copied().fold(mean, pick);
-        Some(Self { x, mean, low: ends(f64::min), high: ends(f64::max) })
+        Some(Self { x, mean, low: ends(f64::min), high: ends(f64::max), valid })
     }
 }
 
@@ -80,9 +85,11 @@ impl AxisPicture {
         let tested = outcomes.iter().filter(|outcome| outcome.trained.is_some());
         let tested =
             tested.clone().count() > 0 && tested.clone().all(|outcome| cells::test_ppl(outcome).is_some());
-        let (what, ppl): (&str, fn(&Outcome) -> Option<f64>) = match tested {
-            true => ("Test perplexity", cells::test_ppl),
-            false => ("Validation perplexity", cells::valid_ppl),
+        let (what, ppl): (&str, Quantity) = match (tested, cells::all_finetuned(outcomes)) {
+            (true, false) => ("Test perplexity", cells::test_ppl),
+            (true, true) => ("Test perplexity after finetuning", cells::final_test_ppl),
+            (false, false) => ("Validation perplexity", cells::valid_ppl),
+            (false, true) => ("Validation perplexity after finetuning", cells::chosen_by),
         };
         let cells = Cell::all(outcomes);
         let ends = (ticks[0], ticks[ticks.len() - 1]);
@@ -95,14 +102,14 @@ impl AxisPicture {
         let mut ranks = self::lines(&cells, &axis.flag, ends, cells::rank);
         if ranks.len() > MOST_LINES {
             // The labels of two panels are of the same lines.
-            ranks = highest_of_each_head(&ranks);
+            ranks = best_of_each_head(&ranks);
         }
         if let Some(rank) = outcomes.iter().find_map(|outcome| outcome.rank.as_ref()) {
             panels.push(Panel::new(format!("rank of {} contexts", rank.rank_contexts), ranks));
         }
         let seeds = cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
         let over = if seeds > 1 { format!(", mean and range of {seeds} seeds") } else { String::new() };
-        let of = if best { ", best of the other settings" } else { "" };
+        let of = if best { ", best of the other settings by validation" } else { "" };
         let and = if panels.len() > 1 { " and rank" } else { "" };
         let mut labels: Vec<String> = vec![];
         for line in panels.iter().flat_map(|panel| &panel.lines) {
@@ -133,12 +140,7 @@ impl Panel {
 }
 
 /// A line for every head and combination of other settings, over the values of the setting `flag`.
-fn lines(
-    cells: &[Cell],
-    flag: &str,
-    (first, last): (f64, f64),
-    of: fn(&Outcome) -> Option<f64>,
-) -> Vec<Line> {
+fn lines(cells: &[Cell], flag: &str, (first, last): (f64, f64), of: Quantity) -> Vec<Line> {
     let mut lines: Vec<Line> = vec![];
     for cell in cells {
         let others = cell.settings().iter().filter(|(name, _)| name != flag);
@@ -148,7 +150,8 @@ fn lines(
         let without = if x.is_none() { format!(" (any {})", cells::symbol(flag)) } else { String::new() };
         let label = format!("{}{others}{without}", cell.head());
         let xs = x.map_or_else(|| vec![first, last], |x| vec![x]);
-        let points = xs.into_iter().filter_map(|x| Point::new(x, &values));
+        let valid = cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
+        let points = xs.into_iter().filter_map(|x| Point::new(x, &values, valid));
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.extend(points),
             None => lines.push(Line { head: cell.head(), label, points: points.collect() }),
@@ -161,17 +164,8 @@ fn lines(
     lines
 }
 
-/// A line a head, with the point of the lowest mean at each value.
+/// A line a head, with the point of the lowest validation perplexity at each value.
 fn best_of_each_head(lines: &[Line]) -> Vec<Line> {
-    chosen_of_each_head(lines, |point, other| point.mean < other.mean)
-}
-
-/// A line a head, with the point of the highest mean at each value.
-fn highest_of_each_head(lines: &[Line]) -> Vec<Line> {
-    chosen_of_each_head(lines, |point, other| point.mean > other.mean)
-}
-
-fn chosen_of_each_head(lines: &[Line], better: fn(&Point, &Point) -> bool) -> Vec<Line> {
     let mut chosen: Vec<Line> = vec![];
     for line in lines {
         let Some(of_head) = chosen.iter_mut().find(|of_head| of_head.head == line.head) else {
@@ -180,7 +174,7 @@ fn chosen_of_each_head(lines: &[Line], better: fn(&Point, &Point) -> bool) -> Ve
         };
         for point in &line.points {
             match of_head.points.iter_mut().find(|other| other.x == point.x) {
-                Some(other) if better(point, other) => *other = *point,
+                Some(other) if point.valid < other.valid => *other = *point,
                 Some(_) => {}
                 None => of_head.points.push(*point),
             }
@@ -191,7 +185,7 @@ fn chosen_of_each_head(lines: &[Line], better: fn(&Point, &Point) -> bool) -> Ve
 }
 
 /// The label of the axis of a setting.
-fn x_label(flag: &str) -> String {
+pub fn x_label(flag: &str) -> String {
     match flag {
         "d-embedding" => "d, width of the embedding".into(),
         "components" => "K, components of a mixture".into(),
@@ -206,7 +200,7 @@ fn x_label(flag: &str) -> String {
 }
 
 /// Logarithmic where the values are spread by factors rather than by steps.
-fn scale_of(values: &[f64]) -> Scale {
+pub fn scale_of(values: &[f64]) -> Scale {
     let (first, last) = (values[0], values[values.len() - 1]);
     if first <= 0.0 {
         return Scale::Linear;
@@ -307,7 +301,7 @@ impl AxisPicture {
 }
 
 /// A value of a setting at its tick.
-fn tick(value: f64) -> String {
+pub fn tick(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{}M", picture::tick(value / 1e6)),
         size if size >= 1e4 => format!("{}k", picture::tick(value / 1e3)),
@@ -335,8 +329,8 @@ mod tests {
         ];
         let picture = AxisPicture::new(&outcomes, &axis("d-embedding", &["8", "16"])).unwrap();
         let lines = &picture.panels[0].lines;
-        assert_eq!(lines[0].points[0], Point { x: 8.0, mean: 42.0, low: 40.0, high: 44.0 });
-        assert_eq!(lines[0].points[1], Point { x: 16.0, mean: 30.0, low: 30.0, high: 30.0 });
+        assert_eq!(lines[0].points[0], Point { x: 8.0, mean: 42.0, low: 40.0, high: 44.0, valid: 43.0 });
+        assert_eq!(lines[0].points[1], Point { x: 16.0, mean: 30.0, low: 30.0, high: 30.0, valid: 31.0 });
         assert_eq!((lines[1].points.len(), lines[1].points[1].x), (2, 16.0));
         assert_eq!(picture.labels, ["mos", "softmax (any d)"]);
         assert_eq!(picture.title, "Test perplexity against d, mean and range of 2 seeds");
@@ -388,9 +382,39 @@ mod tests {
         let lines = &picture.panels[0].lines;
         assert_eq!((lines.len(), lines[0].label.as_str()), (1, "mos"));
         assert_eq!(lines[0].points.iter().map(|point| point.mean).collect::<Vec<_>>(), [80.0, 72.0]);
-        assert!(picture.title.ends_with("best of the other settings"), "{}", picture.title);
+        assert!(picture.title.ends_with("best of the other settings by validation"), "{}", picture.title);
+        // The test text chooses nothing.
+        let mut outcomes = outcomes;
+        for outcome in &mut outcomes {
+            let last = outcome.setting("components") == Some("12");
+            if let (true, Some(trained)) = (last, outcome.trained.as_mut()) {
+                trained.valid_ppl = 1000.0;
+            }
+        }
+        let picture = AxisPicture::new(&outcomes, &axis("d-embedding", &["8", "16"])).unwrap();
+        let means = picture.panels[0].lines[0].points.iter().map(|point| point.mean).collect::<Vec<_>>();
+        assert_eq!(means, [81.0, 73.0]);
         let picture = AxisPicture::new(&outcomes[..6], &axis("d-embedding", &["8", "16"])).unwrap();
         assert_eq!(picture.panels[0].lines[2].label, "mos, K 3");
+    }
+
+    #[test]
+    fn what_was_finetuned_is_drawn_as_it_ended() {
+        let tuned = |k: &str, ppl: f64| {
+            let outcome = outcome(HeadKind::Mos, &[("components", k)], 1, ppl);
+            let better = super::super::table::tests::outcome(HeadKind::Mos, &[], 1, ppl - 5.0);
+            Outcome { finetuned: better.trained, ..outcome }
+        };
+        let mut outcomes = [tuned("3", 40.0), tuned("5", 30.0)];
+        let axis = axis("components", &["3", "5"]);
+        let means = |outcomes: &[Outcome]| {
+            let picture = AxisPicture::new(outcomes, &axis).unwrap();
+            let points = picture.panels[0].lines[0].points.iter();
+            (picture.panels[0].y.clone(), points.map(|point| point.mean).collect::<Vec<_>>())
+        };
+        assert_eq!(means(&outcomes), ("test perplexity after finetuning".into(), vec![35.0, 25.0]));
+        outcomes[1].finetuned = None;
+        assert_eq!(means(&outcomes), ("test perplexity".into(), vec![40.0, 30.0]));
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use awd_lstm::Error;
 use awd_lstm::data::Corpus;
+use awd_lstm::ranks::Ranks as Process;
 use awd_lstm::train::{RunConfig, RunFolder};
 
 use crate::commands::sweep::found::{finetuned, finetuning};
 use crate::commands::sweep::outcome::{Outcome, Trained};
-use crate::commands::sweep::plan::Planned;
+use crate::commands::sweep::planned::Planned;
 use crate::commands::sweep::rank::Ranks;
 use crate::failure::Failure;
 use crate::files::create_folder;
@@ -23,6 +24,8 @@ pub struct Stages<'a> {
     pub output: &'a Output,
     /// Where ranks are computed, if they are.
     pub ranks: Option<Ranks>,
+    /// This process.
+    pub process: Process,
 }
 
 /// A result of a run.
@@ -83,7 +86,8 @@ impl Stages<'_> {
             }
             folder = Folder::Old(RunFolder::resume(path)?);
         }
-        let job = Job { folder, config, corpus: self.corpus.clone(), output: self.output.clone() };
+        let (corpus, output) = (self.corpus.clone(), self.output.clone());
+        let job = Job { folder, config, corpus, output, ranks: self.process.clone() };
         match job.train() {
             Ok(_) => Ok((End::Finished(Box::new(Record::read(path)?)), true)),
             Err(error) if error.is::<Interrupted>() => {

@@ -1,6 +1,5 @@
 //! The results of a sweep as lines, as a table, and as pictures.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use awd_lstm::files::replace;
@@ -12,32 +11,48 @@ use crate::commands::sweep::listing::sizes;
 use crate::commands::sweep::marks::Marks;
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::AxisPicture;
+use crate::commands::sweep::planned::Chosen;
+use crate::commands::sweep::results::RESULTS;
+use crate::commands::sweep::scatter::Scatter;
 use crate::failure::Failure;
+use crate::markdown::{Column, markdown};
 use crate::picture;
 use crate::statistics::{grouped, mean_and_spread_text};
 
 /// Where a cell of the table has nothing to show.
 const NOTHING: &str = "–";
 
-/// Writes `results.jsonl` and `table.md` to `folder`, and pictures as SVG and PNG: `by-SETTING` for every setting of several
-/// numbers, or, where there is none, `perplexities`.
+/// Writes `results.jsonl` to `folder`.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
+    let lines = outcomes.iter().map(|outcome| Ok(serde_json::to_string(outcome)? + "\n"));
+    let lines = lines.collect::<Result<String, serde_json::Error>>()?;
+    Ok(replace(&folder.join(RESULTS), lines.as_bytes())?)
+}
+
+/// Writes `table.md` to `folder`, and pictures as SVG and PNG: `by-SETTING` for every setting of several numbers, or, where there
+/// is none, `perplexities`.
 ///
 /// # Errors
 /// Files that cannot be written.
 pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Failure> {
-    let write = |name: &str, text: String| replace(&folder.join(name), text.as_bytes());
-    let lines = outcomes.iter().map(|outcome| Ok(serde_json::to_string(outcome)? + "\n"));
-    write("results.jsonl", lines.collect::<Result<String, serde_json::Error>>()?)?;
-    write("table.md", table(outcomes, axes))?;
+    replace(&folder.join("table.md"), table(outcomes, axes).as_bytes())?;
     if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
         return Ok(());
     }
+    let (drawn, chosen) = (is_drawn(outcomes), outcomes.iter().any(|outcome| outcome.chosen.is_some()));
     let mut numeric = false;
-    for axis in axes.iter().filter(|axis| axis.numbers().is_some()) {
+    // The values that were chosen for each head are no axis.
+    for axis in axes.iter().filter(|axis| axis.is_numeric() && !chosen) {
         numeric = true;
+        let stem = folder.join(format!("by-{}", axis.flag));
         // Early on, there may be one value yet, or none.
-        if let Some(drawn) = AxisPicture::new(outcomes, axis) {
-            picture::save(&drawn, &folder.join(format!("by-{}", axis.flag)))?;
+        if let (true, Some(drawn)) = (drawn, Scatter::new(outcomes, axis)) {
+            picture::save(&drawn, &stem)?;
+        } else if let (false, Some(drawn)) = (drawn, AxisPicture::new(outcomes, axis)) {
+            picture::save(&drawn, &stem)?;
         }
     }
     match numeric {
@@ -46,18 +61,32 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Fa
     }
 }
 
-/// A column: its title, and its text in every cell.
-type Column = (String, Vec<String>);
+/// Whether the settings were drawn at random.
+fn is_drawn(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().any(|outcome| outcome.trial.is_some())
+}
 
 /// A Markdown table with one line a head and combination of values: means over seeds, with the standard deviation where there are
-/// several. Runs that failed are named below it.
+/// several. Trials of a head are in the order of their validation perplexities. Runs that failed are named below it.
 pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
-    let cells = Cell::all(outcomes);
+    let mut cells = Cell::all(outcomes);
+    if is_drawn(outcomes) {
+        let place = |cell: &Cell| outcomes.iter().position(|outcome| outcome.head == cell.head());
+        let valid = |cell: &Cell| cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
+        cells.sort_by(|a, b| place(a).cmp(&place(b)).then(valid(a).total_cmp(&valid(b))));
+    }
     let mut columns: Vec<Column> = vec![];
     let mut column = |title: &str, of: &dyn Fn(&Cell) -> String| {
         columns.push((title.to_string(), cells.iter().map(of).collect()));
     };
     column("head", &|cell| cell.head().to_string());
+    if is_drawn(outcomes) {
+        column("trial", &|cell| cell.first().trial.map_or(NOTHING.into(), |trial| trial.to_string()));
+    }
+    if outcomes.iter().any(|outcome| outcome.chosen.is_some()) {
+        let text = |chosen: &Chosen| format!("{} of {}", chosen.run, chosen.among);
+        column("settings of", &|cell| cell.first().chosen.as_ref().map_or(NOTHING.into(), text));
+    }
     // Parameters and the sizes that everything has are shown anyway.
     let hidden = ["parameters", "d-embedding", "components"];
     for axis in axes.iter().filter(|axis| !hidden.contains(&axis.flag.as_str())) {
@@ -102,19 +131,6 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     markdown(&columns) + &failures
 }
 
-fn markdown(columns: &[Column]) -> String {
-    let mut text = String::new();
-    let mut line = |parts: &mut dyn Iterator<Item = &str>| {
-        let _ = writeln!(text, "| {} |", parts.collect::<Vec<_>>().join(" | "));
-    };
-    line(&mut columns.iter().map(|(title, _)| title.as_str()));
-    line(&mut columns.iter().map(|_| "---"));
-    for row in 0..columns.first().map_or(0, |(_, texts)| texts.len()) {
-        line(&mut columns.iter().map(|(_, texts)| texts[row].as_str()));
-    }
-    text
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -137,6 +153,8 @@ pub mod tests {
             head,
             seed,
             settings: settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            trial: None,
+            chosen: None,
             parameters: 1_234_567,
             d_embedding: 30,
             lstm_sizes: vec![64, 30],
@@ -145,11 +163,12 @@ pub mod tests {
             finetuned: None,
             rank: None,
             failed: None,
+            exact: None,
         }
     }
 
     pub fn axis(flag: &str, values: &[&str]) -> Axis {
-        Axis { flag: flag.into(), values: values.iter().map(|value| value.to_string()).collect() }
+        Axis::new(flag, values.iter().map(|value| value.to_string()).collect())
     }
 
     #[test]
@@ -179,9 +198,45 @@ pub mod tests {
     }
 
     #[test]
+    fn trials_are_ranked_by_validation() {
+        let trial =
+            |number, head, lr, ppl| Outcome { trial: Some(number), ..outcome(head, &[("lr", lr)], 28, ppl) };
+        let mut outcomes = [
+            trial(1, HeadKind::Mos, "5", 12.0),
+            trial(1, HeadKind::Softmax, "5", 9.0),
+            trial(2, HeadKind::Mos, "6", 10.0),
+            trial(3, HeadKind::Mos, "7", 11.0),
+        ];
+        // The test text has no say, and what failed comes last.
+        if let Some(trained) = &mut outcomes[3].trained {
+            trained.test_ppl = Some(1.0);
+        }
+        outcomes[0].trained = None;
+        let text = table(&outcomes, &[axis("lr", &["5", "6", "7"])]);
+        let starts: Vec<String> = text
+            .lines()
+            .skip(2)
+            .map(|line| line.split(" | ").take(3).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(starts, ["| mos 2 6", "| mos 3 7", "| mos 1 5", "| softmax 1 5"], "{text}");
+    }
+
+    #[test]
+    fn what_was_chosen_is_named() {
+        let chosen = Chosen { run: "mos-t7-s28".into(), among: 20, valid_ppl: 9.0 };
+        let outcome = Outcome { chosen: Some(chosen), ..outcome(HeadKind::Mos, &[("lr", "5")], 11, 10.0) };
+        let text = table(&[outcome], &[axis("lr", &["5"])]);
+        assert!(
+            text.starts_with("| head | settings of | lr |") && text.contains("| mos-t7-s28 of 20 | 5 |"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn results_are_written_with_their_pictures() {
         let of = |axes: &[Axis], outcomes: &[Outcome]| {
             let folder = tempfile::tempdir().unwrap();
+            save_lines(outcomes, folder.path()).unwrap();
             save(outcomes, axes, folder.path()).unwrap();
             let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
@@ -193,6 +248,12 @@ pub mod tests {
         let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
         let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
         assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.png by-lr.svg results.jsonl table.md");
+        let trials = [by_lr("5"), by_lr("6")].map(|outcome| Outcome { trial: Some(1), ..outcome });
+        assert_eq!(of(&axes, &trials), "by-lr.png by-lr.svg results.jsonl table.md");
+        let chosen = Chosen { run: "mos".into(), among: 2, valid_ppl: 9.0 };
+        let chosen =
+            [by_lr("5"), by_lr("6")].map(|outcome| Outcome { chosen: Some(chosen.clone()), ..outcome });
+        assert_eq!(of(&axes, &chosen), "perplexities.png perplexities.svg results.jsonl table.md");
         let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain[0].clone() };
         assert_eq!(of(&axes, &[failed]), "results.jsonl table.md");
     }

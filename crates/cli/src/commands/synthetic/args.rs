@@ -1,20 +1,21 @@
 //! Options of `synthetic`.
 
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 
-use clap::Parser;
-
-use crate::args::List;
-use crate::commands::synthetic::head::Head;
-use crate::device::DeviceChoice;
+use crate::args::{DistinctList, Head};
+use crate::commands::synthetic::fit_args::FitArgs;
+use crate::commands::synthetic::repeated::RepeatedArgs;
 
 /// Fits next-word distributions drawn from Dir(alpha) with every head, over a grid of alpha, vocabulary and dimension.
 ///
 /// Each context has a free vector of d numbers; decoder, logit map and mixture are shared. Trained on the cross-entropy
 /// with the full distributions, so what is left of the divergence is what the head cannot express (or has not yet learnt).
 #[derive(Debug, Clone, Parser)]
-#[command(version, allow_negative_numbers = true)]
+#[command(version, allow_negative_numbers = true, args_conflicts_with_subcommands = true)]
 pub struct SyntheticArgs {
+    /// Another experiment.
+    #[command(subcommand)]
+    pub mode: Option<Mode>,
     /// The paper's grid: 100,000 contexts, up to 10,000 words and 200 dimensions. Other options still replace its values.
     #[arg(long)]
     pub full: bool,
@@ -23,44 +24,35 @@ pub struct SyntheticArgs {
     pub contexts: Option<usize>,
     /// Concentrations of the Dirichlet law, separated by commas [default: 0.01,0.1,1].
     #[arg(long, value_name = "ALPHAS")]
-    pub alphas: Option<List<f64>>,
+    pub alphas: Option<DistinctList<f64>>,
     /// Vocabulary sizes M, separated by commas [default: 100,400, full: 100,1000,10000].
     #[arg(long, value_name = "SIZES")]
-    pub words: Option<List<usize>>,
+    pub words: Option<DistinctList<usize>>,
     /// Dimensions d, separated by commas [default: 5,20,80, full: 10,50,100,200].
     #[arg(long, value_name = "SIZES")]
-    pub dims: Option<List<usize>>,
-    /// Heads, separated by commas: softmax, sigsoftmax, plif, monotonic-net, mos [default: all].
+    pub dims: Option<DistinctList<usize>>,
+    /// Heads, separated by commas: softmax, moc, mos, mixtape, sigsoftmax, gss, plif, mos-plif, soft-cap, monotonic-net
+    /// [default: softmax,sigsoftmax,plif,monotonic-net,mos].
     #[arg(long, value_name = "HEADS")]
-    pub heads: Option<List<Head>>,
+    pub heads: Option<DistinctList<Head>>,
     /// Passes over the contexts.
     #[arg(long, default_value_t = 100)]
     pub epochs: usize,
     /// Contexts of a training step.
     #[arg(long, default_value_t = 250)]
     pub batch: usize,
-    /// Learning rate of Adam at the start; it falls linearly to 0.
-    #[arg(long, default_value_t = 0.1)]
-    pub lr: f64,
-    /// Components of the mixture.
-    #[arg(long, default_value_t = 3)]
-    pub components: usize,
-    /// Pieces of the PLIF.
-    #[arg(long, default_value_t = 1000)]
-    pub knots: usize,
-    /// Units of the monotonic network.
-    #[arg(long, default_value_t = 8)]
-    pub units: usize,
-    /// Seed of the distributions and of the training.
-    #[arg(long, default_value_t = 28)]
-    pub seed: u64,
-    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
-    #[arg(long, default_value_t)]
-    pub device: DeviceChoice,
-    /// Folder for the heat maps: kl.svg, kl.png, mode_match.svg and mode_match.png.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// One JSON object a setting and head on standard output, and nothing else there.
-    #[arg(long)]
-    pub json: bool,
+    /// Learning rates of Adam at the start, separated by commas; each falls linearly to 0. Every head is fitted with each, and
+    /// the one whose training loss is lowest, in the mean over seeds, is reported.
+    #[arg(long, value_name = "LRS", default_value = "0.1")]
+    pub lr: DistinctList<f64>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub fits: FitArgs,
+}
+
+/// Other experiments.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Mode {
+    /// A language in which each sequence repeats one symbol: which heads learn it, with few dimensions, as it grows.
+    Repeated(RepeatedArgs),
 }

@@ -10,17 +10,21 @@ pub struct Parts {
     pub embedding: usize,
     /// 4H(I + H + 2) of every layer, first to last.
     pub lstm: Vec<usize>,
-    /// K·H of the mixture's weights.
+    /// K·H of the mixture's weights, K of all layers together; of a Mixtape 3·(G + 1)·H + (S + 1)·(G + 3), its gates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prior: Option<usize>,
-    /// K·d·(H + 1) of the mixture's contexts.
+    /// K·d·(H + 1) of the mixture's contexts, with the K and H of every layer that they come from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<usize>,
-    /// V·[`d_decoder`](ModelConfig::d_decoder) of an untied output layer.
+    /// V·[`d_decoder`](ModelConfig::d_decoder) of an untied output layer, with clusters of rare words
+    /// [their rows](ModelConfig::decoder_shape).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<usize>,
-    /// V.
+    /// V, or [less](ModelConfig::decoder_rows) with clusters of rare words.
     pub decoder_bias: usize,
+    /// Those of clusters of rare words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tails: Option<usize>,
     /// A slope a piece and one number more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plif: Option<usize>,
@@ -32,17 +36,18 @@ pub struct Parts {
 impl Parts {
     /// The parts of a valid model; their sum is its [number of parameters](ModelConfig::num_params).
     pub fn of(model: &ModelConfig) -> Self {
-        let ModelConfig { vocab: v, d_embedding: d, components: k, head, .. } = *model;
-        let hidden = model.last_lstm();
+        let ModelConfig { vocab: v, d_embedding: d, head, .. } = *model;
+        let (prior, latent) = model.mixture_params();
         let inputs = std::iter::once(d).chain(model.lstm_sizes.iter().copied());
-        let mixture = |count| head.is_mixture().then_some(count);
+        let mixture = |count| head.has_contexts().then_some(count);
         Self {
             embedding: v * d,
             lstm: inputs.zip(&model.lstm_sizes).map(|(i, h)| 4 * h * (i + h + 2)).collect(),
-            prior: mixture(k * hidden),
-            latent: mixture(k * d * (hidden + 1)),
-            decoder: (!model.tied).then_some(v * model.d_decoder()),
-            decoder_bias: v,
+            prior: mixture(prior),
+            latent: mixture(latent),
+            decoder: model.decoder_shape().map(|[rows, width]| rows * width),
+            decoder_bias: model.decoder_rows(),
+            tails: model.clusters().map(|_| model.tail_params()),
             plif: head.has_plif().then_some(model.knots + 1),
             gss: (head == HeadKind::Gss).then_some(2),
         }
@@ -58,6 +63,7 @@ impl Parts {
             ("latent", self.latent),
             ("decoder", self.decoder),
             ("decoder bias", Some(self.decoder_bias)),
+            ("tails", self.tails),
             ("PLIF", self.plif),
             ("slope and centre", self.gss),
         ];

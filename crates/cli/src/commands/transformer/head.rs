@@ -1,5 +1,6 @@
 //! The output layer that a command line asks for.
 
+use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::{HeadConfig, Precision};
 
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output layer")]
 pub struct HeadArgs {
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif, mos-plif, soft-cap or monotonic-net.
+    /// Output layer: softmax, moc, mos, mixtape, sigsoftmax, gss, plif, mos-plif, soft-cap or monotonic-net.
     #[arg(long, default_value = "mos")]
     pub head: Head,
     /// Components of a mixture [default: 4].
@@ -44,9 +45,18 @@ impl HeadArgs {
     /// The first such setting.
     pub fn validate(&self) -> Result<(), Failure> {
         let head = self.head;
+        if head.reads_layers() {
+            return Err(format!(
+                "--head is {head}, which reads several layers, but here a head reads the last one"
+            )
+            .into());
+        }
+        if head == Head::Common(HeadKind::Adaptive) {
+            return Err("--head is adaptive, but the transformer's head shares the embedding, which has no rows for clusters".into());
+        }
         let settings = [
             ("--components", self.components.is_some(), head.is_mixture(), "mixture"),
-            ("--dropout-latent", self.dropout_latent.is_some(), head.is_mixture(), "mixture"),
+            ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "mixture"),
             ("--knots", self.knots.is_some(), head.has_plif(), "PLIF"),
             ("--plif-bound", self.plif_bound.is_some(), head.has_plif(), "PLIF"),
             ("--cap", self.cap.is_some(), head == Head::SoftCap, "soft cap"),
@@ -67,6 +77,8 @@ impl HeadArgs {
             d_embedding,
             vocab: vocabulary.words,
             components: self.components.unwrap_or(4),
+            // No head here reads it.
+            lower: (0, 0),
             knots: self.knots.unwrap_or(1000),
             cap: self.cap.unwrap_or(HeadSizes::CAP),
             units: self.units.unwrap_or(HeadSizes::UNITS),
@@ -76,7 +88,7 @@ impl HeadArgs {
             _ => config,
         };
         let config = match self.dropout_latent {
-            Some(dropout) if self.head.is_mixture() => config.with_latent_dropout(dropout),
+            Some(dropout) if self.head.has_contexts() => config.with_latent_dropout(dropout),
             _ => config,
         };
         vocabulary.pad(config).with_tied(true).with_precision(self.precision)

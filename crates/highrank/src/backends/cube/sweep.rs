@@ -108,7 +108,7 @@ impl Sweep {
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
             Targets::Distributions(_) => return None,
         };
-        if input.wide() != DType::F32 || listed == Some(0) {
+        if input.wide() != DType::F32 || listed == Some(0) || input.offset.is_some() {
             return None;
         }
         let input = as_read(input);

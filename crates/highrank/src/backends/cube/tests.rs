@@ -101,6 +101,7 @@ impl Case {
             log_prior: (components > 1).then(|| log_softmax(tensor([TOKENS, components], 2)).cast(other)),
             weight: tensor([VOCAB, d], 3).cast(weight),
             bias: (self.masked != Masked::NoBias).then(|| bias.cast(other)),
+            offset: None,
             map: self.map,
             map_params: (self.map.num_params() > 0).then(|| tensor([self.map.num_params()], 5).cast(other)),
             temperature: self.temperature,

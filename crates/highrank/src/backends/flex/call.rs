@@ -1,15 +1,16 @@
 //! What a call of the likelihood reads and makes, on slices.
 
+use burn::backend::Flex;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
-use highrank_kernels::Precision;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short, contiguous, slice};
+use highrank_kernels::{Floats, Precision};
 
 use super::factor::Stored;
 use super::goal::Goal;
 use super::latent::{Layer, LayerGradients};
 use super::words::Words;
-use crate::ops::{Statistic, Wanted};
+use crate::ops::{Likelihood, Statistic, Wanted};
 
 /// The likelihood's inputs as slices, row-major.
 pub(super) struct Input<'a, T> {
@@ -22,6 +23,7 @@ pub(super) struct Input<'a, T> {
     pub(super) goal: &'a Goal<T>,
     /// Gradient of the losses, `[N]`, if gradients are to be made.
     pub(super) upstream: Option<&'a [T]>,
+    pub(super) offset: Offset<'a, T>,
     pub(super) components: usize,
     pub(super) d: usize,
     pub(super) chunk_tokens: usize,
@@ -32,6 +34,48 @@ pub(super) struct Input<'a, T> {
     pub(super) has_bias: bool,
     /// The decoder once more, where it is [thin](super::thin).
     pub(super) thin: Option<Thin<T>>,
+}
+
+/// What is added to the logits of the first words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offset<'a, T> {
+    /// `[N, S]`, or nothing.
+    rows: &'a [T],
+    /// `S`, or 0.
+    pub(super) words: usize,
+}
+
+impl<'a, T: Real> Offset<'a, T> {
+    /// The tensor row-major, if there is one.
+    ///
+    /// # Panics
+    /// If it does not fit the likelihood, or if there are several components.
+    pub(super) fn read(input: &Likelihood<Floats<Flex>>) -> Option<FlexTensor> {
+        let offset = input.offset.as_ref()?;
+        let ([tokens, words], vocab) = (offset.dims(), input.vocab());
+        assert_eq!(tokens, input.tokens(), "likelihood: tokens of the offset");
+        assert!(words <= vocab, "likelihood: an offset of {words} words for {vocab}");
+        assert_eq!(input.components(), 1, "likelihood: components of logits with an offset");
+        Some(contiguous(&offset.clone().cast(input.wide())))
+    }
+
+    /// On a slice.
+    pub(super) fn of(tensor: Option<&'a FlexTensor>) -> Self {
+        match tensor {
+            Some(tensor) => {
+                let [_, words] = tensor.layout().shape().dims();
+                Self { rows: slice(tensor), words }
+            }
+            None => Self { rows: &[], words: 0 },
+        }
+    }
+
+    /// Adds that of a token to its row.
+    #[inline(always)]
+    pub(super) fn add_to(&self, row: &mut [T], token: usize) {
+        let offset = &self.rows[token * self.words..(token + 1) * self.words];
+        row.iter_mut().zip(offset).for_each(|(z, e)| *z += *e);
+    }
 }
 
 /// Where the contexts come from.
@@ -63,6 +107,8 @@ pub(super) struct Output<T> {
     pub(super) bias: Option<Buffer<T>>,
     /// Of the map's parameters, `[num_params]`.
     pub(super) params: Option<Buffer<T>>,
+    /// `[N, S]`
+    pub(super) offset: Option<Buffer<T>>,
 }
 
 impl<T: Real> Output<T> {
@@ -86,6 +132,7 @@ impl<T: Real> Output<T> {
             bias: room(wanted.bias && input.has_bias, vocab),
             // Each map accumulates it in the same pass.
             params: room(true, input.shared.map.num_params()),
+            offset: room(wanted.offset, tokens * input.offset.words),
         }
     }
 }

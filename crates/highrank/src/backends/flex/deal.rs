@@ -37,6 +37,8 @@ pub(super) struct Chunk<'a, T> {
     statistics: &'a mut [T],
     /// `[tokens, K]`, or nothing.
     d_log_prior: &'a mut [T],
+    /// Gradient of the offset, `[tokens, S]`, or nothing.
+    d_offset: &'a mut [T],
     components: usize,
 }
 
@@ -44,6 +46,7 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// Tokens whose rows are still to be given.
     pub(super) fn new(tokens: Range<usize>, output: &'a mut Output<T>, components: usize) -> Self {
         let Range { start, end } = tokens;
+        let words = output.offset.as_ref().map_or(0, |offset| offset.len() / output.loss.len());
         let part = |all: &'a mut [T], width: usize| match all.is_empty() {
             true => all,
             false => &mut all[start * width..end * width],
@@ -55,6 +58,7 @@ impl<'a, T: Real> Chunk<'a, T> {
             loss: part(&mut output.loss, 1),
             statistics: part(&mut output.statistics, Statistic::COUNT),
             d_log_prior: part(output.log_prior.as_deref_mut().unwrap_or_default(), components),
+            d_offset: part(output.offset.as_deref_mut().unwrap_or_default(), words),
             components,
         }
     }
@@ -76,6 +80,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         let tokens = tokens.min(self.tokens());
         let rows = tokens * self.components;
         let vocab = self.rows.len() / self.scales.len().max(1);
+        let words = self.d_offset.len() / self.tokens().max(1);
         let start = self.start;
         self.start += tokens;
         Self {
@@ -85,6 +90,7 @@ impl<'a, T: Real> Chunk<'a, T> {
             loss: take(&mut self.loss, tokens),
             statistics: take(&mut self.statistics, tokens * Statistic::COUNT),
             d_log_prior: take(&mut self.d_log_prior, rows),
+            d_offset: take(&mut self.d_offset, tokens * words),
             components: self.components,
         }
     }
@@ -165,7 +171,7 @@ impl<T: Real> Workers<T> {
 
     /// Scores a mixture's tokens, at most one for each worker, row by row.
     fn score_rows(&mut self, input: &Input<'_, T>, chunk: Chunk<'_, T>, form: Form) {
-        let Chunk { start, rows, scales, loss, statistics, d_log_prior, components } = chunk;
+        let Chunk { start, rows, scales, loss, statistics, d_log_prior, components, .. } = chunk;
         let (shared, vocab, width) = (&input.shared, input.shared.vocab, input.goal.width);
         let (arch, is_graded, is_mixture) =
             (Arch::new(), input.upstream.is_some(), input.log_prior.is_some());
@@ -303,7 +309,9 @@ impl<T: Real> Worker<T> {
         let Self { sums, room: Room { kept, scratch } } = self;
         let (components, shared, arch) = (input.components, &input.shared, Arch::new());
         while tokens.tokens() > 0 {
-            let Chunk { start: token, rows, scales, loss, statistics, d_log_prior, .. } = tokens.take(1);
+            let Chunk { start: token, rows, scales, loss, statistics, d_log_prior, d_offset, .. } =
+                tokens.take(1);
+            input.offset.add_to(rows, token);
             let log_prior = input.log_prior.map(|prior| &prior[token * components..(token + 1) * components]);
             let upstream = input.upstream.map(|upstream| Upstream {
                 loss: upstream[token],
@@ -325,6 +333,8 @@ impl<T: Real> Worker<T> {
                 upstream,
             });
             if is_graded {
+                let of_words = d_offset.iter_mut().zip(&*rows);
+                of_words.for_each(|(out, g)| *out = *g * scales[0]);
                 form.finish(rows, scales);
             }
         }

@@ -22,6 +22,7 @@
 //! | `row.rs` | maximum, exponentials and sums of one row |
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `mix.rs` | the mixed context of a Mixture of Contexts |
+//! | `gated.rs` | the gated logits of a Mixtape |
 //! | `product.rs` | products of tensors |
 //! | `map.rs` | logit maps on slices |
 //! | `plif.rs`, `plif_tables.rs` | the one with tables, which are kept |
@@ -34,6 +35,7 @@ mod call;
 mod component;
 mod deal;
 mod factor;
+mod gated;
 mod goal;
 mod latent;
 mod map;
@@ -62,10 +64,11 @@ use highrank_kernels::{Floats, Ints, Precision};
 use super::dispatched::dispatch_to_kernels;
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
-    ContextSource, Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients,
-    MixWanted, Objective, Prediction, Scores, Statistic, Targets, Wanted,
+    ContextSource, GatedArgs, GatedGradients, GatedWanted, Gradients, Kernels, LatentArgs, LatentGradients,
+    LatentWanted, Likelihood, MixGradients, MixWanted, Objective, Prediction, Scores, Statistic, Targets,
+    Wanted,
 };
-use call::{ContextGradient, Input, Output, Source, assert_length};
+use call::{ContextGradient, Input, Offset, Output, Source, assert_length};
 use factor::{Stored, as_factor};
 use goal::Goal;
 use vocabulary::Vocabulary;
@@ -126,6 +129,18 @@ impl Kernels for Flex {
         mix::mix_backward(prior, latent, grad, wanted)
     }
 
+    fn gated(args: GatedArgs<Floats<Self>>) -> Floats<Self> {
+        gated::gated(args)
+    }
+
+    fn gated_backward(
+        args: GatedArgs<Floats<Self>>,
+        grad: Floats<Self>,
+        wanted: GatedWanted,
+    ) -> GatedGradients<Floats<Self>> {
+        gated::gated_backward(args, grad, wanted)
+    }
+
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
         predict::predict(input, prediction)
     }
@@ -170,6 +185,7 @@ fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex>> {
         },
         log_prior: input.log_prior.map(|prior| prior.cast(dtype)),
         bias: input.bias.map(|bias| bias.cast(dtype)),
+        offset: input.offset.map(|offset| offset.cast(dtype)),
         map_params: input.map_params.map(|params| params.cast(dtype)),
         // A chunk's tokens are counted in numbers of the decoder's type, but their logits are sums.
         chunk_bytes: input.chunk_bytes / dtype.size() * weight.dtype().size(),
@@ -196,6 +212,7 @@ fn run<T: Real>(
     let bias = input.bias.as_ref().map(contiguous);
     assert_length("bias", bias.as_ref(), vocab);
     let vocabulary = Vocabulary::<T>::new(bias);
+    let offset = Offset::<T>::read(input);
     let goal = Goal::new(input, objective, vocabulary.masked.len());
 
     let (given, latent) = match &input.contexts {
@@ -228,6 +245,7 @@ fn run<T: Real>(
         },
         goal: &goal,
         upstream: upstream.as_ref().map(slice),
+        offset: Offset::of(offset.as_ref()),
         components,
         d,
         chunk_tokens: input.chunk_tokens(),
@@ -262,6 +280,10 @@ fn run<T: Real>(
         weight: output.weight.map(|values| Floats::new(values.into_tensor([vocab, d]))),
         bias: output.bias.map(vector),
         map_params: output.params.filter(|_| wanted.map_params).map(vector),
+        offset: output.offset.map(|values| {
+            let words = values.len() / tokens.max(1);
+            Floats::new(values.into_tensor([tokens, words]))
+        }),
     };
     let scores = Scores {
         loss: Floats::new(cpu::tensor(output.loss, [tokens])),

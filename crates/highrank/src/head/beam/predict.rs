@@ -40,7 +40,7 @@ impl BoundHead<'_> {
         state: S,
         mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
     ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
-        let vocab = self.head.decoder.vocab;
+        let vocab = self.head.vocab();
         search.validate_words(vocab)?;
         let k = search.words_needed(vocab);
         search::run(search, contexts, state, |live, state| {

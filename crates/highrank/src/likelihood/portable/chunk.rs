@@ -90,10 +90,13 @@ impl<'a, B: Kernels> Chunk<'a, B> {
             components: input.components(),
             contexts,
             log_prior: input.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
-            logits: match &vocabulary.bias {
-                Some(bias) => product + bias.clone(),
-                None => product,
-            },
+            logits: with_offset(
+                match &vocabulary.bias {
+                    Some(bias) => product + bias.clone(),
+                    None => product,
+                },
+                input.offset.as_ref().map(|offset| offset.clone().rows(start..end)),
+            ),
         }
     }
 
@@ -143,6 +146,33 @@ impl<'a, B: Kernels> Chunk<'a, B> {
         match &self.log_prior {
             Some(prior) => x + prior.clone().reshape([self.tokens(), self.components, 1]),
             None => x,
+        }
+    }
+}
+
+/// The gradients of logits `z`, and of the logit map's table, for those of `f(z)/τ`; all `[tokens·K, V]` but the table's.
+pub(super) fn logit_gradients<B: Kernels>(
+    input: &Likelihood<Floats<B>>,
+    table: Option<&Floats<B>>,
+    logits: Floats<B>,
+    d_mapped: Floats<B>,
+) -> (Floats<B>, Option<Floats<B>>) {
+    input.map.vjp(logits, table, d_mapped.mul_scalar(1.0 / input.temperature))
+}
+
+/// Logits plus the offset of the first words, `[tokens, S]`.
+///
+/// # Panics
+/// If there are several components.
+fn with_offset<B: Kernels>(logits: Floats<B>, offset: Option<Floats<B>>) -> Floats<B> {
+    let Some(offset) = offset else { return logits };
+    let ([rows, vocab], [tokens, words]) = (logits.dims(), offset.dims());
+    assert_eq!(rows, tokens, "likelihood: an offset of {tokens} tokens for {rows} rows of logits");
+    match words == vocab {
+        true => logits + offset,
+        false => {
+            let first = logits.clone().narrow(1, 0..words) + offset;
+            Floats::cat(vec![first, logits.narrow(1, words..vocab)], 1)
         }
     }
 }

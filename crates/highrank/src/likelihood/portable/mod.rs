@@ -94,6 +94,23 @@ pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
     Floats::cat(parts, 0)
 }
 
+/// The gradients of every token's nll by its logits `z`, before the logit map, `[N·K, V]`; 0 for masked words.
+pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: Ints<B>) -> Floats<B> {
+    let input = &input.clone().widened();
+    let objective = Objective::new(Targets::Words(words));
+    let sweep = Sweep::new(input, &objective);
+    let mut parts = vec![];
+    for block in blocks(input) {
+        for chunk in block.chunks(&sweep.vocabulary) {
+            let upstream = Floats::full([chunk.tokens()], 1.0, &input.weight.device(), input.wide());
+            let d_mapped = sweep.score(&chunk).gradients(upstream).d_mapped;
+            let Chunk { table, logits, .. } = chunk;
+            parts.push(chunk::logit_gradients(input, table.as_ref(), logits, d_mapped).0.detach());
+        }
+    }
+    Floats::cat(parts, 0)
+}
+
 /// The loss, `[1]` if it is reduced and otherwise `[N]` without weights, and after it the statistics, if asked for.
 ///
 /// Weights of 0 alone give NaN in a mean, which is one over nothing.

@@ -2,7 +2,7 @@
 
 use highrank_kernels::Floats;
 
-use super::chunk::{Block, Chunk};
+use super::chunk::{Block, Chunk, logit_gradients};
 use super::score::Scored;
 use crate::ops::{Gradients, Kernels, Likelihood, Wanted};
 
@@ -18,6 +18,7 @@ pub(crate) struct Sums<B: Kernels> {
     bias: Option<Floats<B>>,
     /// Of the logit map's table.
     map_table: Option<Floats<B>>,
+    offset: Vec<Floats<B>>,
 }
 
 impl<B: Kernels> Default for Sums<B> {
@@ -31,6 +32,7 @@ impl<B: Kernels> Default for Sums<B> {
             weight: None,
             bias: None,
             map_table: None,
+            offset: vec![],
         }
     }
 }
@@ -38,8 +40,7 @@ impl<B: Kernels> Default for Sums<B> {
 impl<B: Kernels> Sums<B> {
     pub(super) fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
         let Chunk { input, table, contexts, logits, .. } = chunk;
-        let d_map = scored.d_mapped.mul_scalar(1.0 / input.temperature);
-        let (d_logits, d_table) = input.map.vjp(logits, table.as_ref(), d_map);
+        let (d_logits, d_table) = logit_gradients(input, table.as_ref(), logits, scored.d_mapped);
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
         if let (true, Some(d_table)) = (wanted.map_params, d_table) {
             self.add_table(d_table);
@@ -65,6 +66,10 @@ impl<B: Kernels> Sums<B> {
         }
         if wanted.log_prior && input.log_prior.is_some() {
             self.log_prior.push(d_log_prior);
+        }
+        if let (true, Some(offset)) = (wanted.offset, &input.offset) {
+            let [_, words] = offset.dims();
+            self.offset.push(d_logits.clone().narrow(1, 0..words));
         }
         if wanted.bias && input.bias.is_some() {
             accumulate(&mut self.bias, d_logits.clone().sum_dim(0).reshape([input.vocab()]));
@@ -104,6 +109,7 @@ impl<B: Kernels> Sums<B> {
             log_prior: joined(self.log_prior),
             weight: self.weight,
             bias: self.bias,
+            offset: joined(self.offset),
             map_params: self
                 .map_table
                 .zip(input.map_params.as_ref())

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Instant;
 
 use awd_lstm::files;
-use awd_lstm::train::{METRICS, MODEL, STATE, load_weights, save_weights, unchanged};
+use awd_lstm::train::{METRICS, MODEL, STATE, extended, load_weights, save_weights, unchanged};
 use burn::module::Module;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,18 @@ struct Saved {
     train: TrainConfig,
 }
 
+/// The state of a run's checkpoint; `None` if it has none.
+///
+/// # Errors
+/// [`Io`](awd_lstm::Error::Io), [`Damaged`](awd_lstm::Error::Damaged).
+pub(in crate::train) fn saved_state(run: &RunFolder) -> awd_lstm::error::Result<Option<TrainerState>> {
+    let folder = run.checkpoint();
+    match folder.exists() {
+        true => Ok(Some(files::read_json::<Saved>(&folder.join(STATE))?.state)),
+        false => Ok(None),
+    }
+}
+
 impl Trainer<'_> {
     /// Saves all that training needs to be resumed.
     pub(super) fn save(&mut self, run: &RunFolder) -> Result<()> {
@@ -44,7 +56,7 @@ impl Trainer<'_> {
         files::replace_folder(&run.checkpoint(), |folder| {
             save_weights(self.model(), &folder.join(MODEL))?;
             if self.has_moments() {
-                optimiser::save(&self.optimiser, &folder.join(OPTIMISER))?;
+                optimiser::save_optimiser(&self.optimiser, &folder.join(OPTIMISER))?;
             }
             files::write(&folder.join(METRICS), self.metrics.as_bytes())?;
             files::replace_json(&folder.join(STATE), &saved)
@@ -68,7 +80,8 @@ impl Trainer<'_> {
     /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer.
     ///
     /// # Errors
-    /// [`ConfigChanged`](awd_lstm::Error::ConfigChanged) if this trainer's configuration is not the one that saved the run;
+    /// [`ConfigChanged`](awd_lstm::Error::ConfigChanged) if this trainer's configuration is not the one that saved the run, but for
+    /// [`extensions`](crate::train::RunConfig::extensions);
     /// [`Io`](awd_lstm::Error::Io), [`Damaged`](awd_lstm::Error::Damaged), or what [`load_weights`] says of the weights.
     pub fn restore(&mut self, run: &RunFolder) -> Result<bool> {
         let folder = run.checkpoint();
@@ -83,7 +96,7 @@ impl Trainer<'_> {
         let path = folder.join(STATE);
         let Saved { state, model, train } = files::read_json(&path)?;
         unchanged("model", &model, &self.model_config)?;
-        unchanged("train", &train, &self.config)?;
+        unchanged("train", &extended(&train, &run.config()?.extensions), &self.config)?;
         if let Some(step) = state.position.as_ref().map(|position| position.step)
             && step > self.config.updates
         {
@@ -95,6 +108,7 @@ impl Trainer<'_> {
         let path = folder.join(METRICS);
         let metrics = fs::read_to_string(&path).map_err(awd_lstm::Error::io("read", &path))?;
         (self.model, self.state) = (Some(model), state);
+        self.state.stop = self.state.stop.clone().with_patience(self.config.stop.patience);
         self.pass = self.state.position.take().map(Pass::new);
         if self.has_moments() {
             self.optimiser = optimiser::load(self.model(), &folder.join(OPTIMISER))?;

@@ -8,7 +8,7 @@ use crate::config::{Preset, StopConfig};
 use crate::data::DialogConfig;
 use crate::synthetic::{Language, LanguageConfig, Sizes};
 use crate::testing::with_fixed_weights;
-use crate::train::{RunConfig, Silent, Versions, fingerprint, mean_nll};
+use crate::train::{Extended, Extension, RunConfig, Silent, Versions, fingerprint, mean_nll};
 
 /// A corpus of a tiny language.
 fn corpus(folder: &Path) -> Corpus {
@@ -52,6 +52,7 @@ fn run(path: &Path, corpus: &Corpus, config: &TrainConfig) -> RunFolder {
         text: DialogConfig::default(),
         model: model(corpus, HeadKind::Mos),
         train: config.clone(),
+        extensions: vec![],
     };
     RunFolder::create(path, &config, corpus.vocabulary()).unwrap()
 }
@@ -197,6 +198,107 @@ fn training_ends_by_the_rule_and_tests_the_best_model() {
     assert_eq!(metrics.valid_ppl, trainer.state().stop.best().unwrap().exp());
     // One at the end of every epoch.
     assert!(observer.intervals.iter().all(|&(_, step, _)| step == 2));
+}
+
+/// Goes on with a run as its configuration now says.
+fn go_on<'a>(folder: &RunFolder, corpus: &'a Corpus) -> (Trainer<'a>, FinalMetrics) {
+    let mut trainer = trainer(corpus, &folder.config().unwrap().train);
+    assert!(trainer.restore(folder).unwrap());
+    let Fitted::Finished(last) = trainer.fit(Some(folder), &mut Silent).unwrap() else { panic!() };
+    (trainer, last)
+}
+
+fn refused_extension(folder: &RunFolder, change: &Extension) -> String {
+    let before = (folder.config().unwrap(), folder.metrics().unwrap());
+    let message = folder.extend(change).unwrap_err().to_string();
+    assert_eq!((folder.config().unwrap(), folder.metrics().unwrap()), before);
+    message
+}
+
+#[test]
+fn an_extended_run_is_one_that_was_started_for_longer() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    let root = tempfile::tempdir().unwrap();
+    // A learning rate that ruins the model at once: the rule ends it after the first epoch that it may.
+    let stop = |patience| StopConfig { patience, increase: 1, ..StopConfig::default() };
+    let config = |epochs, patience| TrainConfig { epochs, lr: 0.5, stop: stop(patience), ..train() };
+    let started = |name: &str, config: &TrainConfig| {
+        let folder = run(&root.path().join(name), &corpus, config);
+        let mut trainer = undropped(&corpus, config);
+        let Fitted::Finished(last) = trainer.fit(Some(&folder), &mut Silent).unwrap() else { panic!() };
+        (folder, weights(trainer.model()), last)
+    };
+    let (straight, expected, expected_last) = started("straight", &config(5, 4));
+    assert_eq!(expected_last.ended, EndReason::EarlyStop);
+    let (folder, ..) = started("extended", &config(2, 3));
+    let epochs = |epochs| Extension { epochs: Some(epochs), ..Extension::default() };
+    let patience = |patience| Extension { patience: Some(patience), ..Extension::default() };
+
+    let refused = |change: &Extension| refused_extension(&folder, change);
+    assert!(refused(&epochs(1)).ends_with("epochs is 1, but epoch 2 is done: give more"));
+    assert!(refused(&patience(9)).ends_with("epochs is 2, but epoch 2 is done: give more"));
+    assert!(refused(&patience(2)).contains("patience is 2, but 3 in the run: it can only grow"));
+    let minutes = Extension { max_minutes: Some(3.0), ..Extension::default() };
+    assert!(refused(&minutes).contains("no limit of time"));
+    assert_eq!(folder.extend(&epochs(2)).unwrap().extensions, []);
+
+    let extended = folder.extend(&epochs(5)).unwrap();
+    assert_eq!((extended.train.epochs, &folder.config().unwrap()), (5, &extended));
+    // Not finished any longer, whoever reads it.
+    assert_eq!(folder.metrics().unwrap().lines().count(), 2);
+    let go_on = |folder: &RunFolder| {
+        let mut trainer = undropped(&corpus, &folder.config().unwrap().train);
+        assert!(trainer.restore(folder).unwrap());
+        let Fitted::Finished(last) = trainer.fit(Some(folder), &mut Silent).unwrap() else { panic!() };
+        (weights(trainer.model()), last)
+    };
+    assert_eq!(go_on(&folder).1.ended, EndReason::EarlyStop);
+    let message = refused(&epochs(9));
+    assert!(
+        message.ends_with("ended it after epoch 3, and its patience is 3: give a larger one than 3"),
+        "{message}"
+    );
+    folder.extend(&patience(4)).unwrap();
+    let (found, last) = go_on(&folder);
+    assert_eq!(found, expected);
+    assert_eq!(
+        FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..last },
+        FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..expected_last }
+    );
+    assert_eq!(timeless(&folder.metrics().unwrap()), timeless(&straight.metrics().unwrap()));
+    assert_eq!(timeless(&folder.steps().unwrap()), timeless(&straight.steps().unwrap()));
+    let change = |after_epoch, setting: &str, from: usize, to: usize| Extended {
+        after_epoch,
+        setting: setting.into(),
+        from: from.into(),
+        to: to.into(),
+    };
+    let expected = [change(2, "train.epochs", 2, 5), change(3, "train.stop.patience", 3, 4)];
+    assert_eq!(folder.config().unwrap().extensions, expected);
+}
+
+#[test]
+fn a_run_inside_of_an_epoch_or_before_its_first_can_be_extended() {
+    let data = tempfile::tempdir().unwrap();
+    let corpus = corpus(data.path());
+    let root = tempfile::tempdir().unwrap();
+    let folder = run(root.path(), &corpus, &train());
+    let extension = |epochs| Extension { epochs: Some(epochs), ..Extension::default() };
+    assert_eq!(folder.extend(&extension(3)).unwrap().extensions[0].after_epoch, 0);
+    let mut trainer = trainer(&corpus, &folder.config().unwrap().train);
+    assert!(!trainer.restore(&folder).unwrap());
+    // The second epoch is under way.
+    assert_eq!(trainer.fit(Some(&folder), &mut StopAt::new(7)).unwrap(), Fitted::Stopped);
+    assert_eq!(trainer.state().epoch, 1);
+    assert!(refused_extension(&folder, &extension(1)).contains("epochs is 1, but epoch 1 is done"));
+    folder.extend(&extension(2)).unwrap();
+    let (trainer, last) = go_on(&folder, &corpus);
+    assert_eq!((trainer.state().epoch, last.ended), (2, EndReason::Epochs));
+    // Epochs that were changed by hand are named.
+    let message = self::trainer(&corpus, &TrainConfig { epochs: 4, ..train() }).restore(&folder);
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains("train.epochs is 4 now, but 2 in the run"), "{message}");
 }
 
 #[test]

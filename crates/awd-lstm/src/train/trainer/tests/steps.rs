@@ -54,6 +54,61 @@ fn the_share_of_clipped_steps_depends_on_the_norm_that_is_allowed() {
 }
 
 #[test]
+fn the_share_of_the_projections_is_that_of_a_mixture() {
+    let intervals = |head| {
+        let mut notes = Notes::default();
+        let mut trainer = Trainer::new(&model(head), &config(1), &corpus(), &Device::flex()).unwrap();
+        trainer.fit(None, &mut notes).unwrap();
+        notes.intervals
+    };
+    assert!(
+        intervals(HeadKind::Mos)
+            .iter()
+            .all(|interval| { interval.latent_share.is_some_and(|share| share > 0.001 && share < 1.0) })
+    );
+    assert!(intervals(HeadKind::Softmax).iter().all(|interval| interval.latent_share.is_none()));
+}
+
+/// The weights of the mixture's projections.
+fn projections(trainer: &Trainer) -> Vec<f32> {
+    let tensors = trainer.model().head.context.collect(None, None, false);
+    tensors.iter().flat_map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec::<f32>().unwrap()).collect()
+}
+
+#[test]
+fn a_rate_of_the_projections_is_kept_through_a_stop() {
+    alone(module_path!(), "a_rate_of_the_projections_is_kept_through_a_stop", || {
+        let config = TrainConfig { latent_lr: 0.01, ..config(2) };
+        let mut straight = trainer(&config);
+        let start = projections(&straight);
+        let mut lines = Notes::default();
+        straight.fit(None, &mut lines).unwrap();
+
+        let (_root, run) = run_of(&config);
+        trainer(&config).fit(Some(&run), &mut StopAfter(27)).unwrap();
+        let mut again = trainer(&config);
+        assert!(again.restore(&run).unwrap());
+        let mut notes = Notes::default();
+        again.fit(Some(&run), &mut notes).unwrap();
+        assert_eq!(weights(again.model()), weights(straight.model()));
+        // The first interval goes over the stop.
+        let of = |interval: &Interval| (interval.step, interval.latent_share.unwrap());
+        let (after, all) = (of(&notes.intervals[0]), lines.intervals.iter().map(of));
+        let before = all.clone().find(|(step, _)| *step == after.0).unwrap();
+        assert!((after.1 - before.1).abs() < 1e-6 * before.1, "{after:?} {before:?}");
+
+        // At a hundredth of the rate the projections go a small part of the way.
+        let moved = |trainer: &Trainer| {
+            let now = projections(trainer);
+            now.iter().zip(&start).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+        };
+        let mut whole = trainer(&TrainConfig { latent_lr: 1.0, ..config });
+        whole.fit(None, &mut Silent).unwrap();
+        assert!(moved(&straight) > 0.0 && moved(&straight) < 0.1 * moved(&whole));
+    });
+}
+
+#[test]
 #[should_panic(expected = "with_log_every: steps is 0")]
 fn no_step_between_two_lines_is_refused() {
     let _ = trainer(&config(1)).with_log_every(0);
@@ -137,13 +192,14 @@ fn a_checkpoint_of_an_earlier_version_goes_on() {
             assert!(of_state.remove(new).is_some(), "{new}");
         }
         let position = of_state["position"].as_object_mut().unwrap();
-        for new in ["unread_steps", "validation_seconds"] {
+        for new in ["unread_steps", "latent_steps", "validation_seconds"] {
             assert!(position.remove(new).is_some(), "{new}");
         }
         let position: Position = serde_json::from_value(of_state["position"].clone()).unwrap();
         assert_eq!((position.step, position.unread_steps), (27, 0));
         fs::write(&path, state.to_string()).unwrap();
-        let old = trainer.pass.as_ref().unwrap().form_of(&position);
+        let pass = trainer.pass.as_ref().unwrap();
+        let old = pass.form_of(&position, &pass.hidden);
         save_weights(&old, &run.checkpoint().join(EPOCH)).unwrap();
         fs::remove_file(run.path().join("steps.jsonl")).unwrap();
 

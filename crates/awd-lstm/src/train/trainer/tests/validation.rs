@@ -72,7 +72,7 @@ fn a_process_that_dies_before_the_best_model_of_an_epochs_middle_is_saved_loses_
     let mut trainer = trainer(&config);
     assert!(trainer.advance(None, &mut Silent).unwrap());
     assert_eq!(trainer.state().best.unwrap().step, Some(5));
-    trainer.save(&run).unwrap();
+    trainer.save(Some(&run)).unwrap();
     assert!(run.best_weights().is_err());
     let mut again = self::trainer(&config);
     again.restore(&run).unwrap();

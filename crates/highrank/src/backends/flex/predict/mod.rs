@@ -31,7 +31,7 @@ use burn::tensor::DType;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, contiguous, in_pool, slice};
 
-use super::call::{Source, assert_length};
+use super::call::{Offset, Source, assert_length};
 use super::factor::{Stored, as_factor};
 use super::latent;
 use super::map::Map;
@@ -51,6 +51,7 @@ pub(super) fn predict(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_
 fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
     let sums = input.wide();
     let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
+    let offset = Offset::<T>::read(&input);
     let small = |tensor: Option<Floats<Flex>>| tensor.map(|tensor| contiguous(&tensor.cast(sums)));
     let (log_prior, params, bias) = (small(input.log_prior), small(input.map_params), small(input.bias));
     assert_length("log_prior", log_prior.as_ref(), tokens * components);
@@ -77,6 +78,7 @@ fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> 
             map: Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
         },
+        offset: Offset::of(offset.as_ref()),
         tokens,
         components,
         d,

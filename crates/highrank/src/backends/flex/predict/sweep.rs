@@ -6,8 +6,9 @@ use core::ops::Range;
 
 use highrank_kernels::Precision;
 use highrank_kernels::cpu::{Buffer, multiply_rounded};
+use rayon::prelude::*;
 
-use super::super::call::Source;
+use super::super::call::{Offset, Source};
 use super::super::factor::Stored;
 use super::super::sweep::even;
 use super::super::words::Words;
@@ -26,6 +27,7 @@ pub(super) struct Input<'a, T> {
     /// `[V, d]`
     pub(super) weight: Stored<'a, T>,
     pub(super) words: Words<'a, T>,
+    pub(super) offset: Offset<'a, T>,
     /// `N`
     pub(super) tokens: usize,
     /// `K`
@@ -146,8 +148,13 @@ impl<T: Sums> Work<'_, T> {
             let rows = tokens.start * of_token..tokens.end * of_token;
             let count = rows.len();
             let contexts = contexts.rows(first * of_token..last * of_token, d).factor(count, d);
+            let start = tokens.start;
             let product = |out: &mut [T]| {
                 multiply_rounded(out, contexts, weight.t(), false, input.precision);
+                if input.offset.words > 0 {
+                    let rows = out.par_chunks_exact_mut(vocab).enumerate();
+                    rows.for_each(|(n, row)| input.offset.add_to(row, start + n));
+                }
             };
             let own = &mut self.logits;
             let log_prior = match input.log_prior.filter(|_| self.mixes) {

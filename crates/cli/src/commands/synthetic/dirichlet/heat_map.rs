@@ -4,8 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::commands::synthetic::grid::{Grid, Outcome};
-use crate::commands::synthetic::head::Head;
+use crate::args::Head;
+use crate::commands::synthetic::dirichlet::grid::{Grid, Outcome};
 use crate::failure::Failure;
 use crate::picture::{CAPTION, FONT, Picture, TEXT};
 
@@ -45,19 +45,19 @@ impl HeatMaps<'_> {
         self.outcomes.iter().find(same)
     }
 
-    /// The cell's text, and its darkness in [0, 1].
-    fn look(&self, outcome: &Outcome) -> (String, f64) {
+    /// The cell's text, and its darkness in [0, 1]; none of a fit that diverged.
+    fn look(&self, outcome: &Outcome) -> Option<(String, f64)> {
         match self.quantity {
             // From the smallest, white, to the largest, dark, on a logarithmic scale.
             Quantity::Kl => {
                 let place = |kl: f64| kl.max(1e-9).ln();
-                let all = || self.outcomes.iter().map(|outcome| place(outcome.kl));
+                let all = || self.outcomes.iter().filter_map(|outcome| outcome.kl.map(place));
                 let (low, high) =
                     (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
-                let darkness = (place(outcome.kl) - low) / (high - low).max(f64::MIN_POSITIVE);
-                (format!("{:.3}", outcome.kl), darkness)
+                let kl = outcome.kl?;
+                Some((format!("{kl:.3}"), (place(kl) - low) / (high - low).max(f64::MIN_POSITIVE)))
             }
-            Quantity::ModeMatch => (format!("{:.3}", outcome.mode_match), 1.0 - outcome.mode_match),
+            Quantity::ModeMatch => outcome.mode_match.map(|share| (format!("{share:.3}"), 1.0 - share)),
         }
     }
 }
@@ -100,8 +100,8 @@ impl Picture for HeatMaps<'_> {
                     }
                     for (j, &words) in self.grid.words.iter().enumerate() {
                         let left = x + j as i32 * CELL.0;
-                        let Some(outcome) = self.outcome(head, alpha, words, d) else { continue };
-                        let (text, darkness) = self.look(outcome);
+                        let outcome = self.outcome(head, alpha, words, d);
+                        let Some((text, darkness)) = outcome.and_then(|it| self.look(it)) else { continue };
                         let shade = (255.0 - 200.0 * darkness) as u8;
                         let corners = [(left, top), (left + CELL.0, top + CELL.1)];
                         let grey = RGBColor(shade, shade, shade);

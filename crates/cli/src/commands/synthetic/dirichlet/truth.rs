@@ -4,9 +4,9 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Gamma};
 use rand_pcg::Pcg64Mcg;
 
-/// Probabilities that may be kept between epochs, in bytes. Beyond that they are drawn anew each time, from the same
-/// seed.
-const KEPT_BYTES: usize = 1 << 30;
+/// Probabilities that may be kept between epochs, in bytes: those of 100,000 contexts over 10,000 words, the largest setting of the
+/// paper, where drawing would take longer than learning. Beyond that they are drawn anew each time, from the same seed.
+const KEPT_BYTES: u64 = 1 << 32;
 
 /// Contexts' distributions over words, each drawn from Dir(alpha, …, alpha).
 pub struct Truth {
@@ -25,7 +25,7 @@ impl Truth {
     pub fn new(alpha: f64, words: usize, contexts: usize, batch: usize, seed: u64) -> Self {
         let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration was checked");
         let mut truth = Self { gamma, alpha, words, batch, contexts, seed, kept: None };
-        let bytes = contexts.saturating_mul(words).saturating_mul(4);
+        let bytes = (contexts as u64).saturating_mul(words as u64).saturating_mul(4);
         if bytes <= KEPT_BYTES {
             truth.kept = Some((0..truth.blocks()).map(|block| truth.draw(block)).collect());
         }

@@ -1,0 +1,27 @@
+//! Processes that train one model together, each on its columns of the batch.
+//!
+//! [`Ranks`] is what training asks: which columns are this process's, the sum of all gradients, and what the others said. It is built
+//! on a [`Communicator`], two collective operations on bytes: [`Alone`] for one process, and with the feature `mpi` `Mpi` for those
+//! that `mpirun` started.
+//!
+//! Sums are made in the order of the ranks, whatever their number and the size of what is summed: N ranks that cut the batch in N
+//! parts make the same bits as one process that [takes it in N slices](crate::TrainConfig::small_batch).
+
+mod communicator;
+mod gradients;
+mod handle;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod note;
+mod precision;
+mod sum;
+#[cfg(all(test, feature = "flex"))]
+pub(crate) mod tests;
+
+pub use communicator::{Alone, Communicator};
+pub(crate) use handle::cut;
+pub use handle::{Ranks, started_as_one_of};
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
+pub(crate) use note::{Note, Waiting};
+pub use precision::ReducePrecision;

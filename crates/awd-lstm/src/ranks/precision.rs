@@ -1,0 +1,48 @@
+//! The type in which gradients travel.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The type in which gradients are sent from rank to rank. Sums are made in f32 either way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReducePrecision {
+    /// As they are.
+    #[default]
+    F32,
+    /// Half as many bytes. Every rank's gradient and their sum are rounded to 8 binary digits: each to within a relative error of
+    /// `2⁻⁸`.
+    Bf16,
+}
+
+impl ReducePrecision {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
+
+    /// The name in command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for ReducePrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ReducePrecision {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let unknown = || Error::unknown_name("precision", text, Self::ALL);
+        Self::ALL.into_iter().find(|precision| precision.name() == text).ok_or_else(unknown)
+    }
+}

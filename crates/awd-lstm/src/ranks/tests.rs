@@ -1,0 +1,195 @@
+//! Ranks as threads of this process.
+
+use std::sync::{Arc, Barrier, Mutex};
+
+use serde_json::Value;
+
+use super::*;
+use crate::error::{Error, Result};
+
+/// What every thread has laid down, and when all have.
+struct Table {
+    sent: Vec<Mutex<Vec<u8>>>,
+    all: Barrier,
+}
+
+struct Thread {
+    rank: usize,
+    table: Arc<Table>,
+}
+
+impl Thread {
+    /// Reads what all ranks sent.
+    fn share(&self, own: &[u8], read: impl FnMut(usize, &[u8])) {
+        *self.table.sent[self.rank].lock().unwrap() = own.to_vec();
+        self.table.all.wait();
+        let mut read = read;
+        for (rank, sent) in self.table.sent.iter().enumerate() {
+            read(rank, &sent.lock().unwrap());
+        }
+        self.table.all.wait();
+    }
+}
+
+impl Communicator for Thread {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.table.sent.len()
+    }
+
+    fn gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
+        let length = own.len();
+        self.share(own, |rank, sent| all[rank * length..][..length].copy_from_slice(sent));
+        Ok(())
+    }
+
+    fn exchange(&self, pieces: &[u8], received: &mut [u8]) -> Result<()> {
+        let length = pieces.len() / self.size();
+        self.share(pieces, |rank, sent| {
+            received[rank * length..][..length].copy_from_slice(&sent[self.rank * length..][..length]);
+        });
+        Ok(())
+    }
+
+    fn abort(&self, status: i32) -> ! {
+        panic!("aborted with status {status}")
+    }
+}
+
+/// What `work` returns at each of `size` ranks.
+pub(crate) fn each<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    let sent = (0..size).map(|_| Mutex::default()).collect();
+    let table = Arc::new(Table { sent, all: Barrier::new(size) });
+    let at = |rank| work(Ranks::new(Thread { rank, table: table.clone() }));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..size)
+            .map(|rank| {
+                scope.spawn({
+                    let at = &at;
+                    move || at(rank)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Numbers whose sum depends on the order.
+fn values(rank: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|n| ((n * 7 + rank * 13) as f32).sin() * 10f32.powi(rank as i32 * 3 % 7)).collect()
+}
+
+#[test]
+fn parts_cover_the_columns_and_are_of_equal_size() {
+    for columns in 1..20 {
+        for parts in 1..=columns {
+            let all: Vec<_> = (0..parts).map(|index| cut(columns, parts, index)).collect();
+            assert!(all.iter().flat_map(Clone::clone).eq(0..columns), "{columns} in {parts}");
+            let sizes = all.iter().map(|part| part.len());
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{columns} in {parts}");
+        }
+    }
+    assert!(cut(2, 3, 2).is_empty());
+}
+
+#[test]
+fn sums_are_in_the_order_of_the_ranks_everywhere() {
+    for size in [1, 2, 3, 5] {
+        // One of a number that no piece divides, and one with ranks that have nothing to sum.
+        for count in [1, 2, 101] {
+            let mut want = values(0, count);
+            for rank in 1..size {
+                want.iter_mut().zip(values(rank, count)).for_each(|(sum, value)| *sum += value);
+            }
+            let sums = each(size, |ranks| {
+                let mut own = values(ranks.rank(), count);
+                ranks.sum(&mut own).unwrap();
+                own
+            });
+            assert!(sums.iter().all(|sum| *sum == want), "{size} ranks, {count} values");
+        }
+    }
+}
+
+#[test]
+fn sums_in_bf16_are_near_and_the_same_everywhere() {
+    let sums = each(3, |ranks| {
+        let ranks = ranks.with_precision(ReducePrecision::Bf16);
+        let mut own: Vec<f32> = (0..50).map(|n| 1.0 + (n * ranks.rank()) as f32 / 37.0).collect();
+        ranks.sum(&mut own).unwrap();
+        own
+    });
+    assert!(sums.iter().all(|sum| *sum == sums[0]));
+    for (n, sum) in sums[0].iter().enumerate() {
+        let want = 3.0 + 3.0 * n as f32 / 37.0;
+        // Three values and their sum are rounded.
+        assert!((sum - want).abs() <= want / 128.0 * 1.01, "{sum} {want}");
+    }
+    let exact = sums[0].iter().enumerate().filter(|(n, sum)| **sum == 3.0 + 3.0 * *n as f32 / 37.0).count();
+    assert!(exact < 25, "nothing was rounded");
+}
+
+#[test]
+fn everybody_hears_what_is_said() {
+    let all = each(3, |ranks| {
+        let own = vec![ranks.rank() as u8; ranks.rank() * 2];
+        (
+            ranks.gather(&own).unwrap(),
+            ranks.first_says(ranks.rank() != 1).unwrap(),
+            ranks.first_says(ranks.rank() == 1).unwrap(),
+        )
+    });
+    for said in all {
+        assert_eq!(said, (vec![vec![], vec![1; 2], vec![2; 4]], true, false));
+    }
+    let note = |rank: usize| Note {
+        losses: [0.1, f32::NAN, 3.0, rank as f32, 0.5],
+        stop: rank == 1,
+        save: rank == 2,
+        seconds: 1e9 + 0.25,
+        waited: 0.1,
+    };
+    for notes in each(3, |ranks| ranks.gather_notes(note(ranks.rank())).unwrap()) {
+        for (rank, got) in notes.iter().enumerate() {
+            assert_eq!(format!("{got:?}"), format!("{:?}", note(rank)));
+        }
+    }
+}
+
+#[test]
+fn what_one_rank_lacks_all_are_told() {
+    let of = |failing: &[usize], reason: fn(usize) -> String| {
+        let all = each(3, |ranks| {
+            let own = match failing.contains(&ranks.rank()) {
+                true => Err(Error::CannotExtend { path: "run".into(), reason: reason(ranks.rank()) }),
+                false => Ok(()),
+            };
+            ranks.all_good(own).map_err(|error| error.to_string())
+        });
+        assert!(all.iter().all(|result| *result == all[0]));
+        all[0].clone()
+    };
+    assert_eq!(of(&[], |_| String::new()), Ok(()));
+    assert_eq!(of(&[2], |_| "bad".into()), Err("rank 2: cannot extend `run`: bad".into()));
+    assert_eq!(of(&[1, 2], |_| "bad".into()), Err("rank 1: cannot extend `run`: bad".into()));
+    // No rank is to blame.
+    assert_eq!(of(&[0, 1, 2], |_| "bad".into()), Err("cannot extend `run`: bad".into()));
+    assert_eq!(of(&[0, 1, 2], |rank| rank.to_string()), Err("rank 0: cannot extend `run`: 0".into()));
+}
+
+#[test]
+fn settings_that_differ_are_named_with_their_rank() {
+    let of = |value: fn(usize) -> Value| {
+        let all = each(3, |ranks| {
+            ranks.check_same("train", &value(ranks.rank())).map_err(|error| error.to_string())
+        });
+        assert!(all.iter().all(|result| *result == all[0]));
+        all[0].clone()
+    };
+    assert_eq!(of(|_| serde_json::json!({"lr": 0.1})), Ok(()));
+    let found = of(|rank| serde_json::json!({"lr": {"x": if rank == 2 { 5 } else { 1 }}, "a": 1}));
+    assert_eq!(found, Err("rank 2 differs from rank 0: train.lr.x is 5 there, but 1 at rank 0".into()));
+}

@@ -1,0 +1,292 @@
+//! Plans of grids and of random searches.
+
+use super::*;
+use crate::commands::sweep::planned::Planned;
+use awd_lstm::data::Vocabulary;
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    args: SweepArgs,
+}
+
+/// The plan of a command line, for a text of 30 words.
+pub fn plan(line: &str) -> Result<Plan, Failure> {
+    let mut vocabulary = Vocabulary::new();
+    for word in 0..30 {
+        vocabulary.insert(&format!("word{word}"));
+    }
+    let corpus = Corpus::from_ids(vocabulary, vec![0; 9], vec![0; 9], vec![0; 9]).unwrap();
+    let words = ["--data", "d"].into_iter().chain(line.split_whitespace());
+    Plan::new(&Line::try_parse_from(words)?.args, &corpus)
+}
+
+pub fn names(plan: &Plan) -> Vec<&str> {
+    plan.runs.iter().map(|run| run.name.as_str()).collect()
+}
+
+#[test]
+fn runs_are_heads_by_values_by_seeds_without_duplicates() {
+    let plan = plan("--lstm 16,12 --d-embedding 8,16 --components 2,3 --knots 7 --lr 5 --seeds 1,2").unwrap();
+    let of_seed = |seed| {
+        ["softmax-d8", "softmax-d16", "mos-d8-k2", "mos-d8-k3", "mos-d16-k2", "mos-d16-k3"]
+            .map(|name| format!("{name}-s{seed}"))
+    };
+    assert_eq!(names(&plan), of_seed(1).into_iter().chain(of_seed(2)).collect::<Vec<_>>());
+    assert_eq!(
+        plan.axes.iter().map(|axis| axis.flag.as_str()).collect::<Vec<_>>(),
+        ["d-embedding", "components"]
+    );
+    let last = &plan.runs[11];
+    assert_eq!(
+        last.settings,
+        [("d-embedding", "16"), ("components", "3")].map(|(a, b)| (a.into(), b.into()))
+    );
+    let (model, train) = (&last.config.model, &last.config.train);
+    assert_eq!(
+        (model.d_embedding, model.components, model.lstm_sizes.as_slice()),
+        (16, 3, [16, 12].as_slice())
+    );
+    assert_eq!((train.seed, train.lr), (2, 5.0));
+    // A head without mixture has an LSTM as wide as its embedding, and the preset's components.
+    let softmax = &plan.runs[1].config.model;
+    assert_eq!((softmax.lstm_sizes.as_slice(), softmax.components), ([16, 16].as_slice(), 5));
+}
+
+#[test]
+fn settings_of_one_head_replace_those_of_all() {
+    let plan = plan("--lr 5,6 --for mos:lr=7,lstm=9,8 --for mos:components=2 --seeds 1").unwrap();
+    assert_eq!(names(&plan), ["softmax-lr5-s1", "softmax-lr6-s1", "mos-s1"]);
+    let mos = &plan.runs[2].config;
+    assert_eq!(
+        (mos.train.lr, mos.model.lstm_sizes.as_slice(), mos.model.components),
+        (7.0, [9, 8].as_slice(), 2)
+    );
+}
+
+#[test]
+fn parameters_are_equal_by_the_embedding_or_the_lstms() {
+    let of = |plan: &Plan| plan.runs.iter().map(|run| run.config.model.clone()).collect::<Vec<_>>();
+    let by_embedding = plan("--lstm 16,12 --equal parameters --components 2,20 --seeds 1").unwrap();
+    assert_eq!(names(&by_embedding), ["softmax-s1", "mos-k2-s1", "mos-k20-s1"]);
+    let models = of(&by_embedding);
+    assert!(
+        models[1].d_embedding > 2 * models[2].d_embedding && models[1].lstm_sizes == models[2].lstm_sizes
+    );
+    let budget = models[1].num_params() as f64;
+    assert!(models.iter().all(|model| (model.num_params() as f64 / budget - 1.0).abs() < 0.02), "{models:?}");
+
+    let by_lstm = plan("--lstm 16,12 --parameters 20000,40000 --d-embedding 8,24 --seeds 1").unwrap();
+    let expected = ["d8-p20000", "d8-p40000", "d24-p20000", "d24-p40000"];
+    let expected: Vec<String> =
+        ["softmax", "mos"].iter().flat_map(|head| expected.map(|name| format!("{head}-{name}-s1"))).collect();
+    assert_eq!(names(&by_lstm), expected);
+    for (index, model) in of(&by_lstm).iter().enumerate() {
+        let budget = [20000.0, 40000.0][index % 2];
+        assert_eq!(model.d_embedding, [8, 24][index / 2 % 2]);
+        assert!((model.num_params() as f64 / budget - 1.0).abs() < 0.02, "{model:?}");
+    }
+}
+
+#[test]
+fn width_depth_and_components_are_traded_at_equal_size() {
+    let line = "--heads softmax,mos,moc --parameters 20000,40000 --layers 1,2,3 --last-lstm 12,40 --lstm 16:32 \
+                --components 2,4 --seeds 1";
+    let plan = plan(line).unwrap();
+    let mut models: Vec<String> = vec![];
+    for run in &plan.runs {
+        let (model, budget) = (&run.config.model, run.settings.last().unwrap());
+        assert_eq!(budget.0, "parameters");
+        let (want, got) = (budget.1.parse::<f64>().unwrap(), model.num_params() as f64);
+        assert!((got / want - 1.0).abs() <= 0.1, "{}: {got}", run.name);
+        let setting = |flag: &str| run.settings.iter().find(|(name, _)| name == flag).map(|(_, value)| value);
+        assert_eq!(setting("layers").unwrap(), &model.lstm_sizes.len().to_string(), "{}", run.name);
+        let last = setting("last-lstm").unwrap().parse::<usize>().unwrap();
+        match model.head.is_mixture() {
+            // The width of the embedding is what is left.
+            true => {
+                assert_eq!(model.last_lstm(), last, "{}", run.name);
+                assert_eq!(setting("components").unwrap(), &model.components.to_string());
+            }
+            // It is that width, and the other LSTMs are what is left.
+            false => assert_eq!((model.last_lstm(), model.d_embedding), (last, last), "{}", run.name),
+        }
+        models.push(serde_json::to_string(&run.config.model).unwrap());
+    }
+    // Nothing is trained twice.
+    let all = models.len();
+    models.sort();
+    models.dedup();
+    assert_eq!(models.len(), all);
+    // A single layer of a softmax is as wide as its embedding, so that nothing is left to solve for.
+    let left_out = |text: &str| plan.notes.iter().filter(|note| note.contains(text)).count();
+    let none_left =
+        "left out: softmax, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
+    assert_eq!(left_out(none_left), 1, "{:?}", plan.notes);
+    assert!(
+        plan.runs
+            .iter()
+            .all(|run| run.config.model.head != HeadKind::Softmax || run.config.model.lstm_sizes.len() > 1)
+    );
+    // A single layer has no first one: both values of --lstm are the same model.
+    assert_eq!(left_out("left out: mos, 8 combinations that come to the same model"), 1, "{:?}", plan.notes);
+    let single = plan.runs.iter().filter(|run| run.name.starts_with("mos-lstm16-layers1-"));
+    assert_eq!(single.count(), 2 * 2 * 2);
+    assert!(!plan.runs.iter().any(|run| run.name.starts_with("mos-lstm32-layers1-")));
+}
+
+#[test]
+fn numbers_of_parameters_that_cannot_be_met_are_left_out() {
+    let plan =
+        plan("--heads softmax,mos --lstm 16,12 --parameters 3000,100,20000 --components 2,200 --seeds 1")
+            .unwrap();
+    let expected = [
+        "softmax-p3000-s1",
+        "softmax-p20000-s1",
+        "mos-k2-p3000-s1",
+        "mos-k2-p20000-s1",
+        "mos-k200-p20000-s1",
+    ];
+    assert_eq!(names(&plan), expected);
+    assert_eq!(plan.notes.len(), 4, "{:?}", plan.notes);
+    assert!(plan.notes[0].starts_with("left out: softmax, parameters 100: parameters is 100, but"));
+    assert!(
+        plan.notes[2].starts_with("left out: mos, components 200, parameters 3000: "),
+        "{:?}",
+        plan.notes
+    );
+    // What is far from the number is not of that size.
+    let message =
+        self::plan("--heads mos --lstm 16,12 --parameters 5900 --components 100").unwrap_err().to_string();
+    assert!(message.contains("parameters is 5900, but the mos head comes no nearer than 5216"), "{message}");
+}
+
+#[test]
+fn a_head_has_several_values_of_its_own() {
+    let plan =
+        plan("--lstm 16,12 --for mos:components=2:3,lr=5:6 --for softmax:lr=7 --lr 1,2 --seeds 1").unwrap();
+    assert_eq!(
+        names(&plan),
+        ["softmax-s1", "mos-k2-lr5-s1", "mos-k2-lr6-s1", "mos-k3-lr5-s1", "mos-k3-lr6-s1"]
+    );
+    assert_eq!(plan.runs[0].config.train.lr, 7.0);
+}
+
+#[test]
+fn a_rate_of_the_projections_is_a_setting_of_mixtures() {
+    let plan = plan("--latent-lr 0.5,2 --seeds 1").unwrap();
+    assert_eq!(names(&plan), ["softmax-s1", "mos-latent-lr0.5-s1", "mos-latent-lr2-s1"]);
+    let rates: Vec<f64> = plan.runs.iter().map(|run| run.config.train.latent_lr).collect();
+    assert_eq!(rates, [1.0, 0.5, 2.0]);
+}
+
+#[test]
+fn what_cannot_be_planned_is_one_line() {
+    for (line, expected) in [
+        ("--lr 5,0", "softmax, lr 0: lr is 0"),
+        ("--components 3,0", "mos, components 0: components is 0"),
+        ("--parameters 9 --equal sizes", "--parameters needs --equal parameters"),
+        ("--parameters 9", "softmax: parameters is 9, but"),
+        ("--for moc:lr=3", "--for names the head moc"),
+        ("--lr-decay 0.5", "softmax: --lr-decay needs"),
+        ("--lr-decay-from 3 --lr-decay-on-plateau --lr-decay 0.5", "cannot be used with"),
+        ("--finetune 0", "softmax: epochs is 0"),
+        ("--latent-lr 0", "softmax: latent_lr is 0"),
+        ("--lr 5..6", "--lr is a range, which needs --trials N"),
+        ("--for mos:lr=5..6", "--lr is a range, which needs --trials N"),
+        ("--trials 0", "trials is 0, but must be at least 1"),
+        ("--trials 2 --no-test=false", "trials never score the test text"),
+        ("--trials 2 --equal parameters", "--trials with --equal parameters needs --parameters N"),
+        ("--trials 2 --parameters 9", "softmax of 9 parameters: no draw is possible: parameters is 9, but"),
+        ("--trials 2 --lr 0,3", "softmax, lr 0: lr is 0"),
+        ("--finetune --finetune-lr 0", "softmax: lr is 0"),
+    ] {
+        let message = plan(line).unwrap_err().to_string();
+        assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
+    }
+    let many: Vec<String> = (1..102).map(|value| value.to_string()).collect();
+    let many = many.join(",");
+    let message = plan(&format!("--lr {many} --clip {many}")).unwrap_err().to_string();
+    assert!(message.contains("more than 10000 combinations"), "{message}");
+}
+
+#[test]
+fn names_of_folders_are_plain() {
+    let plan = plan("--heads mos --lstm 16,12:9 --dropout-latent 0.1,0.2 --seeds 1").unwrap();
+    assert_eq!(names(&plan)[0], "mos-lstm16_12-dropout-latent0.1-s1");
+    assert_eq!(plan.runs.len(), 4);
+}
+
+/// A search.
+const SEARCH: &str = "--lstm 16,12 --lr 2..40 --dropout-output 0.1..0.5 --for mos:components=2..9 --seeds 3";
+
+fn of(plan: &Plan, head: &str) -> Vec<Planned> {
+    plan.runs.iter().filter(|run| run.name.starts_with(head)).cloned().collect()
+}
+
+#[test]
+fn every_head_has_as_many_trials_of_the_same_draws() {
+    let plan = plan(&format!("{SEARCH} --trials 5")).unwrap();
+    let expected: Vec<String> =
+        (1..=5).flat_map(|trial| ["softmax", "mos"].map(|head| format!("{head}-t{trial}-s3"))).collect();
+    assert_eq!(names(&plan), expected);
+    for (softmax, mos) in of(&plan, "softmax").iter().zip(&of(&plan, "mos")) {
+        assert_eq!(softmax.config.train, mos.config.train);
+        assert!(
+            (2.0..=40.0).contains(&mos.config.train.lr) && (2..=9).contains(&mos.config.model.components)
+        );
+        assert!(!mos.config.train.test);
+        assert_eq!(softmax.config.model.dropouts.output, mos.config.model.dropouts.output);
+        let flags = |run: &Planned| run.settings.iter().map(|(flag, _)| flag.clone()).collect::<Vec<_>>();
+        assert_eq!(flags(softmax), ["lr", "dropout-output"]);
+        assert_eq!(flags(mos), ["lr", "dropout-output", "components"]);
+        assert_eq!(softmax.trial, mos.trial);
+    }
+    let mut rates: Vec<f64> = of(&plan, "mos").iter().map(|run| run.config.train.lr).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    assert_eq!(rates.len(), 5);
+}
+
+#[test]
+fn draws_depend_on_the_seed_and_their_number_alone() {
+    let configs =
+        |line: &str| of(&plan(line).unwrap(), "mos").into_iter().map(|run| run.config).collect::<Vec<_>>();
+    let first = configs(&format!("{SEARCH} --trials 3"));
+    assert_eq!(first, configs(&format!("{SEARCH} --trials 3")));
+    assert_eq!(first, configs(&format!("{SEARCH} --trials 9"))[..3]);
+    let rates =
+        |configs: &[awd_lstm::train::RunConfig]| configs.iter().map(|run| run.train.lr).collect::<Vec<_>>();
+    assert_ne!(rates(&first), rates(&configs(&format!("{SEARCH} --trials 3 --trial-seed 2"))));
+    // Another setting changes no other.
+    assert_eq!(rates(&first), rates(&configs(&format!("{SEARCH} --clip 0.1..0.3 --heads mos --trials 3"))));
+}
+
+#[test]
+fn trials_are_of_equal_size_and_possible() {
+    let line = "--heads softmax,mos --lr 5,10 --lstm 8..64 --layers 1..3 --last-lstm 8..60 --components 2..40 \
+                --parameters 20000,40000 --trials 12 --seeds 3";
+    let plan = plan(line).unwrap();
+    assert_eq!(plan.runs.len(), 2 * 2 * 12);
+    for run in &plan.runs {
+        let (_, budget) = run.settings.iter().find(|(flag, _)| flag == "parameters").unwrap();
+        let off = run.config.model.num_params() as f64 / budget.parse::<f64>().unwrap() - 1.0;
+        assert!(off.abs() <= 0.1, "{}: {off}", run.name);
+        assert!(run.name.contains(&format!("-p{budget}-t")), "{}", run.name);
+    }
+    assert!(
+        plan.notes
+            .iter()
+            .any(|note| note.contains("draws left out, the first: the softmax head has no size"))
+    );
+}
+
+#[test]
+fn fewer_settings_than_trials_are_said() {
+    let plan = plan("--heads softmax,mos --components 2,3,4 --trials 3 --seeds 1,2").unwrap();
+    assert_eq!(plan.runs.len(), 2 + 2 * 3);
+    assert_eq!(plan.notes, ["softmax: there are no more than 1 different settings to try"]);
+    assert_eq!(&names(&plan)[..4], ["softmax-t1-s1", "softmax-t1-s2", "mos-t1-s1", "mos-t1-s2"]);
+}

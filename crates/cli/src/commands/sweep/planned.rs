@@ -1,0 +1,124 @@
+//! Runs before they are trained.
+
+use std::path::PathBuf;
+
+use awd_lstm::data::TextConfig;
+use awd_lstm::train::{Fingerprint, KeptTokens, RunConfig, Versions};
+use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::commands::sweep::grid::Axis;
+use crate::failure::Failure;
+
+/// The name of the axis of numbers of parameters.
+pub const PARAMETERS: &str = "parameters";
+
+/// Settings that vary, with their values as they were given.
+pub type Varying = Vec<(String, String)>;
+
+/// A run of a sweep.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Name of its folder: the head, the settings that vary or the number of the trial, and the seed.
+    pub name: String,
+    /// The settings that vary for its head.
+    pub settings: Varying,
+    /// Its number, if its settings are drawn.
+    pub trial: Option<usize>,
+    /// What its settings were chosen from, if they were.
+    pub chosen: Option<Chosen>,
+    /// Everything that defines it.
+    pub config: RunConfig,
+    /// The procedure of finetuning after it, if there is any.
+    pub finetuning: Option<TrainConfig>,
+}
+
+/// The runs of a sweep.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The runs, in their order.
+    pub runs: Vec<Planned>,
+    /// The settings that vary, numbers of parameters among them.
+    pub axes: Vec<Axis>,
+    /// What was left out, and why, a line each.
+    pub notes: Vec<String>,
+}
+
+/// What the runs of a sweep have in common.
+pub struct Runs<'a> {
+    /// The output layers.
+    pub heads: &'a [HeadKind],
+    /// The seeds.
+    pub seeds: &'a [u64],
+    /// The text.
+    pub corpus: Fingerprint,
+    /// The preset.
+    pub preset: String,
+    /// The device.
+    pub device: String,
+    /// The folder of the text.
+    pub data: PathBuf,
+    /// How it is read.
+    pub text: TextConfig,
+    /// Where it is kept.
+    pub tokens: Option<KeptTokens>,
+}
+
+impl Runs<'_> {
+    /// A run with these settings.
+    pub fn planned(&self, name: String, settings: Varying, of_run: Settings, seed: u64) -> Planned {
+        let config = RunConfig {
+            versions: Versions::current(),
+            preset: self.preset.clone(),
+            device: self.device.clone(),
+            data: self.data.clone(),
+            corpus: self.corpus.clone(),
+            text: self.text.clone(),
+            tokens: self.tokens.clone(),
+            finetunes: None,
+            model: of_run.model,
+            train: TrainConfig { seed, ..of_run.train },
+            extensions: vec![],
+        };
+        let finetuning = of_run.finetuning.map(|train| TrainConfig { seed, ..train });
+        Planned { name, settings, trial: None, chosen: None, config, finetuning }
+    }
+}
+
+/// What the settings of a run were chosen from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The run whose settings they are.
+    pub run: String,
+    /// Number of settings that were tried.
+    pub among: usize,
+    /// Its perplexity of the validation text: the lowest, a mean over its seeds.
+    pub valid_ppl: f64,
+}
+
+/// A setting and a value chosen for it, as it was written.
+pub type Choice<'a> = (&'a str, &'a str);
+
+/// A run's model and procedure, but for its seed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Settings {
+    /// The model.
+    pub model: ModelConfig,
+    /// The procedure.
+    pub train: TrainConfig,
+    /// The procedure of finetuning after it, if there is any.
+    pub finetuning: Option<TrainConfig>,
+}
+
+impl Settings {
+    /// A text that is the same for equal settings.
+    pub fn key(&self) -> String {
+        serde_json::to_string(self).expect("settings are plain numbers and names")
+    }
+}
+
+/// An error that says of which run it is.
+pub fn at<'a>(head: HeadKind, chosen: impl Iterator<Item = Choice<'a>>, error: &Failure) -> Failure {
+    let settings = chosen.map(|(flag, value)| format!(", {flag} {value}"));
+    format!("{head}{}: {error}", settings.collect::<String>()).into()
+}

@@ -1,0 +1,180 @@
+//! Model and procedure of a head with chosen settings.
+
+use awd_lstm::{HeadKind, ModelConfig};
+
+use crate::args::Overrides;
+use crate::commands::sweep::args::{Equal, SweepArgs};
+use crate::commands::sweep::grid::{self, Axis};
+use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};
+use crate::failure::Failure;
+use crate::sizes::{self, LastLstm};
+use crate::training::finetuning;
+
+/// A model whose number of parameters is off by more than one part in so many is not of the size that was asked for.
+const NEAR: usize = 10;
+
+/// What a combination of values makes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// A run.
+    Possible(Box<Settings>),
+    /// Nothing, and why: no sizes meet the number of parameters.
+    Impossible(String),
+}
+
+/// What the settings of a run are made of.
+pub struct Planner<'a> {
+    args: &'a SweepArgs,
+    /// Number of words.
+    vocab: usize,
+    /// The number of parameters where none is chosen; none for equal sizes.
+    budget: Option<usize>,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner of models for so many words.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub fn new(args: &'a SweepArgs, vocab: usize) -> Result<Self, Failure> {
+        let equal = args.equal();
+        if args.parameters.is_some() && equal == Equal::Sizes {
+            return Err("--parameters needs --equal parameters".into());
+        }
+        let heads = args.heads();
+        if let Some(other) = args.per_head.iter().find(|of| !heads.contains(&of.head)) {
+            let head = other.head;
+            return Err(format!("--for names the head {head}, which is not among --heads").into());
+        }
+        let mut planner = Self { args, vocab, budget: None };
+        if equal == Equal::Parameters && args.parameters.is_none() {
+            let axes = &args.training.overrides.axes;
+            if args.trials.is_some() {
+                return Err("--trials with --equal parameters needs --parameters N".into());
+            }
+            let first =
+                axes.iter().filter_map(|axis| Some((axis.flag.as_str(), axis.values.first()?.as_str())));
+            let overrides = grid::overrides(first)?;
+            planner.budget = Some(planner.base(HeadKind::Mos, &overrides).num_params());
+        }
+        Ok(planner)
+    }
+
+    /// The settings of a head that were given, its own in the place of those of all, and without numbers of parameters.
+    pub fn axes(&self, head: HeadKind) -> Vec<Axis> {
+        let own = || self.args.per_head.iter().filter(|of| of.head == head).flat_map(|of| &of.settings);
+        let of_all = self.args.training.overrides.axes.iter();
+        let of_all = of_all.filter(|axis| own().all(|other| other.flag != axis.flag));
+        let mut axes: Vec<Axis> = vec![];
+        // The last one given of a head that has several `--for`.
+        for axis in of_all.chain(own()) {
+            axes.retain(|other| other.flag != axis.flag);
+            axes.push(axis.clone());
+        }
+        axes
+    }
+
+    /// The numbers of parameters as an axis, if any are given.
+    pub fn budgets(&self) -> Option<Axis> {
+        let budgets = self.args.parameters.as_ref()?;
+        Some(Axis::new(PARAMETERS, budgets.0.iter().map(usize::to_string).collect()))
+    }
+
+    /// Model and procedure of chosen values, [`PARAMETERS`] among them, checked.
+    ///
+    /// # Errors
+    /// Settings out of range or that do not go together.
+    pub fn cell(&self, head: HeadKind, chosen: &[Choice]) -> Result<Cell, Failure> {
+        let (budgets, chosen): (Vec<Choice>, Vec<Choice>) =
+            chosen.iter().partition(|(flag, _)| *flag == PARAMETERS);
+        let overrides = grid::overrides(chosen.into_iter())?;
+        let budget = match budgets.first() {
+            Some((_, budget)) => Some(budget.parse()?),
+            None => self.budget,
+        };
+        let base = self.base(head, &overrides);
+        base.validate()?;
+        let mut model = match budget.map(|budget| self.solved(&base, &overrides, budget)) {
+            None => base,
+            Some(Ok(model)) => model,
+            Some(Err(reason)) => return Ok(Cell::Impossible(reason.to_string())),
+        };
+        self.neutralise(&mut model);
+        model.validate()?;
+        // A rate that was chosen for training is also better for finetuning than the preset's.
+        let lr = self.args.finetune_lr.or(overrides.lr);
+        let mut train = self.args.training.with(overrides).procedure()?;
+        if !head.is_mixture() {
+            train.prior_cv = self.args.training.preset().train().prior_cv;
+        }
+        if !head.has_contexts() {
+            train.latent_lr = 1.0;
+        }
+        if self.args.trials.is_some() {
+            // Settings are chosen by the validation text alone.
+            train.test = false;
+        }
+        let finetuning = self.args.finetune.map(|epochs| {
+            let overrides = Overrides { lr, epochs, ..Overrides::default() };
+            finetuning(self.args.training.preset().name(), &train, &overrides)
+        });
+        let finetuning = finetuning.transpose()?;
+        Ok(Cell::Possible(Box::new(Settings { model, train, finetuning })))
+    }
+
+    /// The model of `budget` parameters.
+    fn solved(
+        &self,
+        base: &ModelConfig,
+        overrides: &Overrides,
+        budget: usize,
+    ) -> Result<ModelConfig, Failure> {
+        let last = if overrides.last_lstm.is_some() { LastLstm::Given } else { LastLstm::Free };
+        // The width of the last LSTM is that of the embedding there.
+        let one_width = base.tied && !base.head.has_contexts();
+        let model = match overrides.d_embedding.is_some() || (one_width && last == LastLstm::Given) {
+            true => sizes::matching_lstm(base, budget, last)?,
+            false => sizes::matching(base, budget, last)?,
+        };
+        let parameters = model.num_params();
+        match parameters.abs_diff(budget) > budget / NEAR {
+            true => Err(format!(
+                "parameters is {budget}, but the {} head comes no nearer than {parameters}",
+                model.head
+            )
+            .into()),
+            false => Ok(model),
+        }
+    }
+
+    /// The model before any size is solved for.
+    fn base(&self, head: HeadKind, overrides: &Overrides) -> ModelConfig {
+        let mut model = self.args.training.with(overrides.clone()).model(head, self.vocab);
+        if let (true, false, Some(last)) = (model.tied, head.has_contexts(), model.lstm_sizes.last_mut()) {
+            *last = model.d_embedding;
+        }
+        model
+    }
+
+    /// Sets what the head ignores to the preset's, so that runs that differ in nothing else are the same.
+    fn neutralise(&self, model: &mut ModelConfig) {
+        let neutral = self.args.training.preset().model(model.head, self.vocab);
+        if !model.head.is_mixture() {
+            model.components = neutral.components;
+        }
+        if !model.head.has_contexts() {
+            model.dropouts.latent = neutral.dropouts.latent;
+        }
+        if model.head != HeadKind::Mixtape {
+            model.frequent = neutral.frequent;
+            model.d_gate = neutral.d_gate;
+        }
+        if !model.head.reads_layers() {
+            model.lower_components = neutral.lower_components;
+        }
+        if !model.head.has_plif() {
+            model.knots = neutral.knots;
+            model.plif_bound = neutral.plif_bound;
+        }
+    }
+}

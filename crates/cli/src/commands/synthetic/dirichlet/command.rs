@@ -1,0 +1,131 @@
+//! The command itself: cell by cell of the grid.
+
+use burn::tensor::Device;
+
+use crate::commands::synthetic::args::SyntheticArgs;
+use crate::commands::synthetic::dirichlet::grid::{Fit, FitSettings, Grid, Outcome, Setting};
+use crate::commands::synthetic::dirichlet::heat_map::{HeatMaps, Quantity};
+use crate::commands::synthetic::dirichlet::model::fit;
+use crate::commands::synthetic::dirichlet::truth::Truth;
+use crate::commands::synthetic::fits::Fits;
+use crate::commands::synthetic::tries::{Try, mean_text};
+use crate::device;
+use crate::failure::{Failure, Incomplete};
+use crate::picture;
+use crate::print::print_json;
+
+/// Runs the grid, prints a table and draws the heat maps.
+///
+/// # Errors
+/// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
+/// maps show what there is.
+pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
+    let grid = Grid::new(args)?;
+    let device = device::open(device::resolve(args.fits.device))?;
+    let settings = grid.settings();
+    let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
+    if !args.fits.json {
+        println!(
+            "{:>6} {:>6} {:>5} {:<14} {:>10} {:>6} {:>17} {:>17} {:>8}",
+            "alpha", "words", "d", "head", "parameters", "lr", "KL", "mode match", "seconds"
+        );
+    }
+    let mut outcomes = vec![];
+    let mut made = Ok(());
+    for setting in settings {
+        match cell(setting, args, &grid, &mut fits, &device) {
+            Ok(cell) => {
+                cell.iter().for_each(|outcome| print(outcome, args.fits.json));
+                outcomes.extend(cell);
+            }
+            Err(error) => {
+                made = Err(error);
+                break;
+            }
+        }
+    }
+    if !args.fits.json {
+        println!("{}", legend(&grid));
+    }
+    if let (Some(out), false) = (&args.fits.out, outcomes.is_empty()) {
+        for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
+            picture::save(&HeatMaps { grid: &grid, outcomes: &outcomes, quantity }, &out.join(stem))?;
+        }
+    }
+    made?;
+    match outcomes.iter().filter(|outcome| outcome.lr.is_none()).count() {
+        0 => Ok(()),
+        count => {
+            Err(Incomplete(format!("{count} heads diverged in a setting at every learning rate")).into())
+        }
+    }
+}
+
+/// What every head comes to in a setting.
+fn cell(
+    setting: Setting,
+    args: &SyntheticArgs,
+    grid: &Grid,
+    fits: &mut Fits,
+    device: &Device,
+) -> Result<Vec<Outcome>, Failure> {
+    let Setting { alpha, words, d, contexts } = setting;
+    let mut tries: Vec<Vec<Try<Fit>>> = vec![vec![]; grid.heads.len()];
+    for &seed in &grid.seeds {
+        // Drawn for the first fit that is not there yet, and then the same for all.
+        let mut truth: Option<Truth> = None;
+        for (&head, tries) in grid.heads.iter().zip(&mut tries) {
+            for &lr in &grid.rates {
+                let of = FitSettings {
+                    experiment: "dirichlet",
+                    alpha,
+                    words,
+                    d,
+                    contexts,
+                    head,
+                    parts: args.fits.parts(head),
+                    epochs: args.epochs,
+                    batch: args.batch,
+                    lr,
+                    seed,
+                };
+                let config = head.config(&args.fits.sizes(d, words));
+                let result = fits.result(&of, |fits, settings| {
+                    let draw = || Truth::new(alpha, words, contexts, args.batch, seed);
+                    let truth = truth.get_or_insert_with(draw);
+                    fit(fits, settings, &of, &config, truth, device)
+                })?;
+                tries.push(Try { lr, seed, result });
+            }
+        }
+    }
+    Ok(grid.heads.iter().zip(tries).map(|(&head, tries)| Outcome::new(setting, head, tries)).collect())
+}
+
+fn print(outcome: &Outcome, json: bool) {
+    if json {
+        return print_json(outcome);
+    }
+    let Outcome { alpha, words, d, head, parameters, lr, seconds, fits, .. } = outcome;
+    let kl = mean_text(fits, *lr, 4, |fit| fit.kl);
+    let mode_match = mean_text(fits, *lr, 4, |fit| fit.mode_match);
+    let lr = lr.map_or("-".into(), |lr| lr.to_string());
+    println!(
+        "{alpha:>6} {words:>6} {d:>5} {head:<14} {parameters:>10} {lr:>6} {kl:>17} {mode_match:>17} {seconds:>8.1}"
+    );
+}
+
+fn legend(grid: &Grid) -> String {
+    let mut text = format!(
+        "KL: mean over {} contexts of KL(truth || model) in nats; mode match: share of contexts whose most probable word is the true \
+         one",
+        grid.contexts
+    );
+    if grid.seeds.len() > 1 {
+        text += &format!("; both: mean ± standard deviation over {} seeds", grid.seeds.len());
+    }
+    if grid.rates.len() > 1 {
+        text += "; lr: the learning rate with the lowest training loss in the mean over seeds, which is the KL plus a constant";
+    }
+    text
+}

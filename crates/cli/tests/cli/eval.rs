@@ -1,0 +1,117 @@
+//! The command `eval`: texts, slices and weights; and what training says of the projections of a mixture.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{SMALL, folder, objects, refused, run};
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+#[test]
+fn each_text_and_any_slice_of_it_is_scored() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
+    let eval = |more: &str| objects(path, &format!("eval --run first --json {more}")).remove(0);
+    let both = eval("");
+    for (split, other) in [("valid", "test"), ("test", "valid")] {
+        let one = eval(&format!("--split {split}"));
+        assert_eq!(one[format!("{split}_ppl")], both[format!("{split}_ppl")]);
+        assert!(one.get(format!("{other}_ppl")).is_none(), "{one}");
+    }
+    let train = eval("--split train");
+    // All but the first token are predicted, in one column as in the test.
+    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!(train["tokens"], json!(number(&config["corpus"]["train"], "length") as u64 - 1));
+    assert!(train.get("valid_ppl").is_none() && number(&train, "train_ppl") > 1.0);
+    let (few, more) = (eval("--split train --max-tokens 50"), eval("--split train --max-tokens 400"));
+    assert_eq!((&few["tokens"], &more["tokens"]), (&json!(49), &json!(399)));
+    assert_ne!(few["train_ppl"], more["train_ppl"]);
+    assert_eq!(eval("--split train --max-tokens 99999999")["train_ppl"], train["train_ppl"]);
+    assert_eq!(eval("--max-tokens 200")["tokens"], json!(199 + (200 / 10 - 1) * 10));
+    // What was scored, and how.
+    assert_eq!(
+        (&train["run"], &train["weights"], &train["head"]),
+        (&json!("first"), &json!("best"), &json!("mos"))
+    );
+    assert!(number(&train, "seconds") > 0.0 && train["model"]["components"] == json!(3));
+    assert_eq!(train["train"]["seed"], json!(28));
+    let text = String::from_utf8(run(path, "eval --run first --split train --max-tokens 50").stdout).unwrap();
+    assert_eq!(text, format!("perplexity train {:.2}\n", number(&few, "train_ppl")));
+
+    for (more, expected) in [
+        ("--split dev", "unknown split `dev`; known: train, valid, test"),
+        ("--weights first", "unknown weights `first`; known: best, last, averaged"),
+        ("--max-tokens 1", "max-tokens is 1, but must be at least 2"),
+        ("--max-tokens 9", "the validation text is shorter than one batch: 9 tokens"),
+        ("--weights averaged", "it has no checkpoint/average.safetensors: averaging has not begun"),
+    ] {
+        refused(path, &format!("eval --run first {more}"), &[expected]);
+    }
+    let train = path.join("data/train.txt");
+    let text = fs::read_to_string(&train).unwrap();
+    fs::write(&train, text.replacen("word1", "word2", 1)).unwrap();
+    refused(
+        path,
+        "eval --run first --split train --token-cache-from 99",
+        &["the training text is not the one that the run was started with"],
+    );
+}
+
+#[test]
+fn last_and_averaged_weights_are_those_of_the_checkpoint() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 2 --average-from-start --out averaged --json"));
+    let of = |run: &str, weights: &str| {
+        number(
+            &objects(path, &format!("eval --run {run} --weights {weights} --split valid --json"))[0],
+            "valid_ppl",
+        )
+    };
+    let last_epoch = |run: &str| {
+        let metrics = fs::read_to_string(path.join(run).join("metrics.jsonl")).unwrap();
+        let line: Value = serde_json::from_str(metrics.lines().nth(1).unwrap()).unwrap();
+        number(&line, "valid_ppl")
+    };
+    // Averaged weights are what is validated once there are any.
+    let near = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 1e-6, "{got} {want}");
+    near(of("averaged", "averaged"), last_epoch("averaged"));
+    assert_ne!(of("averaged", "averaged"), of("averaged", "last"));
+    objects(path, &format!("train {SMALL} --epochs 2 --out plain --json"));
+    near(of("plain", "last"), last_epoch("plain"));
+}
+
+/// The lines of a run's steps.jsonl.
+fn steps(path: &Path, run: &str) -> Vec<Value> {
+    let text = fs::read_to_string(path.join(run).join("steps.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
+    let folder = folder();
+    let path = folder.path();
+    let train = |out: &str, more: &str| {
+        objects(path, &format!("train {SMALL} --epochs 1 --out {out} --json {more}")).remove(1)
+    };
+    let config = |run: &str| -> Value {
+        serde_json::from_slice(&fs::read(path.join(run).join("config.json")).unwrap()).unwrap()
+    };
+    let plain = train("plain", "");
+    let slow = train("slow", "--latent-lr 0.1");
+    assert_ne!(plain["valid_ppl"], slow["valid_ppl"]);
+    assert_eq!(config("slow")["train"]["latent_lr"], json!(0.1));
+    assert!(config("plain")["train"].get("latent_lr").is_none());
+    assert!(steps(path, "slow").iter().all(|line| (0.0..1.0).contains(&number(line, "latent_share"))));
+    // It is the same as before if it says 1, and nothing to a head without mixture.
+    assert_eq!(train("one", "--latent-lr 1")["valid_ppl"], plain["valid_ppl"]);
+    let softmax = |out: &str, more: &str| train(out, &format!("--head softmax {more}"));
+    assert_eq!(softmax("with", "--latent-lr 0.1")["valid_ppl"], softmax("without", "")["valid_ppl"]);
+    assert!(steps(path, "with").iter().all(|line| line.get("latent_share").is_none()));
+    refused(path, "train --resume slow --latent-lr 0.2", &["train.latent_lr is 0.2 now, but 0.1 in the run"]);
+}

@@ -1,0 +1,201 @@
+//! Sweeps at equal size, random search, the best settings trained anew, results drawn anew.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{folder, objects, refused, run};
+
+/// A procedure of a second or so.
+const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+fn names(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
+}
+
+fn read(path: &Path, name: &str) -> String {
+    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn sizes_that_cannot_be_met_are_left_out_with_their_reason() {
+    let folder = folder();
+    let line = format!(
+        "sweep {SMALL} --heads softmax,mos --parameters 3000,6000 --layers 1,2 --last-lstm 8,16 --lstm 12 --components \
+         2,60 --seeds 3 --out out --dry-run --json"
+    );
+    let output = run(folder.path(), &line);
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{notes}");
+    let listed: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let reason =
+        "left out: softmax, layers 1, last-lstm 8, parameters 3000: the softmax head has no size left";
+    assert!(notes.contains(reason), "{notes}");
+    assert!(
+        notes.contains(
+            "left out: mos, layers 1, last-lstm 16, components 60, parameters 3000: parameters is 3000, but"
+        ),
+        "{notes}"
+    );
+    for run in &listed {
+        let want = number(&run["settings"], "parameters");
+        assert!((number(run, "parameters") / want - 1.0).abs() <= 0.1, "{run}");
+        assert_eq!(run["lstm_sizes"].as_array().unwrap().len() as f64, number(&run["settings"], "layers"));
+        assert_eq!(run["lstm_sizes"].as_array().unwrap().last(), Some(&run["settings"]["last-lstm"]));
+    }
+    assert!(names(&listed).iter().any(|name| name.starts_with("softmax-layers2-last-lstm16")), "{listed:?}");
+    let mut different: Vec<String> = listed
+        .iter()
+        .map(|run| format!("{} {} {}", run["head"], run["lstm_sizes"], run["exact"]["model"]))
+        .collect();
+    different.sort();
+    different.dedup();
+    assert_eq!(different.len(), listed.len());
+}
+
+#[test]
+fn a_random_search_and_its_best_trained_anew() {
+    let folder = folder();
+    let path = folder.path();
+    let line = |more: &str| {
+        format!(
+            "sweep {SMALL} --lstm 12,8 --d-embedding 8 --lr 1..10 --for mos:components=2:3,latent-lr=0.5..2 --seeds 3 --out \
+             found {more}"
+        )
+    };
+    let trials = objects(path, &line("--trials 2 --json"));
+    assert_eq!(names(&trials), ["softmax-t1-s3", "mos-t1-s3", "softmax-t2-s3", "mos-t2-s3"]);
+    for trial in &trials {
+        assert!(trial.get("test_ppl").is_none() && number(trial, "valid_ppl") > 1.0, "{trial}");
+        let lr = number(&trial["settings"], "lr");
+        assert!((1.0..=10.0).contains(&lr) && trial["exact"]["train"]["lr"] == json!(lr), "{trial}");
+        assert!(number(trial, "seconds") > 0.0);
+    }
+    assert_eq!(trials[0]["settings"]["lr"], trials[1]["settings"]["lr"]);
+    assert!(path.join("found/by-lr.svg").is_file() && path.join("found/by-latent-lr.png").is_file());
+    assert!(read(path, "found/table.md").starts_with("| head | trial | lr |"));
+    // More trials go on with those that are there.
+    let before = read(path, "found/softmax-t2-s3/metrics.jsonl");
+    let more = objects(path, &line("--trials 3 --json"));
+    assert_eq!((more.len(), &more[..4]), (6, &trials[..]));
+    assert_eq!(before, read(path, "found/softmax-t2-s3/metrics.jsonl"));
+    refused(path, &line("--trials 3 --trial-seed 9"), &["`found/softmax-t1-s3`", "train.lr is"]);
+
+    let best = "sweep --data data --best-of found --seeds 11,12 --out best";
+    let listed = objects(path, &format!("{best} --dry-run --json"));
+    assert_eq!(names(&listed), ["softmax-s11", "mos-s11", "softmax-s12", "mos-s12"]);
+    let reported = objects(path, &format!("{best} --json"));
+    for outcome in &reported {
+        let of_head = || more.iter().filter(|trial| trial["head"] == outcome["head"]);
+        let lowest = of_head().map(|trial| number(trial, "valid_ppl")).fold(f64::INFINITY, f64::min);
+        let chosen = &outcome["chosen"];
+        assert_eq!((number(chosen, "valid_ppl"), &chosen["among"]), (lowest, &json!(3)));
+        let trial = of_head().find(|trial| trial["run"] == chosen["run"]).unwrap();
+        assert_eq!(outcome["settings"], trial["settings"]);
+        assert_eq!(outcome["exact"]["model"], trial["exact"]["model"]);
+        assert_eq!(outcome["exact"]["train"]["lr"], trial["exact"]["train"]["lr"]);
+        assert!(number(outcome, "test_ppl") > 1.0);
+    }
+    assert!(path.join("best/perplexities.svg").is_file());
+    let table = read(path, "best/table.md");
+    assert!(table.starts_with("| head | settings of | lr |") && table.contains(" of 3 |"), "{table}");
+    // The same again trains nothing, and other procedures are others.
+    assert_eq!(objects(path, &format!("{best} --json")), reported);
+    let longer = objects(
+        path,
+        &format!("{best} --json --heads mos --epochs 2 --finetune 1 --no-test")
+            .replace("--out best", "--out longer"),
+    );
+    assert_eq!((names(&longer), &longer[0]["epochs"]), (vec!["mos-s11", "mos-s12"], &json!(2)));
+    assert!(
+        longer
+            .iter()
+            .all(|run| run.get("test_ppl").is_none() && number(&run["finetuned"], "valid_ppl") > 1.0)
+    );
+
+    for (more, expected) in [
+        ("--best-of found --seeds 3,4", "--seeds has 3, which the settings in `found` were chosen with"),
+        ("--best-of found --seeds 4 --heads moc", "`found` has no result of the head moc"),
+        ("--best-of nowhere --seeds 4", "cannot read `nowhere`"),
+        ("--best-of found --seeds 4 --lr 3,4", "--best-of takes one value of --lr"),
+        ("--best-of found --seeds 4 --lstm 9,8", "--best-of keeps the model"),
+        ("--best-of found --seeds 4 --vocab-size 9", "it was trained on other text"),
+        ("--best-of found", "--seeds <SEEDS>"),
+    ] {
+        refused(path, &format!("sweep --data data --out run {more}"), &[expected]);
+    }
+}
+
+#[test]
+fn results_are_drawn_anew_from_their_lines() {
+    let folder = folder();
+    let path = folder.path();
+    let line = format!("sweep {SMALL} --lstm 12,8 --heads mos --components 2 --lr 2,4 --seeds 3,4 --out out");
+    let first = objects(path, &format!("{line} --json"));
+    let keep = |name: &str| fs::read(path.join(name)).unwrap();
+    fs::copy(path.join("out/results.jsonl"), path.join("lines.jsonl")).unwrap();
+    let output = run(path, "sweep --from lines.jsonl");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), read(path, "out/table.md"));
+    for name in ["table.md", "by-lr.svg", "by-lr.png"] {
+        assert!(keep(&format!("lines/{name}")) == keep(&format!("out/{name}")), "{name}");
+    }
+    assert!(!path.join("lines/results.jsonl").exists());
+    // A folder, several files, and lines of earlier versions.
+    let old = r#"{"head":"softmax","seed":28,"parameters":9,"d_embedding":2,"lstm_sizes":[3,2],"epochs":4,"best_epoch":4,
+        "valid_ppl":134.5,"test_ppl":131.9,"seconds":176.2}"#;
+    fs::write(path.join("old.jsonl"), old.replace('\n', " ")).unwrap();
+    let both = objects(path, "sweep --from out old.jsonl --out both --json");
+    assert_eq!((both.len(), &both[..4]), (5, &first[..]));
+    assert!(read(path, "both/table.md").contains("| softmax | – | d 2, LSTM 3, 2 | 9 | 28 |"));
+    assert_eq!(objects(path, "sweep --from out old.jsonl --out both --json --heads softmax").len(), 1);
+
+    fs::write(path.join("bad.jsonl"), "{\"head\":\"mos\"}\n").unwrap();
+    for (more, expected) in [
+        ("--from none.jsonl", "cannot read `none.jsonl`"),
+        ("--from bad.jsonl", "`bad.jsonl` is damaged: line 1: no result of a sweep"),
+        ("--from old.jsonl --heads moc", "there is no result of these heads"),
+        ("--from old.jsonl --trials 3", "cannot be used with"),
+    ] {
+        refused(path, &format!("sweep --out run {more}"), &[expected]);
+    }
+}
+
+#[test]
+fn data_and_heads_may_be_those_of_a_file() {
+    let folder = folder();
+    let path = folder.path();
+    let write = |text: &str| fs::write(path.join("settings.json"), text).unwrap();
+    let line = "sweep --config settings.json --seeds 3 --out out --dry-run --json";
+    write(r#"{"data": "data", "heads": ["moc", "gss"], "model": {"components": 3}, "train": {"lr": 7}}"#);
+    let listed = objects(path, line);
+    assert_eq!(names(&listed), ["moc-s3", "gss-s3"]);
+    assert_eq!((&listed[0]["components"], &listed[0]["exact"]["train"]["lr"]), (&json!(3), &json!(7.0)));
+    assert_eq!(names(&objects(path, &format!("{line} --heads plif"))), ["plif-s3"]);
+    let ablation = line.replace("sweep", "ablation");
+    assert_eq!(names(&objects(path, &ablation)), ["moc-s3", "gss-s3"]);
+    write(r#"{"data": "data", "head": "plif", "train": {"seed": 9}}"#);
+    assert_eq!(names(&objects(path, &line.replace("--seeds 3", ""))), ["plif-s9"]);
+    write("{}");
+    refused(
+        path,
+        "sweep --config settings.json --out run",
+        &["sweep needs --data DIR, or `data` in the file"],
+    );
+    refused(path, "sweep --out run", &["--data <DIR>"]);
+    write(r#"{"heads": ["mos", "mos"]}"#);
+    refused(
+        path,
+        "sweep --config settings.json --out run",
+        &["heads must be at least one, each of them once"],
+    );
+}

@@ -1,0 +1,302 @@
+//! The command `synthetic` with its experiments, and the script that reduces text to letters.
+
+use std::time::{Duration, Instant};
+
+use super::analysis::{assert_pictures, number};
+use super::*;
+
+/// A grid of 20 fits of 80 steps.
+const SMALL: &str = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
+
+/// The program in a folder, which may end with any status; its objects on standard output.
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The same without wall-clock times.
+fn timeless(mut objects: Vec<Value>) -> Vec<Value> {
+    for object in &mut objects {
+        object["seconds"] = 0.into();
+        object["fits"].as_array_mut().unwrap().iter_mut().for_each(|fit| fit["seconds"] = 0.into());
+    }
+    objects
+}
+
+#[test]
+fn the_synthetic_study_runs_and_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let outcomes = objects(path, &format!("synthetic {SMALL} --out maps"));
+    assert_eq!(outcomes.len(), 2 * 2 * 5);
+    for outcome in &outcomes {
+        assert!(
+            number(outcome, "kl") >= 0.0 && (0.0..=1.0).contains(&number(outcome, "mode_match")),
+            "{outcome}"
+        );
+        assert_eq!((&outcome["contexts"], &outcome["lr"]), (&30.into(), &0.1.into()));
+        assert_eq!((number(outcome, "kl_spread"), outcome["fits"].as_array().unwrap().len()), (0.0, 1));
+    }
+    assert_pictures(&path.join("maps"), "kl", &["alpha = 0.1", "monotonic-net", "nats"]);
+    assert_pictures(&path.join("maps"), "mode_match", &["alpha = 1", "mos"]);
+
+    // The same seed comes to the same, whatever else is in the grid.
+    let one = "synthetic --contexts 30 --epochs 20 --batch 8 --words 10 --json --heads mos --alphas 1 --dims 8 --seed 28";
+    let again = objects(path, one);
+    let same = outcomes.iter().find(|it| it["head"] == "mos" && it["alpha"] == 1.0 && it["d"] == 8).unwrap();
+    assert_eq!((again.len(), &again[0]["kl"]), (1, &same["kl"]));
+
+    let table = run(path, &one.replace("--json", ""));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.lines().count() == 3 && table.contains("mode match") && table.contains("nats"), "{table}");
+
+    for (line, expected) in [
+        ("--heads softmix", "unknown head `softmix`"),
+        (
+            "--heads mos,doc",
+            "heads is doc, but must be heads that read one layer and have no clusters of words",
+        ),
+        ("--heads adaptive", "heads is adaptive"),
+        ("--alphas 0", "alphas is 0"),
+        ("--alphas 1,nan", "alphas is NaN"),
+        ("--alphas 1,1", "`1` is there twice"),
+        ("--words 1", "words is 1, but must be at least 2"),
+        ("--dims 4,0", "dims is 0"),
+        ("--contexts 0", "contexts is 0"),
+        ("--epochs 0", "epochs is 0"),
+        ("--batch 0", "batch is 0"),
+        ("--components 0", "components is 0"),
+        ("--knots 0", "knots is 0"),
+        ("--units 0", "units is 0"),
+        ("--lr -1", "lr is -1"),
+        ("--lr 0.1,0.1", "`0.1` is there twice"),
+        ("--seeds 1,x", "`x`"),
+        ("--checkpoint-every -1", "checkpoint-every is -1"),
+        ("--max-time 5m", "--out"),
+        ("--max-time 5 --out maps", "a time needs its unit"),
+        ("--words x", "--words"),
+        ("--epochs 3 repeated", "repeated"),
+    ] {
+        refused(path, &format!("synthetic {line}"), &[expected]);
+    }
+    fs::write(path.join("file"), "").unwrap();
+    refused(path, "synthetic --out file", &["cannot create `file`"]);
+}
+
+#[test]
+fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let few = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax,mos --json";
+    let more = format!("{few} --lr 0.1,0.001 --seeds 28,29");
+    objects(path, &format!("{few} --out kept"));
+    let fits = |folder: &str| -> Vec<Value> {
+        let text = fs::read_to_string(path.join(folder).join("fits.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(fits("kept").len(), 2);
+    assert_eq!(fits("kept")[0]["settings"]["head"], "softmax");
+    assert!(
+        fits("kept")[0]["settings"]["components"].is_null() && fits("kept")[1]["settings"]["components"] == 3
+    );
+
+    // What is there keeps its time, so that it was not made again; what has no such part does not depend on it.
+    let before = fits("kept");
+    let outcomes = objects(path, &format!("{more} --knots 9 --out kept"));
+    assert_eq!((fits("kept").len(), &fits("kept")[..2]), (8, &before[..]));
+    let straight = objects(path, &more);
+    assert_eq!(timeless(outcomes.clone()), timeless(straight));
+    for outcome in &outcomes {
+        // A hundredth of the rate has hardly begun to learn.
+        assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.1.into(), 4));
+        let kls: Vec<f64> = outcome["fits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|fit| fit["lr"] == 0.1)
+            .map(|fit| number(fit, "kl"))
+            .collect();
+        assert!(
+            (number(outcome, "kl") - (kls[0] + kls[1]) / 2.0).abs() < 1e-12
+                && number(outcome, "kl_spread") > 0.0
+        );
+    }
+    // A table with a spread, from kept fits alone.
+    let table =
+        String::from_utf8(run(path, &format!("{more} --out kept").replace("--json", "")).stdout).unwrap();
+    assert!(
+        table.contains(" ± ") && table.contains("2 seeds") && table.contains("lowest training loss"),
+        "{table}"
+    );
+    assert_eq!(fits("kept").len(), 8);
+
+    // A rate at which nothing is learnt loses to any other, and alone is an answer too.
+    let line = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax --json";
+    let output = run(path, &format!("{line} --lr 1e38"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("1 heads diverged") && lines(&output)[0]["kl"].is_null(), "{errors}");
+    assert_eq!(objects(path, &format!("{line} --lr 1e38,0.1"))[0]["lr"], 0.1);
+
+    fs::write(path.join("kept/fits.jsonl"), "{\n").unwrap();
+    refused(path, &format!("{few} --out kept"), &["kept/fits.jsonl` is damaged: line 1"]);
+}
+
+/// Starts a command again and again with so little time that it has to stop inside of fits, until it comes to its end.
+fn in_pieces(folder: &Path, line: &str, kept: &str) -> Vec<Value> {
+    let patience = Instant::now() + Duration::from_secs(100);
+    let mut stops = 0;
+    loop {
+        assert!(Instant::now() < patience, "{line}: {stops} stops");
+        let output = run(folder, &format!("{line} --out {kept} --max-time 0.001s"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => {
+                assert!(stops > 1, "{line} was never stopped");
+                assert!(!folder.join(kept).join("unfinished").exists());
+                return lines(&output);
+            }
+            Some(1) => {
+                let line = errors.lines().last().unwrap();
+                assert!(
+                    line.starts_with("stopped after ") && line.ends_with("the same command goes on"),
+                    "{errors}"
+                );
+                assert!(folder.join(kept).join("unfinished/position.json").exists());
+            }
+            status => panic!("{status:?}: {errors}"),
+        }
+        stops += 1;
+    }
+}
+
+#[test]
+fn fits_that_are_stopped_go_on_as_if_nothing_had_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let grid = "synthetic --contexts 60 --alphas 0.1 --words 30 --dims 4 --epochs 4 --batch 20 --heads softmax,plif --json";
+    let straight = objects(path, grid);
+    assert_eq!(timeless(in_pieces(path, grid, "grid")), timeless(straight));
+
+    let repeated = "synthetic repeated --vocab 50 --d 4 --heads softmax,mos --steps 12 --batch 40 --json";
+    let straight = objects(path, repeated);
+    assert_eq!(timeless(in_pieces(path, repeated, "repeated")), timeless(straight));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_saves_the_fit_under_way() {
+    use std::process::Stdio;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line =
+        "synthetic repeated --vocab 2000 --d 8 --heads softmax --steps 1000000 --batch 100 --out kept --json";
+    let mut often = program(path, &format!("{line} --checkpoint-every 0"));
+    let child = often.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    super::resume::wait_for(&path.join("kept/unfinished/position.json"));
+    refused(path, line, &["`kept` is in use: another process fits there"]);
+    super::resume::child_signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert!(
+        errors.contains("stopped after 0 of 1 fits, the next one saved; the same command goes on"),
+        "{errors}"
+    );
+    // Damage is found before anything is trained.
+    fs::write(path.join("kept/unfinished/optimiser.bin"), "").unwrap();
+    refused(path, line, &["kept/unfinished/optimiser.bin` is damaged"]);
+}
+
+#[test]
+fn repeated_symbols_are_learnt_and_bad_sizes_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line = "synthetic repeated --vocab 20,40 --d 8,4 --heads softmax,mos --components 2 \
+                --steps 50 --visits 100 --batch 40 --lr 0.001,0.05 --seeds 1,2";
+    let outcomes = objects(path, &format!("{line} --json --out pictures"));
+    assert_eq!(outcomes.len(), 2 * 2 * 2);
+    for outcome in &outcomes {
+        let vocab = number(outcome, "vocab");
+        // A hundred visits need more than fifty steps where there are forty symbols.
+        assert_eq!((number(outcome, "steps"), number(outcome, "visits")), (vocab * 2.5, 100.0));
+        assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.05.into(), 4));
+        assert!((number(outcome, "guessing") - vocab.ln()).abs() < 1e-12 && number(outcome, "floor") == 0.0);
+        let (loss, accuracy) = (number(outcome, "loss"), number(outcome, "accuracy"));
+        assert!(loss > 0.0 && loss < vocab.ln() && (0.0..=1.0).contains(&accuracy), "{outcome}");
+        assert!(number(outcome, "loss_spread") > 0.0 && number(outcome, "accuracy_spread") >= 0.0);
+    }
+    let softmax =
+        outcomes.iter().find(|it| it["head"] == "softmax" && it["d"] == 8 && it["vocab"] == 20).unwrap();
+    assert!(number(softmax, "loss") < 0.5 && number(softmax, "accuracy") > 0.9, "{softmax}");
+    assert_pictures(&path.join("pictures"), "repeated_loss", &["softmax, d 8", "nats", "even guessing"]);
+    assert_pictures(&path.join("pictures"), "repeated_accuracy", &["mos, d 4", "predicted, %"]);
+    let table = String::from_utf8(run(path, &format!("{line} --out pictures")).stdout).unwrap();
+    assert!(table.lines().count() == 10 && table.contains("floor is 0") && table.contains(" ± "), "{table}");
+
+    for (line, expected) in [
+        ("--vocab 1", "vocab is 1, but must be at least 2"),
+        ("--vocab 20,20", "`20` is there twice"),
+        ("--d 0", "d is 0"),
+        ("--heads softmix", "unknown head `softmix`"),
+        ("--heads doc", "heads is doc"),
+        ("--steps 0", "steps is 0"),
+        ("--visits 0", "visits is 0"),
+        ("--visits nan", "visits is NaN"),
+        ("--batch 0", "batch is 0"),
+        ("--lr -0.1", "lr is -0.1"),
+        ("--components 0", "components is 0"),
+        ("--max-time 5m", "--out"),
+        ("--device abacus", "unknown device `abacus`"),
+        ("--words 5", "--words"),
+    ] {
+        refused(path, &format!("synthetic repeated {line}"), &[expected]);
+    }
+}
+
+/// `scripts/letters.sh` with two arguments.
+#[cfg(unix)]
+fn letters(folder: &Path, from: &str, to: &str) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/letters.sh");
+    Command::new("bash").arg(script).args([from, to]).current_dir(folder).output().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn text_is_reduced_to_letters_and_read_as_characters() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("words")).unwrap();
+    let text = " \n = A <unk> Café = \n\n In 2 @,@ 010 , it\tcost $ 1 . 5 !\n";
+    for name in ["train", "valid", "test"] {
+        fs::write(path.join(format!("words/{name}.txt")), text.repeat(30)).unwrap();
+    }
+    let output = letters(path, "words", "letters");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let reduced = fs::read_to_string(path.join("letters/valid.txt")).unwrap();
+    let once = "a caf in two zero one zero it cost one five ";
+    assert_eq!(reduced, format!(" {}", once.repeat(30)));
+    assert_eq!(fs::read_dir(path.join("letters")).unwrap().count(), 3);
+
+    let sizes =
+        "--d-embedding 4 --lstm 6,4 --batch 2 --bptt 8 --eval-batch 2 --epochs 1 --head softmax --alpha 0";
+    objects(path, &format!("train --data letters --preset text8 {sizes} --out run --json"));
+    let words: std::collections::BTreeSet<char> = reduced.chars().collect();
+    let kept: std::collections::BTreeSet<char> = fs::read_to_string(path.join("run/vocab.txt"))
+        .unwrap()
+        .lines()
+        .map(|line| line.chars().next().unwrap())
+        .collect();
+    assert_eq!(kept, words);
+
+    for (from, to, expected) in [
+        ("nowhere", "other", "`nowhere/train.txt` does not exist"),
+        ("words", "letters", "`letters/train.txt` is already there"),
+        ("words", "words/train.txt/deep", "cannot create `words/train.txt/deep`"),
+    ] {
+        let output = letters(path, from, to);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+    }
+}

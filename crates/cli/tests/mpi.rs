@@ -1,0 +1,289 @@
+//! Training by `mpirun`: several processes against one, and what becomes of them if one dies. Needs Open MPI.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use safetensors::SafeTensors;
+use tempfile::TempDir;
+
+#[path = "mpi/faults.rs"]
+mod faults;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
+
+/// A folder whose folder `data` holds a small text, and `other` another one of the same words.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let words = |count: usize, factor: usize| {
+        let word = |n: usize| match n % 9 {
+            8 => "\n".to_string(),
+            _ => format!("w{} ", (n * n / factor + n % 5) % 17),
+        };
+        (0..count).map(word).collect::<String>() + "\n"
+    };
+    for (name, factor) in [("data", 7), ("other", 11)] {
+        let data = folder.path().join(name);
+        fs::create_dir(&data).unwrap();
+        // All words first, so that both have the same.
+        let all: String = (0..17).map(|n| format!("w{n} ")).collect();
+        for (text, count, factor) in [("train", 900, factor), ("valid", 150, 3), ("test", 120, 5)] {
+            fs::write(data.join(format!("{text}.txt")), format!("{all}\n{}", words(count, factor))).unwrap();
+        }
+    }
+    folder
+}
+
+/// A model and procedure of a part of a second, with all dropouts.
+const SMALL: &str = "--data data --d-embedding 6 --lstm 9,6 --components 2 --knots 5 --d-gate 4 --batch 6 --bptt 8 --lr 2 --eval-batch 3 \
+                     --dropout-output 0.2 --dropout-hidden 0.1 --dropout-input 0.2 --dropout-latent 0.2 \
+                     --dropout-embedding 0.1 --dropout-weight 0.3 --device flex";
+
+fn quiet(command: &mut Command, folder: &Path) {
+    command
+        .current_dir(folder)
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        // What containers forbid.
+        .env("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+        .env("OMPI_MCA_plm_rsh_agent", "")
+        .env("RAYON_NUM_THREADS", "1");
+}
+
+/// The program, to be started in one process.
+fn alone(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    quiet(&mut command, folder);
+    command.args(line.split_whitespace());
+    command
+}
+
+/// The program, to be started in so many processes for each of some command lines.
+fn ranks_of(folder: &Path, lines: &[(usize, &str)]) -> Command {
+    let mut command = Command::new("mpirun");
+    quiet(&mut command, folder);
+    command.args(["--oversubscribe", "--bind-to", "none"]);
+    for (index, (count, line)) in lines.iter().enumerate() {
+        command.args(if index == 0 { &[][..] } else { &[":"] });
+        command.args(["-np", &count.to_string(), PROGRAM]).args(line.split_whitespace());
+    }
+    command
+}
+
+fn ranks(folder: &Path, count: usize, line: &str) -> Command {
+    ranks_of(folder, &[(count, line)])
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a command that must succeed, and returns its standard output.
+fn good(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail, with one line of the program that holds each of `expected`.
+fn bad(mut command: Command, expected: &[&str]) {
+    let output = command.output().unwrap();
+    let text = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("error: ")).collect();
+    assert_eq!(lines.len(), 1, "{command:?}: {text}");
+    for part in expected {
+        assert!(lines[0].contains(part), "{command:?}: `{part}` is not in {}", lines[0]);
+    }
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+/// The weights of a run's checkpoint.
+fn weights(run: &Path) -> BTreeMap<String, Vec<f32>> {
+    let bytes = fs::read(run.join("checkpoint/model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let value = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+    file.iter()
+        .map(|(name, tensor)| (name.to_string(), tensor.data().as_chunks().0.iter().map(value).collect()))
+        .collect()
+}
+
+/// The largest difference of the weights of two runs, and the largest change that training made of one.
+fn distance(a: &Path, b: &Path) -> f32 {
+    let (a, b) = (weights(a), weights(b));
+    assert!(a.keys().eq(b.keys()));
+    let pairs = a.values().flatten().zip(b.values().flatten());
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn ppl(metrics: &str, key: &str) -> f64 {
+    let last = metrics.lines().last().expect("a line");
+    serde_json::from_str::<serde_json::Value>(last).unwrap()[key].as_f64().unwrap()
+}
+
+#[test]
+fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
+    let folder = folder();
+    let path = folder.path();
+    for head in ["softmax", "moc", "mos", "sigsoftmax", "gss", "plif", "mos-plif", "doc", "mixtape"] {
+        let train = |out: &str| format!("train {SMALL} --head {head} --epochs 2 --json --out {head}-{out}");
+        let whole = good(alone(path, &train("whole")));
+        for count in [2, 3] {
+            let (of_ranks, of_slices) = (train(&format!("r{count}")), train(&format!("s{count}")));
+            let ranks = good(ranks(path, count, &of_ranks));
+            let slices = good(alone(path, &format!("{of_slices} --small-batch {}", 6 / count)));
+            let run = |name: &str| path.join(format!("{head}-{name}"));
+            assert_eq!(
+                weights(&run(&format!("r{count}"))),
+                weights(&run(&format!("s{count}"))),
+                "{head}, {count} ranks"
+            );
+            // The same masks as the whole batch, so that even it differs by rounding only.
+            assert!(distance(&run(&format!("r{count}")), &run("whole")) < 1e-4, "{head}, {count} ranks");
+            for key in ["valid_ppl", "test_ppl", "train_ppl"] {
+                let [ranks, slices, whole] = [&ranks, &slices, &whole].map(|lines| ppl(lines, key));
+                assert!(
+                    (ranks / slices - 1.0).abs() < 1e-6,
+                    "{head}, {count} ranks, {key}: {ranks} {slices}"
+                );
+                assert!((ranks / whole - 1.0).abs() < 1e-3, "{head}, {count} ranks, {key}: {ranks} {whole}");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn the_other_cpu_backend_does_too() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --epochs 1").replace("--device flex", "--device ndarray");
+    good(ranks(path, 2, &format!("{train} --out ranks")));
+    good(alone(path, &format!("{train} --small-batch 3 --out slices")));
+    assert_eq!(weights(&path.join("ranks")), weights(&path.join("slices")));
+}
+
+#[test]
+fn rank_0_alone_writes_and_prints_and_waiting_is_measured() {
+    let folder = folder();
+    let path = folder.path();
+    let out = good(ranks(path, 3, &format!("train {SMALL} --epochs 1 --log-every 4 --json --out run")));
+    assert_eq!(out.lines().count(), 2, "{out}");
+    let lines = fs::read_to_string(path.join("run/steps.jsonl")).unwrap();
+    let steps: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(steps.len() > 3, "{lines}");
+    for step in &steps {
+        assert_eq!(step["ranks"], 3, "{step}");
+        let [wait, longest, reduce] =
+            ["wait_seconds", "longest_wait_seconds", "reduce_seconds"].map(|key| step[key].as_f64().unwrap());
+        assert!(0.0 <= wait && wait <= longest && longest < 5.0 && 0.0 < reduce && reduce < 5.0, "{step}");
+    }
+    good(alone(path, &format!("train {SMALL} --epochs 1 --json --out one")));
+    assert!(!fs::read_to_string(path.join("one/steps.jsonl")).unwrap().contains("wait"));
+    // One rank is one process.
+    good(ranks(path, 1, &format!("train {SMALL} --epochs 1 --out rank")));
+    assert_eq!(weights(&path.join("rank")), weights(&path.join("one")));
+}
+
+#[test]
+fn bf16_is_near() {
+    let folder = folder();
+    let path = folder.path();
+    for precision in ["f32", "bf16"] {
+        let train = format!("train {SMALL} --epochs 1 --reduce-precision {precision} --out {precision}");
+        good(ranks(path, 2, &train));
+    }
+    let far = distance(&path.join("f32"), &path.join("bf16"));
+    assert!(far > 1e-6 && far < 0.02, "{far}");
+    let unknown = ranks(path, 2, &format!("train {SMALL} --reduce-precision f8 --out run"));
+    bad(unknown, &["unknown precision `f8`", "f32, bf16"]);
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --validate-every 5 --json");
+    good(ranks(path, 2, &format!("{train} --epochs 3 --out whole")));
+    for count in [1, 2, 3] {
+        let out = format!("part{count}");
+        good(ranks(path, 2, &format!("{train} --epochs 1 --out {out}")));
+        good(ranks(path, count, &format!("train --resume {out} --epochs 3 --json")));
+        let far = distance(&path.join("whole"), &path.join(&out));
+        assert!(if count == 2 { far == 0.0 } else { far < 1e-4 }, "{count} ranks: {far}");
+    }
+}
+
+#[test]
+fn finetuning_and_evaluation_share_the_work() {
+    let folder = folder();
+    let path = folder.path();
+    good(alone(path, &format!("train {SMALL} --epochs 1 --out run")));
+    good(ranks(path, 2, "finetune --run run --epochs 2 --out ranks"));
+    good(alone(path, "finetune --run run --epochs 2 --small-batch 3 --out slices"));
+    assert_eq!(weights(&path.join("ranks")), weights(&path.join("slices")));
+    let one = good(alone(path, "eval --run run --device flex --json"));
+    // More ranks than columns of the test text.
+    let three = good(ranks(path, 3, "eval --run run --device flex --json"));
+    assert_eq!(three.lines().count(), 1, "{three}");
+    for key in ["valid_ppl", "test_ppl"] {
+        let [one, three] = [&one, &three].map(|lines| ppl(lines, key));
+        assert!((one / three - 1.0).abs() < 1e-6, "{key}: {one} {three}");
+    }
+}
+
+#[test]
+fn a_sweep_deals_its_runs() {
+    let folder = folder();
+    let path = folder.path();
+    let sweep = |out: &str| {
+        let settings = SMALL.replace("--d-embedding 6 --lstm 9,6", "--lstm 9,6");
+        format!(
+            "sweep {settings} --epochs 1 --heads softmax,mos --d-embedding 4,6 --seeds 1,2 --out {out} --json"
+        )
+    };
+    let dealt = good(ranks(path, 3, &sweep("three")));
+    let one = good(alone(path, &sweep("one")));
+    let results = |lines: &str| -> Vec<(String, f64)> {
+        let objects = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        objects.map(|run| (run["run"].to_string(), run["test_ppl"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(results(&dealt), results(&one));
+    assert_eq!(results(&one).len(), 8);
+    assert!(path.join("three/table.md").exists());
+}
+
+#[test]
+fn ranks_that_differ_are_refused() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --out run");
+    let other = |more: &str| format!("{train} {more}");
+    let differ = |more: &str| ranks_of(path, &[(2, &train), (1, &other(more))]);
+    let rate = train.replace("--lr 2", "--lr 3");
+    bad(
+        ranks_of(path, &[(2, &train), (1, &rate)]),
+        &["rank 2 differs from rank 0: run.train.lr is 3.0 there, but 2.0 at rank 0"],
+    );
+    bad(differ("--head softmax"), &["rank 2 differs from rank 0: run.model."]);
+    bad(differ("--reduce-precision bf16"), &["rank 2 differs from rank 0: reduce_precision"]);
+    let data = |name: &str| train.replace("--data data", &format!("--data {name}"));
+    bad(
+        ranks_of(path, &[(1, &train), (1, &data("other"))]),
+        &["rank 1 differs from rank 0: run.corpus.train.sha256"],
+    );
+    bad(
+        ranks_of(path, &[(2, &train), (1, &data("nowhere"))]),
+        &["rank 2: data folder `nowhere` does not exist"],
+    );
+    bad(differ("--colour blue"), &["rank 2: ", "--colour"]);
+    // What all have in common is no rank's.
+    bad(ranks(path, 2, &data("nowhere")), &["error: data folder `nowhere` does not exist"]);
+    bad(ranks(path, 2, &format!("{train} --colour blue")), &["error: unexpected argument '--colour'"]);
+    bad(ranks(path, 7, &train), &["error: 7 ranks cannot share a batch of 6"]);
+    bad(ranks(path, 2, "generate --run run"), &["works in one process, but mpirun started 2"]);
+    bad(ranks(path, 2, &format!("{train} --dry-run")), &["train --dry-run works in one process"]);
+    assert!(!path.join("run").exists());
+}

@@ -1,0 +1,107 @@
+//! An adaptive head from the linear layers of another program, such as PyTorch's `AdaptiveLogSoftmaxWithLoss`.
+
+use burn::module::{Module, Param, ParamId};
+use burn::nn::Linear;
+use burn::tensor::DType;
+
+use crate::error::{HeadError, OrPanic};
+use crate::head::clusters::{AdaptiveConfig, Clusters, Tail, TailSizes};
+use crate::head::config::HeadConfig;
+use crate::head::output::OutputHead;
+use crate::parameters::cast_parameters;
+
+impl HeadConfig {
+    /// Creates an [adaptive](Self::with_adaptive) head on the device of linear layers, whose parameters become those of its
+    /// clusters.
+    ///
+    /// - head: `d → c_1 + C`, the shortlist's words and then a word for each cluster
+    /// - tails: for each cluster the projection `H → d_i` and the decoder `d_i → words`, both without bias
+    ///
+    /// They are the layers of PyTorch's `AdaptiveLogSoftmaxWithLoss`, of which a head of [`softmax`](Self::softmax) has the
+    /// values. Its tensors are transposed, as those of all of PyTorch's linear layers:
+    ///
+    /// | PyTorch | here | shape here |
+    /// |---|---|---|
+    /// | `head.weight` | `decoder.weight` | `[c_1 + C, d]`, as there |
+    /// | `head.bias`, with `head_bias=True` | `decoder.bias` | `[c_1 + C]` |
+    /// | `tail.i.0.weight` | `clusters.tails[i].projection` | `[H, d_i]`, there `[d_i, H]` |
+    /// | `tail.i.1.weight` | `clusters.tails[i].decoder.weight` | `[words, d_i]`, as there |
+    ///
+    /// ```
+    /// use burn::nn::LinearConfig;
+    /// use burn::tensor::{Device, Tensor};
+    /// use highrank::{AdaptiveConfig, HeadConfig};
+    ///
+    /// let device = Device::default();
+    /// let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(&device);
+    /// // 10 words of the shortlist and 2 clusters; 20 and 70 words, of width 16/4 and 16/16.
+    /// let (short, tails) = (linear(16, 12), vec![[linear(16, 4), linear(4, 20)], [linear(16, 1), linear(1, 70)]]);
+    /// let config = HeadConfig::softmax(16, 100).with_adaptive(AdaptiveConfig::new(vec![10, 30])).with_bias(false);
+    /// let head = config.init_from_linears(short, tails);
+    /// assert_eq!(head.log_probs(Tensor::<2>::ones([1, 16], &device)).dims(), [1, 100]);
+    /// ```
+    ///
+    /// # Panics
+    /// With the message of [`validate`](Self::validate) if the configuration is invalid, if it is tied or without clusters, or
+    /// if a layer does not fit (both shapes are in the message).
+    #[track_caller]
+    pub fn init_from_linears(&self, head: Linear, tails: Vec<[Linear; 2]>) -> OutputHead {
+        self.try_init_from_linears(head, tails).or_panic("HeadConfig::init_from_linears")
+    }
+
+    /// [`init_from_linears`](Self::init_from_linears) with an error in place of a panic.
+    ///
+    /// # Errors
+    /// Those of [`try_init_from_linear`](Self::try_init_from_linear), [`HeadError::Shape`] and [`HeadError::LinearBias`] of
+    /// a tail's layers, [`HeadError::NoClusters`] without clusters.
+    pub fn try_init_from_linears(
+        &self,
+        head: Linear,
+        tails: Vec<[Linear; 2]>,
+    ) -> Result<OutputHead, HeadError> {
+        self.validate()?;
+        let Some(adaptive) = &self.adaptive else { return Err(HeadError::NoClusters) };
+        let dtype = head.weight.val().dtype();
+        let clusters = self.tail_sizes().clusters_of(adaptive, tails, dtype)?;
+        let head_cluster =
+            HeadConfig { vocab: adaptive.head_words(), adaptive: None, masked_words: vec![], ..self.clone() };
+        let head = head_cluster.try_init_from_linear(head)?;
+        OutputHead { clusters: Some(clusters), ..head }.try_mask_words(&self.masked_words)
+    }
+}
+
+impl TailSizes {
+    /// Clusters with the parameters of linear layers.
+    fn clusters_of(
+        self,
+        config: &AdaptiveConfig,
+        layers: Vec<[Linear; 2]>,
+        dtype: DType,
+    ) -> Result<Clusters, HeadError> {
+        if layers.len() != config.cutoffs.len() {
+            return Err(HeadError::Shape {
+                what: "the list of tails",
+                got: vec![layers.len()],
+                expected: format!("[{}], the number of cutoffs", config.cutoffs.len()),
+            });
+        }
+        let tails = self.shapes(config).zip(layers).map(|(shape, [projection, decoder])| {
+            let (got, want) = (projection.weight.shape().to_vec(), [self.d_hidden, shape.d_embedding]);
+            if got != want {
+                return Err(HeadError::Shape {
+                    what: "a tail's projection",
+                    got,
+                    expected: format!("{want:?}, [d_hidden, width] of the cluster"),
+                });
+            }
+            if projection.bias.is_some() {
+                return Err(HeadError::LinearBias { linear: true, head: false });
+            }
+            let trained = projection.weight.clone().train().val().is_require_grad();
+            let weight = projection.weight.val().detach();
+            let projection = Param::initialized(ParamId::new(), weight).set_require_grad(trained);
+            Ok(cast_parameters(Tail { projection, decoder: shape.of_linear(decoder)? }, dtype))
+        });
+        Ok(Clusters::new(config, self.vocab, tails.collect::<Result<_, HeadError>>()?))
+    }
+}

@@ -1,0 +1,170 @@
+//! Log-probabilities of all words and the most probable words of an adaptive head.
+
+use std::ops::Range;
+
+use burn::tensor::{Tensor, TensorData};
+
+use super::clustered::{Clustered, TailHead, among_all, in_a_row, of_tokens};
+use crate::error::HeadError;
+use crate::head::bound::with_last;
+use crate::head::predict::TopK;
+use crate::head::select::best_first;
+use crate::likelihood::DEFAULT_MEMORY_BUDGET;
+use crate::ops::runs;
+
+impl Clustered<'_> {
+    /// `[.., V]`
+    pub(in crate::head) fn log_probs<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+    ) -> Result<Tensor<D>, HeadError> {
+        let shape = with_last(hidden.dims(), self.clusters.vocab());
+        let rows = in_a_row(hidden.clone());
+        let of_head = in_a_row(self.short.try_log_probs(hidden)?);
+        Ok(joined(&self.tails(), self.clusters.shortlist(), of_head, rows)?.reshape(shape))
+    }
+
+    /// `[rows, V]`, each within the memory budget or a single row.
+    pub(in crate::head) fn log_prob_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+    ) -> Result<Box<dyn Iterator<Item = Tensor<2>>>, HeadError> {
+        let rows = in_a_row(hidden.clone());
+        let blocks = self.short.try_log_prob_blocks(hidden)?;
+        let (tails, shortlist) = (self.tails(), self.clusters.shortlist());
+        // The head cluster's blocks fit the budget, but all words take more.
+        let budget = self.short.head.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
+        let row_bytes = self.clusters.vocab() * rows.dtype().size().max(size_of::<f32>());
+        let step = (budget / row_bytes).max(1);
+        let mut first = 0;
+        // Not an `impl`, whose type would be part of itself: a tail's blocks are made by the method that calls this one.
+        Ok(Box::new(blocks.flat_map(move |block| {
+            let [count, _] = block.dims();
+            let rows = rows.clone().narrow(0, first, count);
+            first += count;
+            let tails = tails.clone();
+            runs(count, step).map(move |(start, end)| {
+                let part = |rows: &Tensor<2>| rows.clone().narrow(0, start, end - start);
+                joined(&tails, shortlist, part(&block), part(&rows))
+                    .expect("the head cluster took these hidden states")
+            })
+        })))
+    }
+
+    /// The most probable words, by the clusters that can hold one.
+    pub(in crate::head) fn top_k<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        k: usize,
+    ) -> Result<TopK<D>, HeadError> {
+        let (vocab, clusters) = (self.clusters.vocab(), self.clusters.tails.len());
+        if !(1..=vocab).contains(&k) {
+            return Err(HeadError::TopK { k, vocab });
+        }
+        let (shape, device) = (with_last(hidden.dims(), k), hidden.device());
+        let rows = in_a_row(hidden.clone());
+        // So many hold the k best of the shortlist, and any cluster that is more probable than the last of them.
+        let listed =
+            self.short.try_top_k(hidden, (self.clusters.shortlist() + clusters).min(k + clusters))?;
+        let dtype = listed.log_probs.dtype();
+        let mut best = self.listed(listed, k);
+        for (cluster, tail) in self.tails().into_iter().enumerate() {
+            let first = self.clusters.cutoffs()[cluster];
+            best.iter_mut().for_each(|best| best.add_masked(cluster, first..first + tail.words(), k));
+            let needed = best.iter().enumerate().filter(|(_, best)| best.needs(cluster, k));
+            let members: Vec<u32> = needed.map(|(token, _)| token as u32).collect();
+            if members.is_empty() {
+                continue;
+            }
+            let contexts = tail.contexts(of_tokens(rows.clone(), &members));
+            let of_tail = k.min(tail.words());
+            let top = tail.bound()?.try_top_k(contexts, of_tail).map_err(among_all(&members))?;
+            for (token, words) in members.iter().zip(pairs(top, of_tail)) {
+                best[*token as usize].add(cluster, words, first, k);
+            }
+        }
+        let words: Vec<i64> =
+            best.iter().flat_map(|best| best.words.iter().map(|(_, word)| *word as i64)).collect();
+        let log_probs: Vec<f64> = best.iter().flat_map(|best| best.words.iter().map(|(x, _)| *x)).collect();
+        Ok(TopK {
+            log_probs: Tensor::from_data(TensorData::new(log_probs, shape), (&device, dtype)),
+            words: Tensor::from_data(TensorData::new(words, shape), &device),
+        })
+    }
+
+    /// What the best words of the head cluster say of each token.
+    fn listed<const D: usize>(&self, listed: TopK<D>, k: usize) -> Vec<Best> {
+        let shortlist = self.clusters.shortlist();
+        let [.., width] = listed.words.dims()[..] else { return vec![] };
+        let of_token = |pairs: Vec<(f64, usize)>| {
+            let mut best = Best { words: vec![], clusters: vec![None; self.clusters.tails.len()] };
+            for (log_prob, word) in pairs {
+                match word.checked_sub(shortlist) {
+                    Some(cluster) => best.clusters[cluster] = Some(log_prob),
+                    None if best.words.len() < k => best.words.push((log_prob, word)),
+                    None => {}
+                }
+            }
+            best
+        };
+        pairs(listed, width).map(of_token).collect()
+    }
+}
+
+/// The best words of a token as far as they are known.
+struct Best {
+    /// At most k log-probabilities and words, best first.
+    words: Vec<(f64, usize)>,
+    /// Log-probability of each cluster; none of those that are less probable than the k best words.
+    clusters: Vec<Option<f64>>,
+}
+
+impl Best {
+    /// Takes in the words of a cluster of probability 0, of which the lowest come first, as far as others leave room.
+    fn add_masked(&mut self, cluster: usize, words: Range<usize>, k: usize) {
+        if self.clusters[cluster] == Some(f64::NEG_INFINITY) {
+            self.clusters[cluster] = None;
+            let room = k - self.words.len();
+            self.words.extend(words.take(room).map(|word| (f64::NEG_INFINITY, word)));
+        }
+    }
+
+    /// Whether a word of the cluster may be among the k best. An equal one is not: its number is higher.
+    fn needs(&self, cluster: usize, k: usize) -> bool {
+        let last = (self.words.len() >= k).then(|| self.words[k - 1].0);
+        self.clusters[cluster].is_some_and(|bound| last.is_none_or(|last| bound > last))
+    }
+
+    /// Takes in the best words of a cluster, which begins with the word `first`.
+    fn add(&mut self, cluster: usize, words: Vec<(f64, usize)>, first: usize, k: usize) {
+        let of_cluster = self.clusters[cluster].unwrap_or(f64::NEG_INFINITY);
+        self.words.extend(words.into_iter().map(|(log_prob, word)| (of_cluster + log_prob, first + word)));
+        self.words.sort_by(|a, b| best_first(*a, *b));
+        self.words.truncate(k);
+    }
+}
+
+/// The listed log-probabilities and words, token by token.
+fn pairs<const D: usize>(top: TopK<D>, width: usize) -> impl Iterator<Item = Vec<(f64, usize)>> {
+    let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
+    let log_probs: Vec<f64> = top.log_probs.into_data().iter::<f64>().collect();
+    let pairs: Vec<(f64, usize)> =
+        log_probs.into_iter().zip(words.into_iter().map(|word| word as usize)).collect();
+    let tokens = pairs.len() / width;
+    (0..tokens).map(move |token| pairs[token * width..(token + 1) * width].to_vec())
+}
+
+/// Log-probabilities of all words from those of the head cluster, `[n, V]`.
+fn joined(
+    tails: &[TailHead],
+    shortlist: usize,
+    of_head: Tensor<2>,
+    hidden: Tensor<2>,
+) -> Result<Tensor<2>, HeadError> {
+    let mut parts = vec![of_head.clone().narrow(1, 0, shortlist)];
+    for (cluster, tail) in tails.iter().enumerate() {
+        let of_cluster = of_head.clone().narrow(1, shortlist + cluster, 1);
+        parts.push(tail.log_probs(hidden.clone())? + of_cluster);
+    }
+    Ok(Tensor::cat(parts, 1))
+}

@@ -1,0 +1,416 @@
+//! Adaptive heads against their definition, on the CPU in f64.
+
+use burn::module::Module;
+use burn::nn::LinearConfig;
+use burn::tensor::{DType, Device, Distribution, Int, Tensor};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::{
+    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LossOptions, OutputHead, Reduction, Sampling,
+    cast_parameters,
+};
+
+const V: usize = 23;
+const H: usize = 8;
+const CUTOFFS: [usize; 3] = [4, 9, 16];
+
+fn adaptive() -> AdaptiveConfig {
+    AdaptiveConfig::new(CUTOFFS.to_vec()).with_division(2.0)
+}
+
+/// A softmax and a mixture in the head cluster.
+fn configs() -> [HeadConfig; 2] {
+    [HeadConfig::softmax(H, V), HeadConfig::mos(H, 5, V, 3)].map(|config| config.with_adaptive(adaptive()))
+}
+
+/// With logits of order 1, so that no cluster is like another.
+fn wide(config: &HeadConfig, device: &Device) -> OutputHead {
+    device.seed(3);
+    struct Larger;
+    impl burn::module::ModuleMapper for Larger {
+        fn map_float<const D: usize>(
+            &mut self,
+            param: burn::module::Param<Tensor<D>>,
+        ) -> burn::module::Param<Tensor<D>> {
+            param.map(|tensor| {
+                let trained = tensor.is_require_grad();
+                (tensor * 6.0).detach().set_require_grad(trained)
+            })
+        }
+    }
+    cast_parameters(config.init(device).map(&mut Larger), DType::F64)
+}
+
+fn hidden(tokens: usize, device: &Device) -> Tensor<2> {
+    Tensor::random([tokens, H], Distribution::Normal(0.0, 1.0), (device, DType::F64))
+}
+
+/// Words of every cluster.
+fn targets(tokens: usize, device: &Device) -> Tensor<1, Int> {
+    let words: Vec<i64> = (0..tokens as i64).map(|token| (token * 7 + 3) % V as i64).collect();
+    Tensor::from_data(words.as_slice(), device)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+#[track_caller]
+fn assert_close(got: &[f64], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    let close = |(a, b): (&f64, &f64)| a == b || (a - b).abs() < 1e-11 * b.abs().max(1.0);
+    assert!(got.iter().zip(want).all(close), "{got:?} against {want:?}");
+}
+
+#[test]
+fn probabilities_sum_to_one_and_agree_with_the_loss() {
+    let device = Device::flex();
+    for config in configs() {
+        let head = wide(&config, &device);
+        let (hidden, targets) = (hidden(V, &device), targets(V, &device));
+        let log_probs = head.log_probs(hidden.clone());
+        assert_eq!(log_probs.dims(), [V, V]);
+        assert_close(&values(log_probs.clone().exp().sum_dim(1)), &[1.0; V]);
+        let picked = log_probs.clone().gather(1, targets.clone().unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
+        assert_close(&values(head.nll(hidden.clone(), targets)), &values(picked));
+        let blocks: Vec<Tensor<2>> = head.log_prob_blocks(hidden).collect();
+        assert_close(&values(Tensor::cat(blocks, 0)), &values(log_probs));
+    }
+}
+
+#[test]
+fn blocks_keep_to_the_memory_budget() {
+    let device = Device::flex();
+    let head = wide(&configs()[1].clone().with_memory_budget(Some(2 * V * 8)), &device);
+    let hidden = hidden(7, &device);
+    let blocks: Vec<Tensor<2>> = head.log_prob_blocks(hidden.clone()).collect();
+    assert!(blocks.iter().all(|block| block.dims()[0] <= 2), "{}", blocks.len());
+    assert_close(&values(Tensor::cat(blocks, 0)), &values(head.log_probs(hidden)));
+}
+
+/// The loss by the log-probabilities of all words.
+fn composed(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int>, weights: Tensor<1>) -> Tensor<1> {
+    let nll = head.log_probs(hidden).gather(1, targets.unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
+    (nll * weights.clone()).sum() / weights.sum()
+}
+
+#[test]
+fn gradients_of_a_weighted_loss_are_those_of_its_definition() {
+    let device = Device::flex().autodiff();
+    for config in configs() {
+        let head = wide(&config, &device);
+        let state = hidden(12, &device).detach().require_grad();
+        let again = Tensor::<2>::from_data(state.to_data(), (&device, DType::F64)).require_grad();
+        let weights = Tensor::<1>::from_data(
+            burn::tensor::TensorData::new((0..12).map(|i| f64::from(i % 4)).collect::<Vec<_>>(), [12]),
+            (&device, DType::F64),
+        );
+        let fused = head.loss(state.clone(), targets(12, &device), Some(weights.clone()));
+        let defined = composed(&head, again.clone(), targets(12, &device), weights);
+        assert_close(&values(fused.clone()), &values(defined.clone()));
+        let (fused, defined) = (fused.backward(), defined.backward());
+        assert_close(&values(state.grad(&fused).unwrap()), &values(again.grad(&defined).unwrap()));
+        for tail in &head.clusters.as_ref().unwrap().tails {
+            for parameter in [tail.projection.val(), tail.decoder.weight.as_ref().unwrap().val()] {
+                assert_close(
+                    &values(parameter.grad(&fused).unwrap()),
+                    &values(parameter.grad(&defined).unwrap()),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tokens_that_do_not_count_add_nothing_whatever_they_hold() {
+    let device = Device::flex().autodiff();
+    for config in configs() {
+        let head = wide(&config, &device);
+        let clean = hidden(6, &device);
+        // 10 is a word of a cluster, and 5 the head cluster's word for the second one.
+        for ignored in [-100, 10, 5, 99] {
+            let words = Tensor::<1, Int>::from_data([2, ignored, 17, ignored, 3, 22], &device);
+            let dirty = clean
+                .clone()
+                .slice_assign([1..2, 0..H], Tensor::<2>::full([1, H], f64::NAN, (&device, DType::F64)));
+            let dirty = dirty.detach().require_grad();
+            let options = LossOptions::new().with_ignore_index(ignored);
+            let made = head.loss_with(dirty.clone(), words, &options).loss;
+            let rows = Tensor::<1, Int>::from_data([0, 2, 4, 5], &device);
+            let kept = head.loss(
+                clean.clone().select(0, rows),
+                Tensor::<1, Int>::from_data([2, 17, 3, 22], &device),
+                None,
+            );
+            assert_close(&values(made.clone()), &values(kept));
+            let gradient = values(dirty.grad(&made.backward()).unwrap());
+            assert!(gradient.iter().all(|x| x.is_finite()) && gradient[H..2 * H].iter().all(|x| *x == 0.0));
+        }
+    }
+}
+
+#[test]
+fn reductions_and_options_agree_with_the_tokens_losses() {
+    let device = Device::flex();
+    let head = wide(&configs()[1], &device);
+    let (hidden, targets) = (hidden(12, &device), targets(12, &device));
+    let classes: Vec<f64> = (0..V).map(|word| 0.5 + (word % 3) as f64).collect();
+    let classes = Tensor::<1>::from_data(burn::tensor::TensorData::new(classes, [V]), (&device, DType::F64));
+    let loss = |options: &LossOptions| values(head.loss_with(hidden.clone(), targets.clone(), options).loss);
+    let weighted = LossOptions::new().with_class_weights(classes.clone());
+    let tokens = loss(&weighted.clone().with_reduction(Reduction::None));
+    let weights = values(classes.select(0, targets.clone()));
+    let nll = values(head.nll(hidden.clone(), targets.clone()));
+    assert_close(&tokens, &nll.iter().zip(&weights).map(|(nll, weight)| nll * weight).collect::<Vec<_>>());
+    let sum: f64 = tokens.iter().sum();
+    assert_close(&loss(&weighted.clone().with_reduction(Reduction::Sum)), &[sum]);
+    assert_close(&loss(&weighted), &[sum / weights.iter().sum::<f64>()]);
+    // A temperature divides the logits of every cluster, as does one of the head.
+    let cooled = values(head.at_temperature(2.0).nll(hidden.clone(), targets.clone()));
+    assert!(cooled != nll);
+    let options = LossOptions::new().with_temperature(2.0).with_reduction(Reduction::None);
+    assert_close(&loss(&options), &cooled);
+    let picked =
+        head.at_temperature(2.0).log_probs(hidden.clone()).gather(1, targets.clone().unsqueeze_dim(1));
+    assert_close(&cooled, &values(picked.neg()));
+    // The priors are those of the head cluster.
+    let made = head.loss_with(hidden.clone(), targets.clone(), &LossOptions::new().with_prior_cv(0.5));
+    let variation = values(made.prior_cv.unwrap())[0];
+    assert_close(&values(made.loss), &[nll.iter().sum::<f64>() / 12.0 + 0.5 * variation]);
+    assert!(variation > 0.0);
+}
+
+#[test]
+fn the_most_probable_words_are_exact_for_every_k() {
+    let device = Device::flex();
+    for config in configs() {
+        let plain = wide(&config, &device);
+        // With a whole cluster and parts of others out of the game.
+        let masked = plain.clone().mask_words(&[1, 10, 4, 5, 6, 7, 8]);
+        for head in [plain, masked] {
+            let hidden = hidden(15, &device);
+            let rows = values(head.log_probs(hidden.clone()));
+            for k in 1..=V {
+                let top = head.top_k(hidden.clone().reshape([3, 5, H]), k);
+                assert_eq!(top.words.dims(), [3, 5, k]);
+                let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
+                let log_probs = values(top.log_probs);
+                for (token, row) in rows.chunks(V).enumerate() {
+                    let mut order: Vec<usize> = (0..V).collect();
+                    order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+                    let got: Vec<usize> =
+                        words[token * k..(token + 1) * k].iter().map(|word| *word as usize).collect();
+                    assert_eq!(got, order[..k], "{k} of {row:?}");
+                    let want: Vec<f64> = order[..k].iter().map(|word| row[*word]).collect();
+                    assert_close(&log_probs[token * k..(token + 1) * k], &want);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn drawn_words_follow_the_distribution() {
+    let device = Device::flex();
+    for config in configs() {
+        let head = wide(&config, &device);
+        let draws = 20_000;
+        let hidden = hidden(1, &device);
+        let probs: Vec<f64> = values(head.log_probs(hidden.clone())).into_iter().map(f64::exp).collect();
+        let rows = hidden.expand([draws, H]);
+        let (neutral, hot) = (Sampling::new(), Sampling::new().with_temperature(1.5));
+        let best = Sampling::new().with_top_k(Some(6)).with_temperature(0.7);
+        for sampling in [neutral, hot, best, Sampling::new().with_top_p(Some(0.8))] {
+            // What the options make of the distribution, by its definition.
+            let mut order: Vec<usize> = (0..V).collect();
+            order.sort_by(|a, b| probs[*b].total_cmp(&probs[*a]));
+            order.truncate(sampling.top_k.unwrap_or(V));
+            if let Some(p) = sampling.top_p {
+                let mut sum = 0.0;
+                let enough = order.iter().position(|word| {
+                    sum += probs[*word];
+                    sum >= p
+                });
+                order.truncate(enough.unwrap() + 1);
+            }
+            let mut want = vec![0.0; V];
+            order.iter().for_each(|word| want[*word] = probs[*word].powf(1.0 / sampling.temperature));
+            let total: f64 = want.iter().sum();
+            let mut rng = Pcg64::seed_from_u64(11);
+            let words: Tensor<1, Int> = head.sample(rows.clone(), &sampling, &mut rng);
+            let mut counts = [0.0; V];
+            words.into_data().iter::<i64>().for_each(|word| counts[word as usize] += 1.0 / draws as f64);
+            for (word, (got, want)) in counts.iter().zip(&want).enumerate() {
+                // Four standard deviations of a frequency of 20,000 draws are at most 0.0142.
+                assert!((got - want / total).abs() < 0.015, "{sampling:?}: {got} of word {word}, {want}");
+                assert!(*want > 0.0 || *got == 0.0, "{sampling:?}: word {word}");
+            }
+        }
+        let greedy = Sampling::new().with_temperature(0.0);
+        let mut rng = Pcg64::seed_from_u64(11);
+        let words: Tensor<1, Int> = head.sample(rows, &greedy, &mut rng);
+        let best = (0..V).max_by(|a, b| probs[*a].total_cmp(&probs[*b])).unwrap() as i64;
+        assert!(words.into_data().iter::<i64>().all(|word| word == best));
+        assert_eq!(rng, Pcg64::seed_from_u64(11));
+    }
+}
+
+#[test]
+fn masked_words_have_no_probability_and_their_gradients_are_zero() {
+    let device = Device::flex().autodiff();
+    let masked = [1, 10, 4, 5, 6, 7, 8];
+    for config in configs() {
+        let plain = wide(&config, &device);
+        // Some before, some after; the cluster of 4 .. 9 is left without a word.
+        let head = plain.clone().mask_words(&masked[..4]).mask_words(&masked[4..]);
+        assert_eq!(head.clusters.as_ref().unwrap().masked_words(), [1, 4, 5, 6, 7, 8, 10]);
+        let hidden = hidden(3, &device);
+        for row in values(head.log_probs(hidden.clone())).chunks(V) {
+            for (word, log_prob) in row.iter().enumerate() {
+                assert_eq!(*log_prob == f64::NEG_INFINITY, masked.contains(&word), "{word}");
+            }
+            assert!((row.iter().map(|x| x.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
+        }
+        let words = Tensor::<1, Int>::from_data([0, 12, 20], &device);
+        let gradients = head.loss(hidden.clone(), words, None).backward();
+        let tails = &head.clusters.as_ref().unwrap().tails;
+        let gradient = values(tails[1].decoder.weight.as_ref().unwrap().val().grad(&gradients).unwrap());
+        let width = gradient.len() / 7;
+        assert!(gradient[width..2 * width].iter().all(|x| *x == 0.0) && gradient.iter().any(|x| *x != 0.0));
+        let nll = values(head.nll(hidden, Tensor::<1, Int>::from_data([0, 4, 10], &device)));
+        assert!(nll[0].is_finite() && nll[1..] == [f64::INFINITY; 2], "{nll:?}");
+        let all: Vec<usize> = (0..V).collect();
+        assert_eq!(plain.try_mask_words(&all).unwrap_err(), HeadError::NoWordLeft { vocab: V });
+    }
+    let config = configs()[0].clone().with_masked_words(masked.to_vec());
+    let head = config.init(&Device::flex());
+    assert_eq!(head.clusters.unwrap().masked_words(), [1, 4, 5, 6, 7, 8, 10]);
+}
+
+#[test]
+fn a_padded_head_computes_the_same() {
+    let device = Device::flex();
+    let padded = wide(&configs()[0].clone().with_vocab_multiple(8), &device);
+    assert_eq!(padded.decoder.rows(), 8);
+    let log_probs = padded.log_probs(hidden(5, &device));
+    assert_eq!(log_probs.dims(), [5, V]);
+    assert_close(&values(log_probs.exp().sum_dim(1)), &[1.0; 5]);
+}
+
+#[test]
+fn a_beam_search_finds_words_of_clusters() {
+    let device = Device::flex();
+    let head = wide(&configs()[1], &device);
+    let state = hidden(2, &device);
+    let search = BeamSearch::new(V, 1, 0).with_n_best(V);
+    let found = head.beam_search(&search, 2, state.clone(), |_, state| (state.clone(), state));
+    let rows = values(head.log_probs(state));
+    for (found, row) in found.iter().zip(rows.chunks(V)) {
+        assert_eq!(found.len(), V);
+        let got: Vec<f64> = found.iter().map(|found| found.log_prob).collect();
+        let want: Vec<f64> = found.iter().map(|found| row[found.words[0]]).collect();
+        assert_close(&got, &want);
+    }
+}
+
+#[test]
+fn linear_layers_become_the_clusters() {
+    let device = Device::flex();
+    let linear = |from, to, bias| LinearConfig::new(from, to).with_bias(bias).init(&device);
+    let adaptive = AdaptiveConfig::new(vec![3, 7]).with_division(2.0);
+    let config = HeadConfig::softmax(8, 12).with_adaptive(adaptive).with_bias(false);
+    let (short, near, far) = (
+        linear(8, 5, false),
+        [linear(8, 4, false), linear(4, 4, false)],
+        [linear(8, 2, false), linear(2, 5, false)],
+    );
+    let head = config.init_from_linears(short.clone(), vec![near.clone(), far.clone()]);
+    assert_eq!(head.num_params(), 8 * 5 + 8 * 4 + 4 * 4 + 8 * 2 + 2 * 5);
+    let tails = config.adaptive.as_ref().unwrap().tail_params(8, 12);
+    assert_eq!(tails, 8 * 4 + 4 * 4 + 8 * 2 + 2 * 5);
+    let x = Tensor::<2>::random([4, 8], Distribution::Default, &device);
+    let log_softmax = |x: Tensor<2>| burn::tensor::activation::log_softmax(x, 1);
+    let of_head = log_softmax(short.forward(x.clone()));
+    let tail = |[projection, decoder]: &[burn::nn::Linear; 2], cluster: usize| {
+        log_softmax(decoder.forward(projection.forward(x.clone())))
+            + of_head.clone().narrow(1, 3 + cluster, 1)
+    };
+    let want = Tensor::cat(vec![of_head.clone().narrow(1, 0, 3), tail(&near, 0), tail(&far, 1)], 1);
+    let (got, want) = (values(head.log_probs(x)), values(want));
+    assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} against {want:?}");
+
+    let error = |config: &HeadConfig, tails| {
+        config.try_init_from_linears(short.clone(), tails).unwrap_err().to_string()
+    };
+    let message = error(&config, vec![near.clone()]);
+    assert!(message.contains("[1], expected [2], the number of cutoffs"), "{message}");
+    let message = error(&config, vec![far.clone(), near.clone()]);
+    assert!(message.contains("a tail's projection has shape [8, 2], expected [8, 4]"), "{message}");
+    let message = error(&config, vec![near.clone(), [linear(8, 2, true), far[1].clone()]]);
+    assert!(message.contains("the linear layer has a bias"), "{message}");
+    let message = error(&HeadConfig::softmax(8, 12).with_bias(false), vec![near, far]);
+    assert!(message.contains("this head has no clusters"), "{message}");
+    let message = config.try_init_from_linear(short.clone()).unwrap_err().to_string();
+    assert!(message.contains("use `init_from_linears`"), "{message}");
+}
+
+#[test]
+fn a_tied_head_is_given_the_matrix_of_its_head_cluster() {
+    let device = Device::flex();
+    let config = configs()[0].clone().with_tied(true);
+    assert_eq!((config.decoder_rows(), config.rows()), (7, V));
+    let head = config.init(&device);
+    let matrix = |rows| Tensor::<2>::random([rows, H], Distribution::Default, &device);
+    assert_eq!(head.tied_to(matrix(7)).log_probs(Tensor::<2>::ones([2, H], &device)).dims(), [2, V]);
+    assert!(matches!(head.try_tied_to(matrix(V)).unwrap_err(), HeadError::Shape { .. }));
+    assert_eq!((head.vocab(), head.rows()), (V, V));
+}
+
+#[test]
+fn bad_cutoffs_and_divisions_are_refused() {
+    for cutoffs in [vec![], vec![0], vec![V], vec![5, 5], vec![9, 4], vec![4, V + 1]] {
+        let config = HeadConfig::softmax(H, V).with_adaptive(AdaptiveConfig::new(cutoffs.clone()));
+        assert_eq!(config.validate(), Err(HeadError::Cutoffs { cutoffs, vocab: V }));
+    }
+    let message = AdaptiveConfig::new(vec![9, 4]).validate(V).unwrap_err().to_string();
+    assert!(
+        message.contains("[9, 4]") && message.contains("from 1 to 22, below the vocabulary's 23"),
+        "{message}"
+    );
+    for value in [0.5, 0.0, f64::INFINITY, f64::NAN] {
+        let error = adaptive().with_division(value).validate(V).unwrap_err();
+        assert!(matches!(error, HeadError::Division { .. }), "{error}");
+    }
+    assert!(AdaptiveConfig::for_vocab(V).validate(V).is_ok());
+}
+
+#[test]
+fn what_needs_all_words_is_refused() {
+    let device = Device::flex();
+    let head = wide(&configs()[0], &device);
+    let (hidden, targets) = (hidden(3, &device), targets(3, &device));
+    let ids = Tensor::<2, Int>::zeros([3, 1], &device);
+    let teacher = LossOptions::new().with_teacher(ids, Tensor::full([3, 1], 0.5, (&device, DType::F64)));
+    for (options, what) in [
+        (LossOptions::new().with_label_smoothing(0.1), "label_smoothing"),
+        (LossOptions::new().with_statistics(true), "statistics"),
+        (teacher, "teacher"),
+    ] {
+        let error = head.try_loss_with(hidden.clone(), targets.clone(), &options).unwrap_err();
+        assert_eq!(error, HeadError::NeedsAllWords { what });
+    }
+    let rows = Tensor::<2>::full([3, V], 1.0 / V as f64, (&device, DType::F64));
+    assert!(matches!(
+        head.try_soft_loss_with(hidden.clone(), rows, &LossOptions::new()),
+        Err(HeadError::NeedsAllWords { .. })
+    ));
+    assert!(matches!(head.try_logit_blocks(hidden.clone()).err(), Some(HeadError::NeedsAllWords { .. })));
+    // What every head refuses.
+    let outside = Tensor::<1, Int>::from_data([0, V as i64, 1], &device);
+    let error = head.try_loss_with(hidden.clone(), outside, &LossOptions::new()).unwrap_err();
+    assert_eq!(error, HeadError::Target { target: V as i64, token: 1, vocab: V });
+    assert_eq!(head.try_top_k(hidden.clone(), V + 1).unwrap_err(), HeadError::TopK { k: V + 1, vocab: V });
+    let nan = hidden.slice_assign([2..3, 0..1], Tensor::<2>::full([1, 1], f64::NAN, (&device, DType::F64)));
+    assert_eq!(head.try_top_k(nan, 2).unwrap_err(), HeadError::NotANumber { token: 2 });
+}

@@ -1,0 +1,104 @@
+//! Which words are in which cluster, and how wide the clusters are.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::HeadError;
+
+/// The clusters of an [adaptive softmax](crate::HeadConfig::with_adaptive).
+///
+/// ```
+/// use highrank::{AdaptiveConfig, HeadConfig};
+///
+/// // 4,000 words and 2 clusters in the head cluster, tails of 16,000 and 80,000 words.
+/// let adaptive = AdaptiveConfig::new(vec![4_000, 20_000]);
+/// assert_eq!([0, 1].map(|cluster| adaptive.width(cluster, 512)), [128, 32]);
+/// assert!(HeadConfig::softmax(512, 100_000).with_adaptive(adaptive).validate().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdaptiveConfig {
+    /// The first word of each cluster, ascending, between 1 and `V − 1`. The words below the first are the shortlist.
+    pub cutoffs: Vec<usize>,
+    /// What the width of a tail is divided by from cluster to cluster, a finite number of at least 1. 4 by default.
+    #[serde(default = "division")]
+    pub division: f64,
+}
+
+fn division() -> f64 {
+    AdaptiveConfig::DIVISION
+}
+
+impl AdaptiveConfig {
+    /// The default of [`division`](Self::division), that of the paper and of PyTorch.
+    pub const DIVISION: f64 = 4.0;
+
+    /// Clusters that begin at these words, all else by default.
+    pub fn new(cutoffs: Vec<usize>) -> Self {
+        Self { cutoffs, division: Self::DIVISION }
+    }
+
+    /// Cutoffs for a vocabulary of which nothing is known but its size: a 25th and a fifth of it, at least one word each. The
+    /// paper finds good ones by the words' frequencies; these are near those where frequencies fall as `1/rank`.
+    ///
+    /// ```
+    /// use highrank::AdaptiveConfig;
+    ///
+    /// assert_eq!(AdaptiveConfig::for_vocab(100_000).cutoffs, [4_000, 20_000]);
+    /// assert_eq!(AdaptiveConfig::for_vocab(2).cutoffs, [1]);
+    /// ```
+    pub fn for_vocab(vocab: usize) -> Self {
+        let first = (vocab / 25).max(1);
+        let cutoffs = [first, (vocab / 5).max(first + 1)];
+        Self::new(cutoffs.into_iter().filter(|cutoff| *cutoff < vocab).collect())
+    }
+
+    /// Sets [`division`](Self::division).
+    pub fn with_division(self, division: f64) -> Self {
+        Self { division, ..self }
+    }
+
+    /// Checks the cutoffs and the division for a vocabulary.
+    ///
+    /// # Errors
+    /// [`HeadError::Cutoffs`] or [`HeadError::Division`].
+    pub fn validate(&self, vocab: usize) -> Result<(), HeadError> {
+        let ascend = self.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
+        let inside = self.cutoffs.iter().all(|cutoff| (1..vocab).contains(cutoff));
+        if self.cutoffs.is_empty() || !ascend || !inside {
+            return Err(HeadError::Cutoffs { cutoffs: self.cutoffs.clone(), vocab });
+        }
+        match self.division >= 1.0 && self.division.is_finite() {
+            true => Ok(()),
+            false => Err(HeadError::Division { value: self.division }),
+        }
+    }
+
+    /// Words of the head cluster: the shortlist, and one for each cluster.
+    pub fn head_words(&self) -> usize {
+        self.cutoffs.first().map_or(0, |shortlist| shortlist + self.cutoffs.len())
+    }
+
+    /// The words of each cluster.
+    pub fn clusters(&self, vocab: usize) -> impl Iterator<Item = Range<usize>> {
+        let ends = self.cutoffs.iter().skip(1).copied().chain([vocab]);
+        self.cutoffs.iter().copied().zip(ends).map(|(start, end)| start..end)
+    }
+
+    /// `d_i`, the width of a cluster's tail for hidden states of width `H`: `⌊H / division^i⌋`, at least 1. Clusters are counted
+    /// from 0 here, so `i` is the cluster's number and 1.
+    pub fn width(&self, cluster: usize, d_hidden: usize) -> usize {
+        let width = d_hidden as f64 / self.division.powi(cluster as i32 + 1);
+        (width as usize).max(1)
+    }
+
+    /// Number of parameters of all tails, for hidden states of width `H`: `Σ_i d_i (H + words of cluster i)`. A number that is too
+    /// large for its type is that type's largest.
+    pub fn tail_params(&self, d_hidden: usize, vocab: usize) -> usize {
+        let tails = self.clusters(vocab).enumerate();
+        let params = tails.map(|(cluster, words)| {
+            self.width(cluster, d_hidden).saturating_mul(d_hidden.saturating_add(words.len()))
+        });
+        params.fold(0, usize::saturating_add)
+    }
+}

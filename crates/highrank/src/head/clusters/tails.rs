@@ -1,0 +1,160 @@
+//! The parameters of an adaptive head beyond those of its head cluster.
+
+use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
+use burn::tensor::{Device, Tensor};
+
+use super::config::AdaptiveConfig;
+use crate::context::linear_initializer;
+use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::error::HeadError;
+
+/// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
+/// [`OutputHead`](crate::OutputHead) are those of its head cluster, whose decoder has a row for each word of the shortlist and then for each cluster.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct Clusters {
+    /// One a cluster, the most frequent words first.
+    pub tails: Vec<Tail>,
+    /// The first word of each cluster.
+    cutoffs: Vec<usize>,
+    /// `V`.
+    vocab: usize,
+    /// Of the whole vocabulary, in ascending order.
+    masked_words: Vec<usize>,
+}
+
+/// The softmax over the words of a cluster, `softmax(W_i · P_i g)`, without a bias.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct Tail {
+    /// `P_i` transposed, shape `[H, d_i]`.
+    pub projection: Param<Tensor<2>>,
+    /// `W_i`, a row for each word of the cluster.
+    pub decoder: Decoder,
+}
+
+impl Clusters {
+    /// Of tails that are there.
+    pub(in crate::head) fn new(config: &AdaptiveConfig, vocab: usize, tails: Vec<Tail>) -> Self {
+        Self { tails, cutoffs: config.cutoffs.clone(), vocab, masked_words: vec![] }
+    }
+
+    /// New tails: decoders by the initialiser, projections uniform in `±1/√H`.
+    pub(in crate::head) fn init(
+        config: &AdaptiveConfig,
+        sizes: TailSizes,
+        initializer: &Initializer,
+        device: &Device,
+    ) -> Result<Self, HeadError> {
+        let h = sizes.d_hidden;
+        let tails = sizes.shapes(config).map(|shape| {
+            let width = shape.d_embedding;
+            let projection = linear_initializer().init_with([h, width], Some(h), Some(width), device);
+            Ok(Tail { projection, decoder: shape.init(initializer, device)? })
+        });
+        Ok(Self::new(config, sizes.vocab, tails.collect::<Result<_, HeadError>>()?))
+    }
+
+    /// `V`, the number of all words.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The first word of each cluster.
+    pub fn cutoffs(&self) -> &[usize] {
+        &self.cutoffs
+    }
+
+    /// The words that are masked, in ascending order.
+    pub fn masked_words(&self) -> &[usize] {
+        &self.masked_words
+    }
+
+    /// Number of words in the shortlist, those in front of the first cluster.
+    pub fn shortlist(&self) -> usize {
+        self.cutoffs[0]
+    }
+
+    /// The cluster of a word; none if it is in the shortlist.
+    pub fn cluster_of(&self, word: usize) -> Option<usize> {
+        self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
+    }
+
+    /// The word of the head cluster that stands for a word: itself, or that of its cluster.
+    pub(in crate::head) fn head_word(&self, word: usize) -> usize {
+        self.cluster_of(word).map_or(word, |cluster| self.shortlist() + cluster)
+    }
+
+    /// Words masked in addition to those that are: in the head cluster those of the shortlist and of clusters without any word left.
+    pub(in crate::head) fn masking(
+        mut self,
+        head_cluster: Decoder,
+        words: &[usize],
+    ) -> Result<(Self, Decoder), HeadError> {
+        self.masked_words.extend(words);
+        self.masked_words.sort_unstable();
+        self.masked_words.dedup();
+        check_masked_words(&self.masked_words, self.vocab)?;
+        let (mut in_head, mut in_tails) = (vec![], vec![vec![]; self.tails.len()]);
+        for &word in &self.masked_words {
+            match self.cluster_of(word) {
+                Some(cluster) => in_tails[cluster].push(word - self.cutoffs[cluster]),
+                None => in_head.push(word),
+            }
+        }
+        let shortlist = self.shortlist();
+        let tails = self.tails.into_iter().zip(in_tails).enumerate().map(|(cluster, (tail, words))| {
+            if words.len() == tail.decoder.vocab {
+                in_head.push(shortlist + cluster);
+                return Ok(tail);
+            }
+            Ok(Tail { decoder: tail.decoder.try_mask_words(&words)?, ..tail })
+        });
+        let tails = tails.collect::<Result<_, HeadError>>()?;
+        Ok((Self { tails, ..self }, head_cluster.try_mask_words(&in_head)?))
+    }
+}
+
+/// What the tails of a head have in common.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::head) struct TailSizes {
+    pub(in crate::head) d_hidden: usize,
+    pub(in crate::head) vocab: usize,
+    pub(in crate::head) vocab_multiple: usize,
+}
+
+impl TailSizes {
+    /// Of each tail's decoder.
+    pub(in crate::head) fn shapes(
+        self,
+        config: &AdaptiveConfig,
+    ) -> impl Iterator<Item = DecoderShape<'static>> {
+        config.clusters(self.vocab).enumerate().map(move |(cluster, words)| DecoderShape {
+            vocab: words.len(),
+            padding: words.len().next_multiple_of(self.vocab_multiple) - words.len(),
+            d_embedding: config.width(cluster, self.d_hidden),
+            bias: false,
+            masked_words: &[],
+        })
+    }
+}
+
+impl ModuleDisplay for Clusters {
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = content.add_debug_attribute("cutoffs", &self.cutoffs).add("vocab", &self.vocab);
+        let masked = self.masked_words.len();
+        let content = if masked > 0 { content.add("masked_words", &masked) } else { content };
+        content.add("tails", &self.tails).optional()
+    }
+}
+
+impl ModuleDisplay for Tail {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let [d_hidden, width] = self.projection.shape().dims();
+        content.add("d_hidden", &d_hidden).add("width", &width).add("words", &self.decoder.vocab).optional()
+    }
+}

@@ -1,0 +1,257 @@
+//! The penalty on the variation of the priors, against its formula and finite differences.
+
+use std::panic::AssertUnwindSafe;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use highrank::{HeadConfig, HeadError, LossOptions, OutputHead, Reduction};
+
+use crate::support::*;
+
+const VOCAB: usize = 9;
+const TOKENS: usize = 7;
+const LAMBDA: f64 = 0.75;
+
+/// Every kind of head with priors.
+fn mixtures() -> [HeadConfig; 4] {
+    [
+        HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3),
+        HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3),
+        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
+        HeadConfig::doc(&[(4, 1), (HIDDEN, 3)], EMBEDDING, VOCAB),
+    ]
+}
+
+fn words(device: &Device) -> Tensor<1, Int> {
+    targets(TOKENS, VOCAB, device)
+}
+
+/// The squared coefficient of variation from the priors themselves.
+fn expected(head: &OutputHead, hidden: Tensor<2>, weights: &[f64]) -> f64 {
+    let log_prior = head.context.forward(hidden).component_log_prior.expect("priors").tensor::<2>();
+    let [_, components] = log_prior.dims();
+    let rows = values(log_prior);
+    let mut sums = vec![0.0; components];
+    for (row, weight) in rows.chunks(components).zip(weights) {
+        sums.iter_mut().zip(row).for_each(|(sum, log)| *sum += weight * log.exp());
+    }
+    let mean = sums.iter().sum::<f64>() / components as f64;
+    let variance = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() / components as f64;
+    variance / mean.powi(2)
+}
+
+fn weights(on: On<'_>) -> Tensor<1> {
+    tensor([TOKENS], 7, on).add_scalar(1.5)
+}
+
+#[test]
+fn the_penalty_is_that_of_the_tokens_that_count() {
+    for device in cpus() {
+        let on = (&device, DType::F64);
+        for config in mixtures() {
+            let head = head(&config, on);
+            let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
+            let ignored = words(&device).into_data().iter::<i64>().nth(2).unwrap();
+            let given = values(weights(on));
+            let counted = |n: usize| words(&device).into_data().iter::<i64>().nth(n) != Some(ignored);
+            let plain: Vec<f64> = (0..TOKENS).map(|n| if counted(n) { given[n] } else { 0.0 }).collect();
+            let cases = [
+                (LossOptions::new(), vec![1.0; TOKENS]),
+                (LossOptions::new().with_token_weights(weights(on)), given.clone()),
+                (LossOptions::new().with_token_weights(weights(on)).with_ignore_index(ignored), plain),
+            ];
+            for (options, weights) in cases {
+                let squared = expected(&head, hidden(), &weights);
+                for (reduction, times) in
+                    [(Reduction::Mean, 1.0), (Reduction::Sum, weights.iter().sum::<f64>())]
+                {
+                    let options = options.clone().with_reduction(reduction);
+                    let without = head.loss_with(hidden(), words(&device), &options);
+                    assert!(without.prior_cv.is_none());
+                    let with = head.loss_with(hidden(), words(&device), &options.with_prior_cv(LAMBDA));
+                    let want = values(without.loss)[0] + LAMBDA * squared * times;
+                    let what = format!("{config:?}, {reduction:?}");
+                    assert_close(&values(with.loss), &[want], 1e-13, &what);
+                    assert_close(&values(with.prior_cv.unwrap()), &[squared], 1e-13, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_penalty_runs_from_0_to_one_less_than_the_components() {
+    let on = (&cpu(), DType::F64);
+    let squared = |scale: f64| {
+        let mut head = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
+        let highrank::context::Context::MixtureOfSoftmaxes(mixture) = &mut head.context else {
+            unreachable!()
+        };
+        // Priors that are the same for every token: logits of 0, scale and -scale.
+        let column = |by: f64| Tensor::<2>::ones([HIDDEN, 1], on) * (by * scale);
+        let weight = Tensor::cat(vec![column(0.0), column(1.0), column(-1.0)], 1);
+        mixture.prior.weight = burn::module::Param::from_tensor(weight);
+        let hidden = Tensor::<2>::ones([TOKENS, HIDDEN], on);
+        let options = LossOptions::new().with_prior_cv(1.0);
+        values(head.loss_with(hidden, words(on.0), &options).prior_cv.unwrap())[0]
+    };
+    assert_close(&[squared(0.0), squared(100.0)], &[0.0, 2.0], 1e-14, "the ends");
+    assert!(squared(0.1) > 0.0 && squared(0.1) < 2.0);
+}
+
+#[test]
+fn gradients_match_central_differences() {
+    /// A head with all parameters moved along a direction.
+    fn moved(head: OutputHead, by: f64) -> OutputHead {
+        use burn::module::{Module, ModuleMapper, Param};
+        struct Move(f64, usize);
+        impl ModuleMapper for Move {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                self.1 += 1;
+                let value = param.val();
+                let direction = tensor::<D>(value.dims(), 1000 + self.1, (&value.device(), DType::F64));
+                Param::from_tensor(value + direction * self.0)
+            }
+        }
+        head.map(&mut Move(by, 0))
+    }
+    let ignored = words(&cpu()).into_data().iter::<i64>().nth(4).unwrap();
+    for config in mixtures() {
+        for reduction in [Reduction::Mean, Reduction::Sum] {
+            // A large weight: the penalty must show.
+            let options = |weights: Tensor<1>| {
+                let options = LossOptions::new().with_prior_cv(5.0).with_reduction(reduction);
+                options.with_token_weights(weights).with_ignore_index(ignored)
+            };
+            let loss = |by: f64| {
+                let on = (&cpu(), DType::F64);
+                let head = moved(head(&config, on), by);
+                let shape = [TOKENS, config.d_hidden];
+                let hidden = tensor::<2>(shape, 1, on) + tensor(shape, 900, on) * by;
+                let weights = weights(on) + tensor::<1>([TOKENS], 901, on) * by;
+                values(head.loss_with(hidden, words(on.0), &options(weights)).loss)[0]
+            };
+            let numeric = (loss(1e-6) - loss(-1e-6)) / 2e-6;
+
+            let device = ad();
+            let on = (&device, DType::F64);
+            let head = head(&config, on);
+            let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on).require_grad();
+            let tracked = weights(on).detach().require_grad();
+            let loss = || head.loss_with(hidden.clone(), words(&device), &options(tracked.clone())).loss;
+            // A graph is gone once it has been differentiated.
+            let of_weights = values(tracked.grad(&loss().backward()).expect("a gradient"));
+            let mut gradient = all_gradients(&head, &hidden, loss());
+            gradient.extend(of_weights);
+            let mut direction = vec![];
+            let mut count = 0;
+            visit_shapes(&head, |elements| {
+                count += 1;
+                direction.extend(spread(elements, 1000 + count));
+            });
+            direction.extend(spread(TOKENS * config.d_hidden, 900));
+            direction.extend(spread(TOKENS, 901));
+            assert_eq!(gradient.len(), direction.len());
+            let exact: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
+            let what = format!("{config:?}, {reduction:?}");
+            assert!(
+                (numeric - exact).abs() < 2e-8 * exact.abs().max(1.0),
+                "{what}: {exact} against {numeric}"
+            );
+        }
+    }
+}
+
+/// The number of elements of every parameter.
+fn visit_shapes(head: &OutputHead, visit: impl FnMut(usize)) {
+    use burn::module::{Module, ModuleVisitor, Param};
+    struct Shapes<F>(F);
+    impl<F: FnMut(usize)> ModuleVisitor for Shapes<F> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            (self.0)(param.val().shape().num_elements());
+        }
+    }
+    head.visit(&mut Shapes(visit));
+}
+
+#[test]
+fn tokens_that_do_not_count_may_hold_anything() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    for config in mixtures() {
+        let head = head(&config, on);
+        let ids = [1i64, -100, 4, 8, -100, 0, 2];
+        let words = || Tensor::<1, Int>::from_data(ids, &device);
+        let kept = || Tensor::<1, Int>::from_data([0i64, 2, 3, 5, 6], &device);
+        let clean = tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        let mut poisoned = values(clean.clone());
+        for token in [1, 4] {
+            poisoned[token * config.d_hidden..(token + 1) * config.d_hidden].fill(f64::NAN);
+        }
+        let poisoned = Tensor::<2>::from_data(TensorData::new(poisoned, [TOKENS, config.d_hidden]), on);
+        let options = LossOptions::new().with_prior_cv(LAMBDA).with_ignore_index(-100);
+        let state = poisoned.require_grad();
+        let made = head.loss_with(state.clone(), words(), &options);
+        let few = head.loss_with(clean.select(0, kept()), words().select(0, kept()), &options);
+        assert_close(&values(made.loss.clone()), &values(few.loss), 1e-13, "loss");
+        let gradient = all_gradients(&head, &state, made.loss);
+        assert!(gradient.iter().all(|x| x.is_finite()), "{config:?}");
+    }
+}
+
+#[test]
+fn nothing_that_counts_costs_nothing() {
+    let on = (&cpu(), DType::F64);
+    let head = head(&mixtures()[1], on);
+    let hidden = tensor::<2>([TOKENS, HIDDEN], 1, on);
+    let none = Tensor::<1, Int>::full([TOKENS], -100, on.0);
+    let options = LossOptions::new().with_prior_cv(LAMBDA).with_ignore_index(-100);
+    let sum = options.clone().with_reduction(Reduction::Sum);
+    assert_eq!(values(head.loss_with(hidden.clone(), none.clone(), &sum).loss), [0.0]);
+    assert!(values(head.loss_with(hidden, none, &options).loss)[0].is_nan());
+}
+
+#[test]
+fn distributions_as_targets_have_the_same_penalty() {
+    let on = (&cpu(), DType::F64);
+    let head = head(&mixtures()[1], on);
+    let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
+    let even = || Tensor::<2>::full([TOKENS, VOCAB], 1.0 / VOCAB as f64, on);
+    let made = |options: &LossOptions| head.try_soft_loss_with(hidden(), even(), options).unwrap();
+    let (without, with) = (made(&LossOptions::new()), made(&LossOptions::new().with_prior_cv(LAMBDA)));
+    let want = values(without.loss)[0] + LAMBDA * expected(&head, hidden(), &[1.0; TOKENS]);
+    assert_close(&values(with.loss), &[want], 1e-13, "soft loss");
+}
+
+#[test]
+fn a_penalty_that_makes_no_sense_is_an_error() {
+    let on = (&cpu(), DType::F64);
+    let head_of = |config: &HeadConfig| head(config, on);
+    let error = |config: &HeadConfig, options: &LossOptions| {
+        let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        let head = head_of(config);
+        let error = head.try_loss_with(hidden(), words(on.0), options).expect_err("wrong options");
+        let panic = panic_of(AssertUnwindSafe(|| drop(head.loss_with(hidden(), words(on.0), options))));
+        assert_eq!(panic, format!("loss_with: {error}"));
+        error
+    };
+    let (softmax, mos) = (HeadConfig::softmax(EMBEDDING, VOCAB), &mixtures()[1]);
+    let some = LossOptions::new().with_prior_cv(LAMBDA);
+    let unused = error(&softmax, &some);
+    assert!(matches!(unused, HeadError::Unused { .. }));
+    assert_eq!(
+        unused.to_string(),
+        "prior_cv is set, but this head has no priors: use a mixture, or leave it out"
+    );
+    let message = |options: &LossOptions| error(mos, options).to_string();
+    assert_eq!(
+        message(&some.clone().with_reduction(Reduction::None)),
+        "prior_cv is 0.75, expected 0 without a reduction: the term belongs to all tokens together"
+    );
+    for wrong in [-0.5, f64::NAN, f64::INFINITY] {
+        let want = format!("prior_cv is {wrong}, expected a finite number of at least 0");
+        assert_eq!(message(&LossOptions::new().with_prior_cv(wrong)), want);
+    }
+    // Of no weight, it is no option at all.
+    let none = LossOptions::new().with_prior_cv(0.0).with_reduction(Reduction::None);
+    head_of(&softmax).loss_with(tensor::<2>([TOKENS, EMBEDDING], 1, on), words(on.0), &none);
+}
