@@ -1,0 +1,31 @@
+//! The readers of weights: safetensors, and both formats of `torch.save`.
+
+#![no_main]
+
+use awd_lstm::HeadKind;
+use awd_lstm::weights::{Missing, StateDict};
+use burn::tensor::Device;
+use highrank_fuzz::{damaged, file};
+use libfuzzer_sys::fuzz_target;
+
+const FILES: [&[u8]; 4] = [
+    include_bytes!("../../crates/awd-lstm/tests/models/awd_lstm_mos_one_layer.safetensors"),
+    include_bytes!("../../crates/awd-lstm/tests/models/awd_lstm_mos_one_layer.pt"),
+    include_bytes!("../../crates/awd-lstm/tests/models/awd_lstm_mos_one_layer.legacy.pt"),
+    include_bytes!("../../crates/awd-lstm/tests/models/whole.pt"),
+];
+
+fuzz_target!(|input: &[u8]| {
+    let Some((which, input)) = input.split_first() else { return };
+    let path = file("weights", &damaged(FILES[usize::from(*which) % FILES.len()], input));
+    let Ok(state) = StateDict::read(&path) else { return };
+    for (name, tensor) in state.tensors() {
+        assert_eq!(tensor.shape().num_elements(), tensor.num_elements(), "{name}");
+    }
+    let heads = [None, Some(HeadKind::Softmax), Some(HeadKind::MosPlif)];
+    let missing = Missing { head: heads[usize::from(which >> 2) % heads.len()], ..Missing::default() };
+    let Ok(config) = state.model_config(&missing) else { return };
+    if state.check_size(config.num_params()).is_ok() {
+        let _ = state.model(&config, &Device::flex());
+    }
+});
