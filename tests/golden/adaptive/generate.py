@@ -30,6 +30,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+sys.path.append(str(Path(__file__).parent.parent))
+import complex_steps
+
 # name, components (0: a softmax), N, V, d, H, cutoffs, division, options
 CASES = [
     ("adaptive_basic", 0, 9, 20, 8, 8, [5, 11], 2.0, {}),
@@ -104,19 +107,6 @@ def by_numpy(p, k, cutoffs, targets, weights):
     return (w * nll).sum() / w.sum(), log_probs, nll, largest
 
 
-def numpy_gradients(p, *rest):
-    """Complex steps."""
-    gradients = {}
-    for name, array in p.items():
-        gradient = np.zeros(array.size)
-        for i in range(array.size):
-            moved = array.astype(np.complex128).reshape(-1)
-            moved[i] += 1e-30j
-            gradient[i] = by_numpy({**p, name: moved.reshape(array.shape)}, *rest)[0].imag / 1e-30
-        gradients[name] = gradient.reshape(array.shape)
-    return gradients
-
-
 def by_torch(p, k, v, cutoffs, division, targets, weights, dtype):
     """The same with gradients, by PyTorch's own module."""
     p = {name: torch.tensor(array, dtype=dtype, requires_grad=True) for name, array in p.items()}
@@ -176,7 +166,7 @@ def main():
     for number, (name, k, n, v, d, h, cutoffs, division, options) in enumerate(CASES):
         p, targets, weights = inputs(number, k, n, v, d, h, cutoffs, division, options)
         loss, log_probs, nll, largest = by_numpy(p, k, cutoffs, targets, weights)
-        gradients = numpy_gradients(p, k, cutoffs, targets, weights)
+        gradients = complex_steps.gradients(lambda moved: by_numpy(moved, k, cutoffs, targets, weights)[0], p)
         torch_of = lambda dtype: by_torch(p, k, v, cutoffs, division, targets, weights, dtype)
         wide, short = torch_of(torch.float64), torch_of(torch.float32)
         pairs = [(loss, wide[0]), (log_probs, wide[1]), (nll, wide[2])]

@@ -34,6 +34,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+sys.path.append(str(Path(__file__).parent.parent))
+import complex_steps
+
 T = 3.0
 # name, head, layers [(H, K)], N, V, d, pieces of a PLIF, options
 PLAIN = dict(kind="head")
@@ -138,19 +141,6 @@ def by_numpy(p, head, layers, targets, weights, counted, options):
     return loss, cv2, log_probs, nll, log_prior, logits
 
 
-def numpy_gradients(p, *rest):
-    """Complex steps."""
-    gradients = {}
-    for name, array in p.items():
-        gradient = np.zeros(array.size)
-        for i in range(array.size):
-            moved = array.astype(np.complex128).reshape(-1)
-            moved[i] += 1e-30j
-            gradient[i] = by_numpy({**p, name: moved.reshape(array.shape)}, *rest)[0].imag / 1e-30
-        gradients[name] = gradient.reshape(array.shape)
-    return gradients
-
-
 def by_torch(arrays, dtype, head, layers, targets, weights, counted, options):
     """The same and the gradients, component by component."""
     p = {name: torch.tensor(array, dtype=dtype, requires_grad=True) for name, array in arrays.items()}
@@ -215,6 +205,7 @@ def all_off(got, want):
 
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "data" / "doc"
+    folder.mkdir(parents=True, exist_ok=True)
     listed = []
     for number, (name, head, layers, n, v, d, pieces, options) in enumerate(CASES):
         p, targets, weights, counted = inputs(number, head, layers, n, v, d, pieces, options)
@@ -222,7 +213,7 @@ def main():
         reference = by_torch(p, torch.float64, *rest)
         short = by_torch(p, torch.float32, *rest)
         # Thousands of complex steps tell no more than hundreds.
-        gradients = reference[1] if name == "doc_mid" else numpy_gradients(p, *rest)
+        gradients = reference[1] if name == "doc_mid" else complex_steps.gradients(lambda moved: by_numpy(moved, *rest)[0], p)
         checked = all_off((by_numpy(p, *rest), gradients), reference)
         assert max(checked.values()) < 1e-12, (name, checked)
         (loss, cv2, log_probs, nll, log_prior, logits), gradients = reference
