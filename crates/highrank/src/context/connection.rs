@@ -1,8 +1,6 @@
 //! Contexts from several layers of the model below.
 
-use std::fmt::{self, Display, Formatter};
-
-use burn::config::{Config, config_to_json};
+use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
@@ -26,28 +24,24 @@ pub struct ConnectedLayer {
 }
 
 /// Configuration of a [`DirectOutputConnection`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Config, Debug, PartialEq)]
 pub struct DirectOutputConnectionConfig {
     /// The layers, lowest first; the last one gives the priors.
     pub layers: Vec<ConnectedLayer>,
     /// `d`, width of a latent context.
     pub d_embedding: usize,
     /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
+    #[config(default = 0.0)]
     pub dropout: f64,
     /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
+    #[config(default = "TimeAxis::First")]
     pub time_axis: TimeAxis,
     /// Of all layers, weights and biases. Uniform in `±1/√H_l` by default, as Burn's linear layers.
+    #[config(default = "linear_initializer()")]
     pub initializer: Initializer,
     /// Of the products. Full by default.
+    #[config(default = "Precision::Full")]
     pub precision: Precision,
-}
-
-impl Config for DirectOutputConnectionConfig {}
-
-impl Display for DirectOutputConnectionConfig {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&config_to_json(self))
-    }
 }
 
 /// `K` latent contexts from several layers, with priors from the last (Takase, Suzuki, Nagata, EMNLP 2018, arXiv 1808.10143):
@@ -89,38 +83,6 @@ pub struct DirectOutputConnection {
 }
 
 impl DirectOutputConnectionConfig {
-    /// Contexts of width `d` from layers, lowest first, all else by default.
-    pub fn new(layers: Vec<ConnectedLayer>, d_embedding: usize) -> Self {
-        Self {
-            layers,
-            d_embedding,
-            dropout: 0.0,
-            time_axis: TimeAxis::First,
-            initializer: linear_initializer(),
-            precision: Precision::Full,
-        }
-    }
-
-    /// Sets [`dropout`](Self::dropout).
-    pub fn with_dropout(self, dropout: f64) -> Self {
-        Self { dropout, ..self }
-    }
-
-    /// Sets [`time_axis`](Self::time_axis).
-    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
-        Self { time_axis, ..self }
-    }
-
-    /// Sets [`initializer`](Self::initializer).
-    pub fn with_initializer(self, initializer: Initializer) -> Self {
-        Self { initializer, ..self }
-    }
-
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
     /// Creates the layers, weights uniform in `±1/√H_l` if no other initialiser is set.
     ///
     /// # Panics

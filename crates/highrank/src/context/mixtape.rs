@@ -1,13 +1,10 @@
 //! The contexts of a Mixtape and the gates of its words.
 
-use std::fmt::{self, Display, Formatter};
-
-use burn::config::{Config, config_to_json};
+use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
-use serde::{Deserialize, Serialize};
 
 use super::bodies::Bodies;
 use super::contexts::Contexts;
@@ -25,8 +22,7 @@ pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 const GATES: usize = GatedArgs::<()>::GATES;
 
 /// Configuration of a [`Mixtape`].
-// Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Config, Debug, PartialEq)]
 pub struct MixtapeConfig {
     /// `H`, width of the hidden state.
     pub d_hidden: usize,
@@ -37,23 +33,17 @@ pub struct MixtapeConfig {
     /// `G`, width of a gate's features.
     pub d_gate: usize,
     /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
+    #[config(default = 0.0)]
     pub dropout: f64,
     /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
-    #[serde(default)]
+    #[config(default = "TimeAxis::First")]
     pub time_axis: TimeAxis,
     /// Of the three layers, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
-    #[serde(default = "linear_initializer")]
+    #[config(default = "linear_initializer()")]
     pub initializer: Initializer,
     /// Of the products. Full by default.
+    #[config(default = "Precision::Full")]
     pub precision: Precision,
-}
-
-impl Config for MixtapeConfig {}
-
-impl Display for MixtapeConfig {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&config_to_json(self))
-    }
 }
 
 /// Four latent contexts that every word mixes by gates of its own (Yang, Luong, Salakhutdinov, Le, *Mixtape: Breaking the
@@ -99,40 +89,6 @@ pub struct Mixtape {
 }
 
 impl MixtapeConfig {
-    /// `S` frequent words and gates of width `G` over contexts of width `d` for hidden states of width `H`, all else by default.
-    pub fn new(d_hidden: usize, d_embedding: usize, frequent: usize, d_gate: usize) -> Self {
-        Self {
-            d_hidden,
-            d_embedding,
-            frequent,
-            d_gate,
-            dropout: 0.0,
-            time_axis: TimeAxis::First,
-            initializer: linear_initializer(),
-            precision: Precision::Full,
-        }
-    }
-
-    /// Sets [`dropout`](Self::dropout).
-    pub fn with_dropout(self, dropout: f64) -> Self {
-        Self { dropout, ..self }
-    }
-
-    /// Sets [`time_axis`](Self::time_axis).
-    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
-        Self { time_axis, ..self }
-    }
-
-    /// Sets [`initializer`](Self::initializer).
-    pub fn with_initializer(self, initializer: Initializer) -> Self {
-        Self { initializer, ..self }
-    }
-
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
     /// Creates contexts and gates: layers by the initialiser, gate vectors uniform in ±0.1, gate biases 0.
     pub fn init(&self, device: &Device) -> Mixtape {
         let linear = |d_output, bias| {
