@@ -11,11 +11,9 @@
 use burn::module::Module;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use highrank::likelihood::gated::gated;
 use highrank::likelihood::portable;
 use highrank::ops::{Likelihood, Objective, Targets};
 use highrank::{AdaptiveConfig, HeadConfig, OutputHead, Precision};
-use highrank_kernels::Floats;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -146,12 +144,10 @@ impl Case {
         }
         let contexts = self.untracked.context.forward(hidden.clone());
         let decoder = &self.untracked.decoder;
-        let weight = Floats::from(decoder.weight.as_ref().expect("an owned decoder").val());
         let input = Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            offset: contexts.gates.map(|gates| gated(gates.args(weight.clone(), 1 << 24))),
-            weight,
+            weight: decoder.weight.as_ref().expect("an owned decoder").val().into(),
             bias: decoder.bias.as_ref().map(|bias| bias.val().into()),
             map: self.untracked.logit_map.function(),
             map_params: self.untracked.logit_map.packed_params().map(Into::into),

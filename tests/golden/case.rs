@@ -122,11 +122,19 @@ impl Case {
         let rows = |name: &str, has_none: fn(f64) -> bool| {
             self.find(name).map_or(vec![], |array| array.values.iter().map(|x| has_none(*x)).collect())
         };
+        let masked = format!("masked.{name}");
         match name {
+            _ if self.find(&masked).is_some() => rows(&masked, |masked| masked == 1.0),
             "hidden" => rows("counted", |counted| counted == 0.0),
             "decoder_weight" | "decoder_bias" => rows("param.decoder_bias", |bias| bias == f64::NEG_INFINITY),
             _ => vec![],
         }
+    }
+
+    /// The words that an adaptive softmax masks by number.
+    pub fn masked_words(&self) -> Option<Vec<usize>> {
+        let words = self.entry.hyperparameters["masked_words"].as_array()?;
+        Some(words.iter().map(|word| word.as_u64().expect("a word") as usize).collect())
     }
 
     /// Adds to one number of a tensor.

@@ -136,8 +136,8 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
         "mos_plif" => {
             HeadConfig::mos_plif(hidden, d, vocab, components, pieces).with_plif_bound(case.number("plif.t"))
         }
-        "adaptive" => HeadConfig::softmax(d, words(case)).with_adaptive(clusters(case)),
-        "adaptive_mos" => HeadConfig::mos(hidden, d, words(case), components).with_adaptive(clusters(case)),
+        "adaptive" => adaptive(HeadConfig::softmax(d, words(case)), case),
+        "adaptive_mos" => adaptive(HeadConfig::mos(hidden, d, words(case), components), case),
         "doc" => HeadConfig::doc(&layers, d, vocab),
         "doc_plif" => HeadConfig::doc(&layers, d, vocab)
             .with_logit_map(HeadConfig::plif(d, vocab, pieces).logit_map)
@@ -188,11 +188,12 @@ fn words(case: &Case) -> usize {
     case.array("log_probs").shape[1]
 }
 
-/// The clusters of an adaptive softmax.
-fn clusters(case: &Case) -> AdaptiveConfig {
+/// A head with the case's clusters and masked words.
+fn adaptive(config: HeadConfig, case: &Case) -> HeadConfig {
     let cutoffs = case.entry.hyperparameters["cutoffs"].as_array().expect("a list of cutoffs");
     let cutoffs = cutoffs.iter().map(|cutoff| cutoff.as_u64().expect("a word") as usize);
-    AdaptiveConfig::new(cutoffs.collect()).with_division(case.number("division"))
+    let clusters = AdaptiveConfig::new(cutoffs.collect()).with_division(case.number("division"));
+    config.with_adaptive(clusters).with_masked_words(case.masked_words().unwrap_or_default())
 }
 
 /// Gives a logit map the case's parameters.

@@ -10,7 +10,7 @@
 //! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
 //! | `data/mixtape` | Mixtape heads, made by `mixtape/generate.py` |
 //! | `data/doc` | direct output connection and losses with a penalty on the variation of the priors, made by `doc/generate.py` |
-//! | `data/adaptive` | adaptive softmax with a softmax or a mixture in the head cluster, made by `adaptive/generate.py` |
+//! | `data/adaptive` | adaptive softmax with a softmax or a mixture in the head cluster, losses with options among them, made by `adaptive/generate.py` |
 //! | `models` | whole models |
 //! | `trajectory` | training steps, under dropout masks that are written down |
 
@@ -128,7 +128,7 @@ fn a_wrong_value_and_an_unknown_kind_are_reported() {
 
 #[test]
 fn a_wrong_value_of_a_loss_with_options_is_reported() {
-    let cases = case::read(&case::own("options"));
+    let cases = ["options", "adaptive"].map(|folder| case::read(&case::own(folder))).concat();
     let by_name = |name: &str| cases.iter().find(|case| case.entry.name == name).expect("a case").clone();
     // Of a token that counts, and by more than rounding.
     for (name, tensors) in [
@@ -136,6 +136,7 @@ fn a_wrong_value_of_a_loss_with_options_is_reported() {
         ("mos_plif_teacher_all", &["entropy", "argmax", "max_log_prob", "log_probs", "token_weights"]),
         ("mos_plif_teacher_all", &["grad.hidden", "grad.decoder_weight", "grad.prior_weight", "grad.plif_v"]),
         ("mos_none", &["cotangent", "mid.lse", "mid.log_prior", "grad.latent_bias"]),
+        ("adaptive_mos_all", &["z_term", "entropy", "max_log_prob", "argmax", "grad.tail_0_projection"]),
     ] {
         for tensor in tensors {
             let mut case = by_name(name);

@@ -21,8 +21,13 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     };
     let flags = &case.array("counted").values;
     let counted = (0..flags.len()).filter(|token| flags[*token] == 1.0).collect();
-    let bias = &case.array("param.decoder_bias").values;
-    let masked = bias.iter().map(|bias| *bias == f64::NEG_INFINITY).collect();
+    let masked = match case.masked_words() {
+        Some(words) => (0..case.array("log_probs").shape[1]).map(|word| words.contains(&word)).collect(),
+        None => {
+            let bias = &case.array("param.decoder_bias").values;
+            bias.iter().map(|bias| *bias == f64::NEG_INFINITY).collect()
+        }
+    };
     let tolerance = Tolerance::new(&case.entry, on);
     let checks = Checks { case, on, head, stated, counted, masked, tolerance };
     checks.log_probs(report);
@@ -248,7 +253,14 @@ impl Checks<'_> {
             add("smooth_term", 1.0 - epsilon, epsilon);
         }
         if terms.z_loss && lambda > 0.0 {
-            add("z_term", 1.0, lambda);
+            // That of an adaptive softmax depends on what its tokens are scored against.
+            let name = match (teacher, terms.smoothing && epsilon > 0.0) {
+                (false, false) => "z_term_words",
+                (true, false) => "z_term_teacher",
+                (false, true) => "z_term_smooth",
+                (true, true) => "z_term",
+            };
+            add(if self.case.find(name).is_some() { name } else { "z_term" }, 1.0, lambda);
         }
         (losses, used)
     }

@@ -136,7 +136,6 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
         log_prior: Some(log_prior.clone().into()),
         weight: weight.clone().into(),
         bias: Some(bias.clone().into()),
-        offset: None,
         map: MapFunction::Plif { pieces, bound: 1.5 },
         map_params: Some(params.clone().into()),
         temperature: 1.0,

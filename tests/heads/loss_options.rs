@@ -19,6 +19,11 @@ fn floats<const D: usize>(values: &[f64], shape: [usize; D], on: On<'_>) -> Tens
     Tensor::from_data(TensorData::new(values.to_vec(), shape).convert_dtype(on.1), on)
 }
 
+/// Heads with one softmax over all words, and with clusters.
+fn every_head() -> impl Iterator<Item = HeadConfig> {
+    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
+}
+
 /// Weights of tokens, all above 0.
 fn weights(on: On<'_>) -> Tensor<1> {
     tensor([TOKENS], 3, on).add_scalar(1.2)
@@ -80,7 +85,7 @@ fn tokens_that_do_not_count_are_as_if_removed() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
         let rows = Tensor::<1, Int>::from_data(kept.as_slice(), &device);
-        for config in all_heads(VOCAB) {
+        for config in every_head() {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let words = targets(TOKENS, VOCAB, &device);
@@ -162,7 +167,7 @@ fn tokens_that_do_not_count_are_as_if_removed() {
 fn where_nothing_counts_the_sum_is_zero_and_the_mean_is_no_number() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F32);
-        for config in all_heads(VOCAB) {
+        for config in every_head() {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let hidden = poisoned(hidden, &(0..TOKENS).collect::<Vec<_>>(), on);
@@ -258,7 +263,7 @@ fn class_weights_are_token_weights_by_word() {
     let by_word: Vec<f64> = words.to_data().iter::<i64>().map(|word| classes[word as usize]).collect();
     let classes = floats(&classes, [VOCAB], on);
     let by_word = floats(&by_word, [TOKENS], on);
-    for config in all_heads(VOCAB) {
+    for config in every_head() {
         let head = head(&config, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
         for (choice, reduction) in (0..3).flat_map(|choice| REDUCTIONS.map(|reduction| (choice, reduction))) {
@@ -297,7 +302,7 @@ fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
         let on = (&device, DType::F64);
         let upstream = [-2.5, 0.0, 1.0, 1e3, -1e-3, 0.3, 7.0, -0.5];
         let words = targets(TOKENS, VOCAB, &device);
-        for config in all_heads(VOCAB) {
+        for config in every_head() {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             for choice in 0..2 {
@@ -331,28 +336,29 @@ fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
 fn gradients_reach_tracked_weights_of_tokens_that_count() {
     let device = ad();
     let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 2);
-    let head = head(&config, on);
-    let mut words: Vec<i64> = targets(TOKENS, VOCAB, &device).into_data().iter::<i64>().collect();
-    words[2] = IGNORED;
-    let hidden = tensor([TOKENS, HIDDEN], 1, on);
-    let options = choices(on)[1].clone().with_ignore_index(IGNORED);
-    let losses = options.clone().with_reduction(Reduction::None);
-    let losses = values(head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &losses).loss);
-    let given = values(weights(on));
-    let total: f64 = given.iter().enumerate().filter(|(n, _)| *n != 2).map(|(_, weight)| weight).sum();
-    let mean = losses.iter().zip(&given).map(|(loss, weight)| loss * weight).sum::<f64>() / total;
-    for reduction in REDUCTIONS {
-        let weights = weights(on).detach().require_grad();
-        let options = options.clone().with_reduction(reduction).with_token_weights(weights.clone());
-        let loss = head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &options).loss;
-        let got = values(weights.grad(&loss.sum().backward()).expect("a gradient of the weights"));
-        let want = losses.iter().enumerate().map(|(n, loss)| match (n, reduction) {
-            (2, _) => 0.0,
-            (_, Reduction::Mean) => (loss - mean) / total,
-            _ => *loss,
-        });
-        assert_close(&got, &want.collect::<Vec<_>>(), 1e-13, &format!("{reduction:?}"));
+    for config in [&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 2), &adaptive_heads(VOCAB)[1]] {
+        let head = head(config, on);
+        let mut words: Vec<i64> = targets(TOKENS, VOCAB, &device).into_data().iter::<i64>().collect();
+        words[2] = IGNORED;
+        let hidden = tensor([TOKENS, HIDDEN], 1, on);
+        let options = choices(on)[1].clone().with_ignore_index(IGNORED);
+        let losses = options.clone().with_reduction(Reduction::None);
+        let losses = values(head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &losses).loss);
+        let given = values(weights(on));
+        let total: f64 = given.iter().enumerate().filter(|(n, _)| *n != 2).map(|(_, weight)| weight).sum();
+        let mean = losses.iter().zip(&given).map(|(loss, weight)| loss * weight).sum::<f64>() / total;
+        for reduction in REDUCTIONS {
+            let weights = weights(on).detach().require_grad();
+            let options = options.clone().with_reduction(reduction).with_token_weights(weights.clone());
+            let loss = head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &options).loss;
+            let got = values(weights.grad(&loss.sum().backward()).expect("a gradient of the weights"));
+            let want = losses.iter().enumerate().map(|(n, loss)| match (n, reduction) {
+                (2, _) => 0.0,
+                (_, Reduction::Mean) => (loss - mean) / total,
+                _ => *loss,
+            });
+            assert_close(&got, &want.collect::<Vec<_>>(), 1e-13, &format!("{reduction:?}"));
+        }
     }
 }
 
@@ -464,7 +470,7 @@ fn statistics_have_the_shape_of_the_targets() {
 fn a_dense_target_is_a_teacher_that_lists_every_word() {
     let device = ad();
     let on = (&device, DType::F64);
-    for config in all_heads(VOCAB) {
+    for config in every_head() {
         let head = head(&config, on);
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
         let rows = tensor([TOKENS, VOCAB], 4, on).add_scalar(1.0);

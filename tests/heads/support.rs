@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::Context;
-use highrank::{ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
+use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
 
 /// Where the tensors of a check live, and their float type.
 pub type On<'a> = (&'a Device, DType);
@@ -54,6 +54,13 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
     let connected = HeadConfig::doc(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
     let of_connection = [0, 4].map(|map| connected.clone().with_logit_map(maps[map].clone()));
     contexts.iter().flat_map(combine).chain(of_connection).collect()
+}
+
+/// A softmax and a mixture with two clusters of rare words.
+pub fn adaptive_heads(vocab: usize) -> [HeadConfig; 2] {
+    let clusters = AdaptiveConfig::new(vec![vocab / 3, 2 * vocab / 3]).with_division(2.0);
+    let heads = [HeadConfig::softmax(EMBEDDING, vocab), HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3)];
+    heads.map(|config| config.with_adaptive(clusters.clone()))
 }
 
 /// A Mixtape with gates of width 3, of which so many words have one of their own.

@@ -56,12 +56,12 @@ pub enum HeadError {
     /// Tails for a head that is configured without clusters.
     #[error("this head has no clusters: configure it `with_adaptive(..)` to give it tails")]
     NoClusters,
-    /// Something that reads the probability of every word of every token, of a head whose clusters are there to avoid that.
+    /// Logits of all words, of a head with clusters: the head cluster and each tail has logits and a normaliser of its own.
     #[error(
-        "{what} needs every word of every token, which a head with clusters never computes in training: leave it out, or \
-         use a head without clusters"
+        "{what} reads the logits of all words under one normaliser, but a head with clusters has one for each of its \
+         softmaxes: use log_probs, or a head without clusters"
     )]
-    NeedsAllWords {
+    NoCommonLogits {
         /// What was asked for.
         what: &'static str,
     },

@@ -14,7 +14,7 @@
 //!
 //! and one [`likelihood`] serves them all; [`ops`] says what a backend may compute natively. The words of a Mixtape mix their
 //! contexts themselves: its one context is that of the words that share a gate, and the logits of the others have an offset,
-//! `f( h · Wᵀ + b + E )`, see [`likelihood::gated`]. [`HeadConfig`] names the papers' heads:
+//! `f( h · Wᵀ + b + E )`, see [`GatedArgs`](ops::GatedArgs). [`HeadConfig`] names the papers' heads:
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};

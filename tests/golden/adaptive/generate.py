@@ -19,7 +19,7 @@ nll = -log P(y).
 Values are made twice: by numpy, whose gradients are complex-step derivatives (exact to rounding, no rule of differentiation in them),
 and in PyTorch with its autograd: by torch.nn.AdaptiveLogSoftmaxWithLoss where the head cluster is a softmax, and otherwise by its tails
 beside a mixture. Both must agree to 1e-12 before a case is written; what is written is PyTorch's. Parameters are laid out as there.
-`float32_deviation` says how far the same program is off in float32.
+`float32_deviation` says how far the same program is off in float32. Losses with options, and statistics, are those of `options.py`.
 """
 import json
 import sys
@@ -32,6 +32,7 @@ from safetensors.torch import save_file
 
 sys.path.append(str(Path(__file__).parent.parent))
 import complex_steps
+import options as with_options
 
 # name, components (0: a softmax), N, V, d, H, cutoffs, division, options
 CASES = [
@@ -159,6 +160,12 @@ def deviation(wide, short):
     return float((short.double() - wide).abs().max() / max(1.0, wide.abs().max()))
 
 
+def save(folder, name, tensors):
+    path = folder / f"{name}.safetensors"
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+    path.chmod(0o644)
+
+
 def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "data/adaptive")
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,9 +189,7 @@ def main():
         tensors |= {f"param.{key}": torch.tensor(array) for key, array in p.items() if key != "hidden"}
         tensors |= {f"grad.{key}": gradient for key, gradient in wide[3].items()}
         tensors |= {"loss": wide[0].reshape(1), "log_probs": wide[1], "nll": wide[2]}
-        path = folder / f"{name}.safetensors"
-        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
-        path.chmod(0o644)
+        save(folder, name, tensors)
         entries.append({
             "name": name,
             "file": f"{name}.safetensors",
@@ -200,6 +205,11 @@ def main():
             },
         })
         print(f"{name}: loss {loss:.6f}, largest logit {largest:.1f}")
+    for number, settings in enumerate(with_options.CASES):
+        tensors, entry = with_options.case(number, inputs, deviation, *settings)
+        save(folder, entry["name"], tensors)
+        entries.append(entry)
+        print(f"{entry['name']}: loss {float(tensors['loss']):.6f}, largest logit {entry['max_abs_logit']:.1f}")
     versions = f"PyTorch {torch.__version__}, numpy {np.__version__}"
     manifest = {"set": "adaptive", "made_by": f"adaptive/generate.py with {versions}", "cases": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

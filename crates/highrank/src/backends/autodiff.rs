@@ -14,11 +14,15 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::portable::upstream;
 use crate::ops::{
-    GatedArgs, GatedCall, GatedInputs, Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood,
-    LikelihoodCall, LossCall, MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted,
+    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
+    MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted, assert_constant,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
+
+/// Inputs of the likelihood that may be differentiated, without token weights and with them.
+const INPUTS: usize = PerInput::<()>::COUNT;
+const WITH_WEIGHTS: usize = INPUTS + 1;
 
 impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
@@ -48,18 +52,6 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
         record::<Mix, B, C, _>(parents.map(Some), |tracked| {
             let output = <B as Kernels>::mix(prior.clone(), latent.clone());
             (output, tracked.map(|tracked| (prior, latent, MixWanted::from_array(tracked))))
-        })
-        .into_primitive()
-    }
-
-    fn gated(call: GatedCall<Self>) -> FloatTensor<Self> {
-        let args = call.0;
-        let parents = args.inputs().into_array().map(|tensor| Some(tensor.clone()));
-        let types = dtypes(&parents);
-        let args = args.map(inner);
-        record::<Gated, B, C, _>(parents, |_| {
-            let output = <B as Kernels>::gated(args.clone());
-            (output, Some((args, types)))
         })
         .into_primitive()
     }
@@ -140,10 +132,7 @@ fn reduced<B: Kernels + OutputOps, C: CheckpointStrategy>(
 /// If target distributions are tracked: dropping their gradient would be silent.
 fn constant<B: Backend, C: CheckpointStrategy>(objective: Goal<Autodiff<B, C>>) -> Goal<B> {
     if let Some(probs) = objective.targets.probabilities() {
-        assert!(
-            !probs.primitive().is_tracked(),
-            "the target distributions are tracked, but they are constants of the loss: detach() them"
-        );
+        assert_constant(probs.primitive().is_tracked());
     }
     objective.map(inner, |words| Ints::new(words.into_primitive()))
 }
@@ -165,23 +154,23 @@ fn rounded<B: Backend, const N: usize>(
 }
 
 /// The inputs of the likelihood that may be differentiated, and the token weights.
-fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T>; 9] {
-    let [a, b, c, d, e, f, g, h] = inputs.into_array();
-    [a, b, c, d, e, f, g, h, weights]
+fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T>; WITH_WEIGHTS] {
+    let mut all = inputs.into_array().into_iter().chain([weights]);
+    std::array::from_fn(|_| all.next().expect("as many as are counted"))
 }
 
 /// Loss of every token.
 #[derive(Debug)]
 struct PerToken;
 
-impl<B: Kernels> Node<B, 8> for PerToken {
-    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; 8]);
+impl<B: Kernels> Node<B, INPUTS> for PerToken {
+    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; INPUTS]);
 
     fn backward(
         (input, objective, wanted, types): Self::State,
         upstream: Floats<B>,
-        _: [bool; 8],
-    ) -> [Option<Floats<B>>; 8] {
+        _: [bool; INPUTS],
+    ) -> [Option<Floats<B>>; INPUTS] {
         let (_, gradients) = B::score_and_gradients(input, objective, upstream, wanted);
         rounded(gradients.into_array(), types)
     }
@@ -191,14 +180,14 @@ impl<B: Kernels> Node<B, 8> for PerToken {
 #[derive(Debug)]
 struct Reduced;
 
-impl<B: Kernels> Node<B, 9> for Reduced {
-    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; 9]);
+impl<B: Kernels> Node<B, WITH_WEIGHTS> for Reduced {
+    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; WITH_WEIGHTS]);
 
     fn backward(
         (gradients, d_weights, types): Self::State,
         upstream: Floats<B>,
-        _: [bool; 9],
-    ) -> [Option<Floats<B>>; 9] {
+        _: [bool; WITH_WEIGHTS],
+    ) -> [Option<Floats<B>>; WITH_WEIGHTS] {
         let scale = Scale::new(upstream);
         let scaled = with_weights(gradients, d_weights);
         rounded(scaled.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
@@ -262,23 +251,6 @@ impl<B: Kernels> Node<B, 2> for Mix {
         _: [bool; 2],
     ) -> [Option<Floats<B>>; 2] {
         B::mix_backward(prior, latent, upstream, wanted).into_array()
-    }
-}
-
-/// The gated logits of a Mixtape. The backward pass makes them again, chunk by chunk.
-#[derive(Debug)]
-struct Gated;
-
-impl<B: Kernels> Node<B, 7> for Gated {
-    type State = (GatedArgs<Floats<B>>, [Option<DType>; 7]);
-
-    fn backward(
-        (args, types): Self::State,
-        upstream: Floats<B>,
-        wanted: [bool; 7],
-    ) -> [Option<Floats<B>>; 7] {
-        let made = B::gated_backward(args, upstream, GatedInputs::from_array(wanted));
-        rounded(made.into_array(), types)
     }
 }
 

@@ -23,10 +23,6 @@ macro_rules! dispatch_to_kernels {
                 <Self as $crate::ops::Kernels>::mix(prior, latent).into_primitive()
             }
 
-            fn gated(call: $crate::ops::GatedCall<Self>) -> burn::backend::tensor::FloatTensor<Self> {
-                <Self as $crate::ops::Kernels>::gated(call.0).into_primitive()
-            }
-
             fn predict(
                 call: $crate::ops::LikelihoodCall<Self>,
                 prediction: $crate::ops::Prediction<'_>,

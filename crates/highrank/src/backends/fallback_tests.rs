@@ -46,7 +46,6 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
         log_prior: Some(leaf([TOKENS, components], 4, device).into()),
         weight: leaf([VOCAB, d], 5, device).into(),
         bias: Some(bias.require_grad().into()),
-        offset: None,
         map,
         map_params: (map.num_params() > 0).then(|| leaf([map.num_params()], 7, device).into()),
         temperature: 1.25,

@@ -1,54 +1,99 @@
-//! The kernel of gated logits and its backward pass against the portable body, and that against finite differences.
+//! The likelihood of contexts with gates: Flex's kernel against the portable body, and that against finite differences.
+
+use std::array::from_fn;
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use highrank_kernels::{Floats, Precision};
+use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::gated;
-use crate::ops::{GatedArgs, GatedGradients, GatedInputs, GatedWanted, Kernels};
-
-/// N, S, d and G: single ones, rows that no vector fills, and chunks that do not divide the tokens.
-const SIZES: [[usize; 4]; 5] = [[1, 1, 1, 1], [3, 7, 5, 2], [5, 33, 4, 3], [41, 70, 9, 8], [2, 1003, 33, 5]];
-
-const NAMES: [&str; 7] = ["prior", "latent", "features", "base", "vectors", "bias", "weight"];
-
-const ALL: GatedWanted = GatedInputs {
-    prior: true,
-    latent: true,
-    features: true,
-    base: true,
-    vectors: true,
-    bias: true,
-    weight: true,
+use crate::likelihood::portable;
+use crate::ops::{
+    ContextSource, GatedArgs, Gradients, Kernels, Likelihood, MapFunction, Objective, Prediction, Scores,
+    Targets, Wanted,
 };
 
-fn spread(shape: [usize; 2], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
-    let values =
-        (0..shape[0] * shape[1]).map(|i| scale * (((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0));
+/// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.
+const SIZES: [[usize; 5]; 6] = [
+    [1, 1, 1, 1, 1],
+    [3, 7, 9, 5, 2],
+    [5, 33, 33, 4, 3],
+    [41, 70, 81, 9, 8],
+    [2, 1003, 1030, 33, 5],
+    [7, 5, 100, 40, 4],
+];
+
+const SMALL: [usize; 5] = [5, 7, 9, 4, 3];
+
+const NAMES: [&str; 13] = [
+    "contexts",
+    "latent weight",
+    "latent bias",
+    "log-prior",
+    "decoder",
+    "decoder's bias",
+    "map",
+    "prior",
+    "latent contexts",
+    "features",
+    "base",
+    "vectors",
+    "gates' bias",
+];
+
+type Input = Likelihood<Floats<Flex>>;
+type Goal = Objective<Floats<Flex>, Ints<Flex>>;
+
+fn spread<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
+    let count = shape.iter().product::<usize>();
+    let values = (0..count).map(|i| scale * (((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0));
     let data = TensorData::new(values.collect::<Vec<f64>>(), shape);
-    let tensor = Tensor::<2>::from_data(data, (&Device::flex(), dtype));
+    let tensor = Tensor::<D>::from_data(data, (&Device::flex(), dtype));
     Floats::new(tensor.try_into_primitive::<Flex>().unwrap())
 }
 
 /// Chunks of at most three tokens.
-fn args([tokens, words, d, gate]: [usize; 4], dtype: DType, precision: Precision) -> GatedArgs<Floats<Flex>> {
-    GatedArgs {
-        prior: spread([tokens, 4], 1, 0.5, dtype),
-        latent: spread([tokens, 4 * d], 2, 1.0, dtype),
-        features: spread([tokens, 3 * gate], 3, 1.0, dtype),
-        base: spread([tokens, 3], 4, 2.0, dtype),
-        vectors: spread([words, gate], 5, 3.0, dtype),
-        bias: spread([words, 3], 6, 1.0, dtype),
-        weight: spread([words, d], 7, 1.0, dtype),
-        chunk_bytes: 4 * 3 * 6 * words * dtype.size(),
+fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: Precision) -> Input {
+    let map = MapFunction::SoftCap { cap: 8.0 };
+    Likelihood {
+        contexts: ContextSource::Gated(GatedArgs {
+            prior: spread([tokens, 4], 1, 0.5, dtype),
+            latent: spread([tokens, 4 * d], 2, 1.0, dtype),
+            features: spread([tokens, 3 * gate], 3, 1.0, dtype),
+            base: spread([tokens, 3], 4, 2.0, dtype),
+            vectors: spread([words, gate], 5, 3.0, dtype),
+            bias: spread([words, 3], 6, 1.0, dtype),
+            precision,
+        }),
+        log_prior: None,
+        weight: spread([vocab, d], 7, 1.0, dtype),
+        bias: Some(spread([vocab], 8, 1.0, dtype)),
+        map,
+        map_params: None,
+        temperature: 0.75,
+        chunk_bytes: 3 * vocab.max(3 * words) * dtype.size(),
         precision,
     }
+}
+
+/// Words with gates and without.
+fn goal(sizes: [usize; 5], smoothing: f64) -> Goal {
+    let [tokens, words, vocab, ..] = sizes;
+    let word = |n: usize| if n.is_multiple_of(2) { n * 5 % words } else { vocab - 1 - n * 3 % vocab };
+    let data = TensorData::new((0..tokens).map(|n| word(n) as i64).collect::<Vec<_>>(), [tokens]);
+    let targets = Targets::Words(Ints::converted(data, &Default::default()));
+    Objective { label_smoothing: smoothing, ..Objective::new(targets) }
+}
+
+/// Of both signs.
+fn upstream([tokens, ..]: [usize; 5], dtype: DType) -> Floats<Flex> {
+    spread([tokens], 9, 1.0, dtype)
 }
 
 fn values(x: Floats<Flex>) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
 }
 
+#[track_caller]
 fn close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
@@ -61,39 +106,51 @@ fn in_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
 }
 
-fn all(output: Floats<Flex>, gradients: GatedGradients<Floats<Flex>>) -> Vec<Vec<f64>> {
-    let gradients = gradients.into_array().map(|gradient| gradient.expect("a gradient that was asked for"));
-    std::iter::once(output).chain(gradients).map(values).collect()
+/// Losses, log-probabilities and gradients, with their names.
+fn all(
+    (scores, gradients): (Scores<Floats<Flex>>, Gradients<Floats<Flex>>),
+    log_probs: Option<Floats<Flex>>,
+) -> Vec<(&'static str, Vec<f64>)> {
+    let made = [("loss", Some(scores.loss)), ("log-probabilities", log_probs)];
+    let named = made.into_iter().chain(NAMES.into_iter().zip(gradients.into_array()));
+    named.filter_map(|(name, tensor)| Some((name, values(tensor?)))).collect()
 }
 
 #[test]
 fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
     for sizes in SIZES {
-        let [tokens, words, d, _] = sizes;
-        for (dtype, tolerance) in [(DType::F32, 3e-6), (DType::F64, 1e-14)] {
-            for precision in [Precision::Full, Precision::Bf16] {
-                let args = args(sizes, dtype, precision);
-                let grad = spread([tokens, words], 8, 1.0, dtype);
-                let want =
-                    all(gated::gated(args.clone()), gated::gated_backward(args.clone(), grad.clone(), ALL));
+        for (dtype, tolerance) in [(DType::F32, 4e-6), (DType::F64, 1e-14)] {
+            for (precision, smoothing) in
+                [(Precision::Full, 0.0), (Precision::Full, 0.25), (Precision::Bf16, 0.0)]
+            {
+                let (input, goal, upstream) =
+                    (input(sizes, dtype, precision), goal(sizes, smoothing), upstream(sizes, dtype));
+                let want = all(
+                    portable::score_and_gradients(&input, &goal, upstream.clone(), Wanted::ALL),
+                    Some(portable::log_probs(&input)),
+                );
+                assert_eq!(want.len(), 2 + 8, "the decoder, its bias, and six of the gates");
                 // A rounded gradient may fall on the other side.
                 let tolerance = match precision {
-                    Precision::Full => tolerance * (d as f64).sqrt(),
-                    _ => 4e-3,
+                    Precision::Full => tolerance * (sizes[3] as f64).sqrt(),
+                    _ => 8e-3,
                 };
                 for threads in 1..=3 {
                     let got = in_threads(threads, || {
+                        let [input, other] = [input.clone(), input.clone()];
+                        let wanted = Wanted::ALL;
                         all(
-                            <Flex as Kernels>::gated(args.clone()),
-                            <Flex as Kernels>::gated_backward(args.clone(), grad.clone(), ALL),
+                            Flex::score_and_gradients(input, goal.clone(), upstream.clone(), wanted),
+                            Flex::predict(other, Prediction::LogProbs),
                         )
                     });
-                    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                        let name = if i == 0 { "output" } else { NAMES[i - 1] };
-                        let what =
-                            format!("{name} of {sizes:?} in {dtype:?}, {precision}, {threads} threads");
+                    for ((name, got), (_, want)) in got.iter().zip(&want) {
+                        let what = format!(
+                            "{name} of {sizes:?} in {dtype:?}, {precision}, smoothing {smoothing}, {threads} threads"
+                        );
                         close(&what, got, want, tolerance);
                     }
+                    assert_eq!(got.len(), want.len());
                 }
             }
         }
@@ -102,16 +159,19 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
 
 #[test]
 fn only_what_is_wanted_is_made() {
-    for alone in 0..7 {
-        let wanted = GatedWanted::from_array(std::array::from_fn(|i| i == alone));
-        let args = || args([4, 6, 3, 2], DType::F64, Precision::Full);
-        let grad = || spread([4, 6], 8, 1.0, DType::F64);
-        let native = <Flex as Kernels>::gated_backward(args(), grad(), wanted).into_array();
-        let portable = gated::gated_backward(args(), grad(), wanted).into_array();
-        for (i, (native, portable)) in native.into_iter().zip(portable).enumerate() {
-            assert_eq!((native.is_some(), portable.is_some()), (i == alone, i == alone), "{}", NAMES[i]);
+    let (goal, dtype) = (goal(SMALL, 0.0), DType::F64);
+    let input = || input(SMALL, dtype, Precision::Full);
+    for alone in 0..NAMES.len() {
+        let wanted = Wanted::from_array(from_fn(|i| i == alone));
+        let (_, native) = Flex::score_and_gradients(input(), goal.clone(), upstream(SMALL, dtype), wanted);
+        let (_, portable) = portable::score_and_gradients(&input(), &goal, upstream(SMALL, dtype), wanted);
+        let is_there = input().inputs().into_array()[alone].is_some();
+        for (i, (native, portable)) in native.into_array().into_iter().zip(portable.into_array()).enumerate()
+        {
+            let expected = is_there && i == alone;
+            assert_eq!((native.is_some(), portable.is_some()), (expected, expected), "{}", NAMES[i]);
             if let (Some(native), Some(portable)) = (native, portable) {
-                close(NAMES[i], &values(native), &values(portable), 1e-14);
+                close(NAMES[i], &values(native), &values(portable), 1e-13);
             }
         }
     }
@@ -119,27 +179,54 @@ fn only_what_is_wanted_is_made() {
 
 #[test]
 fn every_gradient_matches_central_differences() {
-    let sizes = [5, 7, 4, 3];
-    let base = args(sizes, DType::F64, Precision::Full);
-    let grad = spread([5, 7], 8, 1.0, DType::F64);
-    let gradients = <Flex as Kernels>::gated_backward(base.clone(), grad.clone(), ALL).into_array();
-    for (i, gradient) in gradients.into_iter().enumerate() {
-        let gradient = gradient.expect("a gradient that was asked for");
-        let direction = spread(gradient.dims(), 20 + i, 1.0, DType::F64);
+    let (goal, dtype) = (goal(SMALL, 0.125), DType::F64);
+    let base = input(SMALL, dtype, Precision::Full);
+    let upstream = upstream(SMALL, dtype);
+    let (_, gradients) = Flex::score_and_gradients(base.clone(), goal.clone(), upstream.clone(), Wanted::ALL);
+    let gradients = gradients.into_array();
+    // The places of `Likelihood::map`'s tensors among the gradients.
+    for (number, i) in [7, 8, 9, 10, 11, 12, 4, 5].into_iter().enumerate() {
+        let gradient = gradients[i].clone().expect("a gradient that was asked for");
+        let direction = match gradient.shape().num_dims() {
+            1 => spread(gradient.dims::<1>(), 20 + i, 1.0, dtype),
+            _ => spread(gradient.dims::<2>(), 20 + i, 1.0, dtype),
+        };
         let moved = |step: f64| {
-            let mut number = 0;
-            let args = base.clone().map(|tensor| {
-                number += 1;
-                match number == i + 1 {
+            let mut place = 0;
+            let input = base.clone().map(|tensor| {
+                place += 1;
+                match place == number + 1 {
                     true => tensor + direction.clone().mul_scalar(step),
                     false => tensor,
                 }
             });
-            values((<Flex as Kernels>::gated(args) * grad.clone()).sum())[0]
+            values((Flex::score(input, goal.clone()).loss * upstream.clone()).sum())[0]
         };
         let numeric = (moved(1e-6) - moved(-1e-6)) / 2e-6;
         let exact = values((gradient * direction.clone()).sum())[0];
         assert!((numeric - exact).abs() < 1e-7 * exact.abs().max(1.0), "{}: {exact}, {numeric}", NAMES[i]);
         assert!(exact.abs() > 1e-3, "{}: the direction shows nothing", NAMES[i]);
     }
+}
+
+/// Eight words have gates, but the decoder has seven.
+fn too_many_gates() -> (Input, Goal) {
+    let sizes = [2, 8, 8, 3, 2];
+    let input = input(sizes, DType::F32, Precision::Full);
+    let (weight, bias) = (input.weight.clone().rows(0..7), input.bias.clone().map(|bias| bias.rows(0..7)));
+    (Likelihood { weight, bias, ..input }, goal([2, 7, 7, 3, 2], 0.0))
+}
+
+#[test]
+#[should_panic(expected = "gates of 8 words, but there are 7")]
+fn the_kernel_refuses_gates_of_more_words_than_there_are() {
+    let (input, goal) = too_many_gates();
+    Flex::score(input, goal);
+}
+
+#[test]
+#[should_panic(expected = "gates of 8 words, but there are 7")]
+fn the_portable_body_refuses_gates_of_more_words_than_there_are() {
+    let (input, goal) = too_many_gates();
+    portable::score(&input, &goal);
 }

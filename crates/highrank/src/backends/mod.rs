@@ -1,9 +1,9 @@
 //! What each backend computes with: one file or folder a backend.
 //!
-//! | backend | likelihood | predictions | latent layer | gated logits | products |
+//! | backend | likelihood | of contexts with gates | predictions | latent layer | products |
 //! |---|---|---|---|---|---|
 //! | Flex | native | native | native | native | native |
-//! | CubeCL, in and out of fusion | native | composed | native | portable | of the stated precision |
+//! | CubeCL, in and out of fusion | native | portable | composed | native | of the stated precision |
 //! | NdArray | portable | portable | portable | portable | Burn's |
 //! | any other, on the dispatched backend | composed | composed | composed | composed | Burn's |
 //!

@@ -22,26 +22,6 @@ macro_rules! portable_mix {
 }
 pub(super) use portable_mix;
 
-/// The methods of `Kernels` for the gated logits of a Mixtape.
-macro_rules! portable_gated {
-    () => {
-        fn gated(
-            args: $crate::ops::GatedArgs<highrank_kernels::Floats<Self>>,
-        ) -> highrank_kernels::Floats<Self> {
-            $crate::likelihood::gated::gated(args)
-        }
-
-        fn gated_backward(
-            args: $crate::ops::GatedArgs<highrank_kernels::Floats<Self>>,
-            grad: highrank_kernels::Floats<Self>,
-            wanted: $crate::ops::GatedWanted,
-        ) -> $crate::ops::GatedGradients<highrank_kernels::Floats<Self>> {
-            $crate::likelihood::gated::gated_backward(args, grad, wanted)
-        }
-    };
-}
-pub(super) use portable_gated;
-
 /// The method of `Kernels` for predictions.
 macro_rules! portable_predictions {
     () => {
@@ -101,7 +81,6 @@ macro_rules! portable_kernels {
         }
 
         $crate::backends::portable_kernels::portable_mix!();
-        $crate::backends::portable_kernels::portable_gated!();
         $crate::backends::portable_kernels::portable_predictions!();
     };
 }

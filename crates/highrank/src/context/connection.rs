@@ -173,7 +173,6 @@ impl DirectOutputConnection {
             contexts: ContextSource::Given(contexts),
             log_prior: Some(log_prior.clone()),
             component_log_prior: Some(log_prior),
-            gates: None,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use highrank_kernels::Floats;
 
-use super::gates::Gates;
 use crate::ops::ContextSource;
 
 /// Contexts of a run of tokens, ready for the decoder.
@@ -14,6 +13,4 @@ pub struct Contexts {
     pub log_prior: Option<Floats>,
     /// `log π_k` of the latent contexts, shape `[N, K]`, also where they have been mixed into one; `None` without a mixture.
     pub component_log_prior: Option<Floats>,
-    /// What the logits of frequent words depend on beside the context; `None` unless words have gates.
-    pub gates: Option<Gates>,
 }

@@ -103,7 +103,7 @@ fn given(like: &Tensor<2>, leading: &[usize], time: TimeAxis, prob: f64, mask: T
 }
 
 /// The number of sequences, and which of them each token belongs to: `None` if token n belongs to `n mod sequences`.
-fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Option<Arc<[u32]>>) {
+pub(super) fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Option<Arc<[u32]>>) {
     let axis = match time {
         _ if leading.len() < 2 => return (leading[0], None),
         TimeAxis::First => 0,

@@ -9,7 +9,6 @@ use highrank_kernels::{Floats, Precision};
 use super::bodies::Bodies;
 use super::contexts::Contexts;
 use super::dropout::{self, TimeAxis};
-use super::gates::Gates;
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
 use crate::math::sigmoid;
@@ -128,7 +127,7 @@ impl Mixtape {
         dropout::draw(&self.latent.weight.val(), [sequences, self.features()], self.dropout)
     }
 
-    /// The mixed context of the words that share a gate, and the gates of the others.
+    /// The contexts, with the gates of the words that have one of their own.
     pub(super) fn gated(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         let precision = self.precision;
         let weight = self.latent.weight.val();
@@ -155,17 +154,19 @@ impl Mixtape {
         let logits = bodies.product(of_features, vector.transpose(), precision);
         let logits = logits.reshape([tokens, GATES]) + base.clone() + bias.clone().rows(shared).cast(dtype);
         let prior = leaves(logits);
-        let mixed = bodies.mix(prior.clone(), latent.clone());
-        let gates = (self.frequent > 0).then(|| Gates {
-            prior,
-            latent,
-            features,
-            base,
-            vectors: vectors.rows(of_frequent.clone()),
-            bias: bias.rows(of_frequent),
-            precision,
-        });
-        Contexts { contexts: ContextSource::Given(mixed), log_prior: None, component_log_prior: None, gates }
+        let contexts = match self.frequent {
+            0 => ContextSource::Given(bodies.mix(prior, latent)),
+            _ => ContextSource::Gated(GatedArgs {
+                prior,
+                latent,
+                features,
+                base,
+                vectors: vectors.rows(of_frequent.clone()),
+                bias: bias.rows(of_frequent),
+                precision,
+            }),
+        };
+        Contexts { contexts, log_prior: None, component_log_prior: None }
     }
 }
 

@@ -142,7 +142,6 @@ impl Mixture {
             contexts: ContextSource::Latent(latent),
             log_prior: Some(log_prior.clone()),
             component_log_prior: Some(log_prior),
-            gates: None,
         }
     }
 
@@ -155,7 +154,6 @@ impl Mixture {
             contexts: ContextSource::Given(mixed),
             log_prior: None,
             component_log_prior: Some(log_prior),
-            gates: None,
         }
     }
 

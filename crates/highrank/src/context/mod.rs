@@ -2,13 +2,12 @@
 //!
 //! `g → (h_k [N, K, d], log π_k [N, K])`. A direct head uses `g` itself; the two mixtures share one
 //! prior/latent pair and differ only in where they mix. A direct output connection has such a pair whose contexts come from several
-//! layers. A Mixtape's words mix its contexts by gates of their own: what they depend on stands beside the mixed context.
+//! layers. A Mixtape's words mix its contexts by gates of their own.
 
 mod bodies;
 mod connection;
 mod contexts;
 mod dropout;
-mod gates;
 pub mod latent;
 pub mod mixed;
 mod mixtape;
@@ -18,7 +17,6 @@ mod tokens;
 pub use connection::{ConnectedLayer, DirectOutputConnection, DirectOutputConnectionConfig};
 pub use contexts::Contexts;
 pub use dropout::TimeAxis;
-pub use gates::Gates;
 pub use mixtape::{Mixtape, MixtapeConfig};
 pub(crate) use mixture::linear_initializer;
 pub use mixture::{Mixture, MixtureConfig};
@@ -133,6 +131,17 @@ impl Context {
         }
     }
 
+    /// The number of sequences among tokens of such leading dimensions: latent dropout draws a mask for each.
+    pub(crate) fn sequences(&self, leading: &[usize]) -> usize {
+        let time = match self {
+            Self::Direct(_) => TimeAxis::First,
+            Self::MixtureOfContexts(mixture) | Self::MixtureOfSoftmaxes(mixture) => mixture.time_axis,
+            Self::DirectOutputConnection(connection) => connection.time_axis,
+            Self::Mixtape(mixtape) => mixtape.time_axis,
+        };
+        dropout::sequences(leading, time).0
+    }
+
     /// Whether there are components whose priors are those of all words, as
     /// [`LossOptions::with_prior_cv`](crate::LossOptions::with_prior_cv) needs them.
     pub fn has_priors(&self) -> bool {
@@ -166,7 +175,6 @@ impl Context {
                 contexts: ContextSource::Given(tokens.hidden),
                 log_prior: None,
                 component_log_prior: None,
-                gates: None,
             },
             Self::MixtureOfContexts(mixture) => mixture.mix(tokens, bodies),
             Self::MixtureOfSoftmaxes(mixture) => mixture.components_of(tokens, bodies),

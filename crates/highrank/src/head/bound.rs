@@ -8,9 +8,8 @@ use super::output::OutputHead;
 use crate::context::{Contexts, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::default_memory_budget;
-use crate::likelihood::gated::{gated, native_gated};
 use crate::loss::validate_temperature;
-use crate::ops::{GatedArgs, Kernels, Likelihood, wide};
+use crate::ops::{Kernels, Likelihood, wide};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -86,6 +85,12 @@ impl<'a> BoundHead<'a> {
         self.head.context.draw_mask(sequences).map(Tensor::inner)
     }
 
+    /// The same head with the mask that its next loss would draw for its latent dropout, if any, for several calls of one loss.
+    pub(super) fn with_drawn_mask(&self, leading: &[usize]) -> Self {
+        let drawn = || self.draw_latent_mask(self.head.context.sequences(leading));
+        Self { latent_mask: self.latent_mask.clone().or_else(drawn), ..self.clone() }
+    }
+
     /// The head cluster of a head with clusters, as a head of its own; none if this is one or the head has no clusters.
     pub(super) fn head_cluster(&self) -> Option<Self> {
         let has_clusters = self.head.clusters.is_some() && !self.head_cluster;
@@ -97,7 +102,7 @@ impl<'a> BoundHead<'a> {
         self.validate_hidden(&hidden.dims())?;
         let budget = default_memory_budget(self.decoder_bytes());
         let tokens = Tokens::all(hidden).with_latent_mask(self.latent_mask.clone());
-        Ok(self.likelihood(self.head.context.forward_composed(tokens), budget, gated))
+        Ok(self.likelihood(self.head.context.forward_composed(tokens), budget))
     }
 
     /// The likelihood's inputs, by the native operations of the device where it has them.
@@ -111,7 +116,7 @@ impl<'a> BoundHead<'a> {
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
         let contexts = self.head.context.forward_native(tokens);
         let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
-        (self.likelihood(contexts, budget, native_gated), log_prior)
+        (self.likelihood(contexts, budget), log_prior)
     }
 
     pub(super) fn validate_hidden(&self, dims: &[usize]) -> Result<(), HeadError> {
@@ -126,25 +131,16 @@ impl<'a> BoundHead<'a> {
         }
     }
 
-    /// - gated: what makes the logits of words with gates
-    fn likelihood(
-        &self,
-        contexts: Contexts,
-        default_budget: usize,
-        gated: impl FnOnce(GatedArgs) -> Floats,
-    ) -> Likelihood {
-        let weight = Floats::from(self.weight.clone());
-        let chunk_bytes = self.head.memory_budget.unwrap_or(default_budget);
+    fn likelihood(&self, contexts: Contexts, default_budget: usize) -> Likelihood {
         Likelihood {
             contexts: contexts.contexts,
             log_prior: contexts.log_prior,
-            offset: contexts.gates.map(|gates| gated(gates.args(weight.clone(), chunk_bytes))),
-            weight,
+            weight: Floats::from(self.weight.clone()),
             bias: self.bias().map(Floats::from),
             map: self.head.logit_map.function(),
             map_params: self.head.logit_map.packed_params().map(Floats::from),
             temperature: self.temperature,
-            chunk_bytes,
+            chunk_bytes: self.head.memory_budget.unwrap_or(default_budget),
             precision: self.head.precision,
         }
     }

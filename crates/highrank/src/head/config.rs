@@ -282,9 +282,14 @@ impl HeadConfig {
     /// - Tails are plain softmaxes without a bias, whatever the head cluster is; `P_i` is `[d_i, H]`, with `d_i` falling from
     ///   cluster to cluster ([`AdaptiveConfig`]).
     /// - A training step costs `N·d·(c_1 + C)` products and those of each tail for its own tokens, in place of `N·d·V`.
-    /// - All log-probabilities, the most probable words and draws are exact. What needs the probability of every word of every
-    ///   token while training is refused with [`HeadError::NeedsAllWords`]: label smoothing, teachers, statistics, distributions as
-    ///   targets; and [`logit_blocks`](crate::BoundHead::logit_blocks), as there is no one set of logits.
+    /// - All log-probabilities, the most probable words and draws are exact, and so are all [options of a loss](crate::LossOptions).
+    ///   Label smoothing, distributions as targets and a teacher whose words leave a rest need every tail for every token: a step then
+    ///   costs `N·Σ_i d_i (H + words of i)` products in tails. Statistics need a sweep of that size without gradients.
+    /// - The z-loss is of the softmaxes that a token is scored by: `z_head + Σ_i Q_i LSE(W_i · P_i g)²`, with the share `Q_i` that the
+    ///   targets have in cluster i, for a word alone 1 in its own.
+    /// - [`logit_blocks`](crate::BoundHead::logit_blocks) and
+    ///   [`logit_gradient_blocks`](crate::BoundHead::logit_gradient_blocks) are refused with [`HeadError::NoCommonLogits`]: each part has
+    ///   logits and a normaliser of its own.
     ///
     /// ```
     /// use burn::tensor::{Device, Int, Tensor};

@@ -40,14 +40,14 @@ impl BoundHead<'_> {
     /// [`logit_gradient_blocks`](Self::logit_gradient_blocks) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::Shape`] or [`HeadError::Target`]; [`HeadError::NeedsAllWords`] of a head with clusters.
+    /// [`HeadError::Shape`] or [`HeadError::Target`]; [`HeadError::NoCommonLogits`] of a head with clusters.
     pub fn try_logit_gradient_blocks<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
         if self.clustered().is_some() {
-            return Err(HeadError::NeedsAllWords { what: "logit_gradient_blocks" });
+            return Err(HeadError::NoCommonLogits { what: "logit_gradient_blocks" });
         }
         let input = self.composed(hidden.clone())?;
         same_shape("targets", targets.dims(), leading::<D, T>(&hidden.dims())?)?;

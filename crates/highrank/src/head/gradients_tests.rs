@@ -125,5 +125,5 @@ fn inputs_that_do_not_fit_are_refused() {
     let refused = clusters
         .at_temperature(1.0)
         .try_logit_gradient_blocks(hidden, Tensor::<1, Int>::from_ints([0], &device));
-    assert_eq!(refused.err(), Some(HeadError::NeedsAllWords { what: "logit_gradient_blocks" }));
+    assert_eq!(refused.err(), Some(HeadError::NoCommonLogits { what: "logit_gradient_blocks" }));
 }

@@ -137,8 +137,8 @@ impl BoundHead<'_> {
         distributions: Tensor<D>,
         options: &LossOptions,
     ) -> Result<Loss<1>, HeadError> {
-        if self.clustered().is_some() {
-            return Err(HeadError::NeedsAllWords { what: "a loss against distributions" });
+        if let Some(clustered) = self.clustered() {
+            return clustered.soft_loss_with(hidden, distributions, options);
         }
         let dims = hidden.dims();
         self.validate_hidden(&dims)?;
@@ -153,7 +153,7 @@ impl BoundHead<'_> {
     }
 
     /// Checks that there are priors where their variation is penalised.
-    fn validate_prior_cv(&self, options: &LossOptions) -> Result<(), HeadError> {
+    pub(super) fn validate_prior_cv(&self, options: &LossOptions) -> Result<(), HeadError> {
         match options.prior_cv != 0.0 && !self.head.context.has_priors() {
             true => {
                 let reason = "this head has no priors: use a mixture, or leave it out";
@@ -164,7 +164,7 @@ impl BoundHead<'_> {
     }
 
     /// The loss of the tokens that count.
-    fn scored<const D: usize, const T: usize>(
+    pub(super) fn scored<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
         counted: Counted,

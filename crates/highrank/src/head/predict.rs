@@ -136,13 +136,13 @@ impl BoundHead<'_> {
     /// [`logit_blocks`](Self::logit_blocks) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::Shape`]; [`HeadError::NeedsAllWords`] of a head with clusters.
+    /// [`HeadError::Shape`]; [`HeadError::NoCommonLogits`] of a head with clusters.
     pub fn try_logit_blocks<const D: usize>(
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
         if self.clustered().is_some() {
-            return Err(HeadError::NeedsAllWords { what: "logit_blocks" });
+            return Err(HeadError::NoCommonLogits { what: "logit_blocks" });
         }
         Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
     }

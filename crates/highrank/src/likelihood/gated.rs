@@ -1,27 +1,17 @@
-//! The gated logits of a Mixtape: by how much the logits of words with a gate of their own differ from those of the mixed
-//! context.
+//! Contexts that every word mixes by gates of its own: the offset of the first words' logits, and what its gradient is for the inputs.
 //!
-//! ```text
-//! z_{n,x} = Σ_k π_{n,x,k} h_{n,k}ᵀ w_x = h̄_nᵀ w_x + e_{n,x}      h̄ = Σ_k π̄_k h_k
-//! e_{n,x} = Σ_{j ≤ 3} (π_{n,x,j} − π̄_{n,j}) (h_{n,j} − h_{n,4})ᵀ w_x
-//! ```
-//!
-//! because both `π` sum to 1. A word that shares its gate has `π = π̄` and `e = 0`, so one product with the mixed context
-//! makes the logits of all words, and only the `S` words with a gate of their own take three rows more. With `p_j = ∂/∂π_j`,
-//! which is `(h_j − h_4)ᵀ w_x` times the gradient of `e`:
+//! [`GatedArgs`] has the formula of the offset `e`. With `p_j = ∂/∂π_j`, which is `(h_j − h_4)ᵀ w_x` times the gradient of `e`:
 //!
 //! ```text
 //! ∂γ₁ = γ₂ p₁ + (1 − γ₂) p₂ − γ₃ p₃      ∂γ₂ = γ₁ (p₁ − p₂)      ∂γ₃ = (1 − γ₁) p₃      ∂l = γ (1 − γ) ∂γ
 //! ```
 //!
-//! These are the portable bodies: they run on every backend, and native kernels are checked against them. Tokens are worked
-//! through in chunks; the backward pass makes each chunk's products again.
+//! The portable body: it runs on every backend, and native kernels are checked against it.
 
-use burn::backend::{Dispatch, TensorMetadata};
 use highrank_kernels::Floats;
 
 use crate::math::sigmoid;
-use crate::ops::{GatedArgs, GatedCall, GatedGradients, GatedWanted, Kernels, OutputOps, has_kernels, runs};
+use crate::ops::{GatedArgs, GatedGradients, GatedWanted, Kernels, MixWanted};
 
 /// The inner nodes of the tree of gates.
 const GATES: usize = GatedArgs::<()>::GATES;
@@ -29,52 +19,11 @@ const GATES: usize = GatedArgs::<()>::GATES;
 /// Its leaves.
 const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 
-/// The gated logits, by the native operation of their device where it has one.
-pub(crate) fn native_gated(args: GatedArgs) -> Floats {
-    match has_kernels(&args.weight.primitive().device()) {
-        true => Floats::new(<Dispatch as OutputOps>::gated(GatedCall(args))),
-        false => gated(args),
-    }
-}
-
-/// `e`, `[N, S]`; differentiable by composition.
-pub fn gated<B: Kernels>(args: GatedArgs<Floats<B>>) -> Floats<B> {
-    let args = args.widened();
-    let parts = runs(args.tokens(), args.chunk_tokens()).map(|(start, end)| {
-        let chunk = Chunk::new(args.slice(start, end));
-        let [first, second, third] = [0, 1, 2].map(|j| chunk.delta(j) * chunk.product(j));
-        first + second + third
-    });
-    Floats::cat(parts.collect(), 0)
-}
-
-/// Gradients of `Σ grad ∘ e`.
-pub fn gated_backward<B: Kernels>(
-    args: GatedArgs<Floats<B>>,
-    grad: Floats<B>,
-    wanted: GatedWanted,
-) -> GatedGradients<Floats<B>> {
-    let args = args.widened();
-    let grad = grad.cast(args.weight.dtype());
-    let mut sums = Sums::default();
-    for (start, end) in runs(args.tokens(), args.chunk_tokens()) {
-        sums.add(Chunk::new(args.slice(start, end)), grad.clone().rows(start..end), wanted);
-    }
-    let joined = |parts: Vec<Floats<B>>| (!parts.is_empty()).then(|| Floats::cat(parts, 0));
-    GatedGradients {
-        prior: joined(sums.prior),
-        latent: joined(sums.latent),
-        features: joined(sums.features),
-        base: joined(sums.base),
-        vectors: sums.vectors,
-        bias: sums.bias,
-        weight: sums.weight,
-    }
-}
-
 /// A run of tokens with its products.
-struct Chunk<B: Kernels> {
+pub(super) struct Chunk<B: Kernels> {
     args: GatedArgs<Floats<B>>,
+    /// `W` of the words with gates, `[S, d]`
+    weight: Floats<B>,
     /// `h_j − h_4`, `[tokens·3, d]`
     differences: Floats<B>,
     /// `t`, `[tokens·3, G]`
@@ -87,8 +36,14 @@ struct Chunk<B: Kernels> {
 }
 
 impl<B: Kernels> Chunk<B> {
-    fn new(args: GatedArgs<Floats<B>>) -> Self {
-        let (tokens, words, d) = (args.tokens(), args.words(), args.d_embedding());
+    /// Of a few tokens, with the decoder's matrix, `[V, d]`.
+    ///
+    /// # Panics
+    /// If more words have gates than there are.
+    pub(super) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
+        let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
+        assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
+        let weight = decoder.clone().rows(0..words);
         let latent = args.latent.clone().reshape([tokens, COMPONENTS, d]);
         let last = latent.clone().narrow(1, GATES..COMPONENTS);
         let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
@@ -97,12 +52,27 @@ impl<B: Kernels> Chunk<B> {
             let product = B::product(rows.clone(), matrix.clone().transpose(), args.precision);
             product.reshape([tokens, GATES, words])
         };
-        let products = product(&differences, &args.weight);
+        let products = product(&differences, &weight);
         let logits = product(&features, &args.vectors)
             + args.base.clone().reshape([tokens, GATES, 1])
             + args.bias.clone().transpose().reshape([1, GATES, words]);
         let (open, closed) = (sigmoid(logits.clone()), sigmoid(-logits));
-        Self { args, differences, features, products, open, closed }
+        Self { args, weight, differences, features, products, open, closed }
+    }
+
+    /// The logits `[tokens, V]` with the offset of the first words, `e`.
+    pub(super) fn offset(&self, logits: Floats<B>) -> Floats<B> {
+        let [first, second, third] = [0, 1, 2].map(|j| self.delta(j) * self.product(j));
+        let offset = first + second + third;
+        let ([rows, vocab], [tokens, words]) = (logits.dims(), offset.dims());
+        assert_eq!(rows, tokens, "likelihood: gates of {tokens} tokens for {rows} rows of logits");
+        match words == vocab {
+            true => logits + offset,
+            false => {
+                let first = logits.clone().narrow(1, 0..words) + offset;
+                Floats::cat(vec![first, logits.narrow(1, words..vocab)], 1)
+            }
+        }
     }
 
     /// A gate's part of `[tokens, 3, S]`.
@@ -127,20 +97,24 @@ impl<B: Kernels> Chunk<B> {
     }
 }
 
-/// Gradients summed or joined over the chunks so far.
-struct Sums<B: Kernels> {
+/// Gradients summed or joined over the chunks and blocks so far.
+pub(super) struct Sums<B: Kernels> {
+    /// Of the block's chunks: what the offset adds to the gradients of `π̄` and `h`.
+    of_chunks: [Vec<Floats<B>>; 2],
     prior: Vec<Floats<B>>,
     latent: Vec<Floats<B>>,
     features: Vec<Floats<B>>,
     base: Vec<Floats<B>>,
     vectors: Option<Floats<B>>,
     bias: Option<Floats<B>>,
+    /// Of the decoder rows of words with gates, `[S, d]`
     weight: Option<Floats<B>>,
 }
 
 impl<B: Kernels> Default for Sums<B> {
     fn default() -> Self {
         Self {
+            of_chunks: [vec![], vec![]],
             prior: vec![],
             latent: vec![],
             features: vec![],
@@ -153,30 +127,33 @@ impl<B: Kernels> Default for Sums<B> {
 }
 
 impl<B: Kernels> Sums<B> {
-    /// What a chunk adds for the gradient of its logits, `[tokens, S]`.
-    fn add(&mut self, chunk: Chunk<B>, grad: Floats<B>, wanted: GatedWanted) {
-        let [tokens, words] = grad.dims();
+    /// What the offset of a chunk adds for the gradient of its logits, `[tokens, V]`; with or without that of the decoder.
+    pub(super) fn add(&mut self, chunk: Chunk<B>, d_logits: &Floats<B>, wanted: GatedWanted, decoder: bool) {
+        let words = chunk.args.words();
+        let grad = d_logits.clone().narrow(1, 0..words);
+        let [tokens, _] = grad.dims();
         let (d, precision) = (chunk.args.d_embedding(), chunk.args.precision);
         let rows = |parts: [Floats<B>; GATES]| {
             let parts = parts.map(|part| part.reshape([tokens, 1, words])).to_vec();
             Floats::cat(parts, 1)
         };
         let flat = |x: Floats<B>| x.reshape([tokens * GATES, words]);
+        let [of_prior, of_latent] = &mut self.of_chunks;
 
         let pulls = [0, 1, 2].map(|j| grad.clone() * chunk.product(j));
         if wanted.prior {
             let mut columns: Vec<_> = pulls.iter().map(|pull| -pull.clone().sum_dim(1)).collect();
             columns.push(columns[0].zeros_like());
-            self.prior.push(Floats::cat(columns, 1));
+            of_prior.push(Floats::cat(columns, 1));
         }
         let d_products = flat(rows([0, 1, 2].map(|j| grad.clone() * chunk.delta(j))));
         if wanted.latent {
-            let d_rows = B::product(d_products.clone(), chunk.args.weight.clone(), precision);
+            let d_rows = B::product(d_products.clone(), chunk.weight.clone(), precision);
             let d_rows = d_rows.reshape([tokens, GATES, d]);
             let d_last = -d_rows.clone().sum_dim(1);
-            self.latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
+            of_latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
         }
-        if wanted.weight {
+        if decoder {
             let part = B::product(d_products.transpose(), chunk.differences.clone(), precision);
             accumulate(&mut self.weight, part);
         }
@@ -188,21 +165,51 @@ impl<B: Kernels> Sums<B> {
             open[0].clone() * (one - two),
             closed[0].clone() * three,
         ]);
-        let d_logits = d_open * chunk.open * chunk.closed;
+        let d_gates = d_open * chunk.open * chunk.closed;
         if wanted.base {
-            self.base.push(d_logits.clone().sum_dim(2).reshape([tokens, GATES]));
+            self.base.push(d_gates.clone().sum_dim(2).reshape([tokens, GATES]));
         }
         if wanted.bias {
-            accumulate(&mut self.bias, d_logits.clone().sum_dim(0).reshape([GATES, words]).transpose());
+            accumulate(&mut self.bias, d_gates.clone().sum_dim(0).reshape([GATES, words]).transpose());
         }
-        let d_logits = flat(d_logits);
+        let d_gates = flat(d_gates);
         if wanted.features {
-            let d_features = B::product(d_logits.clone(), chunk.args.vectors.clone(), precision);
+            let d_features = B::product(d_gates.clone(), chunk.args.vectors.clone(), precision);
             self.features.push(d_features.reshape([tokens, GATES * chunk.args.d_gate()]));
         }
         if wanted.vectors {
-            accumulate(&mut self.vectors, B::product(d_logits.transpose(), chunk.features, precision));
+            accumulate(&mut self.vectors, B::product(d_gates.transpose(), chunk.features, precision));
         }
+    }
+
+    /// Ends a block: the gradient of its mixed contexts, `[tokens, d]`, is taken back to what they are mixed of.
+    pub(super) fn add_block(&mut self, args: GatedArgs<Floats<B>>, grad: Floats<B>, wanted: GatedWanted) {
+        let of_mix = MixWanted { prior: wanted.prior, latent: wanted.latent };
+        let mixed = B::mix_backward(args.prior, args.latent, grad, of_mix);
+        let [of_prior, of_latent] = std::mem::take(&mut self.of_chunks);
+        self.prior.extend(mixed.prior.map(|mixed| mixed + Floats::cat(of_prior, 0)));
+        self.latent.extend(mixed.latent.map(|mixed| mixed + Floats::cat(of_latent, 0)));
+    }
+
+    /// The gradients, and that of the decoder with what the offset adds to its first rows.
+    pub(super) fn finish(self, decoder: Option<Floats<B>>) -> (GatedGradients<Floats<B>>, Option<Floats<B>>) {
+        let joined = |parts: Vec<Floats<B>>| (!parts.is_empty()).then(|| Floats::cat(parts, 0));
+        let gradients = GatedGradients {
+            prior: joined(self.prior),
+            latent: joined(self.latent),
+            features: joined(self.features),
+            base: joined(self.base),
+            vectors: self.vectors,
+            bias: self.bias,
+        };
+        let decoder = decoder.map(|decoder| match self.weight {
+            Some(weight) => {
+                let first = 0..weight.shape()[0];
+                decoder.clone().assign_rows(first.clone(), decoder.rows(first) + weight)
+            }
+            None => decoder,
+        });
+        (gradients, decoder)
     }
 }
 

@@ -21,9 +21,9 @@
 //!   hidden states a block of tokens at a time ([`ContextSource::Latent`](crate::ops::ContextSource::Latent)) and made
 //!   again where a backward pass comes later, so they are not stored either.
 //!
-//! # Offsets
-//! The logits of the first words may have an [offset](Likelihood::offset) that was made elsewhere, as those of a Mixtape's frequent words
-//! are by their [gates](gated): one component, to whose logits it is added before the map.
+//! # Gates
+//! Words may mix several contexts into their logit, each by [gates](crate::ops::GatedArgs) of its own: one component, of whose logits the first have
+//! an offset before the map. A chunk's three rows of products a token, over the words with gates, stand beside its logits.
 //!
 //! # Numerics
 //! Log space throughout: no epsilon, and no exponential whose maximum has not been subtracted.
@@ -35,7 +35,7 @@
 
 mod budget;
 mod draw;
-pub mod gated;
+mod gated;
 mod mask;
 pub mod portable;
 mod predict;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor};
 
-use super::{LossOptions, Teacher, TokenStatistics, teacher};
+use super::teacher::{self, TeacherRows};
+use super::{LossOptions, Teacher, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::ops::{Kernels, Objective, Reduction, Targets, wide};
@@ -82,17 +83,9 @@ impl Counted {
     /// # Errors
     /// If an option needs words. On CPUs, if a weight is negative or not a number.
     pub(crate) fn distributions(distributions: Tensor<2>, options: &LossOptions) -> Result<Self, HeadError> {
-        let refused = [
-            ("ignore_index", options.ignore_index.is_some()),
-            ("class_weights", options.class_weights.is_some()),
-            ("teacher", options.teacher.is_some()),
-        ];
-        if let Some((option, _)) = refused.into_iter().find(|(_, given)| *given) {
-            return Err(HeadError::NeedsWords { option });
-        }
+        options.validate_without_words()?;
         let [tokens, _] = distributions.dims();
-        let weights =
-            options.token_weights.as_ref().map(|weights| weights.clone().reshape([tokens]).tensor::<1>());
+        let weights = options.weights_of_tokens(tokens);
         let rows = match &weights {
             None => Rows::All,
             Some(weights) if is_cpu(&weights.device()) => {
@@ -246,9 +239,9 @@ fn token_weights(
     vocab: usize,
 ) -> Result<Option<Tensor<1>>, HeadError> {
     let [tokens] = targets.dims();
-    let weights = options.token_weights.as_ref().map(|weights| {
+    let weights = options.weights_of_tokens(tokens).map(|weights| {
         let dtype: DType = wide(weights.dtype());
-        weights.clone().reshape([tokens]).tensor::<1>().cast(dtype)
+        weights.cast(dtype)
     });
     let Some(classes) = &options.class_weights else { return Ok(weights) };
     let classes = classes.clone().tensor::<1>();
@@ -264,12 +257,13 @@ fn token_weights(
     }))
 }
 
-/// The target words of the tokens that count, read back from the device.
+/// The target words of the tokens that count, and what a teacher says of them, read back from the device.
 pub(crate) struct CountedWords {
     /// None for a token that does not count.
     pub(crate) words: Vec<Option<usize>>,
     /// Of all tokens; `None` means that all weights are 1. Those of tokens that do not count may be anything.
     pub(crate) weights: Option<Tensor<1>>,
+    pub(crate) teacher: Option<TeacherRows>,
 }
 
 impl CountedWords {
@@ -277,6 +271,9 @@ impl CountedWords {
     ///
     /// # Errors
     /// What is wrong with the values of a token that counts.
+    ///
+    /// # Panics
+    /// If a teacher's probabilities are tracked.
     pub(crate) fn read(
         targets: &Tensor<1, Int>,
         options: &LossOptions,
@@ -284,8 +281,10 @@ impl CountedWords {
     ) -> Result<Self, HeadError> {
         let weights = token_weights(targets, options, vocab)?;
         let (words, counts) = checked_words(targets, weights.as_ref(), options, vocab)?;
-        let words = words.into_iter().zip(counts).map(|(word, counts)| counts.then_some(word as usize));
-        Ok(Self { words: words.collect(), weights })
+        let read = |teacher| TeacherRows::read(teacher, vocab, |token| counts[token]);
+        let teacher = options.teacher.as_ref().map(read).transpose()?;
+        let words = words.into_iter().zip(&counts).map(|(word, counts)| counts.then_some(word as usize));
+        Ok(Self { words: words.collect(), weights, teacher })
     }
 }
 

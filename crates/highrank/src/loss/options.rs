@@ -160,6 +160,27 @@ impl LossOptions {
         self
     }
 
+    /// The token weights of a row of tokens, `[N]`.
+    pub(crate) fn weights_of_tokens(&self, tokens: usize) -> Option<Tensor<1>> {
+        self.token_weights.as_ref().map(|weights| weights.clone().reshape([tokens]).tensor())
+    }
+
+    /// Checks that no option asks about target words.
+    ///
+    /// # Errors
+    /// [`HeadError::NeedsWords`] of the first that does.
+    pub(crate) fn validate_without_words(&self) -> Result<(), HeadError> {
+        let asking = [
+            ("ignore_index", self.ignore_index.is_some()),
+            ("class_weights", self.class_weights.is_some()),
+            ("teacher", self.teacher.is_some()),
+        ];
+        match asking.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(HeadError::NeedsWords { option }),
+            None => Ok(()),
+        }
+    }
+
     /// Checks all numbers, and the shapes of all tensors for targets of a shape and a vocabulary of a size.
     ///
     /// The values of tensors are checked where the loss is computed on a CPU.

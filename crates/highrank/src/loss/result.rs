@@ -48,4 +48,16 @@ impl<const T: usize> TokenStatistics<T> {
             counted: counted.reshape(shape).greater_elem(0.5),
         }
     }
+
+    /// The same statistics of tokens in another shape.
+    pub(crate) fn reshape<const S: usize>(self, shape: [usize; S]) -> TokenStatistics<S> {
+        TokenStatistics {
+            nll: self.nll.reshape(shape),
+            entropy: self.entropy.reshape(shape),
+            argmax: self.argmax.reshape(shape),
+            max_log_prob: self.max_log_prob.reshape(shape),
+            z_term: self.z_term.reshape(shape),
+            counted: self.counted.reshape(shape),
+        }
+    }
 }

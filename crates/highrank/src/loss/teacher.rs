@@ -1,8 +1,47 @@
-//! Checks of a teacher's rows.
+//! A teacher's rows on the host, and their checks.
 
 use burn::tensor::TensorData;
 
+use super::Teacher;
 use crate::error::HeadError;
+use crate::ops::assert_constant;
+
+/// The words that a teacher lists and their probabilities, read back from the device.
+pub(crate) struct TeacherRows {
+    /// Words a token.
+    listed: usize,
+    ids: Vec<i64>,
+    probs: Vec<f64>,
+}
+
+impl TeacherRows {
+    /// Of all tokens, with those that count checked.
+    ///
+    /// # Errors
+    /// As [`validate`].
+    ///
+    /// # Panics
+    /// If the probabilities are tracked.
+    pub(super) fn read(
+        teacher: &Teacher,
+        vocab: usize,
+        counted: impl FnMut(usize) -> bool,
+    ) -> Result<Self, HeadError> {
+        let probs = &teacher.probs;
+        assert_constant(probs.clone().reshape([probs.num_elements()]).tensor::<1>().is_tracked());
+        let (ids, probs) = (teacher.ids.clone().into_data(), probs.clone().into_data());
+        validate(&ids, &probs, vocab, counted)?;
+        let listed = ids.shape().last().copied().unwrap_or(1).max(1);
+        Ok(Self { listed, ids: ids.iter().collect(), probs: probs.iter().collect() })
+    }
+
+    /// The words of a token that counts, with their probabilities.
+    pub(crate) fn row(&self, token: usize) -> impl Iterator<Item = (usize, f64)> {
+        let row = token * self.listed..(token + 1) * self.listed;
+        let ids = self.ids[row.clone()].iter().map(|word| *word as usize);
+        ids.zip(self.probs[row].iter().copied())
+    }
+}
 
 /// Checks the rows of the tokens that count: words of the vocabulary, all different, and probabilities that a distribution
 /// can have.

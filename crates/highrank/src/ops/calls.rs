@@ -6,7 +6,6 @@ use burn::backend::{
 };
 use highrank_kernels::{Floats, Ints};
 
-use super::gated::GatedArgs;
 use super::latent::LatentArgs;
 use super::likelihood::Likelihood;
 use super::objective::{Objective, Reduction};
@@ -27,10 +26,6 @@ pub struct LossCall<B: Backend> {
 /// Arguments of the latent layer.
 #[derive(Debug, Clone)]
 pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
-
-/// Arguments of the gated logits.
-#[derive(Debug, Clone)]
-pub struct GatedCall<B: Backend>(pub GatedArgs<Floats<B>>);
 
 /// Arguments of a prediction.
 #[derive(Debug, Clone)]
@@ -143,4 +138,4 @@ macro_rules! calls_of_floats {
         }
     )*};
 }
-calls_of_floats!(LatentCall, GatedCall, LikelihoodCall);
+calls_of_floats!(LatentCall, LikelihoodCall);

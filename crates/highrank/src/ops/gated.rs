@@ -1,18 +1,25 @@
-//! What the gated logits of a Mixtape read and which gradients they have.
+//! The contexts of a Mixtape with the gates of its words, and which gradients they have.
 
 use burn::backend::Backend;
-use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
-/// Inputs of the gated logits: by how much the logit of a word with a gate of its own differs from that of the mixed context,
+/// Four contexts `h_k` of every token, which each word `x` mixes by probabilities of its own:
 ///
 /// ```text
-/// e_{n,x} = Σ_k (π_{n,x,k} − π̄_{n,k}) h_{n,k}ᵀ w_x
-/// l_{n,x,j} = v_xᵀ t_{n,j} + a_{n,j} + c_{x,j}      γ_j = σ(l_j)
-/// π = (γ₁γ₂, γ₁(1 − γ₂), (1 − γ₁)γ₃, (1 − γ₁)(1 − γ₃))
+/// z_{n,x} = Σ_k π_{n,x,k} h_{n,k}ᵀ w_x + b_x
+/// π = (γ₁γ₂, γ₁(1 − γ₂), (1 − γ₁)γ₃, (1 − γ₁)(1 − γ₃))      γ_j = σ(l_j)
+/// l_{n,x,j} = v_xᵀ t_{n,j} + a_{n,j} + c_{x,j}               x < S
 /// ```
 ///
-/// for `S` words `x` and the [four](Self::COMPONENTS) contexts of every token.
+/// All words from `S` on mix by one `π̄`. As both `π` sum to 1, the logits are those of one mixed context plus an offset of the
+/// first `S` words:
+///
+/// ```text
+/// z_{n,x} = h̄_nᵀ w_x + b_x + e_{n,x}      h̄ = Σ_k π̄_k h_k
+/// e_{n,x} = Σ_{j ≤ 3} (π_{n,x,j} − π̄_{n,j}) (h_{n,j} − h_{n,4})ᵀ w_x
+/// ```
+///
+/// One product with the mixed context makes the logits of all words, and only the first `S` take three rows more.
 #[derive(Debug, Clone)]
 pub struct GatedArgs<F = Floats> {
     /// `π̄`, what words without a gate of their own mix by, shape `[N, 4]`.
@@ -23,15 +30,11 @@ pub struct GatedArgs<F = Floats> {
     pub features: F,
     /// `a`, shape `[N, 3]`.
     pub base: F,
-    /// `v`, shape `[S, G]`.
+    /// `v`, shape `[S, G]`, at least one row.
     pub vectors: F,
     /// `c`, shape `[S, 3]`.
     pub bias: F,
-    /// `w`, shape `[S, d]`.
-    pub weight: F,
-    /// Size in bytes of the largest matrix that may exist at a time beside inputs and output.
-    pub chunk_bytes: usize,
-    /// Of the products.
+    /// Of the products that make `e`.
     pub precision: Precision,
 }
 
@@ -50,8 +53,6 @@ impl<F> GatedArgs<F> {
             base: f(self.base),
             vectors: f(self.vectors),
             bias: f(self.bias),
-            weight: f(self.weight),
-            chunk_bytes: self.chunk_bytes,
             precision: self.precision,
         }
     }
@@ -65,8 +66,6 @@ impl<F> GatedArgs<F> {
             base: &self.base,
             vectors: &self.vectors,
             bias: &self.bias,
-            weight: &self.weight,
-            chunk_bytes: self.chunk_bytes,
             precision: self.precision,
         }
     }
@@ -80,7 +79,6 @@ impl<F> GatedArgs<F> {
             base: &self.base,
             vectors: &self.vectors,
             bias: &self.bias,
-            weight: &self.weight,
         }
     }
 }
@@ -93,7 +91,7 @@ impl<B: Backend> GatedArgs<Floats<B>> {
 
     /// `S`.
     pub fn words(&self) -> usize {
-        self.weight.shape()[0]
+        self.vectors.shape()[0]
     }
 
     /// `G`.
@@ -103,20 +101,7 @@ impl<B: Backend> GatedArgs<Floats<B>> {
 
     /// `d`.
     pub fn d_embedding(&self) -> usize {
-        self.weight.shape()[1]
-    }
-
-    /// The same arguments with all tensors in the type of sums.
-    pub fn widened(self) -> Self {
-        let dtype = wide(self.weight.dtype());
-        self.map(|tensor| tensor.cast(dtype))
-    }
-
-    /// Tokens whose six rows, three of products and three of gates, fit a quarter of [`chunk_bytes`](Self::chunk_bytes), so that they
-    /// stay in cache from one visit to the next; at least one.
-    pub fn chunk_tokens(&self) -> usize {
-        let token_bytes = 2 * Self::GATES * self.words() * wide(self.weight.dtype()).size();
-        (self.chunk_bytes / 4 / token_bytes.max(1)).max(1)
+        self.latent.shape()[1] / Self::COMPONENTS
     }
 
     /// Tokens `start .. end`.
@@ -132,7 +117,7 @@ impl<B: Backend> GatedArgs<Floats<B>> {
     }
 }
 
-/// A value for each input of the gated logits.
+/// A value for each input of a Mixtape's contexts and gates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GatedInputs<T> {
     /// Of `π̄`, `[N, 4]`.
@@ -147,26 +132,40 @@ pub struct GatedInputs<T> {
     pub vectors: T,
     /// Of their biases, `[S, 3]`.
     pub bias: T,
-    /// Of the words' decoder rows, `[S, d]`.
-    pub weight: T,
 }
 
-/// Gradients of the gated logits, each of its tensor's shape; `None` where not wanted.
+/// Gradients of a Mixtape's contexts and gates, each of its tensor's shape; `None` where not wanted.
 pub type GatedGradients<F = Floats> = GatedInputs<Option<F>>;
 
-/// Which gradients of the gated logits are asked for.
+/// Which gradients of a Mixtape's contexts and gates are asked for.
 pub type GatedWanted = GatedInputs<bool>;
 
 impl<T> GatedInputs<T> {
     /// The values in the order of the fields.
-    pub fn into_array(self) -> [T; 7] {
-        let Self { prior, latent, features, base, vectors, bias, weight } = self;
-        [prior, latent, features, base, vectors, bias, weight]
+    pub fn into_array(self) -> [T; 6] {
+        let Self { prior, latent, features, base, vectors, bias } = self;
+        [prior, latent, features, base, vectors, bias]
     }
 
     /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array(values: [T; 7]) -> Self {
-        let [prior, latent, features, base, vectors, bias, weight] = values;
-        Self { prior, latent, features, base, vectors, bias, weight }
+    pub fn from_array(values: [T; 6]) -> Self {
+        let [prior, latent, features, base, vectors, bias] = values;
+        Self { prior, latent, features, base, vectors, bias }
+    }
+
+    /// Each value changed by `f`.
+    pub fn map<U>(self, f: impl FnMut(T) -> U) -> GatedInputs<U> {
+        GatedInputs::from_array(self.into_array().map(f))
+    }
+}
+
+impl GatedWanted {
+    /// Every gradient there is.
+    pub const ALL: Self =
+        Self { prior: true, latent: true, features: true, base: true, vectors: true, bias: true };
+
+    /// Whether the gradient of the mixed context is needed.
+    pub fn mixed_context(&self) -> bool {
+        self.prior || self.latent
     }
 }

@@ -5,6 +5,7 @@ use burn::tensor::DType;
 use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
+use super::gated::{GatedArgs, GatedInputs, GatedWanted};
 use super::latent::{LatentArgs, LatentWanted};
 use super::map::MapFunction;
 
@@ -15,6 +16,8 @@ pub enum ContextSource<F = Floats> {
     Given(F),
     /// Row `n` of the latent layer's output, `[N, K·d]`, holds the components of token `n` side by side.
     Latent(LatentArgs<F>),
+    /// Four contexts, one component, which every word mixes by gates of its own.
+    Gated(GatedArgs<F>),
 }
 
 impl<F> ContextSource<F> {
@@ -23,6 +26,7 @@ impl<F> ContextSource<F> {
         match self {
             Self::Given(contexts) => ContextSource::Given(f(contexts)),
             Self::Latent(args) => ContextSource::Latent(args.map(f)),
+            Self::Gated(args) => ContextSource::Gated(args.map(f)),
         }
     }
 
@@ -31,6 +35,7 @@ impl<F> ContextSource<F> {
         match self {
             Self::Given(contexts) => ContextSource::Given(contexts),
             Self::Latent(args) => ContextSource::Latent(args.as_ref()),
+            Self::Gated(args) => ContextSource::Gated(args.as_ref()),
         }
     }
 }
@@ -46,8 +51,6 @@ pub struct Likelihood<F = Floats> {
     pub weight: F,
     /// `b`, shape `[V]`; `None` means 0. −∞ masks a word: it has probability 0, whatever `f`.
     pub bias: Option<F>,
-    /// What is added to the logits of the first `S` words, shape `[N, S]`; `None` means 0. For one component only.
-    pub offset: Option<F>,
     /// `f`.
     pub map: MapFunction,
     /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
@@ -56,7 +59,7 @@ pub struct Likelihood<F = Floats> {
     pub temperature: f64,
     /// Size in bytes of the largest logit matrix that may exist at a time.
     pub chunk_bytes: usize,
-    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own.
+    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own, and so have [gates](ContextSource::Gated).
     pub precision: Precision,
 }
 
@@ -68,7 +71,6 @@ impl<F> Likelihood<F> {
             log_prior: self.log_prior.map(&mut f),
             weight: f(self.weight),
             bias: self.bias.map(&mut f),
-            offset: self.offset.map(&mut f),
             map: self.map,
             map_params: self.map_params.map(&mut f),
             temperature: self.temperature,
@@ -84,7 +86,6 @@ impl<F> Likelihood<F> {
             log_prior: self.log_prior.as_ref(),
             weight: &self.weight,
             bias: self.bias.as_ref(),
-            offset: self.offset.as_ref(),
             map: self.map,
             map_params: self.map_params.as_ref(),
             temperature: self.temperature,
@@ -95,29 +96,31 @@ impl<F> Likelihood<F> {
 
     /// The inputs that may be differentiated.
     pub fn inputs(&self) -> PerInput<Option<&F>> {
-        let (contexts, latent) = match &self.contexts {
-            ContextSource::Given(contexts) => (contexts, None),
-            ContextSource::Latent(args) => (&args.hidden, Some(args)),
+        let (contexts, latent, gated) = match &self.contexts {
+            ContextSource::Given(contexts) => (Some(contexts), None, None),
+            ContextSource::Latent(args) => (Some(&args.hidden), Some(args), None),
+            ContextSource::Gated(args) => (None, None, Some(args.inputs())),
         };
         PerInput {
-            contexts: Some(contexts),
+            contexts,
             latent_weight: latent.map(|args| &args.weight),
             latent_bias: latent.and_then(|args| args.bias.as_ref()),
             log_prior: self.log_prior.as_ref(),
             weight: Some(&self.weight),
             bias: self.bias.as_ref(),
             map_params: self.map_params.as_ref(),
-            offset: self.offset.as_ref(),
+            gated: gated.map_or(GatedInputs::default(), |gated| gated.map(Some)),
         }
     }
 
     /// Whether no product rounds what it reads.
     pub fn is_exact(&self) -> bool {
-        let latent = match &self.contexts {
+        let of_contexts = match &self.contexts {
             ContextSource::Given(_) => Precision::Full,
             ContextSource::Latent(args) => args.precision,
+            ContextSource::Gated(args) => args.precision,
         };
-        self.precision == Precision::Full && latent == Precision::Full
+        self.precision == Precision::Full && of_contexts == Precision::Full
     }
 }
 
@@ -132,6 +135,7 @@ impl<B: Backend> Likelihood<Floats<B>> {
         match &self.contexts {
             ContextSource::Given(contexts) => contexts.shape()[0] / self.components(),
             ContextSource::Latent(args) => args.hidden.shape()[0],
+            ContextSource::Gated(args) => args.tokens(),
         }
     }
 
@@ -153,15 +157,20 @@ impl<B: Backend> Likelihood<Floats<B>> {
 
     /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
     pub fn chunk_tokens(&self) -> usize {
-        let token_bytes = self.components() * self.vocab() * self.weight.dtype().size();
+        let logits = match &self.contexts {
+            ContextSource::Gated(args) => self.vocab().max(GatedArgs::<()>::GATES * args.words()),
+            _ => self.components() * self.vocab(),
+        };
+        let token_bytes = logits * self.weight.dtype().size();
         (self.chunk_bytes / token_bytes.max(1)).max(1)
     }
 
     /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as leave the
-    /// contexts and their gradients half a chunk's bytes.
+    /// contexts and their gradients half a chunk's bytes; one chunk where there are gates.
     pub fn block_tokens(&self) -> usize {
         match &self.contexts {
             ContextSource::Given(_) => self.tokens(),
+            ContextSource::Gated(_) => self.chunk_tokens(),
             ContextSource::Latent(args) => {
                 let token_bytes = 2 * args.weight.shape()[1] * self.weight.dtype().size();
                 let chunk = self.chunk_tokens();
@@ -179,9 +188,9 @@ impl<B: Backend> Likelihood<Floats<B>> {
                     ContextSource::Given(contexts.clone().rows(start * components..end * components))
                 }
                 ContextSource::Latent(args) => ContextSource::Latent(args.slice(start, end)),
+                ContextSource::Gated(args) => ContextSource::Gated(args.slice(start, end)),
             },
             log_prior: self.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
-            offset: self.offset.as_ref().map(|offset| offset.clone().rows(start..end)),
             ..self.clone()
         }
     }
@@ -214,8 +223,8 @@ pub struct PerInput<T> {
     pub bias: T,
     /// Of [`Likelihood::map_params`].
     pub map_params: T,
-    /// Of [`Likelihood::offset`], `[N, S]`.
-    pub offset: T,
+    /// Of contexts with gates.
+    pub gated: GatedInputs<T>,
 }
 
 /// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or without such an input.
@@ -225,16 +234,22 @@ pub type Gradients<F = Floats> = PerInput<Option<F>>;
 pub type Wanted = PerInput<bool>;
 
 impl<T> PerInput<T> {
+    /// How many values there are.
+    pub const COUNT: usize = 13;
+
     /// The values in the order of the fields.
-    pub fn into_array(self) -> [T; 8] {
-        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset } = self;
-        [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset]
+    pub fn into_array(self) -> [T; 13] {
+        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated } = self;
+        let others = [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params];
+        let mut all = others.into_iter().chain(gated.into_array());
+        std::array::from_fn(|_| all.next().expect("as many as are counted"))
     }
 
     /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array(values: [T; 8]) -> Self {
-        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset] = values;
-        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, offset }
+    pub fn from_array(values: [T; 13]) -> Self {
+        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated @ ..] = values;
+        let gated = GatedInputs::from_array(gated);
+        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated }
     }
 
     /// Each value changed by `f`.
@@ -260,7 +275,7 @@ impl Wanted {
         weight: true,
         bias: true,
         map_params: true,
-        offset: true,
+        gated: GatedWanted::ALL,
     };
 
     /// What is wanted of the latent layer, if there is one.
@@ -273,6 +288,7 @@ impl Wanted {
         match contexts {
             ContextSource::Given(_) => self.contexts,
             ContextSource::Latent(_) => self.contexts || self.latent_weight || self.latent_bias,
+            ContextSource::Gated(_) => self.gated.mixed_context(),
         }
     }
 }

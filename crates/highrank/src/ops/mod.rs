@@ -21,13 +21,14 @@ mod mix;
 mod objective;
 mod predict;
 
-pub use calls::{GatedCall, LatentCall, LikelihoodCall, LossCall};
+pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
 pub use mix::{MixGradients, MixInputs, MixWanted};
+pub(crate) use objective::assert_constant;
 pub use objective::{MASKED, MASKING_BIAS, Objective, Reduction, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
@@ -81,16 +82,6 @@ pub trait Kernels: Rounding {
         wanted: MixWanted,
     ) -> MixGradients<Floats<Self>>;
 
-    /// The [gated logits](GatedArgs) of a Mixtape, shape `[N, S]`, in the [type of sums](wide).
-    fn gated(args: GatedArgs<Floats<Self>>) -> Floats<Self>;
-
-    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`gated`](Self::gated), in the type of sums.
-    fn gated_backward(
-        args: GatedArgs<Floats<Self>>,
-        grad: Floats<Self>,
-        wanted: GatedWanted,
-    ) -> GatedGradients<Floats<Self>>;
-
     /// What is predicted of every token; a tensor in the [type of sums](wide), if one was asked for.
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>>;
 
@@ -122,9 +113,6 @@ pub trait OutputOps: Backend {
     /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self>;
-
-    /// The [gated logits](GatedArgs) of a Mixtape, shape `[N, S]`.
-    fn gated(#[extension_type] call: GatedCall<Self>) -> FloatTensor<Self>;
 
     /// What is predicted of every token; a tensor, if one was asked for. A constant: no gradient flows through it.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.

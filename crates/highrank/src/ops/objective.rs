@@ -106,6 +106,18 @@ impl<F, I> Objective<F, I> {
     }
 }
 
+/// What every backend makes of target distributions that are tracked.
+///
+/// # Panics
+/// If they are: dropping their gradient would be silent.
+#[track_caller]
+pub(crate) fn assert_constant(is_tracked: bool) {
+    assert!(
+        !is_tracked,
+        "the target distributions are tracked, but they are constants of the loss: detach() them"
+    );
+}
+
 /// How the losses of tokens become the result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reduction {

@@ -7,7 +7,7 @@ use burn::train::metric::{
 };
 
 use super::{AccuracyInput, AccuracyMetric, HeadOutput, PerplexityInput, PerplexityMetric};
-use crate::{HeadConfig, HeadError, LossOptions, OutputHead};
+use crate::{AdaptiveConfig, HeadConfig, HeadError, LossOptions, OutputHead};
 
 const VOCAB: usize = 7;
 
@@ -51,7 +51,13 @@ fn close(value: f64, expected: f64) {
 fn the_sums_are_those_of_the_counted_tokens() {
     let device = Device::flex().autodiff();
     device.seed(3);
-    let (head, hidden, targets) = (head(&device), hidden(&device), targets(&device));
+    let adaptive = HeadConfig::mos(5, 4, VOCAB, 2).with_adaptive(AdaptiveConfig::new(vec![2, 4]));
+    the_sums_of(head(&device), &device);
+    the_sums_of(adaptive.init(&device), &device);
+}
+
+fn the_sums_of(head: OutputHead, device: &Device) {
+    let (hidden, targets) = (hidden(device), targets(device));
     // The words that are not ignored, from the rows of log-probabilities.
     let rows: Vec<f64> = head.log_probs(hidden.clone()).into_data().iter().collect();
     let words: Vec<i64> = targets.to_data().iter().collect();

@@ -9,7 +9,7 @@ use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::backends::dispatched::dispatch_to_kernels;
-use crate::backends::portable_kernels::{portable_gated, portable_mix, portable_predictions};
+use crate::backends::portable_kernels::{portable_mix, portable_predictions};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
     Wanted, wide,
@@ -109,7 +109,6 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
 
     // Composed, these few operations fuse into one kernel.
     portable_mix!();
-    portable_gated!();
     portable_predictions!();
 
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize {

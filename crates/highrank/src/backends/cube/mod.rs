@@ -18,8 +18,8 @@
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `fusion.rs` | all of it as operations of Burn's fusion |
 //!
-//! Target distributions over all words, f64, logits with an [offset](Likelihood::offset), and the maps whose few parameters every logit moves (generalised sigsoftmax,
-//! the monotonic network) take the portable path. Inputs in half precision are multiplied as they are; all else is in f32.
+//! Target distributions over all words, f64, contexts with [gates](crate::ops::ContextSource::Gated), and the maps whose few parameters
+//! every logit moves (generalised sigsoftmax, the monotonic network) take the portable path. Inputs in half precision are multiplied as they are; all else is in f32.
 //!
 //! # Panics
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics
@@ -39,7 +39,7 @@ mod tests;
 use highrank_kernels::gpu::{self, CubeBackend, CubeDevice};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use super::portable_kernels::{portable_gated, portable_mix, portable_predictions};
+use super::portable_kernels::{portable_mix, portable_predictions};
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Wanted,
@@ -87,7 +87,6 @@ impl Kernels for CubeBackend {
     }
 
     portable_mix!();
-    portable_gated!();
     portable_predictions!();
 
     fn memory_budget(decoder_bytes: usize, device: &CubeDevice) -> usize {

@@ -108,7 +108,8 @@ impl Sweep {
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
             Targets::Distributions(_) => return None,
         };
-        if input.wide() != DType::F32 || listed == Some(0) || input.offset.is_some() {
+        let has_gates = matches!(input.contexts, ContextSource::Gated(_));
+        if input.wide() != DType::F32 || listed == Some(0) || has_gates {
             return None;
         }
         let input = as_read(input);
@@ -517,7 +518,7 @@ fn rounded_weights(
     let weight = &input.weight;
     let meets_its_own = match &input.contexts {
         ContextSource::Given(contexts) => contexts.dtype() == weight.dtype(),
-        ContextSource::Latent(_) => weight.dtype() == DType::F32,
+        ContextSource::Latent(_) | ContextSource::Gated(_) => weight.dtype() == DType::F32,
     };
     let wide = || gpu::rounded(weight.clone().cast(DType::F32), input.precision);
     if weight.dtype() == DType::F32 || !meets_its_own {

@@ -3,14 +3,15 @@
 use burn::backend::Flex;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short, contiguous, slice};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short, contiguous};
 use highrank_kernels::{Floats, Precision};
 
-use super::factor::Stored;
+use super::factor::{Stored, as_factor};
+use super::gated::{self, GateGradients, Gates};
 use super::goal::Goal;
-use super::latent::{Layer, LayerGradients};
+use super::latent::{self, Layer, LayerGradients};
 use super::words::Words;
-use crate::ops::{Likelihood, Statistic, Wanted};
+use crate::ops::{ContextSource, Gradients, LatentInputs, LatentWanted, Statistic, Wanted};
 
 /// The likelihood's inputs as slices, row-major.
 pub(super) struct Input<'a, T> {
@@ -23,7 +24,6 @@ pub(super) struct Input<'a, T> {
     pub(super) goal: &'a Goal<T>,
     /// Gradient of the losses, `[N]`, if gradients are to be made.
     pub(super) upstream: Option<&'a [T]>,
-    pub(super) offset: Offset<'a, T>,
     pub(super) components: usize,
     pub(super) d: usize,
     pub(super) chunk_tokens: usize,
@@ -36,45 +36,83 @@ pub(super) struct Input<'a, T> {
     pub(super) thin: Option<Thin<T>>,
 }
 
-/// What is added to the logits of the first words.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Offset<'a, T> {
-    /// `[N, S]`, or nothing.
-    rows: &'a [T],
-    /// `S`, or 0.
-    pub(super) words: usize,
+/// The tensors of the contexts, row-major.
+pub(super) enum Contexts {
+    /// `[N·K, d]`
+    Given(FlexTensor),
+    Latent(Box<latent::Inputs>),
+    Gated(Box<gated::Inputs>),
 }
 
-impl<'a, T: Real> Offset<'a, T> {
-    /// The tensor row-major, if there is one.
-    ///
-    /// # Panics
-    /// If it does not fit the likelihood, or if there are several components.
-    pub(super) fn read(input: &Likelihood<Floats<Flex>>) -> Option<FlexTensor> {
-        let offset = input.offset.as_ref()?;
-        let ([tokens, words], vocab) = (offset.dims(), input.vocab());
-        assert_eq!(tokens, input.tokens(), "likelihood: tokens of the offset");
-        assert!(words <= vocab, "likelihood: an offset of {words} words for {vocab}");
-        assert_eq!(input.components(), 1, "likelihood: components of logits with an offset");
-        Some(contiguous(&offset.clone().cast(input.wide())))
-    }
-
-    /// On a slice.
-    pub(super) fn of(tensor: Option<&'a FlexTensor>) -> Self {
-        match tensor {
-            Some(tensor) => {
-                let [_, words] = tensor.layout().shape().dims();
-                Self { rows: slice(tensor), words }
+impl Contexts {
+    /// Of tensors [as they are read](contexts_as_read), for so many components and a decoder `[V, d]`.
+    pub(super) fn new(source: &ContextSource<Floats<Flex>>, components: usize, decoder: [usize; 2]) -> Self {
+        match source {
+            ContextSource::Given(contexts) => Self::Given(contiguous(contexts)),
+            ContextSource::Latent(args) => Self::Latent(Box::new(latent::Inputs::new(args))),
+            ContextSource::Gated(args) => {
+                Self::Gated(Box::new(gated::Inputs::new(args, components, decoder)))
             }
-            None => Self { rows: &[], words: 0 },
         }
     }
 
-    /// Adds that of a token to its row.
-    #[inline(always)]
-    pub(super) fn add_to(&self, row: &mut [T], token: usize) {
-        let offset = &self.rows[token * self.words..(token + 1) * self.words];
-        row.iter_mut().zip(offset).for_each(|(z, e)| *z += *e);
+    /// On slices.
+    pub(super) fn source<'a, T: Real>(&'a self, decoder: Stored<'a, T>) -> Source<'a, T> {
+        match self {
+            Self::Given(contexts) => Source::Given(Stored::new(contexts)),
+            Self::Latent(inputs) => Source::Latent(inputs.layer()),
+            Self::Gated(inputs) => Source::Gated(inputs.gates(decoder)),
+        }
+    }
+
+    /// Room for the wanted gradients.
+    pub(super) fn room<T: Real>(&self, wanted: Wanted) -> ContextGradient<T> {
+        match self {
+            Self::Given(contexts) if wanted.contexts => {
+                ContextGradient::Given(Buffer::new(contexts.layout().shape().num_elements()))
+            }
+            Self::Latent(inputs) if wanted.latent() != LatentWanted::default() => {
+                ContextGradient::Layer(inputs.room(wanted.latent()))
+            }
+            Self::Gated(inputs) => ContextGradient::Gated(inputs.room(wanted.gated)),
+            _ => ContextGradient::Unwanted,
+        }
+    }
+
+    /// The gradients as tensors.
+    pub(super) fn finish<T: Real>(&self, gradient: ContextGradient<T>) -> Gradients<Floats<Flex>> {
+        match (self, gradient) {
+            (Self::Given(contexts), ContextGradient::Given(gradient)) => {
+                let [rows, d] = contexts.layout().shape().dims();
+                let contexts = Some(Floats::new(gradient.into_tensor([rows, d])));
+                Gradients { contexts, ..Gradients::default() }
+            }
+            (Self::Latent(inputs), ContextGradient::Layer(gradients)) => {
+                let LatentInputs { hidden, weight, bias } = inputs.finish(gradients);
+                Gradients {
+                    contexts: hidden,
+                    latent_weight: weight,
+                    latent_bias: bias,
+                    ..Gradients::default()
+                }
+            }
+            (Self::Gated(inputs), ContextGradient::Gated(gradients)) => {
+                Gradients { gated: inputs.finish(gradients), ..Gradients::default() }
+            }
+            _ => Gradients::default(),
+        }
+    }
+}
+
+/// The contexts' tensors in the type of sums, but for factors of products that may stay bf16.
+pub(super) fn contexts_as_read(
+    source: ContextSource<Floats<Flex>>,
+    sums: DType,
+) -> ContextSource<Floats<Flex>> {
+    match source {
+        ContextSource::Given(contexts) => ContextSource::Given(as_factor(contexts, sums)),
+        ContextSource::Latent(args) => ContextSource::Latent(latent::as_read(args, sums)),
+        ContextSource::Gated(args) => ContextSource::Gated(args.map(|tensor| tensor.cast(sums))),
     }
 }
 
@@ -83,6 +121,7 @@ pub(super) enum Source<'a, T> {
     /// `[N·K, d]`
     Given(Stored<'a, T>),
     Latent(Layer<'a, T>),
+    Gated(Gates<'a, T>),
 }
 
 /// The gradient of the contexts, or of what they are made of, if wanted.
@@ -91,6 +130,8 @@ pub(super) enum ContextGradient<T> {
     /// `[N·K, d]`
     Given(Buffer<T>),
     Layer(LayerGradients<T>),
+    /// Also where the decoder's alone is wanted, to which gates add.
+    Gated(GateGradients<T>),
 }
 
 /// Losses, and statistics and gradients where wanted.
@@ -107,8 +148,6 @@ pub(super) struct Output<T> {
     pub(super) bias: Option<Buffer<T>>,
     /// Of the map's parameters, `[num_params]`.
     pub(super) params: Option<Buffer<T>>,
-    /// `[N, S]`
-    pub(super) offset: Option<Buffer<T>>,
 }
 
 impl<T: Real> Output<T> {
@@ -132,7 +171,6 @@ impl<T: Real> Output<T> {
             bias: room(wanted.bias && input.has_bias, vocab),
             // Each map accumulates it in the same pass.
             params: room(true, input.shared.map.num_params()),
-            offset: room(wanted.offset, tokens * input.offset.words),
         }
     }
 }
@@ -170,12 +208,4 @@ impl Form {
             Self::Short => Factor::Short(Matrix::strided(as_short(logits), rows, vocab, 2 * vocab)),
         }
     }
-}
-
-/// # Panics
-/// If a tensor has more values than the others ask for, or less.
-pub(super) fn assert_length(name: &str, tensor: Option<&FlexTensor>, expected: usize) {
-    let Some(tensor) = tensor else { return };
-    let shape = tensor.layout().shape().clone();
-    assert_eq!(shape.num_elements(), expected, "likelihood: values of {name}, of shape {shape:?}");
 }

@@ -8,7 +8,6 @@
 //! gradients, have the same bits in every run on a machine.
 
 use core::ops::Range;
-use std::mem;
 
 use highrank_kernels::cpu::{Buffer, Real, scale_rounded, shorten};
 use pulp::Arch;
@@ -16,6 +15,8 @@ use rayon::prelude::*;
 
 use super::call::{Form, Input, Output};
 use super::component::Component;
+use super::gated_rows::Rows;
+use super::slices::take;
 use super::token::{Grade, Score, Scratch, Sees, Sums, Token, Upstream, Weigh};
 use super::visit::{Seen, Visit};
 use crate::ops::Statistic;
@@ -37,8 +38,8 @@ pub(super) struct Chunk<'a, T> {
     statistics: &'a mut [T],
     /// `[tokens, K]`, or nothing.
     d_log_prior: &'a mut [T],
-    /// Gradient of the offset, `[tokens, S]`, or nothing.
-    d_offset: &'a mut [T],
+    /// The rows that the gates of words add to, if they have any.
+    gates: Option<Rows<'a, T>>,
     components: usize,
 }
 
@@ -46,7 +47,6 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// Tokens whose rows are still to be given.
     pub(super) fn new(tokens: Range<usize>, output: &'a mut Output<T>, components: usize) -> Self {
         let Range { start, end } = tokens;
-        let words = output.offset.as_ref().map_or(0, |offset| offset.len() / output.loss.len());
         let part = |all: &'a mut [T], width: usize| match all.is_empty() {
             true => all,
             false => &mut all[start * width..end * width],
@@ -58,7 +58,7 @@ impl<'a, T: Real> Chunk<'a, T> {
             loss: part(&mut output.loss, 1),
             statistics: part(&mut output.statistics, Statistic::COUNT),
             d_log_prior: part(output.log_prior.as_deref_mut().unwrap_or_default(), components),
-            d_offset: part(output.offset.as_deref_mut().unwrap_or_default(), words),
+            gates: None,
             components,
         }
     }
@@ -71,6 +71,11 @@ impl<'a, T: Real> Chunk<'a, T> {
         Chunk { rows, scales, ..self }
     }
 
+    /// The same tokens with the rows of their gates.
+    pub(super) fn with_gates(self, gates: Option<Rows<'a, T>>) -> Self {
+        Self { gates, ..self }
+    }
+
     pub(super) fn tokens(&self) -> usize {
         self.loss.len()
     }
@@ -80,7 +85,6 @@ impl<'a, T: Real> Chunk<'a, T> {
         let tokens = tokens.min(self.tokens());
         let rows = tokens * self.components;
         let vocab = self.rows.len() / self.scales.len().max(1);
-        let words = self.d_offset.len() / self.tokens().max(1);
         let start = self.start;
         self.start += tokens;
         Self {
@@ -90,18 +94,10 @@ impl<'a, T: Real> Chunk<'a, T> {
             loss: take(&mut self.loss, tokens),
             statistics: take(&mut self.statistics, tokens * Statistic::COUNT),
             d_log_prior: take(&mut self.d_log_prior, rows),
-            d_offset: take(&mut self.d_offset, tokens * words),
+            gates: self.gates.as_mut().map(|gates| gates.take(tokens)),
             components: self.components,
         }
     }
-}
-
-/// Takes the first values, or as many as there are.
-fn take<'a, X>(slice: &mut &'a mut [X], count: usize) -> &'a mut [X] {
-    let count = count.min(slice.len());
-    let (taken, rest) = mem::take(slice).split_at_mut(count);
-    *slice = rest;
-    taken
 }
 
 /// What the threads work with.
@@ -309,9 +305,11 @@ impl<T: Real> Worker<T> {
         let Self { sums, room: Room { kept, scratch } } = self;
         let (components, shared, arch) = (input.components, &input.shared, Arch::new());
         while tokens.tokens() > 0 {
-            let Chunk { start: token, rows, scales, loss, statistics, d_log_prior, d_offset, .. } =
+            let Chunk { start: token, rows, scales, loss, statistics, d_log_prior, mut gates, .. } =
                 tokens.take(1);
-            input.offset.add_to(rows, token);
+            if let Some(gates) = &mut gates {
+                gates.add_to(rows);
+            }
             let log_prior = input.log_prior.map(|prior| &prior[token * components..(token + 1) * components]);
             let upstream = input.upstream.map(|upstream| Upstream {
                 loss: upstream[token],
@@ -333,8 +331,9 @@ impl<T: Real> Worker<T> {
                 upstream,
             });
             if is_graded {
-                let of_words = d_offset.iter_mut().zip(&*rows);
-                of_words.for_each(|(out, g)| *out = *g * scales[0]);
+                if let Some(gates) = &mut gates {
+                    gates.pull_back(rows, scales[0]);
+                }
                 form.finish(rows, scales);
             }
         }

@@ -10,7 +10,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::context::mixed as portable;
-use crate::ops::{MixGradients, MixWanted};
+use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.
 const BLOCK: usize = 1 << 15;
@@ -43,10 +43,10 @@ pub(super) fn mix_backward(
 }
 
 /// N, K and d.
-struct Sizes {
-    tokens: usize,
-    components: usize,
-    d: usize,
+pub(super) struct Sizes {
+    pub(super) tokens: usize,
+    pub(super) components: usize,
+    pub(super) d: usize,
 }
 
 impl Sizes {
@@ -68,21 +68,23 @@ impl Sizes {
 }
 
 fn forward<T: Real>(sizes: &Sizes, prior: &FlexTensor, latent: &FlexTensor) -> FlexTensor {
-    let Sizes { tokens, components, d } = *sizes;
-    let (prior, latent): (&[T], &[T]) = (slice(prior), slice(latent));
-    let mut out = Buffer::<T>::new(tokens * d);
+    let mut out = Buffer::<T>::new(sizes.tokens * sizes.d);
+    in_pool(|| mixed(sizes, slice(prior), slice(latent), &mut out));
+    out.into_tensor([sizes.tokens, sizes.d])
+}
+
+/// `h̄` of all tokens, `[N, d]`, from `[N, K]` and `[N, K·d]`.
+pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut [T]) {
+    let Sizes { components, d, .. } = *sizes;
     let (arch, block) = (Arch::new(), sizes.block());
-    in_pool(|| {
-        let blocks = out.par_chunks_mut((block * d).max(1)).enumerate();
-        blocks.for_each(|(index, out)| {
-            for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
-                let prior = &prior[n * components..(n + 1) * components];
-                let latent = &latent[n * components * d..(n + 1) * components * d];
-                arch.dispatch(Forward { prior, latent, out });
-            }
-        });
+    let blocks = out.par_chunks_mut((block * d).max(1)).enumerate();
+    blocks.for_each(|(index, out)| {
+        for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
+            let prior = &prior[n * components..(n + 1) * components];
+            let latent = &latent[n * components * d..(n + 1) * components * d];
+            arch.dispatch(Forward { prior, latent, out });
+        }
     });
-    out.into_tensor([tokens, d])
 }
 
 fn backward<T: Real>(
@@ -91,36 +93,46 @@ fn backward<T: Real>(
     wanted: MixWanted,
 ) -> MixGradients<Floats<Flex>> {
     let Sizes { tokens, components, d } = *sizes;
-    let (prior, latent, grad): (&[T], &[T], &[T]) = (slice(&prior), slice(&latent), slice(&grad));
-    assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
     let room = |wanted: bool, len: usize| wanted.then(|| Buffer::<T>::new(len));
-    let mut d_prior = room(wanted.prior, tokens * components);
-    let mut d_latent = room(wanted.latent, tokens * components * d);
-    let (arch, block) = (Arch::new(), sizes.block());
-    let jobs: Vec<_> = {
-        let mut of_prior = parts(d_prior.as_deref_mut(), block * components);
-        let mut of_latent = parts(d_latent.as_deref_mut(), block * components * d);
-        (0..tokens).step_by(block).map(|first| (first, of_prior(), of_latent())).collect()
+    let mut made = MixInputs {
+        prior: room(wanted.prior, tokens * components),
+        latent: room(wanted.latent, tokens * components * d),
     };
-    in_pool(|| {
-        jobs.into_par_iter().for_each(|(first, mut d_prior, mut d_latent)| {
-            for n in first..tokens.min(first + block) {
-                let features = n * components * d..(n + 1) * components * d;
-                let at = (n - first) * components;
-                arch.dispatch(Backward {
-                    prior: &prior[n * components..(n + 1) * components],
-                    latent: &latent[features],
-                    grad: &grad[n * d..(n + 1) * d],
-                    d_prior: d_prior.as_deref_mut().map(|all| &mut all[at..at + components]),
-                    d_latent: d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]),
-                });
-            }
-        });
-    });
+    let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
+    in_pool(|| pull_back(sizes, slice(&prior), slice(&latent), slice(&grad), into));
     let tensor = |values: Option<Buffer<T>>, width: usize| {
         values.map(|values| Floats::new(values.into_tensor([tokens, width])))
     };
-    MixGradients { prior: tensor(d_prior, components), latent: tensor(d_latent, components * d) }
+    MixGradients { prior: tensor(made.prior, components), latent: tensor(made.latent, components * d) }
+}
+
+/// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.
+pub(super) fn pull_back<T: Real>(
+    sizes: &Sizes,
+    prior: &[T],
+    latent: &[T],
+    grad: &[T],
+    into: MixInputs<Option<&mut [T]>>,
+) {
+    let Sizes { tokens, components, d } = *sizes;
+    assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
+    let (arch, block) = (Arch::new(), sizes.block());
+    let mut of_prior = parts(into.prior, block * components);
+    let mut of_latent = parts(into.latent, block * components * d);
+    let jobs: Vec<_> = (0..tokens).step_by(block).map(|first| (first, of_prior(), of_latent())).collect();
+    jobs.into_par_iter().for_each(|(first, mut d_prior, mut d_latent)| {
+        for n in first..tokens.min(first + block) {
+            let features = n * components * d..(n + 1) * components * d;
+            let at = (n - first) * components;
+            arch.dispatch(Backward {
+                prior: &prior[n * components..(n + 1) * components],
+                latent: &latent[features],
+                grad: &grad[n * d..(n + 1) * d],
+                d_prior: d_prior.as_deref_mut().map(|all| &mut all[at..at + components]),
+                d_latent: d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]),
+            });
+        }
+    });
 }
 
 /// Hands out a slice, if there is one, in parts of `length`, of which the last may be shorter.

@@ -22,7 +22,7 @@
 //! | `row.rs` | maximum, exponentials and sums of one row |
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `mix.rs` | the mixed context of a Mixture of Contexts |
-//! | `gated.rs` | the gated logits of a Mixtape |
+//! | `gated.rs`, `gated_rows.rs` | the contexts of a Mixtape, and the gates of its words |
 //! | `product.rs` | products of tensors |
 //! | `map.rs` | logit maps on slices |
 //! | `plif.rs`, `plif_tables.rs` | the one with tables, which are kept |
@@ -36,6 +36,7 @@ mod component;
 mod deal;
 mod factor;
 mod gated;
+mod gated_rows;
 mod goal;
 mod latent;
 mod map;
@@ -46,6 +47,7 @@ mod plif_tables;
 mod predict;
 mod product;
 mod row;
+mod slices;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -64,13 +66,13 @@ use highrank_kernels::{Floats, Ints, Precision};
 use super::dispatched::dispatch_to_kernels;
 use crate::likelihood::{default_memory_budget, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, GatedGradients, GatedWanted, Gradients, Kernels, LatentArgs, LatentGradients,
-    LatentWanted, Likelihood, MixGradients, MixWanted, Objective, Prediction, Scores, Statistic, Targets,
-    Wanted,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients, MixWanted,
+    Objective, Prediction, Scores, Statistic, Targets, Wanted,
 };
-use call::{ContextGradient, Input, Offset, Output, Source, assert_length};
+use call::{ContextGradient, Contexts, Input, Output, contexts_as_read};
 use factor::{Stored, as_factor};
 use goal::Goal;
+use slices::assert_length;
 use vocabulary::Vocabulary;
 use words::Words;
 
@@ -129,18 +131,6 @@ impl Kernels for Flex {
         mix::mix_backward(prior, latent, grad, wanted)
     }
 
-    fn gated(args: GatedArgs<Floats<Self>>) -> Floats<Self> {
-        gated::gated(args)
-    }
-
-    fn gated_backward(
-        args: GatedArgs<Floats<Self>>,
-        grad: Floats<Self>,
-        wanted: GatedWanted,
-    ) -> GatedGradients<Floats<Self>> {
-        gated::gated_backward(args, grad, wanted)
-    }
-
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
         predict::predict(input, prediction)
     }
@@ -179,13 +169,9 @@ fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex>> {
     let dtype = input.wide();
     let weight = as_factor(input.weight, dtype);
     Likelihood {
-        contexts: match input.contexts {
-            ContextSource::Given(contexts) => ContextSource::Given(as_factor(contexts, dtype)),
-            ContextSource::Latent(args) => ContextSource::Latent(latent::as_read(args, dtype)),
-        },
+        contexts: contexts_as_read(input.contexts, dtype),
         log_prior: input.log_prior.map(|prior| prior.cast(dtype)),
         bias: input.bias.map(|bias| bias.cast(dtype)),
-        offset: input.offset.map(|offset| offset.cast(dtype)),
         map_params: input.map_params.map(|params| params.cast(dtype)),
         // A chunk's tokens are counted in numbers of the decoder's type, but their logits are sums.
         chunk_bytes: input.chunk_bytes / dtype.size() * weight.dtype().size(),
@@ -212,28 +198,18 @@ fn run<T: Real>(
     let bias = input.bias.as_ref().map(contiguous);
     assert_length("bias", bias.as_ref(), vocab);
     let vocabulary = Vocabulary::<T>::new(bias);
-    let offset = Offset::<T>::read(input);
     let goal = Goal::new(input, objective, vocabulary.masked.len());
 
-    let (given, latent) = match &input.contexts {
-        ContextSource::Given(contexts) => (Some(contiguous(contexts)), None),
-        ContextSource::Latent(args) => (None, Some(latent::Inputs::new(args))),
-    };
-    let contexts = match (&given, &latent) {
-        (Some(contexts), _) => Source::Given(Stored::new(contexts)),
-        (None, Some(latent)) => Source::Latent(latent.layer()),
-        (None, None) => unreachable!("contexts have one of two sources"),
-    };
-    let mut d_contexts = match &latent {
-        _ if upstream.is_none() || !wanted.context_gradient(&input.contexts) => ContextGradient::Unwanted,
-        Some(latent) => ContextGradient::Layer(latent.room(wanted.latent())),
-        None => ContextGradient::Given(Buffer::new(tokens * components * d)),
+    let contexts = Contexts::new(&input.contexts, components, [vocab, d]);
+    let mut d_contexts = match upstream {
+        Some(_) => contexts.room(wanted),
+        None => ContextGradient::Unwanted,
     };
     let weight = Stored::new(&weight);
     let thin = thin::decoder(input, weight, vocabulary.bias(), upstream.is_some());
     let is_in_decoder = thin.as_ref().is_some_and(|thin| thin.columns() > d);
     let kernel = Input {
-        contexts,
+        contexts: contexts.source(weight),
         log_prior: log_prior.as_ref().map(slice),
         weight,
         shared: Words {
@@ -245,7 +221,6 @@ fn run<T: Real>(
         },
         goal: &goal,
         upstream: upstream.as_ref().map(slice),
-        offset: Offset::of(offset.as_ref()),
         components,
         d,
         chunk_tokens: input.chunk_tokens(),
@@ -257,33 +232,16 @@ fn run<T: Real>(
     let mut output = Output::<T>::new(&kernel, wanted);
     in_pool(|| sweep::run(&kernel, &mut d_contexts, &mut output));
 
-    let layer = match d_contexts {
-        ContextGradient::Unwanted => LatentGradients { hidden: None, weight: None, bias: None },
-        ContextGradient::Given(gradient) => LatentGradients {
-            hidden: Some(Floats::new(gradient.into_tensor([tokens * components, d]))),
-            weight: None,
-            bias: None,
-        },
-        ContextGradient::Layer(gradients) => {
-            latent.as_ref().expect("the layer that made the contexts").finish(gradients)
-        }
-    };
     let vector = |values: Buffer<T>| {
         let len = values.len();
         Floats::new(values.into_tensor([len]))
     };
     let gradients = Gradients {
-        contexts: layer.hidden,
-        latent_weight: layer.weight,
-        latent_bias: layer.bias,
         log_prior: output.log_prior.map(|values| Floats::new(values.into_tensor([tokens, components]))),
         weight: output.weight.map(|values| Floats::new(values.into_tensor([vocab, d]))),
         bias: output.bias.map(vector),
         map_params: output.params.filter(|_| wanted.map_params).map(vector),
-        offset: output.offset.map(|values| {
-            let words = values.len() / tokens.max(1);
-            Floats::new(values.into_tensor([tokens, words]))
-        }),
+        ..contexts.finish(d_contexts)
     };
     let scores = Scores {
         loss: Floats::new(cpu::tensor(output.loss, [tokens])),

@@ -1,7 +1,7 @@
 //! The sweep over chunks: product, rows, two products, next chunk.
 //!
 //! Contexts that a latent layer makes are made a block of chunks at a time, and their gradient is taken back through the
-//! layer at the block's end.
+//! layer at the block's end. Those that words mix by gates are mixed likewise, with the products that gates need.
 //!
 //! Where the decoder is [thin](super::thin), its blocks are not cut into chunks.
 //!
@@ -17,6 +17,8 @@ use rayon::prelude::*;
 use super::call::{ContextGradient, Form, Input, Output, Source};
 use super::deal::{Chunk, Workers};
 use super::factor::Stored;
+use super::gated;
+use super::gated_rows::Rows;
 use super::thin;
 use crate::ops::runs;
 
@@ -69,7 +71,7 @@ pub(super) fn run<T: Real>(
                 ContextGradient::Given(gradient) => Some(&mut gradient[..]),
                 _ => None,
             };
-            run_block(input, 0..tokens, *contexts, gradient, output, &mut work);
+            run_block(input, 0..tokens, *contexts, None, gradient, output, &mut work);
         }
         Source::Latent(layer) => {
             let mut contexts = Buffer::new(size(block));
@@ -81,9 +83,31 @@ pub(super) fn run<T: Real>(
                 let mut gradient = gradient.as_mut().map(|gradient| &mut gradient[..size]);
                 layer.forward(start..end, contexts);
                 let stored = Stored::Wide(&*contexts);
-                run_block(input, start..end, stored, gradient.as_deref_mut(), output, &mut work);
+                run_block(input, start..end, stored, None, gradient.as_deref_mut(), output, &mut work);
                 if let (ContextGradient::Layer(into), Some(gradient)) = (&mut *d_contexts, gradient) {
                     layer.backward(start..end, contexts, gradient, into);
+                }
+            }
+        }
+        Source::Gated(gates) => {
+            let mut contexts = Buffer::new(size(block));
+            let mut gradient = match d_contexts {
+                ContextGradient::Gated(into) if into.prior.is_some() || into.latent.is_some() => {
+                    Some(Buffer::new(size(block)))
+                }
+                _ => None,
+            };
+            let mut room = gated::Room::new(gates, block, matches!(d_contexts, ContextGradient::Gated(_)));
+            for (start, end) in runs(tokens, block) {
+                let size = size(end - start);
+                let contexts = &mut contexts[..size];
+                let mut gradient = gradient.as_mut().map(|gradient| &mut gradient[..size]);
+                gates.mix(start..end, contexts);
+                let (stored, rows) = (Stored::Wide(&*contexts), gates.products(start..end, &mut room));
+                run_block(input, start..end, stored, Some(rows), gradient.as_deref_mut(), output, &mut work);
+                if let ContextGradient::Gated(into) = &mut *d_contexts {
+                    let d_weight = output.weight.as_deref_mut();
+                    gates.backward(start..end, gradient.as_deref(), &mut room, into, d_weight);
                 }
             }
         }
@@ -100,11 +124,12 @@ pub(super) fn even(tokens: usize, most: usize) -> usize {
     tokens.div_ceil(tokens.div_ceil(most))
 }
 
-/// A block of tokens, chunk by chunk; `contexts` and their gradient are those of the block.
+/// A block of tokens, chunk by chunk; `contexts`, their gradient and the rows of gates are those of the block.
 fn run_block<T: Real>(
     input: &Input<'_, T>,
     block: Range<usize>,
     contexts: Stored<'_, T>,
+    mut gates: Option<Rows<'_, T>>,
     mut d_contexts: Option<&mut [T]>,
     output: &mut Output<T>,
     work: &mut Work<T>,
@@ -123,7 +148,8 @@ fn run_block<T: Real>(
         multiply_rounded(logits, contexts.factor(rows, d), weight.t(), false, precision);
 
         let chunk = Chunk::new(start..block.start + last, output, components);
-        work.workers.score(input, chunk.with_rows(logits, scales), work.form);
+        let gates = gates.as_mut().map(|gates| gates.take(last - first));
+        work.workers.score(input, chunk.with_rows(logits, scales).with_gates(gates), work.form);
 
         let gradient = work.form.factor(logits, rows, vocab);
         if let Some(d_contexts) = &mut d_contexts {

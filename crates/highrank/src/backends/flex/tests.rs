@@ -90,7 +90,6 @@ impl Model {
             log_prior: (components > 1).then_some(log_prior),
             weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
             bias: Some(Floats::from_data(bias, &Device::<Flex>::default())),
-            offset: None,
             map,
             map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
             temperature: self.temperature,

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::call::{Form, Input, Output};
 use super::deal::{Chunk, Worker, Workers};
 use super::factor::Stored;
-use crate::ops::Likelihood;
+use crate::ops::{ContextSource, Likelihood};
 
 /// Most dimensions for which this is faster: at full precision, and where products of bfloat16 may be twice as fast.
 const MOST: usize = 24;
@@ -33,8 +33,8 @@ const GROUP: usize = 384 << 10;
 const FEWEST_ROWS: usize = 8;
 const MOST_ROWS: usize = 16;
 
-/// The decoder as this sweep reads it, if it is thin: it has few dimensions, there are tokens for all threads, and what all
-/// threads need for themselves is within the memory of a chunk.
+/// The decoder as this sweep reads it, if it is thin: it has few dimensions, words have no gates, there are tokens for all
+/// threads, and what all threads need for themselves is within the memory of a chunk.
 ///
 /// At full precision its first column is the bias.
 pub(super) fn decoder<T: Real>(
@@ -55,6 +55,7 @@ pub(super) fn decoder<T: Real>(
         _ => 0,
     };
     let is_thin = (1..=most).contains(&d)
+        && !matches!(input.contexts, ContextSource::Gated(_))
         && tokens >= 2 * threads
         && needed <= input.chunk_bytes / input.weight.dtype().size();
     let first = bias.filter(|_| input.precision == Precision::Full);

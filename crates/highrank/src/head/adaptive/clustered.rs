@@ -65,6 +65,11 @@ impl TailHead {
         Ok(log_probs.narrow(1, 0, self.head.decoder.vocab))
     }
 
+    /// Rows of the decoder, the padding's too.
+    pub(super) fn rows(&self) -> usize {
+        self.head.decoder.rows()
+    }
+
     /// Number of words.
     pub(super) fn words(&self) -> usize {
         self.head.decoder.vocab

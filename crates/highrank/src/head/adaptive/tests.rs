@@ -11,6 +11,8 @@ use crate::{
     cast_parameters,
 };
 
+mod losses;
+
 const V: usize = 23;
 const H: usize = 8;
 const CUTOFFS: [usize; 3] = [4, 9, 16];
@@ -386,26 +388,13 @@ fn bad_cutoffs_and_divisions_are_refused() {
 }
 
 #[test]
-fn what_needs_all_words_is_refused() {
+fn what_a_head_with_clusters_does_not_have_is_refused() {
     let device = Device::flex();
     let head = wide(&configs()[0], &device);
-    let (hidden, targets) = (hidden(3, &device), targets(3, &device));
-    let ids = Tensor::<2, Int>::zeros([3, 1], &device);
-    let teacher = LossOptions::new().with_teacher(ids, Tensor::full([3, 1], 0.5, (&device, DType::F64)));
-    for (options, what) in [
-        (LossOptions::new().with_label_smoothing(0.1), "label_smoothing"),
-        (LossOptions::new().with_statistics(true), "statistics"),
-        (teacher, "teacher"),
-    ] {
-        let error = head.try_loss_with(hidden.clone(), targets.clone(), &options).unwrap_err();
-        assert_eq!(error, HeadError::NeedsAllWords { what });
-    }
-    let rows = Tensor::<2>::full([3, V], 1.0 / V as f64, (&device, DType::F64));
-    assert!(matches!(
-        head.try_soft_loss_with(hidden.clone(), rows, &LossOptions::new()),
-        Err(HeadError::NeedsAllWords { .. })
-    ));
-    assert!(matches!(head.try_logit_blocks(hidden.clone()).err(), Some(HeadError::NeedsAllWords { .. })));
+    let hidden = hidden(3, &device);
+    let error = head.try_logit_blocks(hidden.clone()).err().unwrap();
+    assert_eq!(error, HeadError::NoCommonLogits { what: "logit_blocks" });
+    assert!(error.to_string().contains("one for each of its softmaxes: use log_probs"), "{error}");
     // What every head refuses.
     let outside = Tensor::<1, Int>::from_data([0, V as i64, 1], &device);
     let error = head.try_loss_with(hidden.clone(), outside, &LossOptions::new()).unwrap_err();

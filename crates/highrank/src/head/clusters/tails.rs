@@ -1,5 +1,7 @@
 //! The parameters of an adaptive head beyond those of its head cluster.
 
+use std::ops::Range;
+
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
 use burn::tensor::{Device, Tensor};
 
@@ -78,6 +80,11 @@ impl Clusters {
     /// The cluster of a word; none if it is in the shortlist.
     pub fn cluster_of(&self, word: usize) -> Option<usize> {
         self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
+    }
+
+    /// The words of a cluster.
+    pub fn words_of(&self, cluster: usize) -> Range<usize> {
+        self.cutoffs[cluster]..self.cutoffs.get(cluster + 1).copied().unwrap_or(self.vocab)
     }
 
     /// The word of the head cluster that stands for a word: itself, or that of its cluster.

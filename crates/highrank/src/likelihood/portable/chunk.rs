@@ -2,10 +2,11 @@
 
 use highrank_kernels::Floats;
 
+use crate::likelihood::gated;
 use crate::likelihood::mask::Vocabulary;
-use crate::ops::{ContextSource, Kernels, LatentArgs, Likelihood, runs};
+use crate::ops::{ContextSource, Kernels, Likelihood, runs};
 
-/// The contexts as a tensor `[N·K, d]`, by the backend's latent layer.
+/// The contexts as a tensor `[N·K, d]`, by the backend's latent layer; of contexts with gates the mixed one.
 pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: usize) -> Floats<B> {
     match source {
         ContextSource::Given(contexts) => contexts,
@@ -14,6 +15,7 @@ pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: us
             let elements = latent.num_elements();
             latent.reshape([elements / d, d])
         }
+        ContextSource::Gated(args) => B::mix(args.prior, args.latent),
     }
 }
 
@@ -26,8 +28,8 @@ pub(crate) struct Block<'a, B: Kernels> {
     pub(crate) end: usize,
     /// `h_k`, `[tokens·K, d]`
     pub(super) contexts: Floats<B>,
-    /// The layer that they came from, if any.
-    pub(super) latent: Option<LatentArgs<Floats<B>>>,
+    /// Where they came from.
+    pub(super) source: ContextSource<Floats<B>>,
 }
 
 pub(crate) fn blocks<B: Kernels>(input: &Likelihood<Floats<B>>) -> impl Iterator<Item = Block<'_, B>> {
@@ -35,12 +37,8 @@ pub(crate) fn blocks<B: Kernels>(input: &Likelihood<Floats<B>>) -> impl Iterator
     let table = input.map_params.clone().map(|params| input.map.table(params));
     runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
         let source = input.slice(start, end).contexts;
-        let latent = match &source {
-            ContextSource::Given(_) => None,
-            ContextSource::Latent(args) => Some(args.clone()),
-        };
-        let contexts = context_tensor(source, d);
-        Block { input, table: table.clone(), start, end, contexts, latent }
+        let contexts = context_tensor(source.clone(), d);
+        Block { input, table: table.clone(), start, end, contexts, source }
     })
 }
 
@@ -70,6 +68,8 @@ pub(super) struct Chunk<'a, B: Kernels> {
     pub(super) contexts: Floats<B>,
     /// `[tokens, K]`
     pub(super) log_prior: Option<Floats<B>>,
+    /// Where words mix the contexts by gates.
+    pub(super) gated: Option<gated::Chunk<B>>,
     /// `z`, `[tokens·K, V]`; that of a masked word is a number without meaning.
     pub(super) logits: Floats<B>,
 }
@@ -79,8 +79,20 @@ impl<'a, B: Kernels> Chunk<'a, B> {
     fn new(block: &Block<'a, B>, vocabulary: &'a Vocabulary<B>, start: usize, end: usize) -> Self {
         let input = block.input;
         let contexts = block.contexts(start, end);
+        let gated = match &block.source {
+            ContextSource::Gated(args) => Some(gated::Chunk::new(args.slice(start, end), &input.weight)),
+            _ => None,
+        };
         let (start, end) = (block.start + start, block.start + end);
         let product = B::product(contexts.clone(), input.weight.clone().transpose(), input.precision);
+        let logits = match &vocabulary.bias {
+            Some(bias) => product + bias.clone(),
+            None => product,
+        };
+        let logits = match &gated {
+            Some(gated) => gated.offset(logits),
+            None => logits,
+        };
         Self {
             input,
             vocabulary,
@@ -90,13 +102,8 @@ impl<'a, B: Kernels> Chunk<'a, B> {
             components: input.components(),
             contexts,
             log_prior: input.log_prior.as_ref().map(|prior| prior.clone().rows(start..end)),
-            logits: with_offset(
-                match &vocabulary.bias {
-                    Some(bias) => product + bias.clone(),
-                    None => product,
-                },
-                input.offset.as_ref().map(|offset| offset.clone().rows(start..end)),
-            ),
+            gated,
+            logits,
         }
     }
 
@@ -158,21 +165,4 @@ pub(super) fn logit_gradients<B: Kernels>(
     d_mapped: Floats<B>,
 ) -> (Floats<B>, Option<Floats<B>>) {
     input.map.vjp(logits, table, d_mapped.mul_scalar(1.0 / input.temperature))
-}
-
-/// Logits plus the offset of the first words, `[tokens, S]`.
-///
-/// # Panics
-/// If there are several components.
-fn with_offset<B: Kernels>(logits: Floats<B>, offset: Option<Floats<B>>) -> Floats<B> {
-    let Some(offset) = offset else { return logits };
-    let ([rows, vocab], [tokens, words]) = (logits.dims(), offset.dims());
-    assert_eq!(rows, tokens, "likelihood: an offset of {tokens} tokens for {rows} rows of logits");
-    match words == vocab {
-        true => logits + offset,
-        false => {
-            let first = logits.clone().narrow(1, 0..words) + offset;
-            Floats::cat(vec![first, logits.narrow(1, words..vocab)], 1)
-        }
-    }
 }

@@ -4,7 +4,8 @@ use highrank_kernels::Floats;
 
 use super::chunk::{Block, Chunk, logit_gradients};
 use super::score::Scored;
-use crate::ops::{Gradients, Kernels, Likelihood, Wanted};
+use crate::likelihood::gated;
+use crate::ops::{ContextSource, Gradients, Kernels, Likelihood, Wanted};
 
 /// Gradients summed or joined over the chunks and blocks so far.
 pub(crate) struct Sums<B: Kernels> {
@@ -18,7 +19,7 @@ pub(crate) struct Sums<B: Kernels> {
     bias: Option<Floats<B>>,
     /// Of the logit map's table.
     map_table: Option<Floats<B>>,
-    offset: Vec<Floats<B>>,
+    gated: gated::Sums<B>,
 }
 
 impl<B: Kernels> Default for Sums<B> {
@@ -32,15 +33,18 @@ impl<B: Kernels> Default for Sums<B> {
             weight: None,
             bias: None,
             map_table: None,
-            offset: vec![],
+            gated: gated::Sums::default(),
         }
     }
 }
 
 impl<B: Kernels> Sums<B> {
     pub(super) fn add_chunk(&mut self, chunk: Chunk<'_, B>, scored: Scored<B>, wanted: Wanted) {
-        let Chunk { input, table, contexts, logits, .. } = chunk;
+        let Chunk { input, table, contexts, logits, gated, .. } = chunk;
         let (d_logits, d_table) = logit_gradients(input, table.as_ref(), logits, scored.d_mapped);
+        if let Some(gated) = gated {
+            self.gated.add(gated, &d_logits, wanted.gated, wanted.weight);
+        }
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
         if let (true, Some(d_table)) = (wanted.map_params, d_table) {
             self.add_table(d_table);
@@ -52,7 +56,7 @@ impl<B: Kernels> Sums<B> {
         accumulate(&mut self.map_table, d_table);
     }
 
-    /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the logit map's.
+    /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the logit map's and the gates'.
     pub(crate) fn add(
         &mut self,
         input: &Likelihood<Floats<B>>,
@@ -67,10 +71,6 @@ impl<B: Kernels> Sums<B> {
         if wanted.log_prior && input.log_prior.is_some() {
             self.log_prior.push(d_log_prior);
         }
-        if let (true, Some(offset)) = (wanted.offset, &input.offset) {
-            let [_, words] = offset.dims();
-            self.offset.push(d_logits.clone().narrow(1, 0..words));
-        }
         if wanted.bias && input.bias.is_some() {
             accumulate(&mut self.bias, d_logits.clone().sum_dim(0).reshape([input.vocab()]));
         }
@@ -79,14 +79,16 @@ impl<B: Kernels> Sums<B> {
         }
     }
 
-    /// Ends a block: its contexts' gradient is joined, or taken back through the layer that made them.
+    /// Ends a block: its contexts' gradient is joined, or taken back through the layer or the mix that made them.
     pub(crate) fn add_block(&mut self, block: Block<'_, B>, wanted: Wanted) {
         if self.block.is_empty() {
             return;
         }
         let gradient = Floats::cat(std::mem::take(&mut self.block), 0);
-        let Some(args) = block.latent else {
-            return self.contexts.push(gradient);
+        let args = match block.source {
+            ContextSource::Given(_) => return self.contexts.push(gradient),
+            ContextSource::Gated(args) => return self.gated.add_block(args, gradient, wanted.gated),
+            ContextSource::Latent(args) => args,
         };
         let shape = [block.end - block.start, args.weight.shape()[1]];
         let (output, gradient) = (block.contexts.reshape(shape), gradient.reshape(shape));
@@ -102,14 +104,15 @@ impl<B: Kernels> Sums<B> {
 
     pub(crate) fn finish(self, input: &Likelihood<Floats<B>>) -> Gradients<Floats<B>> {
         let joined = |parts: Vec<Floats<B>>| (!parts.is_empty()).then(|| Floats::cat(parts, 0));
+        let (gated, weight) = self.gated.finish(self.weight);
         Gradients {
             contexts: joined(self.contexts),
             latent_weight: self.latent_weight,
             latent_bias: self.latent_bias,
             log_prior: joined(self.log_prior),
-            weight: self.weight,
+            weight,
             bias: self.bias,
-            offset: joined(self.offset),
+            gated,
             map_params: self
                 .map_table
                 .zip(input.map_params.as_ref())

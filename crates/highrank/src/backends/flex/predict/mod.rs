@@ -31,13 +31,13 @@ use burn::tensor::DType;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, contiguous, in_pool, slice};
 
-use super::call::{Offset, Source, assert_length};
+use super::call::{Contexts, contexts_as_read};
 use super::factor::{Stored, as_factor};
-use super::latent;
 use super::map::Map;
+use super::slices::assert_length;
 use super::vocabulary::Vocabulary;
 use super::words::Words;
-use crate::ops::{ContextSource, Likelihood, Prediction};
+use crate::ops::{Likelihood, Prediction};
 use task::{Sums, Task};
 
 /// [`Kernels::predict`](crate::ops::Kernels::predict) on Flex.
@@ -51,24 +51,15 @@ pub(super) fn predict(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_
 fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
     let sums = input.wide();
     let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
-    let offset = Offset::<T>::read(&input);
     let small = |tensor: Option<Floats<Flex>>| tensor.map(|tensor| contiguous(&tensor.cast(sums)));
     let (log_prior, params, bias) = (small(input.log_prior), small(input.map_params), small(input.bias));
     assert_length("log_prior", log_prior.as_ref(), tokens * components);
     assert_length("bias", bias.as_ref(), vocab);
     let weight = contiguous(&as_factor(input.weight, sums));
     let vocabulary = Vocabulary::<T>::new(bias);
-    let (given, latent) = match input.contexts {
-        ContextSource::Given(contexts) => (Some(contiguous(&as_factor(contexts, sums))), None),
-        ContextSource::Latent(args) => (None, Some(latent::Inputs::new(&latent::as_read(args, sums)))),
-    };
-    let contexts = match (&given, &latent) {
-        (Some(contexts), _) => Source::Given(Stored::new(contexts)),
-        (None, Some(latent)) => Source::Latent(latent.layer()),
-        (None, None) => unreachable!("contexts have one of two sources"),
-    };
+    let contexts = Contexts::new(&contexts_as_read(input.contexts, sums), components, [vocab, d]);
     let kernel = sweep::Input {
-        contexts,
+        contexts: contexts.source(Stored::new(&weight)),
         log_prior: log_prior.as_ref().map(slice),
         weight: Stored::new(&weight),
         words: Words {
@@ -78,7 +69,6 @@ fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> 
             map: Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
         },
-        offset: Offset::of(offset.as_ref()),
         tokens,
         components,
         d,

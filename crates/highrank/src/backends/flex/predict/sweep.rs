@@ -1,15 +1,15 @@
 //! The sweep over chunks: product, rows, next chunk.
 //!
-//! Contexts that a latent layer makes are made a block of chunks at a time.
+//! Contexts that a latent layer makes, or that are mixed, are made a block of chunks at a time.
 
 use core::ops::Range;
 
 use highrank_kernels::Precision;
 use highrank_kernels::cpu::{Buffer, multiply_rounded};
-use rayon::prelude::*;
 
-use super::super::call::{Offset, Source};
+use super::super::call::Source;
 use super::super::factor::Stored;
+use super::super::gated;
 use super::super::sweep::even;
 use super::super::words::Words;
 use super::deal::Chunk;
@@ -27,7 +27,6 @@ pub(super) struct Input<'a, T> {
     /// `[V, d]`
     pub(super) weight: Stored<'a, T>,
     pub(super) words: Words<'a, T>,
-    pub(super) offset: Offset<'a, T>,
     /// `N`
     pub(super) tokens: usize,
     /// `K`
@@ -52,6 +51,8 @@ struct Work<'a, T> {
     chunk: usize,
     /// Logits that have no place elsewhere.
     logits: Buffer<T>,
+    /// Where words have gates.
+    gates: Option<gated::Room<T>>,
 }
 
 impl<T: Sums> Input<'_, T> {
@@ -63,7 +64,12 @@ impl<T: Sums> Input<'_, T> {
     /// Most tokens of a chunk with so many rows each, and of a block whose contexts are made at a time, half a chunk's bytes
     /// or as many as a chunk.
     fn most(&self, rows: usize) -> [usize; 2] {
-        let chunk = (self.budget / (rows * self.words.vocab * size_of::<T>()).max(1)).max(1);
+        let of_gates = match &self.contexts {
+            Source::Gated(gates) => gates.terms().width(),
+            _ => 0,
+        };
+        let width = (rows * self.words.vocab).max(of_gates);
+        let chunk = (self.budget / (width * size_of::<T>()).max(1)).max(1);
         let block = (self.budget / 2 / (self.components * self.d * size_of::<T>()).max(1)).max(1);
         match rows == self.components {
             true => [chunk, block.max(chunk) / chunk * chunk],
@@ -97,9 +103,14 @@ pub(super) fn run<T: Sums>(input: &Input<'_, T>, task: Task<'_, T>) {
         Task::Read(_) | Task::Draw(_) => false,
     };
     let logits = Buffer::new(if is_elsewhere { 0 } else { chunk * rows * input.words.vocab });
-    let mut work = Work { task, chosen, rows, mixes, chunk, logits };
+    let gates = match &input.contexts {
+        Source::Gated(gates) => Some(gated::Room::new(gates, chunk, false)),
+        _ => None,
+    };
+    let is_given = matches!(input.contexts, Source::Given(_));
+    let mut work = Work { task, chosen, rows, mixes, chunk, logits, gates };
     let of_block = |room: bool, width: usize| Buffer::new(if room { block * width } else { 0 });
-    let mut made = of_block(matches!(input.contexts, Source::Latent(_)), components * d);
+    let mut made = of_block(!is_given, components * d);
     let mut gathered = of_block(!chosen.is_empty(), d);
     for (start, end) in runs(tokens, block) {
         let width = components * d;
@@ -108,6 +119,11 @@ pub(super) fn run<T: Sums>(input: &Input<'_, T>, task: Task<'_, T>) {
             Source::Latent(layer) => {
                 let made = &mut made[..(end - start) * width];
                 layer.forward(start..end, made);
+                Stored::Wide(&*made)
+            }
+            Source::Gated(gates) => {
+                let made = &mut made[..(end - start) * width];
+                gates.mix(start..end, made);
                 Stored::Wide(&*made)
             }
         };
@@ -148,12 +164,11 @@ impl<T: Sums> Work<'_, T> {
             let rows = tokens.start * of_token..tokens.end * of_token;
             let count = rows.len();
             let contexts = contexts.rows(first * of_token..last * of_token, d).factor(count, d);
-            let start = tokens.start;
-            let product = |out: &mut [T]| {
+            let (of_chunk, gates) = (tokens.clone(), &mut self.gates);
+            let mut product = |out: &mut [T]| {
                 multiply_rounded(out, contexts, weight.t(), false, input.precision);
-                if input.offset.words > 0 {
-                    let rows = out.par_chunks_exact_mut(vocab).enumerate();
-                    rows.for_each(|(n, row)| input.offset.add_to(row, start + n));
+                if let (Source::Gated(source), Some(room)) = (&input.contexts, gates.as_mut()) {
+                    source.products(of_chunk.clone(), room).add_to_each(out);
                 }
             };
             let own = &mut self.logits;

@@ -106,7 +106,6 @@ impl Model {
                 .then(|| tensor([tokens, components], 2, 1.0, dtype).sub_scalar(1.0)),
             weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
             bias: Some(Floats::from_data(bias, &Device::<Flex>::default())),
-            offset: None,
             map,
             map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
             temperature: self.temperature,

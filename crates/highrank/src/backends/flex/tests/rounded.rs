@@ -73,7 +73,6 @@ fn input(
         log_prior: (components > 1).then_some(log_prior),
         weight: tensor([vocab, d], 3, 0.5, decoder),
         bias: Some(tensor([vocab], 4, 1.0, decoder)),
-        offset: None,
         map,
         map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, decoder)),
         temperature: 1.0,

@@ -1,0 +1,269 @@
+//! What gates add to a token's row of logits, and the gradients that come back.
+//!
+//! [`GatedArgs`](crate::ops::GatedArgs) has the formula, and the portable body its gradient.
+
+use core::ops::Range;
+
+use highrank_kernels::cpu::{Real, sigmoid};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::row::{LANES, Lanes, total};
+use super::slices::take;
+use crate::ops::GatedArgs;
+
+/// The inner nodes of the tree of gates.
+pub(super) const GATES: usize = GatedArgs::<()>::GATES;
+
+/// Its leaves.
+pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
+
+/// What the visits of a token read besides its products.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a, T> {
+    /// `[N, 4]`
+    pub(super) prior: &'a [T],
+    /// The part of a token's gate logits that all words share, `[N, 3]`
+    pub(super) base: &'a [T],
+    /// Of the words, `[3, S]`
+    pub(super) bias: &'a [T],
+    pub(super) words: usize,
+}
+
+impl<T: Real> Terms<'_, T> {
+    /// Numbers of a token in one of the matrices of its [`Rows`].
+    pub(super) fn width(&self) -> usize {
+        GATES * self.words
+    }
+
+    /// `π̄` of a token.
+    fn prior(&self, token: usize) -> [T; COMPONENTS] {
+        self.prior[token * COMPONENTS..][..COMPONENTS].try_into().expect("four leaves")
+    }
+
+    fn base(&self, token: usize) -> [T; GATES] {
+        self.base[token * GATES..][..GATES].try_into().expect("three gates")
+    }
+}
+
+/// What the backward visit of a token sums over its words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TokenSums<T> {
+    /// `∂π_j`
+    pub(super) leaves: [T; GATES],
+    /// The gate logits' gradients.
+    pub(super) gates: [T; GATES],
+}
+
+impl<T: Real> TokenSums<T> {
+    pub(super) const NONE: Self = Self { leaves: [T::ZERO; GATES], gates: [T::ZERO; GATES] };
+}
+
+/// The products of a run of tokens.
+pub(super) struct Rows<'a, T> {
+    terms: Terms<'a, T>,
+    /// The first token.
+    start: usize,
+    /// `(h_j − h_4)ᵀ w_x`, in the end its gradient, `[tokens·3, S]`
+    products: &'a mut [T],
+    /// `v_xᵀ t_j`, then `γ_j`, in the end the gradient of the gate's logit, `[tokens·3, S]`
+    gates: &'a mut [T],
+    /// `[tokens]`, or nothing if no gradient is wanted.
+    sums: &'a mut [TokenSums<T>],
+}
+
+impl<'a, T: Real> Rows<'a, T> {
+    /// Of some tokens, whose products have been made.
+    pub(super) fn new(
+        terms: Terms<'a, T>,
+        tokens: Range<usize>,
+        products: &'a mut [T],
+        gates: &'a mut [T],
+        sums: &'a mut [TokenSums<T>],
+    ) -> Self {
+        let count = tokens.len().min(sums.len());
+        Self { terms, start: tokens.start, products, gates, sums: &mut sums[..count] }
+    }
+
+    /// Takes the first tokens, or as many as there are.
+    pub(super) fn take(&mut self, tokens: usize) -> Self {
+        let (start, numbers) = (self.start, tokens * self.terms.width());
+        self.start += tokens;
+        Self {
+            terms: self.terms,
+            start,
+            products: take(&mut self.products, numbers),
+            gates: take(&mut self.gates, numbers),
+            sums: take(&mut self.sums, tokens),
+        }
+    }
+
+    /// Adds each token's offset to its row of `out`, `[tokens, V]`.
+    pub(super) fn add_to_each(mut self, out: &mut [T]) {
+        let tokens = self.products.len() / self.terms.width();
+        let rows = out.chunks_exact_mut(out.len() / tokens);
+        let jobs: Vec<_> = rows.map(|row| (self.take(1), row)).collect();
+        jobs.into_par_iter().for_each(|(mut of_token, row)| of_token.add_to(row));
+    }
+
+    /// Of one token: adds its offset to its row of logits.
+    pub(super) fn add_to(&mut self, row: &mut [T]) {
+        Arch::new().dispatch(Forward {
+            prior: self.terms.prior(self.start),
+            base: self.terms.base(self.start),
+            bias: self.terms.bias,
+            products: self.products,
+            gates: self.gates,
+            row,
+        });
+    }
+
+    /// Of one token, whose offset has been added: its rows become their own gradients, for the logits' gradient `row` times
+    /// `scale`.
+    pub(super) fn pull_back(&mut self, row: &[T], scale: T) {
+        let Some(sums) = self.sums.first_mut() else { return };
+        let prior = self.terms.prior(self.start);
+        let (products, gates) = (&mut *self.products, &mut *self.gates);
+        *sums = Arch::new().dispatch(Backward { prior, products, gates, row, scale });
+    }
+}
+
+/// Three rows of equal length.
+#[inline(always)]
+fn three<T>(rows: &[T]) -> [&[T]; GATES] {
+    let (first, rest) = rows.split_at(rows.len() / GATES);
+    let (second, third) = rest.split_at(first.len());
+    [first, second, third]
+}
+
+/// As [`three`], to be changed.
+#[inline(always)]
+fn three_mut<T>(rows: &mut [T]) -> [&mut [T]; GATES] {
+    let (first, rest) = rows.split_at_mut(rows.len() / GATES);
+    let (second, third) = rest.split_at_mut(first.len());
+    [first, second, third]
+}
+
+/// A block of a row, 0 beyond its end. The visits work on copies of blocks, of which a compiler sees that they do not overlap.
+#[inline(always)]
+fn load<T: Real>(row: &[T], first: usize) -> Lanes<T> {
+    let rest = &row[first..];
+    match rest.first_chunk::<LANES>() {
+        Some(block) => *block,
+        None => {
+            let mut block = [T::ZERO; LANES];
+            block[..rest.len()].copy_from_slice(rest);
+            block
+        }
+    }
+}
+
+/// Puts a block back.
+#[inline(always)]
+fn store<T: Real>(row: &mut [T], first: usize, block: &Lanes<T>) {
+    let rest = &mut row[first..];
+    match rest.first_chunk_mut::<LANES>() {
+        Some(place) => *place = *block,
+        None => {
+            let count = rest.len();
+            rest.copy_from_slice(&block[..count]);
+        }
+    }
+}
+
+/// One token: `row += e`.
+struct Forward<'r, T> {
+    prior: [T; COMPONENTS],
+    base: [T; GATES],
+    /// `[3, S]`
+    bias: &'r [T],
+    /// `[3, S]`
+    products: &'r [T],
+    /// `[3, S]`
+    gates: &'r mut [T],
+    /// `[V]`
+    row: &'r mut [T],
+}
+
+impl<T: Real> WithSimd for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { prior, base, bias, products, gates, row } = self;
+        let (products, bias, gates) = (three(products), three(bias), three_mut(gates));
+        let row = &mut row[..bias[0].len()];
+        for first in (0..row.len()).step_by(LANES) {
+            let mut open = [[T::ZERO; LANES]; GATES];
+            for j in 0..GATES {
+                let (logits, bias) = (load(gates[j], first), load(bias[j], first));
+                for i in 0..LANES {
+                    open[j][i] = sigmoid(logits[i] + base[j] + bias[i]);
+                }
+                store(gates[j], first, &open[j]);
+            }
+            let [d1, d2, d3] = products.map(|row| load(row, first));
+            let mut block = load(row, first);
+            for i in 0..LANES {
+                let [one, two, three] = [open[0][i], open[1][i], open[2][i]];
+                let (left, right) = (one * two - prior[0], one * (T::ONE - two) - prior[1]);
+                let below = (T::ONE - one) * three - prior[2];
+                block[i] += left.mul_add(d1[i], right.mul_add(d2[i], below * d3[i]));
+            }
+            store(row, first, &block);
+        }
+    }
+}
+
+/// One token: its rows become their own gradients.
+struct Backward<'r, T> {
+    prior: [T; COMPONENTS],
+    /// `[3, S]`
+    products: &'r mut [T],
+    /// `[3, S]`
+    gates: &'r mut [T],
+    /// `[V]`
+    row: &'r [T],
+    scale: T,
+}
+
+impl<T: Real> WithSimd for Backward<'_, T> {
+    type Output = TokenSums<T>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> TokenSums<T> {
+        let Self { prior, products, gates, row, scale } = self;
+        let (products, gates) = (three_mut(products), three_mut(gates));
+        let row = &row[..products[0].len()];
+        let mut leaves = [[T::ZERO; LANES]; GATES];
+        let mut nodes = [[T::ZERO; LANES]; GATES];
+        for first in (0..row.len()).step_by(LANES) {
+            let grad = load(row, first);
+            let mut d = [0, 1, 2].map(|j: usize| load(products[j], first));
+            let mut l = [0, 1, 2].map(|j: usize| load(gates[j], first));
+            for i in 0..LANES {
+                let g = grad[i] * scale;
+                let [one, two, three] = [l[0][i], l[1][i], l[2][i]];
+                let (not_one, not_two) = (T::ONE - one, T::ONE - two);
+                let [p1, p2, p3] = [g * d[0][i], g * d[1][i], g * d[2][i]];
+                d[0][i] = g * (one * two - prior[0]);
+                d[1][i] = g * (one * not_two - prior[1]);
+                d[2][i] = g * (not_one * three - prior[2]);
+                l[0][i] = one * not_one * (two * p1 + not_two * p2 - three * p3);
+                l[1][i] = two * not_two * one * (p1 - p2);
+                l[2][i] = three * (T::ONE - three) * not_one * p3;
+                leaves[0][i] += p1;
+                leaves[1][i] += p2;
+                leaves[2][i] += p3;
+                for j in 0..GATES {
+                    nodes[j][i] += l[j][i];
+                }
+            }
+            for j in 0..GATES {
+                store(products[j], first, &d[j]);
+                store(gates[j], first, &l[j]);
+            }
+        }
+        TokenSums { leaves: leaves.map(total), gates: nodes.map(total) }
+    }
+}

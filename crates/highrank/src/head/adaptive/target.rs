@@ -1,0 +1,105 @@
+//! The distribution that a token is scored against, without a number for every word.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use crate::loss::Teacher;
+
+/// The words of a vocabulary, or of a part of it.
+pub(super) struct Words<'a> {
+    unmasked: &'a [bool],
+    /// Number of those that are not masked.
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    /// - unmasked: of each word
+    pub(super) fn new(unmasked: &'a [bool]) -> Self {
+        Self { unmasked, count: unmasked.iter().filter(|unmasked| **unmasked).count() }
+    }
+
+    /// Those that are not masked and that a target does not list.
+    fn unlisted(&self, listed: &[(usize, f64)]) -> usize {
+        self.count - listed.iter().filter(|(word, _)| self.unmasked[*word]).count()
+    }
+}
+
+/// A distribution over words: some are listed, and all other unmasked ones have the same probability.
+pub(super) struct Target {
+    /// Different words.
+    listed: Vec<(usize, f64)>,
+    level: f64,
+}
+
+impl Target {
+    /// Of listed words, what they leave of 1 shared by the other unmasked words, smoothed: `(1 − ε) q + ε/V'` on the `V'` unmasked
+    /// words.
+    pub(super) fn new(listed: impl Iterator<Item = (usize, f64)>, smoothing: f64, all: &Words<'_>) -> Self {
+        let listed: Vec<(usize, f64)> = listed.collect();
+        let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
+        let others = all.unlisted(&listed);
+        let left = (1.0 - of_listed).clamp(0.0, 1.0);
+        let share = if others > 0 { left / others as f64 } else { 0.0 };
+        let (keep, smooth) = (1.0 - smoothing, smoothing / all.count as f64);
+        let smoothed = |(word, probability): (usize, f64)| {
+            (word, keep * probability + if all.unmasked[word] { smooth } else { 0.0 })
+        };
+        let listed = listed.into_iter().map(smoothed).collect();
+        Self { listed, level: keep * share + smooth }
+    }
+
+    /// Of a token that does not count.
+    pub(super) fn nothing() -> Self {
+        Self { listed: vec![], level: 0.0 }
+    }
+
+    /// What it says of a range of words, numbered from its start.
+    pub(super) fn words(&self, range: &Range<usize>) -> Self {
+        let inside = self.listed.iter().filter(|(word, _)| range.contains(word));
+        let listed = inside.map(|(word, probability)| (word - range.start, *probability)).collect();
+        Self { listed, level: self.level }
+    }
+
+    /// The sum of all probabilities.
+    pub(super) fn mass(&self, words: &Words<'_>) -> f64 {
+        let of_listed = self.listed.iter().map(|(_, probability)| probability).sum::<f64>();
+        of_listed + self.level * words.unlisted(&self.listed) as f64
+    }
+
+    /// With all probabilities divided by a number.
+    pub(super) fn over(self, mass: f64) -> Self {
+        let listed = self.listed.into_iter().map(|(word, probability)| (word, probability / mass));
+        Self { listed: listed.collect(), level: self.level / mass }
+    }
+
+    /// Lists another word.
+    pub(super) fn list(&mut self, word: usize, probability: f64) {
+        self.listed.push((word, probability));
+    }
+
+    /// Several of them as a teacher's rows; none if there are none. All rows list as many words, the shorter ones the first of
+    /// those that they do not list otherwise.
+    pub(super) fn teacher(
+        targets: &[Self],
+        words: &Words<'_>,
+        (device, dtype): (&Device, DType),
+    ) -> Option<Teacher> {
+        let width = targets.iter().map(|target| target.listed.len()).max()?.max(1);
+        let (mut ids, mut probs) = (vec![], vec![]);
+        for target in targets {
+            let is_listed = |word: &usize| target.listed.iter().any(|(listed, _)| listed == word);
+            let others = (0..words.unmasked.len()).filter(|word| !is_listed(word));
+            let others = others.map(|word| (word, if words.unmasked[word] { target.level } else { 0.0 }));
+            for (word, probability) in target.listed.iter().copied().chain(others).take(width) {
+                ids.push(word as i64);
+                probs.push(probability);
+            }
+        }
+        let shape = [targets.len(), width];
+        Some(Teacher {
+            ids: Tensor::<2, Int>::from_data(TensorData::new(ids, shape), device).into(),
+            probs: Tensor::<2>::from_data(TensorData::new(probs, shape), (device, dtype)).into(),
+        })
+    }
+}

@@ -1,0 +1,393 @@
+//! Losses with options against the same losses composed of all log-probabilities, and what they tell of each token.
+
+use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Gradients, TensorData};
+
+use super::*;
+
+const N: usize = 12;
+/// All of the cluster 4 .. 9, one word of the shortlist and one of another cluster.
+const MASKED: [usize; 7] = [1, 4, 5, 6, 7, 8, 10];
+
+/// Each head whole, and with masked words under a padded decoder.
+fn heads(device: &Device) -> Vec<OutputHead> {
+    let masked = |config: HeadConfig| config.with_vocab_multiple(8).with_masked_words(MASKED.to_vec());
+    let both = |config: HeadConfig| [config.clone(), masked(config)].map(|config| wide(&config, device));
+    configs().into_iter().flat_map(both).collect()
+}
+
+fn masked_words(head: &OutputHead) -> &[usize] {
+    head.clusters.as_ref().unwrap().masked_words()
+}
+
+fn floats<const D: usize>(values: Vec<f64>, shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values, shape), (device, DType::F64))
+}
+
+/// Unmasked words of all parts.
+fn unmasked_targets(head: &OutputHead, device: &Device) -> Tensor<1, Int> {
+    let left: Vec<i64> =
+        (0..V as i64).filter(|word| !masked_words(head).contains(&(*word as usize))).collect();
+    let words: Vec<i64> = (0..N).map(|token| left[(token * 7 + 3) % left.len()]).collect();
+    Tensor::from_data(words.as_slice(), device)
+}
+
+/// Unmasked words of a teacher, `listed` a token, which leave `rest` of 1; one of them has probability 0.
+fn teacher(head: &OutputHead, listed: usize, rest: f64) -> (Vec<usize>, Vec<f64>) {
+    let left: Vec<usize> = (0..V).filter(|word| !masked_words(head).contains(word)).collect();
+    let ids = (0..N * listed).map(|i| left[(i / listed * 5 + i % listed) % left.len()]).collect();
+    let share = |i: usize| if listed > 2 && i % listed == 1 { 0.0 } else { (1 + i % 4) as f64 };
+    let shares: Vec<f64> = (0..N * listed).map(share).collect();
+    let probs = shares.chunks(listed).flat_map(|row| {
+        let sum: f64 = row.iter().sum();
+        row.iter().map(move |share| share / sum * (1.0 - rest))
+    });
+    (ids, probs.collect())
+}
+
+/// `q̃` over all words, by its definition.
+fn dense(
+    head: &OutputHead,
+    targets: &Tensor<1, Int>,
+    listed: Option<(usize, f64)>,
+    epsilon: f64,
+) -> Vec<f64> {
+    let is_masked = |word: usize| masked_words(head).contains(&word);
+    let count = (V - masked_words(head).len()) as f64;
+    let words: Vec<i64> = targets.to_data().iter::<i64>().collect();
+    let mut rows = vec![0.0; N * V];
+    for (token, row) in rows.chunks_mut(V).enumerate() {
+        match listed {
+            None => row[words[token] as usize] = 1.0,
+            Some((listed, rest)) => {
+                let (ids, probs) = teacher(head, listed, rest);
+                let ids = &ids[token * listed..(token + 1) * listed];
+                let others: Vec<usize> =
+                    (0..V).filter(|word| !is_masked(*word) && !ids.contains(word)).collect();
+                others.iter().for_each(|word| row[*word] = rest / others.len() as f64);
+                ids.iter().zip(&probs[token * listed..]).for_each(|(word, p)| row[*word] = *p);
+            }
+        }
+        for (word, q) in row.iter_mut().enumerate() {
+            *q = (1.0 - epsilon) * *q + if is_masked(word) { 0.0 } else { epsilon / count };
+        }
+    }
+    rows
+}
+
+/// `−Σ_v q_v log P(v)` of every token, by all log-probabilities.
+fn cross_entropies(head: &OutputHead, temperature: f64, hidden: Tensor<2>, rows: Vec<f64>) -> Tensor<1> {
+    let log_probs = head.at_temperature(temperature).log_probs(hidden);
+    let device = log_probs.device();
+    let none: Vec<bool> = rows.iter().map(|q| *q == 0.0).collect();
+    let none = Tensor::from_data(TensorData::new(none, [N, V]), &device);
+    let losses = (log_probs.mask_fill(none, 0.0) * floats(rows, [N, V], &device)).sum_dim(1).neg();
+    losses.reshape([N])
+}
+
+/// Gradients of all parameters and of the hidden states.
+fn all_gradients(head: &OutputHead, hidden: &Tensor<2>, gradients: &Gradients) -> Vec<Vec<f64>> {
+    struct All<'a>(&'a Gradients, Vec<Vec<f64>>);
+    impl ModuleVisitor for All<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            // Those of masks are no parameters.
+            if param.val().is_require_grad() {
+                self.1.push(values(param.val().grad(self.0).expect("every parameter has a gradient")));
+            }
+        }
+    }
+    let mut all = All(gradients, vec![values(hidden.grad(gradients).unwrap())]);
+    burn::module::Module::visit(head, &mut all);
+    all.1
+}
+
+fn tracked(device: &Device) -> Tensor<2> {
+    device.seed(5);
+    hidden(N, device).detach().require_grad()
+}
+
+/// Of tokens 3, 7 and 11 the weight is 0.
+fn weights(device: &Device) -> Tensor<1> {
+    floats((0..N).map(|token| [0.5, 2.0, 1.25, 0.0][token % 4]).collect(), [N], device)
+}
+
+#[test]
+fn losses_with_options_are_those_of_all_log_probabilities() {
+    let device = Device::flex().autodiff();
+    for head in heads(&device) {
+        let targets = unmasked_targets(&head, &device);
+        let cases = [
+            (None, 0.1, 1.0),
+            (Some((1, 0.0)), 0.0, 1.0),
+            (Some((4, 0.0)), 0.0, 1.0),
+            (Some((3, 0.25)), 0.0, 1.3),
+            (Some((5, 0.4)), 0.2, 0.7),
+        ];
+        for (listed, epsilon, temperature) in cases {
+            let mut options = LossOptions::new().with_label_smoothing(epsilon).with_temperature(temperature);
+            if let Some((count, rest)) = listed {
+                let (ids, probs) = teacher(&head, count, rest);
+                let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
+                let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [N, count]), &device);
+                options = options.with_teacher(ids, floats(probs, [N, count], &device));
+            }
+            let rows = dense(&head, &targets, listed, epsilon);
+            for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+                let options = options.clone().with_token_weights(weights(&device)).with_reduction(reduction);
+                let (state, again) = (tracked(&device), tracked(&device));
+                let made = head.loss_with(state.clone(), targets.clone(), &options).loss;
+                let losses =
+                    cross_entropies(&head, temperature, again.clone(), rows.clone()) * weights(&device);
+                let want = match reduction {
+                    Reduction::Mean => losses.sum() / weights(&device).sum(),
+                    Reduction::Sum => losses.sum(),
+                    Reduction::None => losses,
+                };
+                assert_close(&values(made.clone()), &values(want.clone()));
+                let upstream =
+                    floats((0..made.dims()[0]).map(|i| 1.0 - 0.3 * i as f64).collect(), made.dims(), &device);
+                let made = (made * upstream.clone()).sum().backward();
+                let want = (want * upstream).sum().backward();
+                let (made, want) = (all_gradients(&head, &state, &made), all_gradients(&head, &again, &want));
+                assert_eq!(made.len(), want.len());
+                made.iter().zip(&want).for_each(|(made, want)| assert_close(made, want));
+            }
+        }
+    }
+}
+
+#[test]
+fn losses_against_distributions_are_those_of_all_log_probabilities() {
+    let device = Device::flex().autodiff();
+    for head in heads(&device) {
+        let targets = unmasked_targets(&head, &device);
+        for (epsilon, reduction) in [(0.0, Reduction::Mean), (0.15, Reduction::Sum), (0.1, Reduction::None)] {
+            let plain = dense(&head, &targets, Some((4, 0.3)), 0.0);
+            let mut given = plain.clone();
+            // Of a token that does not count.
+            given[3 * V..4 * V].fill(f64::NAN);
+            let options = LossOptions::new()
+                .with_label_smoothing(epsilon)
+                .with_token_weights(weights(&device))
+                .with_reduction(reduction)
+                .with_statistics(true);
+            let (state, again) = (tracked(&device), tracked(&device));
+            let given = floats(given, [N, V], &device);
+            let made = head.try_soft_loss_with(state.clone(), given, &options).unwrap();
+            let rows = dense(&head, &targets, Some((4, 0.3)), epsilon);
+            let losses = cross_entropies(&head, 1.0, again.clone(), rows) * weights(&device);
+            let want = match reduction {
+                Reduction::Mean => losses.sum() / weights(&device).sum(),
+                Reduction::Sum => losses.sum(),
+                Reduction::None => losses,
+            };
+            assert_close(&values(made.loss.clone()), &values(want.clone()));
+            let (made_by, want) = (made.loss.sum().backward(), want.sum().backward());
+            let (got, want) = (all_gradients(&head, &state, &made_by), all_gradients(&head, &again, &want));
+            got.iter().zip(&want).for_each(|(got, want)| assert_close(got, want));
+            // The cross-entropy among the statistics is not smoothed.
+            let counted = weights(&device).greater_elem(0.0).float().cast(DType::F64);
+            let nll = cross_entropies(&head, 1.0, again, plain) * counted;
+            assert_close(&values(made.statistics.unwrap().nll), &values(nll));
+        }
+        let (state, rows) = (hidden(N, &device), Tensor::<2>::zeros([N, V], (&device, DType::F64)));
+        let refused =
+            |rows, options: &LossOptions| head.try_soft_loss_with(state.clone(), rows, options).unwrap_err();
+        assert_eq!(
+            refused(rows.clone(), &LossOptions::new().with_ignore_index(3)),
+            HeadError::NeedsWords { option: "ignore_index" }
+        );
+        let error = refused(rows.narrow(1, 0, 7), &LossOptions::new());
+        assert!(error.to_string().contains("[12, 7], expected [12, 23]"), "{error}");
+    }
+}
+
+/// With every term: a teacher that leaves a rest, smoothing, z-loss, a temperature, weights, and where there are priors their variation.
+fn everything(head: &OutputHead, device: &Device) -> LossOptions {
+    let (ids, probs) = teacher(head, 3, 0.3);
+    let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
+    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [N, 3]), device);
+    LossOptions::new()
+        .with_teacher(ids, floats(probs, [N, 3], device))
+        .with_label_smoothing(0.2)
+        .with_z_loss(0.05)
+        .with_temperature(1.4)
+        .with_prior_cv(if head.context.has_priors() { 0.3 } else { 0.0 })
+        .with_token_weights(weights(device))
+}
+
+/// Adds to one number of one parameter, counted in the order of a visit.
+struct Moved {
+    parameter: usize,
+    number: usize,
+    by: f64,
+}
+
+impl ModuleMapper for Moved {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let here = self.parameter == 0;
+        self.parameter = self.parameter.wrapping_sub(1);
+        if !here {
+            return param;
+        }
+        param.map(|tensor| {
+            let (shape, device) = (tensor.dims(), tensor.device());
+            let mut numbers = values(tensor);
+            numbers[self.number] += self.by;
+            floats(numbers, shape, &device)
+        })
+    }
+}
+
+#[test]
+fn gradients_of_all_terms_are_finite_differences() {
+    let (plain, device) = (Device::flex(), Device::flex().autodiff());
+    for config in configs() {
+        let (still, head) = (wide(&config, &plain), wide(&config, &device));
+        let targets = unmasked_targets(&still, &plain);
+        let state = tracked(&device);
+        let on_device = Tensor::<1, Int>::from_data(targets.to_data(), &device);
+        let made = head.loss_with(state.clone(), on_device, &everything(&head, &device)).loss.backward();
+        let gradients = all_gradients(&head, &state, &made);
+        let states = values(state);
+        let loss = |head: &OutputHead, states: Vec<f64>| {
+            let state = floats(states, [N, H], &plain);
+            values(head.loss_with(state, targets.clone(), &everything(head, &plain)).loss)[0]
+        };
+        let step = 1e-5;
+        let check = |up: f64, down: f64, gradient: f64| {
+            let difference = (up - down) / (2.0 * step);
+            assert!(
+                (difference - gradient).abs() < 1e-7 * gradient.abs().max(1.0),
+                "{difference} {gradient}"
+            );
+        };
+        for number in [0, 9, 40, 90] {
+            let moved = |by: f64| {
+                let mut states = states.clone();
+                states[number] += by;
+                loss(&still, states)
+            };
+            check(moved(step), moved(-step), gradients[0][number]);
+        }
+        for (parameter, gradient) in gradients[1..].iter().enumerate() {
+            for number in [0, gradient.len() / 2, gradient.len() - 1] {
+                let moved = |by: f64| {
+                    let head = burn::module::Module::map(still.clone(), &mut Moved { parameter, number, by });
+                    loss(&head, states.clone())
+                };
+                check(moved(step), moved(-step), gradient[number]);
+            }
+        }
+    }
+}
+
+#[test]
+fn statistics_describe_the_distribution_of_all_words() {
+    let device = Device::flex().autodiff();
+    for head in heads(&device) {
+        let words = unmasked_targets(&head, &device);
+        let clean = hidden(N, &device);
+        let dirty =
+            clean.clone().slice_assign([0..1, 0..H], Tensor::full([1, H], f64::NAN, (&device, DType::F64)));
+        let mut given: Vec<i64> = words.to_data().iter().collect();
+        given[0] = -100;
+        let given = Tensor::<2, Int>::from_data(TensorData::new(given, [3, 4]), &device);
+        let plain = LossOptions::new().with_ignore_index(-100).with_temperature(1.2);
+        for options in [plain.clone(), plain.with_label_smoothing(0.1)] {
+            let made = head.loss_with(
+                dirty.clone().reshape([3, 4, H]),
+                given.clone(),
+                &options.with_statistics(true),
+            );
+            let made = made.statistics.unwrap();
+            assert_eq!(made.nll.dims(), [3, 4]);
+            let rows = values(head.at_temperature(1.2).log_probs(clean.clone()));
+            let words: Vec<i64> = words.to_data().iter().collect();
+            let argmax: Vec<i64> = made.argmax.into_data().iter().collect();
+            let counted: Vec<bool> = made.counted.into_data().iter().collect();
+            let made = [made.nll, made.entropy, made.max_log_prob].map(values);
+            for (token, row) in rows.chunks(V).enumerate() {
+                let best = (0..V).rev().max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+                let entropy: f64 = row.iter().filter(|x| x.is_finite()).map(|x| -x.exp() * x).sum();
+                let mut want = [-row[words[token] as usize], entropy, row[best]];
+                if token == 0 {
+                    want = [0.0; 3];
+                }
+                assert_close(&made.each_ref().map(|values| values[token]), &want);
+                assert_eq!(argmax[token], if token == 0 { 0 } else { best as i64 });
+                assert_eq!(counted[token], token != 0);
+            }
+        }
+        // A target that is masked.
+        if let [.., masked] = masked_words(&head) {
+            let words = Tensor::<1, Int>::full([1], *masked as i64, &device);
+            let options = LossOptions::new().with_statistics(true);
+            let made = head.loss_with(clean.narrow(0, 1, 1), words, &options).statistics.unwrap();
+            assert_eq!(values(made.nll), [f64::INFINITY]);
+        }
+    }
+}
+
+#[test]
+fn statistics_are_of_the_contexts_that_the_loss_reads() {
+    let device = Device::flex().autodiff();
+    let head = wide(&configs()[1].clone().with_latent_dropout(0.5), &device);
+    let (state, words) = (hidden(N, &device).reshape([3, 4, H]), targets(N, &device).reshape([3, 4]));
+    let loss = |statistics| {
+        device.seed(8);
+        head.loss_with(state.clone(), words.clone(), &LossOptions::new().with_statistics(statistics))
+    };
+    let (with, without) = (loss(true), loss(false));
+    assert_close(&values(with.loss.clone()), &values(without.loss));
+    let nll = values(with.statistics.unwrap().nll);
+    assert_close(&values(with.loss), &[nll.iter().sum::<f64>() / N as f64]);
+    device.seed(9);
+    let another = values(head.loss(state.clone(), words.clone(), None));
+    assert_ne!(another, values(loss(false).loss));
+}
+
+#[test]
+fn a_tail_without_tokens_leaves_a_first_token_of_nan_alone() {
+    let device = Device::flex().autodiff();
+    for head in heads(&device) {
+        let dirty = hidden(2, &device)
+            .slice_assign([0..1, 0..H], Tensor::full([1, H], f64::NAN, (&device, DType::F64)))
+            .detach()
+            .require_grad();
+        for epsilon in [0.0, 0.1] {
+            let options = LossOptions::new().with_ignore_index(-1).with_label_smoothing(epsilon);
+            let words = Tensor::<1, Int>::from_data([-1, 2], &device);
+            let made = head.loss_with(dirty.clone(), words, &options).loss;
+            let gradients = all_gradients(&head, &dirty, &made.backward());
+            assert!(gradients.iter().flatten().all(|x| x.is_finite()), "{gradients:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_teacher_is_refused() {
+    let device = Device::flex();
+    let head = wide(&configs()[0], &device);
+    let refused = |ids: [[i64; 2]; 2], probs: [[f64; 2]; 2]| {
+        let ids = Tensor::<2, Int>::from_data(ids, &device);
+        let options = LossOptions::new().with_teacher(ids, Tensor::from_data(probs, (&device, DType::F64)));
+        head.try_loss_with(hidden(2, &device), targets(2, &device), &options).unwrap_err()
+    };
+    let halves = [[0.5, 0.5], [0.5, 0.5]];
+    let word = |word| HeadError::TeacherWord { word, token: 1, vocab: V };
+    assert_eq!(refused([[3, 17], [4, 23]], halves), word(23));
+    assert_eq!(refused([[3, 17], [20, 20]], halves), word(20));
+    let error = refused([[3, 17], [4, 20]], [[0.5, 0.5], [0.75, 0.5]]);
+    assert_eq!(error, HeadError::TeacherRow { token: 1, sum: 1.25, least: 0.5 });
+}
+
+#[test]
+#[should_panic(expected = "the target distributions are tracked, but they are constants of the loss")]
+fn a_tracked_teacher_is_refused() {
+    let device = Device::flex().autodiff();
+    let head = wide(&configs()[0], &device);
+    let probs = Tensor::<2>::full([2, 1], 0.5, (&device, DType::F64)).require_grad();
+    let options = LossOptions::new().with_teacher(Tensor::<2, Int>::zeros([2, 1], &device), probs);
+    head.loss_with(hidden(2, &device), targets(2, &device), &options);
+}
