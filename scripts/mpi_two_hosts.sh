@@ -4,8 +4,8 @@
 #   scripts/mpi_two_hosts.sh target/release/examples/ptb_mos train --data ptb --preset small --epochs 1 --out runs/two-hosts
 #
 # The namespaces are joined by a line of RATE (default 1gbit) with a delay of DELAY milliseconds (1) each way: a veth pair with
-# `tc netem`, or, where the kernel has no netem, two tap devices with a relay between them that delays and paces frames. Needs root,
-# iproute2, Open MPI and Python. RANKS is the number of ranks in each namespace (1), THREADS those of a rank (1).
+# `tc netem`, or, where the kernel has no netem, two tap devices with a relay between them that delays and paces frames, which takes a
+# core; with DELAY=0 a veth pair with `tc tbf`, which takes none. Needs root, iproute2, Open MPI and Python. RANKS is the number of ranks in each namespace (1), THREADS those of a rank (1).
 # `scripts/mpi_two_hosts.sh --line` only measures the line.
 set -euo pipefail
 rate=${RATE:-1gbit} delay=${DELAY:-1} ranks=${RANKS:-1} threads=${THREADS:-1}
@@ -36,13 +36,18 @@ has_netem() {
     ip -n "$a" link del probe0
     return $found
 }
-if has_netem; then
+pair() { # queue discipline of both ends
     ip -n "$a" link add va type veth peer name vb netns "$b"
     up "$a" va 10.77.0.1
     up "$b" vb 10.77.0.2
-    ip netns exec "$a" tc qdisc add dev va root netem rate "$rate" delay "${delay}ms" limit 100000
-    ip netns exec "$b" tc qdisc add dev vb root netem rate "$rate" delay "${delay}ms" limit 100000
+    ip netns exec "$a" tc qdisc add dev va root "$@"
+    ip netns exec "$b" tc qdisc add dev vb root "$@"
     echo "line: veth pair, $rate, $delay ms each way" >&2
+}
+if [ "$delay" = 0 ]; then
+    pair tbf rate "$rate" burst 256k latency 50ms
+elif has_netem; then
+    pair netem rate "$rate" delay "${delay}ms" limit 100000
 else
     cat >"$work/relay.py" <<'PYTHON'
 """Relays frames between two tap devices, each direction at a rate and with a delay."""
@@ -71,16 +76,13 @@ ends = [tap(sys.argv[3], "va"), tap(sys.argv[4], "vb")]
 print("ready", flush=True)
 line = {end: collections.deque() for end in ends}  # by the end that sent
 free = dict.fromkeys(ends, 0.0)
-poll = select.epoll()
-for end in ends:
-    poll.register(end, select.EPOLLIN)
 while True:
     due = min((queue[0][0] for queue in line.values() if queue), default=None)
     wait = 1.0 if due is None else max(0.0, due - time.monotonic())
-    # Rather awake than late: the timer of epoll is a millisecond.
-    ready = poll.poll(wait if wait > 0.0015 else 0)
+    # Not epoll, whose timer is a millisecond.
+    ready, _, _ = select.select(ends, [], [], wait)
     now = time.monotonic()
-    for end, _ in ready:
+    for end in ready:
         try:
             for _ in range(64):
                 frame = os.read(end, 70000)

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use awd_lstm::data::{Corpus, TextConfig};
-use burn::tensor::{Device, Distribution, Int, Tensor};
-use highrank::{HeadConfig, Sampling};
+use awd_lstm::train::{load_weights, save_weights};
+use awd_lstm::{HeadKind, ModelConfig};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use highrank::{HeadConfig, LossOptions, Sampling};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
@@ -120,5 +122,88 @@ fn predictions_take_memory_for_a_chunk_of_logits_whatever_the_components() {
         let written = once_warm(|| assert_eq!(head.log_probs(hidden.clone()).dims(), [TOKENS, VOCAB]));
         let rows = TOKENS * VOCAB * size_of::<f32>();
         assert!((rows..rows + 4 * BUDGET).contains(&written), "{components} components: {written} bytes");
+    }
+}
+
+#[test]
+fn ten_thousand_padded_sequences_take_a_chunk_of_logits_and_their_gradient() {
+    const SEQUENCES: usize = 10_000;
+    const LENGTH: usize = 3;
+    const WIDTH: usize = 4;
+    const VOCAB: usize = 20;
+    const COMPONENTS: usize = 2;
+    const PADDING: i64 = -100;
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Device::flex().autodiff();
+    let config = HeadConfig::mos(WIDTH, 3, VOCAB, COMPONENTS).with_memory_budget(Some(1 << 16));
+    let head = config.init(&device);
+    // Of [time, sequence]: from one word to all that there is room for.
+    let is_word = |index: usize| index / SEQUENCES <= (index % SEQUENCES * 7) % LENGTH;
+    let words: Vec<usize> = (0..LENGTH * SEQUENCES).filter(|index| is_word(*index)).collect();
+    assert!((LENGTH * SEQUENCES / 3..LENGTH * SEQUENCES).contains(&words.len()));
+    let target = |index: usize| if is_word(index) { (index * 617 % VOCAB) as i64 } else { PADDING };
+    let integers = |values: Vec<i64>, on: &Device| {
+        let count = values.len();
+        Tensor::<1, Int>::from_data(TensorData::new(values, [count]), on)
+    };
+    let targets = integers((0..LENGTH * SEQUENCES).map(target).collect(), &device);
+    let targets = targets.reshape([LENGTH, SEQUENCES]);
+    let shape = [LENGTH, SEQUENCES, WIDTH];
+    let hidden = Tensor::<3>::random(shape, Distribution::Default, &device).require_grad();
+    let options = LossOptions::new().with_ignore_index(PADDING);
+
+    let step = || {
+        let loss = head.loss_with(hidden.clone(), targets.clone(), &options).loss;
+        let gradient = hidden.grad(&loss.clone().backward()).unwrap();
+        (loss.into_scalar::<f32>(), gradient)
+    };
+    let (loss, gradient) = step();
+    let taken = (0..2).map(|_| peak(step).1).min().expect("two");
+    let (own, logits) = (LENGTH * SEQUENCES * WIDTH * 4, LENGTH * SEQUENCES * COMPONENTS * VOCAB * 4);
+    println!("{taken} bytes for {own} of hidden states and {logits} of logits");
+    // The gradient, and what counts without the padding, its targets and its gradient.
+    assert!(taken < 5 * own && taken < logits / 2, "{taken} bytes beside {own} and {logits}");
+
+    // The same words without padding.
+    let places = integers(words.iter().map(|index| *index as i64).collect(), &device);
+    let flat = hidden.clone().detach().reshape([LENGTH * SEQUENCES, WIDTH]);
+    let packed = flat.select(0, places.clone()).detach().require_grad();
+    let of_words = integers(words.iter().map(|index| target(*index)).collect(), &device);
+    let packed_loss = head.loss(packed.clone(), of_words, None);
+    let want = packed.grad(&packed_loss.clone().backward()).unwrap();
+    let packed_loss = packed_loss.into_scalar::<f32>();
+    assert!((loss / packed_loss - 1.0).abs() < 1e-5, "{loss} against {packed_loss}");
+    let rows = gradient.reshape([LENGTH * SEQUENCES, WIDTH]);
+    let all: f32 = rows.clone().abs().sum().into_scalar();
+    let kept = rows.select(0, places.inner());
+    let of_kept: f32 = kept.clone().abs().sum().into_scalar();
+    assert!((all / of_kept - 1.0).abs() < 1e-5, "padding has a gradient: {all} against {of_kept}");
+    let (apart, largest): (f32, f32) =
+        ((kept - want.clone()).abs().max().into_scalar(), want.abs().max().into_scalar());
+    assert!(apart < 1e-5 * largest, "{apart} of {largest}");
+}
+
+#[test]
+fn weights_that_are_loaded_again_and_again_leave_no_memory_behind() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.safetensors");
+    for device in [Device::flex(), Device::flex().autodiff()] {
+        let mut model = ModelConfig::tiny(HeadKind::Mos, 30).try_init(&device).unwrap();
+        save_weights(&model, &file).unwrap();
+        let mut in_use_after = |loads: usize| {
+            for _ in 0..loads {
+                model = load_weights(model.clone(), &file).unwrap();
+            }
+            // Burn forgets parameters that are gone after the next backward pass.
+            if device.is_autodiff() {
+                drop(Tensor::<1>::ones([1], &device).require_grad().sum().backward());
+            }
+            IN_USE.load(Relaxed)
+        };
+        let before = in_use_after(20);
+        let after = in_use_after(100);
+        println!("{} bytes more after 100 loads", after.saturating_sub(before));
+        assert!(after < before + 20_000, "{} bytes more after 100 loads", after - before);
     }
 }

@@ -48,7 +48,7 @@ fn course(config: &ModelConfig, start: &StateDict, device: Device, dtype: DType)
         };
         let window = Window { tokens: words(0), targets: words(BATCH) };
         let (next, stepped) = train::step(model, &mut optimiser, window, state, &train_config, 5.0);
-        losses.extend(values(stepped.nll));
+        losses.extend(values(stepped.losses.nll));
         (model, state) = (next, stepped.state);
         if step == 0 {
             optimiser.start_averaging();

@@ -171,11 +171,11 @@ impl Trajectory {
             let loss = step.nll + step.ar + step.tar + step.prior_cv;
             let norm = stepped.gradient_norm.expect("parameters have gradients");
             for (name, got, want) in [
-                ("nll", stepped.nll, step.nll),
-                ("ar", stepped.ar, step.ar),
-                ("tar", stepped.tar, step.tar),
-                ("prior_cv", stepped.prior_cv, step.prior_cv),
-                ("loss", stepped.total, loss),
+                ("nll", stepped.losses.nll, step.nll),
+                ("ar", stepped.losses.ar, step.ar),
+                ("tar", stepped.losses.tar, step.tar),
+                ("prior_cv", stepped.losses.prior_cv, step.prior_cv),
+                ("loss", stepped.losses.total, loss),
                 ("norm", norm, step.norm),
             ] {
                 compare(&mut report, name, values(got), &[want]);

@@ -65,6 +65,26 @@ pub struct StepLoss {
     pub state: LmState,
 }
 
+/// The terms of a training step's loss in two graphs, that of the output layer and that of the layers below it.
+#[derive(Debug)]
+pub(crate) struct StagedLoss {
+    /// Of the output layer's graph: mean nll, `[1]`.
+    pub(crate) nll: Tensor<1>,
+    /// Of the output layer's graph: the priors' term, `[1]`.
+    pub(crate) prior_cv: Option<Tensor<1>>,
+    /// Of the graph below: AR, `[1]`.
+    pub(crate) ar: Option<Tensor<1>>,
+    /// Of the graph below: TAR, `[1]`.
+    pub(crate) tar: Option<Tensor<1>>,
+    /// State after the last time step. It still has its history.
+    pub(crate) state: LmState,
+    /// What the output layer reads, `[T, B, ..]`: a leaf of its graph, and the end of the graph below.
+    pub(crate) above: Tensor<3>,
+    pub(crate) below: Tensor<3>,
+    /// To be finished after the backward pass of the graph below.
+    pub(crate) lookup: Lookup,
+}
+
 impl ModelConfig {
     /// Makes the model with random weights: embedding and decoder uniform(±0.1), decoder bias 0, LSTM
     /// uniform(±1/√H). All are drawn here, in a fixed order, so the device's seed fixes them.
@@ -243,6 +263,30 @@ impl LanguageModel {
         (self.loss_of(encoded, targets, latent, penalties), lookup)
     }
 
+    /// As [`loss_beside_lookup`](Self::loss_beside_lookup), in two graphs: the gradients of the output layer are there before the backward
+    /// pass of the layers below it begins.
+    ///
+    /// # Panics
+    ///
+    /// As [`loss_beside_lookup`](Self::loss_beside_lookup).
+    pub(crate) fn loss_in_stages(
+        &self,
+        tokens: Tensor<2, Int>,
+        targets: Tensor<2, Int>,
+        state: LmState,
+        masks: Masks,
+        penalties: Penalties,
+    ) -> StagedLoss {
+        let Masks { words, input, layers, latent } = masks;
+        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
+        let encoded = self.encode_rows(lookup.rows(), state, input, layers);
+        let below = self.head_input(&encoded);
+        let above = below.clone().detach().require_grad();
+        let (nll, prior_cv) = self.head_loss(above.clone(), targets, latent, penalties.prior_cv);
+        let [ar, tar] = encoded.regularisers(penalties);
+        StagedLoss { nll, prior_cv, ar, tar, state: encoded.state, above, below, lookup }
+    }
+
     fn loss_of(
         &self,
         encoded: Encoded,
@@ -250,10 +294,29 @@ impl LanguageModel {
         latent: Option<Tensor<2>>,
         penalties: Penalties,
     ) -> StepLoss {
-        let Penalties { alpha, beta, prior_cv } = penalties;
         let hidden = self.head_input(&encoded);
-        let Encoded { raw, dropped, state } = encoded;
-        let dropped = dropped.into_iter().next_back().expect("the embedding has an output");
+        let (nll, variation) = self.head_loss(hidden, targets, latent, penalties.prior_cv);
+        let mut total = nll.clone();
+        let mut add = |term: Option<Tensor<1>>| match term {
+            Some(term) => {
+                total = total.clone() + term.clone();
+                term
+            }
+            None => nll.zeros_like(),
+        };
+        let [ar, tar] = encoded.regularisers(penalties).map(&mut add);
+        let prior_cv = add(variation);
+        StepLoss { nll, total, ar, tar, prior_cv, state: encoded.state }
+    }
+
+    /// The mean nll of the output layer's input, and its priors' term, if there is one.
+    fn head_loss(
+        &self,
+        hidden: Tensor<3>,
+        targets: Tensor<2, Int>,
+        latent: Option<Tensor<2>>,
+        prior_cv: f64,
+    ) -> (Tensor<1>, Option<Tensor<1>>) {
         let head = match latent {
             Some(mask) => self.head().with_latent_mask(mask),
             None => self.head(),
@@ -265,18 +328,7 @@ impl LanguageModel {
             Some(term) => made.loss - term.clone(),
             None => made.loss,
         };
-        let mut total = nll.clone();
-        let mut add = |term: Option<Tensor<1>>| match term {
-            Some(term) => {
-                total = total.clone() + term.clone();
-                term
-            }
-            None => nll.zeros_like(),
-        };
-        let ar = add((alpha != 0.0).then(|| regularisation::activation(dropped, alpha)));
-        let tar = add((beta != 0.0).then(|| regularisation::temporal(raw, beta)));
-        let prior_cv = add(variation);
-        StepLoss { nll, total, ar, tar, prior_cv, state }
+        (nll, variation)
     }
 
     /// Negative log-likelihood of every target, in nats, and the state after the last time step.
@@ -379,6 +431,18 @@ struct Encoded {
     dropped: Vec<Tensor<3>>,
     /// The new state.
     state: LmState,
+}
+
+impl Encoded {
+    /// AR and TAR, where they have a weight.
+    fn regularisers(&self, penalties: Penalties) -> [Option<Tensor<1>>; 2] {
+        let Penalties { alpha, beta, .. } = penalties;
+        let dropped = self.dropped.last().expect("the embedding has an output");
+        [
+            (alpha != 0.0).then(|| regularisation::activation(dropped.clone(), alpha)),
+            (beta != 0.0).then(|| regularisation::temporal(self.raw.clone(), beta)),
+        ]
+    }
 }
 
 #[cfg(all(test, feature = "flex"))]

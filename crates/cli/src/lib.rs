@@ -23,6 +23,7 @@ pub mod programs;
 mod progress;
 mod ranks;
 mod sizes;
+mod sparkline;
 mod statistics;
 mod timing;
 mod training;

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
+use crate::sparkline::Curves;
 
 /// A bar on standard error that looks as `template` says; a length that is not known yet may be set later.
 pub fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
@@ -49,7 +50,7 @@ fn position(share: f64) -> u64 {
 const QUIET: Duration = Duration::from_secs(10);
 
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
-/// left; without a terminal, such lines every now and then.
+/// left, above curves of the loss and of the validation perplexity; without a terminal, such lines every now and then.
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
@@ -70,6 +71,8 @@ pub struct Progress {
     interrupt: Option<Interrupt>,
     /// Whether tokens are characters, so that bits per character are reported too.
     characters: bool,
+    /// Shown below the bar.
+    curves: Curves,
 }
 
 impl Progress {
@@ -87,6 +90,7 @@ impl Progress {
             share: 0.0,
             interrupt: None,
             characters: false,
+            curves: Curves::default(),
         }
     }
 
@@ -172,8 +176,10 @@ impl TrainObserver for Progress {
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
         let left = self.left().map_or(String::new(), |left| format!(", {} left", short(left)));
         let (lr, norm) = (three_digits(interval.lr), three_digits(interval.gradient_norm));
+        self.curves.add_loss(nll);
+        let curves = if self.terminal { self.curves.below() } else { String::new() };
         self.bar.set_message(format!(
-            "{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}, lr {lr}, gradient norm {norm}{left}"
+            "{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}, lr {lr}, gradient norm {norm}{left}{curves}"
         ));
     }
 
@@ -187,6 +193,7 @@ impl TrainObserver for Progress {
 
     fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
         self.share = share;
+        self.curves.add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
@@ -206,6 +213,7 @@ impl TrainObserver for Progress {
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
+        self.curves.add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
@@ -271,9 +279,8 @@ mod tests {
         assert_eq!(numbers.map(three_digits), texts);
     }
 
-    #[test]
-    fn a_line_says_what_steps_jsonl_says() {
-        let interval = Interval {
+    fn interval() -> Interval {
+        Interval {
             epoch: 3,
             epochs: 40,
             step: 200,
@@ -287,12 +294,18 @@ mod tests {
             gradient_norm: 0.2127,
             clipped: 0.35,
             latent_share: None,
+            prior_cv: None,
             ar: 0.0312,
             tar: 0.0,
             averaging: true,
             share: 0.5,
             waiting: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_steps_jsonl_says() {
+        let interval = interval();
         let mut progress = Progress::new(false);
         progress.start.0 -= Duration::from_secs(4320);
         progress.share = 0.5;
@@ -326,5 +339,19 @@ mod tests {
         progress.share = 0.6;
         let left = progress.left().unwrap().as_secs_f64();
         assert!((39.9..41.0).contains(&left), "{left}");
+    }
+
+    #[test]
+    fn curves_are_for_terminals_alone() {
+        for terminal in [true, false] {
+            let mut progress = Progress { terminal, ..Progress::bar_only("softmax ") };
+            progress.on_interval(&interval());
+            assert!(!progress.bar.message().contains('\n'), "one loss is no curve");
+            progress.on_interval(&Interval { nll: 1.0, ..interval() });
+            let message = progress.bar.message();
+            assert!(message.starts_with("8123 tokens/s, loss 1.000, "), "{message}");
+            assert_eq!(message.ends_with("\nloss 2.000 █▁ 1.000"), terminal, "{message}");
+            assert_eq!(message.contains('█'), terminal, "{message}");
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Training {
         let (state, lr) = (self.state.clone(), self.config.lr);
         let (model, stepped) = train::step(model, &mut self.optimiser, window, state, &self.config, lr);
         (self.model, self.state) = (Some(model), stepped.state);
-        first(stepped.nll)
+        first(stepped.losses.nll)
     }
 }
 

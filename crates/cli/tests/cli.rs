@@ -24,6 +24,8 @@ mod eval;
 mod measurements;
 #[path = "cli/methods.rs"]
 mod methods;
+#[path = "cli/pictures.rs"]
+mod pictures;
 #[path = "cli/resume.rs"]
 mod resume;
 #[path = "cli/settings.rs"]

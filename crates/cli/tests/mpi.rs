@@ -131,7 +131,9 @@ fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
         let whole = good(alone(path, &train("whole")));
         for count in [2, 3] {
             let (of_ranks, of_slices) = (train(&format!("r{count}")), train(&format!("s{count}")));
-            let ranks = good(ranks(path, count, &of_ranks));
+            // The same bits either way.
+            let meanwhile = if count == 3 { " --reduce-meanwhile" } else { "" };
+            let ranks = good(ranks(path, count, &(of_ranks + meanwhile)));
             let slices = good(alone(path, &format!("{of_slices} --small-batch {}", 6 / count)));
             let run = |name: &str| path.join(format!("{head}-{name}"));
             assert_eq!(
@@ -269,6 +271,7 @@ fn ranks_that_differ_are_refused() {
     );
     bad(differ("--head softmax"), &["rank 2 differs from rank 0: run.model."]);
     bad(differ("--reduce-precision bf16"), &["rank 2 differs from rank 0: reduce_precision"]);
+    bad(differ("--reduce-meanwhile"), &["rank 2 differs from rank 0: reduce_meanwhile"]);
     let data = |name: &str| train.replace("--data data", &format!("--data {name}"));
     bad(
         ranks_of(path, &[(1, &train), (1, &data("other"))]),

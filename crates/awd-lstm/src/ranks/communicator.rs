@@ -5,7 +5,7 @@ use crate::error::Result;
 /// Collective operations between processes. All of them call the same ones in the same order.
 ///
 /// The processes are numbered from 0, by their *rank*.
-pub trait Communicator {
+pub trait Communicator: Send + Sync {
     /// This process's number.
     fn rank(&self) -> usize;
 
@@ -35,6 +35,15 @@ pub trait Communicator {
     /// # Panics
     /// If the lengths differ, or are no multiple of `size`.
     fn exchange(&self, pieces: &[u8], received: &mut [u8]) -> Result<()>;
+
+    /// Whether any thread of this process may call it, one at a time.
+    fn is_for_any_thread(&self) -> bool {
+        true
+    }
+
+    /// Told when this process begins to compute while another of its threads is within an operation, and when it has done so: meanwhile
+    /// that thread leaves the core alone between messages.
+    fn computes_meanwhile(&self, _computes: bool) {}
 
     /// Ends all processes at once with this exit status.
     fn abort(&self, status: i32) -> !;

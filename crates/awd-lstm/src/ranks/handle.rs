@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,8 +15,9 @@ use crate::error::{Error, Result};
 /// The processes of a training, as one of them sees them.
 #[derive(Clone)]
 pub struct Ranks {
-    pub(super) communicator: Rc<dyn Communicator>,
+    pub(super) communicator: Arc<dyn Communicator>,
     precision: ReducePrecision,
+    meanwhile: bool,
 }
 
 impl fmt::Debug for Ranks {
@@ -44,7 +45,7 @@ impl Ranks {
 
     /// The processes that `communicator` connects. Gradients are summed in f32.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
-        Self { communicator: Rc::new(communicator), precision: ReducePrecision::default() }
+        Self { communicator: Arc::new(communicator), precision: ReducePrecision::default(), meanwhile: false }
     }
 
     /// The same processes, which send gradients in this precision.
@@ -55,6 +56,18 @@ impl Ranks {
     /// The precision in which gradients are sent.
     pub fn precision(&self) -> ReducePrecision {
         self.precision
+    }
+
+    /// The same processes, which sum the gradients of the output layer in a thread of their own while they compute those of the layers below,
+    /// or, by default, all gradients after the backward pass. The result is the same. For processes with a core to spare: without
+    /// one it is slower.
+    pub fn with_sums_meanwhile(self, meanwhile: bool) -> Self {
+        Self { meanwhile, ..self }
+    }
+
+    /// Whether gradients are summed while others are computed.
+    pub fn sums_meanwhile(&self) -> bool {
+        self.meanwhile
     }
 
     /// This process's number, from 0.

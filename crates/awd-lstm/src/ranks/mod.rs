@@ -19,6 +19,7 @@ mod sum;
 pub(crate) mod tests;
 
 pub use communicator::{Alone, Communicator};
+pub(crate) use gradients::Early;
 pub(crate) use handle::cut;
 pub use handle::{Ranks, started_as_one_of};
 #[cfg(feature = "mpi")]

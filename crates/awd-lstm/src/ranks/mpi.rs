@@ -1,7 +1,9 @@
 //! Processes that `mpirun` started.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use mpi::environment::Universe;
@@ -15,6 +17,8 @@ use crate::error::{Error, Result};
 const AWAKE: Duration = Duration::from_millis(1);
 /// How long a process that waits for a short message rests: its core may be what the others compute with.
 const REST: Duration = Duration::from_micros(50);
+/// Between two rests MPI is asked so often: Open MPI looks at its sockets once in eight times.
+const ASKED: u64 = 16;
 /// How long the others may be silent after an interrupt, besides twice the longest time that anything took so far: a step, an
 /// evaluation, rank 0's writing of a checkpoint.
 const GRACE: Duration = Duration::from_secs(10);
@@ -30,12 +34,17 @@ pub struct Mpi {
     rank: usize,
     size: usize,
     local_rank: usize,
+    /// The only thread that may call MPI; `None` if any may, one at a time.
+    thread: Option<ThreadId>,
+    /// Whether another thread computes meanwhile.
+    computes: AtomicBool,
     /// Whether this process was asked to end.
-    interrupted: Box<dyn Fn() -> bool>,
+    interrupted: Box<dyn Fn() -> bool + Send + Sync>,
     /// Told why the job is ended.
-    last_words: Box<dyn Fn(&str)>,
-    /// When the last operation ended, and the longest time from one to the next or that one took.
-    pauses: Cell<(Option<Instant>, Duration)>,
+    last_words: Box<dyn Fn(&str) + Send + Sync>,
+    /// When the last operation ended, and the longest time from one to the next or that one took. Held while an operation is under way:
+    /// one thread at a time calls MPI.
+    pauses: Mutex<(Option<Instant>, Duration)>,
 }
 
 impl Mpi {
@@ -50,17 +59,21 @@ impl Mpi {
     /// [`Error::Communication`] if MPI was joined before, or refuses.
     pub fn join() -> Result<Self> {
         let refused = |reason: &str| Error::Communication { rank: 0, reason: reason.to_string() };
-        // Only this thread calls MPI.
-        let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
             .ok_or_else(|| refused("this process has joined its MPI job already"))?;
         let mut job = Self {
             universe: Some(universe),
             rank: 0,
             size: 1,
             local_rank: 0,
+            thread: match threading {
+                Threading::Serialized | Threading::Multiple => None,
+                Threading::Single | Threading::Funneled => Some(thread::current().id()),
+            },
+            computes: AtomicBool::new(false),
             interrupted: Box::new(|| false),
             last_words: Box::new(|_| ()),
-            pauses: Cell::new((None, Duration::ZERO)),
+            pauses: Mutex::new((None, Duration::ZERO)),
         };
         let (mut rank, mut size, mut local) = (0, 0, 0);
         // SAFETY: MPI is initialised, and all pointers are to variables that outlive the calls.
@@ -83,8 +96,8 @@ impl Mpi {
     /// interrupt is sent to all processes, also because one of them died, and that one will not answer.
     pub fn until(
         mut self,
-        interrupted: impl Fn() -> bool + 'static,
-        last_words: impl Fn(&str) + 'static,
+        interrupted: impl Fn() -> bool + Send + Sync + 'static,
+        last_words: impl Fn(&str) + Send + Sync + 'static,
     ) -> Self {
         (self.interrupted, self.last_words) = (Box::new(interrupted), Box::new(last_words));
         self
@@ -115,21 +128,25 @@ impl Mpi {
     /// # Safety
     /// `start` starts an operation on buffers that are not touched before this function returns.
     unsafe fn complete(&self, rest: bool, start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<()> {
+        assert!(self.thread.is_none_or(|own| own == thread::current().id()), "MPI is for one thread here");
+        // A thread that panicked with it has left numbers as good as any.
+        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         let began = Instant::now();
-        let (last, mut longest) = self.pauses.get();
+        let (last, mut longest) = *pauses;
         longest = longest.max(last.map_or(Duration::ZERO, |last| began - last));
         // SAFETY: a constant of the library.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         self.check(start(&mut request))?;
         let mut noticed: Option<Instant> = None;
-        loop {
+        for asked in 1u64.. {
             let mut done = 0;
             // SAFETY: the request was started above, and is this function's alone.
             self.check(unsafe { ffi::MPI_Test(&mut request, &mut done, ffi::RSMPI_STATUS_IGNORE) })?;
             if done != 0 {
                 break;
             }
-            if began.elapsed() < AWAKE {
+            let computes = self.computes.load(Ordering::Relaxed);
+            if began.elapsed() < AWAKE && !computes {
                 std::hint::spin_loop();
                 continue;
             }
@@ -142,13 +159,14 @@ impl Mpi {
                 );
                 self.abort(2);
             }
-            match rest {
-                true => std::thread::sleep(REST),
-                false => std::thread::yield_now(),
+            match rest || computes {
+                true if asked.is_multiple_of(ASKED) => thread::sleep(REST),
+                true => {}
+                false => thread::yield_now(),
             }
         }
         let now = Instant::now();
-        self.pauses.set((Some(now), longest.max(now - began)));
+        *pauses = (Some(now), longest.max(now - began));
         Ok(())
     }
 }
@@ -202,6 +220,14 @@ impl Communicator for Mpi {
         }
     }
 
+    fn is_for_any_thread(&self) -> bool {
+        self.thread.is_none()
+    }
+
+    fn computes_meanwhile(&self, computes: bool) {
+        self.computes.store(computes, Ordering::Relaxed);
+    }
+
     fn abort(&self, status: i32) -> ! {
         // SAFETY: MPI is initialised. This ends the processes of the job.
         unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, status) };
@@ -212,7 +238,7 @@ impl Communicator for Mpi {
 impl Drop for Mpi {
     fn drop(&mut self) {
         // Ending MPI waits for the other processes, which may wait for this one somewhere else.
-        if std::thread::panicking() {
+        if thread::panicking() {
             std::mem::forget(self.universe.take());
         }
     }

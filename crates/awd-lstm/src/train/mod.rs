@@ -8,9 +8,11 @@ mod dynamic;
 mod evaluate;
 mod extend;
 mod folder;
+mod losses;
 mod observer;
 mod pass;
 mod run;
+mod stages;
 mod step;
 mod trainer;
 
@@ -21,6 +23,7 @@ pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_stati
 pub use evaluate::{EVALUATION_TOKENS, mean_nll, mean_nll_among};
 pub use extend::{Extendable, Extension};
 pub use folder::{Folder, METRICS, MODEL, RunSettings, STATE};
+pub use losses::Losses;
 pub use observer::{
     EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver, ValidationMetrics,
     WaitMetrics,

@@ -35,6 +35,9 @@ pub struct Interval {
     /// Mean over the steps of the norm of the gradient of a mixture's projections, over that of all parameters together; `None`
     /// under a head without mixture. Clipping does not change it.
     pub latent_share: Option<f64>,
+    /// Mean over the steps of the squared coefficient of variation of a mixture's priors; `None` unless it is in the loss, which is where
+    /// [`prior_cv`](crate::TrainConfig::prior_cv), its weight, is not 0.
+    pub prior_cv: Option<f64>,
     /// Mean activation regularisation of a step, in nats.
     pub ar: f64,
     /// Mean temporal activation regularisation of a step, in nats.
@@ -57,7 +60,7 @@ pub struct WaitMetrics {
     pub wait_seconds: f64,
     /// The same of the rank that waited longest.
     pub longest_wait_seconds: f64,
-    /// What summing the gradients took once every rank had its own: sending, receiving and adding, as rank 0 measured it.
+    /// What summing the gradients took besides, as rank 0 measured it: sending, receiving and adding, as far as no computation hid it.
     pub reduce_seconds: f64,
 }
 
@@ -89,6 +92,9 @@ pub struct StepMetrics {
     /// Mean share of a mixture's projections in that norm; none under a head without mixture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latent_share: Option<f64>,
+    /// Mean squared coefficient of variation of a mixture's priors; none unless it is in the loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior_cv: Option<f64>,
     /// Mean activation regularisation of a step, in nats.
     pub ar: f64,
     /// Mean temporal activation regularisation of a step, in nats.
@@ -110,7 +116,7 @@ fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D
 impl From<&Interval> for StepMetrics {
     fn from(interval: &Interval) -> Self {
         let Interval { epoch, step, steps, tokens, seconds, lr, nll, ppl, .. } = *interval;
-        let Interval { gradient_norm, clipped, latent_share, ar, tar, .. } = *interval;
+        let Interval { gradient_norm, clipped, latent_share, prior_cv, ar, tar, .. } = *interval;
         let Interval { tokens_per_s, averaging, waiting, .. } = *interval;
         Self {
             epoch,
@@ -124,6 +130,7 @@ impl From<&Interval> for StepMetrics {
             gradient_norm,
             clipped,
             latent_share,
+            prior_cv,
             ar,
             tar,
             tokens_per_s,

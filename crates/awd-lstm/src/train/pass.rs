@@ -7,6 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use super::losses::Losses;
 use super::step::Stepped;
 use crate::data::Schedule;
 use crate::lstm::LstmState;
@@ -35,6 +36,9 @@ pub struct Position {
     /// Number of those steps whose share of a mixture's projections in the gradient's norm was kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub latent_steps: usize,
+    /// Number of those steps whose variation of a mixture's priors was kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prior_cv_steps: usize,
     /// Wall-clock time of the epoch so far, in seconds.
     pub seconds: f64,
     /// The part of it that went into validation.
@@ -83,6 +87,8 @@ pub(super) struct Carried {
     watched: Option<Param<Tensor<1>>>,
     /// Sum over the unread steps of a mixture's share in the gradient's norm, `[1]`, if there are any.
     latent: Option<Param<Tensor<1>>>,
+    /// Sum over the unread steps of the variation of a mixture's priors, `[1]`, if there are any.
+    prior_cv: Option<Param<Tensor<1>>>,
 }
 
 impl Pass {
@@ -134,7 +140,8 @@ impl Pass {
             tokens: self.whole.tokens,
             unread: self.meter.tokens,
             unread_steps: self.meter.steps,
-            latent_steps: self.meter.latent_steps,
+            latent_steps: self.meter.latent.steps,
+            prior_cv_steps: self.meter.prior_cv.steps,
             seconds: self.seconds(),
             validation_seconds: self.validation_seconds,
             validated: self.validated,
@@ -158,7 +165,8 @@ impl Pass {
             cell: matrices(|layer| &layer.cell),
             sums: Param::from_tensor(sums),
             watched: self.meter.watched.clone().map(|sums| Param::from_tensor(Tensor::cat(sums.into(), 0))),
-            latent: self.meter.latent.clone().map(Param::from_tensor),
+            latent: self.meter.latent.sum.clone().map(Param::from_tensor),
+            prior_cv: self.meter.prior_cv.sum.clone().map(Param::from_tensor),
         }
     }
 
@@ -169,9 +177,10 @@ impl Pass {
             let sums = carried.sums.val();
             (steps > 0).then(|| Param::from_tensor(Tensor::zeros([count], (&sums.device(), sums.dtype()))))
         };
-        let (watched, latent) =
-            (zeros(position.unread_steps, Meter::WATCHED), zeros(position.latent_steps, 1));
-        Carried { watched, latent, ..carried }
+        let watched = zeros(position.unread_steps, Meter::WATCHED);
+        let [latent, prior_cv] =
+            [position.latent_steps, position.prior_cv_steps].map(|steps| zeros(steps, 1));
+        Carried { watched, latent, prior_cv, ..carried }
     }
 
     /// Goes back to a saved position, with the state of the columns `own`.
@@ -189,8 +198,8 @@ impl Pass {
             tokens: position.unread,
             watched: carried.watched.map(|sums| apart(&sums.val())),
             steps: position.unread_steps,
-            latent: carried.latent.map(|sum| sum.val()),
-            latent_steps: position.latent_steps,
+            latent: Watched { sum: carried.latent.map(|sum| sum.val()), steps: position.latent_steps },
+            prior_cv: Watched { sum: carried.prior_cv.map(|sum| sum.val()), steps: position.prior_cv_steps },
         };
         (self.validated, self.validation_seconds) = (position.validated, position.validation_seconds);
         self.seconds = position.seconds;
@@ -235,6 +244,8 @@ pub(super) struct Reading {
     pub(super) clipped: f64,
     /// Mean over its steps of a mixture's share in the gradient's norm; none without mixture.
     pub(super) latent_share: Option<f64>,
+    /// Mean over its steps of the squared coefficient of variation of a mixture's priors; none unless it is in the loss.
+    pub(super) prior_cv: Option<f64>,
     /// Mean over its steps of activation regularisation.
     pub(super) ar: f64,
     /// Mean over its steps of temporal activation regularisation.
@@ -252,24 +263,51 @@ pub(super) struct Meter {
     watched: Option<[Tensor<1>; Self::WATCHED]>,
     /// Number of steps in the latter.
     steps: usize,
-    /// Sum over steps of a mixture's share in the gradient's norm, `[1]`.
-    latent: Option<Tensor<1>>,
-    /// Number of steps in the latter.
-    latent_steps: usize,
+    /// A mixture's share in the gradient's norm.
+    latent: Watched,
+    /// The squared coefficient of variation of a mixture's priors.
+    prior_cv: Watched,
+}
+
+/// What is watched in some runs only.
+#[derive(Default)]
+struct Watched {
+    /// Its sum over steps, `[1]`.
+    sum: Option<Tensor<1>>,
+    /// Number of these steps.
+    steps: usize,
+}
+
+impl Watched {
+    fn add(&mut self, value: Tensor<1>) {
+        self.sum = Some(match self.sum.take() {
+            Some(sum) => sum + value,
+            None => value,
+        });
+        self.steps += 1;
+    }
+
+    /// The mean, of which the sum is the next of some values that were read; none if nothing was added.
+    fn mean<'a>(&self, mut read: impl Iterator<Item = &'a f64>) -> Option<f64> {
+        self.sum.as_ref()?;
+        read.next().map(|sum| sum / self.steps as f64)
+    }
 }
 
 impl Meter {
     /// Number of sums that are only watched.
     const WATCHED: usize = 4;
 
-    /// Adds a step of `tokens` tokens, whose gradient was clipped to the norm `clip`.
-    pub(super) fn add(&mut self, stepped: &Stepped, tokens: usize, clip: f64) {
+    /// Adds a step of `tokens` tokens, whose gradient was clipped to the norm `clip` and in whose loss the variation of a mixture's
+    /// priors had the weight `prior_cv`.
+    pub(super) fn add(&mut self, stepped: &Stepped, tokens: usize, clip: f64, prior_cv: f64) {
         fn sum<const N: usize>(sums: Option<[Tensor<1>; N]>, more: [Tensor<1>; N]) -> [Tensor<1>; N] {
             let Some(sums) = sums else { return more };
             let mut more = more.into_iter();
             sums.map(|sum| sum + more.next().expect("both have N elements"))
         }
-        let Stepped { nll, total, ar, tar, gradient_norm, latent_norm, .. } = stepped;
+        let Stepped { losses, gradient_norm, latent_norm, .. } = stepped;
+        let Losses { nll, total, ar, tar, prior_cv: of_priors } = losses;
         self.sums = Some(sum(self.sums.take(), [nll.clone().mul_scalar(tokens as f64), total.clone()]));
         self.tokens += tokens;
         let norm =
@@ -278,11 +316,10 @@ impl Meter {
             // A gradient of zeros has no share.
             let share =
                 latent.clone().cast(nll.dtype()) / norm.clone().clamp_min(f64::from(f32::MIN_POSITIVE));
-            self.latent = Some(match self.latent.take() {
-                Some(sum) => sum + share,
-                None => share,
-            });
-            self.latent_steps += 1;
+            self.latent.add(share);
+        }
+        if prior_cv > 0.0 {
+            self.prior_cv.add(of_priors.clone() / prior_cv);
         }
         let clipped = norm.clone().greater_elem(clip).float().cast(nll.dtype());
         self.watched = Some(sum(self.watched.take(), [norm, clipped, ar.clone(), tar.clone()]));
@@ -299,19 +336,23 @@ impl Meter {
     /// What [`Meter::read`] would return.
     pub(super) fn peek(&self) -> Option<Reading> {
         let Some(sums) = &self.sums else { return Some(Reading::default()) };
-        let all = sums.iter().chain(self.watched.iter().flatten()).chain(&self.latent).cloned().collect();
+        let watched = self.watched.as_ref().map_or(&[][..], |watched| watched);
+        let of_some = [&self.latent, &self.prior_cv].into_iter().filter_map(|watched| watched.sum.as_ref());
+        let all = sums.iter().chain(watched).chain(of_some).cloned().collect();
         let values: Vec<f64> = Tensor::cat(all, 0).into_data().iter::<f64>().collect();
         if !values[..2].iter().all(|value| value.is_finite()) {
             return None;
         }
         // Of a checkpoint of an earlier version, nothing was watched.
-        let mean = |index: usize| values.get(2 + index).map_or(0.0, |sum| sum / self.steps as f64);
+        let (means, of_some) = values[2..].split_at(watched.len());
+        let mean = |index: usize| means.get(index).map_or(0.0, |sum| sum / self.steps as f64);
+        let mut of_some = of_some.iter();
         Some(Reading {
             sum: Sum { nll: values[0], tokens: self.tokens },
             gradient_norm: mean(0),
             clipped: mean(1),
-            // The last value, if it is there.
-            latent_share: self.latent.as_ref().and(values.last()).map(|sum| sum / self.latent_steps as f64),
+            latent_share: self.latent.mean(&mut of_some),
+            prior_cv: self.prior_cv.mean(&mut of_some),
             ar: mean(2),
             tar: mean(3),
         })

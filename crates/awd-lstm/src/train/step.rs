@@ -5,26 +5,21 @@ use std::ops::Range;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 
+use super::losses::Losses;
+use super::stages::Above;
 use crate::config::TrainConfig;
 use crate::data::Window;
 use crate::dropout::Masks;
-use crate::model::{LanguageModel, LmState};
+use crate::error::Result;
+use crate::model::{LanguageModel, LmState, StagedLoss};
 use crate::optim::{NtAsgd, global_norm};
-use crate::ranks::cut;
+use crate::ranks::{Early, Ranks, cut};
 
 /// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
 pub struct Stepped {
-    /// Mean nll of the step's tokens before the update, in nats, `[1]`.
-    pub nll: Tensor<1>,
-    /// `nll` + AR + TAR + the priors' term, the loss that was differentiated, `[1]`.
-    pub total: Tensor<1>,
-    /// AR, `[1]`; 0 without.
-    pub ar: Tensor<1>,
-    /// TAR, `[1]`; 0 without.
-    pub tar: Tensor<1>,
-    /// The term of the mixture's priors, `prior_cv · cv²`, `[1]`; 0 without.
-    pub prior_cv: Tensor<1>,
+    /// The loss and its terms.
+    pub losses: Losses,
     /// Norm of the gradient over all parameters together, before clipping, `[1]`; `None` if no parameter has a gradient.
     pub gradient_norm: Option<Tensor<1>>,
     /// The same of a mixture's projections alone, `[1]`; `None` under a head without mixture.
@@ -50,29 +45,65 @@ pub fn step(
     config: &TrainConfig,
     lr: f64,
 ) -> (LanguageModel, Stepped) {
-    let [_, columns] = window.tokens.dims();
-    let (stepped, grads) = gradients(&model, window, state, config, 0..columns);
+    let (stepped, grads) = whole_gradients(&model, window, state, config);
     update(model, optimiser, stepped, grads, config, lr)
 }
 
-/// Losses and gradients of the columns `own` of a window, in proportion to all of its columns: those of all parts of a window add up
-/// to those of the whole. `state` is that of the own columns.
-///
-/// Masks are drawn for all columns, whatever the part.
-pub(super) fn gradients(
+/// Losses and gradients of all columns of a window.
+pub(super) fn whole_gradients(
     model: &LanguageModel,
     window: Window,
     state: LmState,
     config: &TrainConfig,
-    own: Range<usize>,
 ) -> (Stepped, GradientsParams) {
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
-    if own.len() == columns && slice >= columns {
+    if slice >= columns {
         let masks = model.draw_masks(columns);
         return pass(model, window, state, masks, config);
     }
-    sliced_pass(model, window, state, config, own, slice)
+    let slices = Slices::new(model, window, state, config, 0..columns);
+    slices.pass(slice)
+}
+
+/// Losses and gradients of the columns of one rank.
+#[derive(Debug)]
+pub(super) struct OwnGradients {
+    pub(super) stepped: Stepped,
+    /// Those that are still to be summed over the ranks.
+    pub(super) grads: GradientsParams,
+    /// Those that were summed while the others were computed.
+    pub(super) early: Option<Early>,
+}
+
+/// Losses and gradients of a rank's columns of a window, in proportion to all of its columns: those of all ranks add up
+/// to those of the whole. `state` is that of the own columns.
+///
+/// Masks are drawn for all columns, whatever the part.
+///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+pub(super) fn own_gradients(
+    model: &LanguageModel,
+    window: Window,
+    state: LmState,
+    config: &TrainConfig,
+    ranks: &Ranks,
+) -> Result<OwnGradients> {
+    if !ranks.are_several() {
+        let (stepped, grads) = whole_gradients(model, window, state, config);
+        return Ok(OwnGradients { stepped, grads, early: None });
+    }
+    let [_, columns] = window.tokens.dims();
+    let slice = config.small_batch.unwrap_or(columns);
+    // The same at all ranks, though one may have a column less.
+    let in_one = columns.div_ceil(ranks.size()) <= slice;
+    let slices = Slices::new(model, window, state, config, ranks.part(columns));
+    if in_one && ranks.can_sum_meanwhile() {
+        return slices.pass_and_sum(ranks);
+    }
+    let (stepped, grads) = slices.pass(slice);
+    Ok(OwnGradients { stepped, grads, early: None })
 }
 
 /// As [`step`], of all columns at once, with given masks in place of drawn ones. They are on the model's device without autodiff.
@@ -117,11 +148,7 @@ fn pass(
     let (loss, lookup) =
         model.loss_beside_lookup(window.tokens, window.targets, state, masks, config.penalties());
     let stepped = Stepped {
-        nll: loss.nll.inner(),
-        total: loss.total.clone().inner(),
-        ar: loss.ar.inner(),
-        tar: loss.tar.inner(),
-        prior_cv: loss.prior_cv.inner(),
+        losses: Losses::of(&loss),
         gradient_norm: None,
         latent_norm: None,
         state: loss.state.detach(),
@@ -131,48 +158,105 @@ fn pass(
     (stepped, GradientsParams::from_grads(grads, model))
 }
 
-/// The same of the columns `own`, in slices of at most `slice` columns.
-fn sliced_pass(
-    model: &LanguageModel,
+/// A part of the columns of a window, to be taken in slices.
+struct Slices<'a> {
+    model: &'a LanguageModel,
     window: Window,
+    /// Of all columns.
+    masks: Masks,
+    /// Of the own columns.
     state: LmState,
-    config: &TrainConfig,
+    config: &'a TrainConfig,
+    /// Number of all columns.
+    columns: usize,
     own: Range<usize>,
-    slice: usize,
-) -> (Stepped, GradientsParams) {
-    let [_, columns] = window.tokens.dims();
-    let masks = model.draw_all_masks(columns);
-    let slices = own.len().div_ceil(slice);
-    let mut accumulator = GradientsAccumulator::new();
-    // Sums of what is read only, outside of the graph.
-    let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
-    let (mut nll, mut total, mut ar, mut tar) = (zero.clone(), zero.clone(), zero.clone(), zero.clone());
-    let mut prior_cv = zero;
-    let mut states = vec![];
-    for slice in (0..slices).map(|index| cut(own.len(), slices, index)) {
-        let (start, count) = (own.start + slice.start, slice.len());
-        let share = count as f64 / columns as f64;
-        let part = window.columns(start, count);
-        let state = state.columns(slice.start, count);
-        let masks = masks.columns(start, count);
-        let (loss, lookup) =
-            model.loss_beside_lookup(part.tokens, part.targets, state, masks, config.penalties());
-        nll = nll + loss.nll.inner() * share;
-        total = total + loss.total.clone().inner() * share;
-        ar = ar + loss.ar.inner() * share;
-        tar = tar + loss.tar.inner() * share;
-        prior_cv = prior_cv + loss.prior_cv.inner() * share;
-        states.push(loss.state.detach());
-        // All means are over the same time steps and features, so they add up in proportion to the columns.
-        let mut grads = (loss.total * share).backward();
-        lookup.finish(&mut grads);
-        accumulator.accumulate(model, GradientsParams::from_grads(grads, model));
+}
+
+impl<'a> Slices<'a> {
+    fn new(
+        model: &'a LanguageModel,
+        window: Window,
+        state: LmState,
+        config: &'a TrainConfig,
+        own: Range<usize>,
+    ) -> Self {
+        let [_, columns] = window.tokens.dims();
+        let masks = model.draw_all_masks(columns);
+        Self { model, window, masks, state, config, columns, own }
     }
-    let state = LmState::join(states);
-    (
-        Stepped { nll, total, ar, tar, prior_cv, gradient_norm: None, latent_norm: None, state },
-        accumulator.grads(),
-    )
+
+    /// The losses of `count` of the own columns from `start` on, and their share in those of all columns.
+    fn loss(&self, start: usize, count: usize) -> (StagedLoss, f64) {
+        let part = self.window.columns(self.own.start + start, count);
+        let masks = self.masks.columns(self.own.start + start, count);
+        let state = self.state.columns(start, count);
+        let penalties = self.config.penalties();
+        // All means are over the same time steps and features, so they add up in proportion to the columns.
+        let share = count as f64 / self.columns as f64;
+        (self.model.loss_in_stages(part.tokens, part.targets, state, masks, penalties), share)
+    }
+
+    /// Losses and gradients, in slices of at most `slice` columns.
+    fn pass(self, slice: usize) -> (Stepped, GradientsParams) {
+        let count = self.own.len().div_ceil(slice);
+        let mut accumulator = GradientsAccumulator::new();
+        let mut sums = Sums::new(self.model, &self.state);
+        for slice in (0..count).map(|index| cut(self.own.len(), count, index)) {
+            let (loss, share) = self.loss(slice.start, slice.len());
+            sums.add(&loss, share);
+            let (above, grads) = Above::of(self.model, &loss, share);
+            accumulator.accumulate(self.model, grads);
+            accumulator.accumulate(self.model, above.below(self.model, loss, share));
+        }
+        (sums.stepped(), accumulator.grads())
+    }
+
+    /// Losses and gradients of all own columns at once. Those of the output layer are summed over the ranks meanwhile.
+    fn pass_and_sum(self, ranks: &Ranks) -> Result<OwnGradients> {
+        let (loss, share) = self.loss(0, self.own.len());
+        let mut sums = Sums::new(self.model, &self.state);
+        sums.add(&loss, share);
+        let (above, grads) = Above::of(self.model, &loss, share);
+        let matrix = (self.model.embedding.id, above.embedding.clone());
+        let work = || above.below(self.model, loss, share);
+        let (early, grads) = ranks.sum_meanwhile(self.model, grads, matrix, &self.window.tokens, work)?;
+        Ok(OwnGradients { stepped: sums.stepped(), grads, early: Some(early) })
+    }
+}
+
+/// Losses summed over slices, outside of the graph, and their states.
+struct Sums {
+    /// Without the total.
+    losses: Losses,
+    states: Vec<LmState>,
+}
+
+impl Sums {
+    fn new(model: &LanguageModel, state: &LmState) -> Self {
+        let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
+        Self { losses: Losses::from_array(std::array::from_fn(|_| zero.clone())), states: vec![] }
+    }
+
+    fn add(&mut self, loss: &StagedLoss, share: f64) {
+        let add = |sum: &mut Tensor<1>, term: Option<&Tensor<1>>| {
+            if let Some(term) = term {
+                *sum = sum.clone() + term.clone().inner() * share;
+            }
+        };
+        let sums = &mut self.losses;
+        add(&mut sums.nll, Some(&loss.nll));
+        add(&mut sums.ar, loss.ar.as_ref());
+        add(&mut sums.tar, loss.tar.as_ref());
+        add(&mut sums.prior_cv, loss.prior_cv.as_ref());
+        self.states.push(loss.state.clone().detach());
+    }
+
+    fn stepped(self) -> Stepped {
+        let Self { mut losses, states } = self;
+        let Losses { nll, ar, tar, prior_cv, .. } = losses.clone();
+        losses.total = nll + ar + tar + prior_cv;
+        Stepped { losses, gradient_norm: None, latent_norm: None, state: LmState::join(states) }
+    }
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::store::{ModuleSnapshot, bridge};
 use burn::tensor::{Device, Int};
@@ -6,6 +8,7 @@ use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::lstm::LstmState;
 use crate::optim::NtAsgdConfig;
+use crate::ranks::tests::each;
 use crate::testing::alone;
 
 fn training() -> Device {
@@ -49,8 +52,8 @@ fn state(model: &LanguageModel) -> LmState {
     LmState { layers: layers.collect() }
 }
 
-/// Gradients of all parameters, the losses and their parts, the states.
-fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
+/// Gradients of all parameters.
+fn of_parameters(grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
     struct Read<'a>(&'a GradientsParams, Vec<f64>);
     impl ModuleVisitor for Read<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -60,15 +63,27 @@ fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec
     }
     let mut read = Read(grads, vec![]);
     model.visit(&mut read);
-    let Stepped { nll, total, ar, tar, .. } = stepped;
+    read.1
+}
+
+/// Gradients of all parameters, the losses and their parts, the states.
+fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
+    let mut values = of_parameters(grads, model);
+    let Losses { nll, total, ar, tar, .. } = &stepped.losses;
     let [nll, total, ar, tar] =
         [nll, total, ar, tar].map(|loss| loss.to_data().iter::<f64>().next().unwrap());
     assert!((total - nll - ar - tar).abs() < 1e-5 && ar > 0.0 && tar > 0.0, "{total} = {nll} + {ar} + {tar}");
-    read.1.extend([nll, total, ar, tar]);
+    values.extend([nll, total, ar, tar]);
     for layer in &stepped.state.layers {
-        read.1.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
+        values.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
     }
-    read.1
+    values
+}
+
+/// Gives the output layer a matrix of its own.
+fn untie(model: &mut LanguageModel) {
+    let matrix = model.embedding.val().inner() * 0.5;
+    model.decoder = Some(Param::from_tensor(Tensor::from_inner(matrix)));
 }
 
 /// Tied and not, with dropped words and words that come several times.
@@ -79,8 +94,7 @@ fn gradients_are_those_of_the_loss() {
             let dropouts = Dropouts { embedding: 0.3, input: 0.2, ..Dropouts::NONE };
             let mut model = model(dropouts);
             if !tied {
-                let matrix = model.embedding.val().inner() * 0.5;
-                model.decoder = Some(Param::from_tensor(Tensor::from_inner(matrix)));
+                untie(&mut model);
             }
             training().seed(3);
             let (stepped, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
@@ -89,11 +103,7 @@ fn gradients_are_those_of_the_loss() {
             let Window { tokens, targets } = window();
             let loss = model.loss(tokens, targets, state(&model), config(None).penalties());
             let stepped = Stepped {
-                nll: loss.nll.inner(),
-                total: loss.total.clone().inner(),
-                ar: loss.ar.inner(),
-                tar: loss.tar.inner(),
-                prior_cv: loss.prior_cv.inner(),
+                losses: Losses::of(&loss),
                 gradient_norm: None,
                 latent_norm: None,
                 state: loss.state.detach(),
@@ -121,12 +131,14 @@ fn a_frozen_embedding_has_no_gradient() {
 fn slices_add_up_to_the_whole_batch() {
     let model = model(Dropouts::NONE);
     let (whole, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
-    assert!(!whole.nll.is_autodiff() && !whole.total.is_autodiff());
+    assert!(!whole.losses.nll.is_autodiff() && !whole.losses.total.is_autodiff());
     let want = all(&whole, &grads, &model);
     assert!(want.iter().any(|value| value.abs() > 0.1));
     for slice in 1..7 {
-        let (sliced, grads) = sliced_pass(&model, window(), state(&model), &config(None), 0..7, slice);
-        assert!(!sliced.nll.is_autodiff() && !sliced.total.is_autodiff());
+        let config = config(None);
+        let slices = Slices::new(&model, window(), state(&model), &config, 0..7);
+        let (sliced, grads) = slices.pass(slice);
+        assert!(!sliced.losses.nll.is_autodiff() && !sliced.losses.total.is_autodiff());
         let got = all(&sliced, &grads, &model);
         assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {
@@ -179,7 +191,7 @@ fn slices_have_the_masks_of_the_whole_batch() {
         let model = model(ALL);
         let seeded = |seed, slice| {
             training().seed(seed);
-            let (stepped, grads) = gradients(&model, window(), state(&model), &config(slice), 0..7);
+            let (stepped, grads) = whole_gradients(&model, window(), state(&model), &config(slice));
             all(&stepped, &grads, &model)
         };
         let want = seeded(5, None);
@@ -205,7 +217,7 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
         // Three parts, of 3, 2 and 2 columns, one of them in slices.
         let whole = {
             training().seed(5);
-            let (stepped, grads) = gradients(&model, window(), state(&model), &config(Some(3)), 0..7);
+            let (stepped, grads) = whole_gradients(&model, window(), state(&model), &config(Some(3)));
             all(&stepped, &grads, &model)
         };
         let mut sum = vec![0.0; whole.len()];
@@ -213,7 +225,9 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
         for (part, small_batch) in [(0..3, None), (3..5, Some(1)), (5..7, None)] {
             training().seed(5);
             let own = state(&model).columns(part.start, part.len());
-            let (stepped, grads) = gradients(&model, window(), own, &config(small_batch), part);
+            let config = config(None);
+            let slices = Slices::new(&model, window(), own, &config, part);
+            let (stepped, grads) = slices.pass(small_batch.unwrap_or(7));
             states.push(stepped.state.clone());
             let part = all(&stepped, &grads, &model);
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
@@ -227,6 +241,39 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
             assert!((got - want).abs() < 2e-6 * want.abs().max(1.0), "{got} {want}");
         }
     });
+}
+
+#[test]
+fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
+    let mut models: Vec<LanguageModel> = [HeadKind::Softmax, HeadKind::Mos, HeadKind::Doc, HeadKind::Mixtape]
+        .map(|head| ModelConfig::tiny(head, 20).try_init(&training()).unwrap())
+        .into();
+    models.push(model(Dropouts::NONE));
+    untie(&mut models[4]);
+    for (index, model) in models.into_iter().enumerate() {
+        let shared = Mutex::new(model.clone());
+        // Parts of 4 and 3 columns; of 3, 2 and 2.
+        for size in [2, 3] {
+            let slices = config(Some(7usize.div_ceil(size)));
+            let (_, grads) = whole_gradients(&model, window(), state(&model), &slices);
+            let want = of_parameters(&grads, &model);
+            assert!(want.iter().any(|value| value.abs() > 1e-3));
+            let sums = each(size, |ranks| {
+                let ranks = ranks.with_sums_meanwhile(true);
+                let model = shared.lock().unwrap().clone();
+                let part = ranks.part(7);
+                let own = || state(&model).columns(part.start, part.len());
+                let of =
+                    |config: &TrainConfig| own_gradients(&model, window(), own(), config, &ranks).unwrap();
+                // One rank has a slice alone, another has two: none of them sums meanwhile.
+                assert!(of(&config(Some(7 / size))).early.is_none());
+                let OwnGradients { grads, early, .. } = of(&config(None));
+                let grads = ranks.sum_rest(&model, grads, early.expect("all columns at once")).unwrap();
+                of_parameters(&grads, &model)
+            });
+            assert!(sums.iter().all(|sums| *sums == want), "model {index}, {size} ranks");
+        }
+    }
 }
 
 #[test]

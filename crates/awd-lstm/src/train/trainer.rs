@@ -7,7 +7,6 @@ mod save;
 mod state;
 mod validation;
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
@@ -19,7 +18,7 @@ use super::evaluate::{mean_nll_among, mean_nll_unless};
 use super::observer::{EndReason, FinalMetrics, Interval, StepMetrics, TrainObserver};
 use super::pass::{LOG_INTERVAL, Pass};
 use super::run::RunFolder;
-use super::step::{gradients, update};
+use super::step::{own_gradients, update};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::data::{Batches, Corpus, Schedule, mix_seed};
 use crate::error::{Error, Result};
@@ -305,31 +304,26 @@ impl Trainer {
         Pass::new(schedule, self.model().zero_state(own.len()))
     }
 
-    /// This rank's columns of the batch.
-    fn own(&self) -> Range<usize> {
-        self.ranks.part(self.config.batch)
-    }
-
     /// One step of the pass. Returns what it was since the last read, if it is time for one.
     fn step(&mut self, observer: &mut dyn TrainObserver) -> Result<Option<Interval>> {
         let TrainConfig { batch, seed, epochs, clip, .. } = self.config;
         let epoch = self.state.epoch + 1;
         let lr = learning_rate(&self.config, &self.state);
-        let own = self.own();
         let pass = self.pass.as_mut().expect("a pass is under way");
         let step = pass.schedule.steps()[pass.step];
         let (done, steps) = (pass.step + 1, pass.schedule.steps().len());
         self.device.seed(mix_seed(seed, epoch as u64, done as u64));
         let window = self.train.window(step.start, step.length, &self.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
+        let of_priors = if model.head.context.has_priors() { self.config.prior_cv } else { 0.0 };
         let lr = lr * step.lr_scale;
         let hidden = pass.hidden.clone();
-        let (stepped, grads) = gradients(&model, window, hidden, &self.config, own);
-        let (stepped, grads) = self.add_up(&model, stepped, grads, observer)?;
+        let own = own_gradients(&model, window, hidden, &self.config, &self.ranks)?;
+        let (stepped, grads) = self.add_up(&model, own, observer)?;
         let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, &self.config, lr);
         self.model = Some(model);
         let pass = self.pass.as_mut().expect("a pass is under way");
-        pass.meter.add(&stepped, step.length * batch, clip);
+        pass.meter.add(&stepped, step.length * batch, clip, of_priors);
         pass.hidden = stepped.state;
         pass.step = done;
         self.state.iterates += usize::from(self.state.averaging);
@@ -357,6 +351,7 @@ impl Trainer {
             gradient_norm: reading.gradient_norm,
             clipped: reading.clipped,
             latent_share: reading.latent_share,
+            prior_cv: reading.prior_cv,
             ar: reading.ar,
             tar: reading.tar,
             averaging: self.state.averaging,

@@ -78,6 +78,7 @@ impl Job {
         let compared = RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
         ranks.check_same("run", &compared)?;
         ranks.check_same("reduce_precision", &ranks.precision())?;
+        ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
 
         let made = || -> Result<Trainer, Failure> {
             let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;

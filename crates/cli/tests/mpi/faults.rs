@@ -175,3 +175,42 @@ fn a_rank_that_cannot_write_ends_the_job() {
     );
     assert!(began.elapsed() < Duration::from_secs(30));
 }
+
+/// Whether this user may mount something in a namespace of its own.
+fn can_mount() -> bool {
+    let line = "mount -t tmpfs -o size=64k tmpfs /mnt";
+    Command::new("unshare")
+        .args(["-rm", "sh", "-c", line])
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_full_disk_ends_the_job_and_the_last_checkpoint_is_whole() {
+    if !can_mount() {
+        eprintln!("NOT RUN: this system lets no user mount anything (needed: `unshare -rm`)");
+        return;
+    }
+    let folder = folder();
+    let path = folder.path();
+    fs::create_dir(path.join("disk")).unwrap();
+    let train = format!("train {SMALL} {OFTEN}").replace("--epochs 12", "--epochs 1000000");
+    // Room for some checkpoints and lines. The disk is gone after the command, so the run is copied from it.
+    let full = format!(
+        "mount -t tmpfs -o size=300k tmpfs disk && mpirun --oversubscribe --bind-to none -np 2 {PROGRAM} {train} --out disk/run
+         status=$?; cp -r disk/run run; exit $status"
+    );
+    let mut command = Command::new("unshare");
+    quiet(&mut command, path);
+    command.args(["-rm", "sh", "-c", &full]);
+    let began = Instant::now();
+    bad(command, &["error: rank 0: cannot ", "`disk/run/", "No space left on device"]);
+    assert!(began.elapsed() < Duration::from_secs(120));
+    let state = fs::read_to_string(path.join("run/checkpoint/state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let epochs = state["state"]["epoch"].as_u64().unwrap() + 1;
+    good(ranks(path, 2, &format!("train --resume run --epochs {epochs}")));
+    let whole = train.replace("--epochs 1000000", &format!("--epochs {epochs}"));
+    good(ranks(path, 2, &format!("{whole} --out whole")));
+    assert_eq!(weights(&path.join("run")), weights(&path.join("whole")));
+}

@@ -1,7 +1,7 @@
 //! Several ranks that train one model: what they sum, and what they go by together.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 use crate::lstm::LstmState;
 use crate::model::{LanguageModel, LmState};
 use crate::ranks::{Note, Ranks};
+use crate::train::losses::Losses;
 use crate::train::observer::TrainObserver;
-use crate::train::step::Stepped;
+use crate::train::step::{OwnGradients, Stepped};
 
 impl Trainer {
     /// Shares the work with other processes: each step's columns, and those of the held-out texts.
@@ -56,26 +57,30 @@ impl Trainer {
     pub(super) fn add_up(
         &mut self,
         model: &LanguageModel,
-        stepped: Stepped,
-        grads: GradientsParams,
+        own: OwnGradients,
         observer: &mut dyn TrainObserver,
     ) -> Result<(Stepped, GradientsParams)> {
+        let OwnGradients { stepped, grads, early } = own;
         if !self.ranks.are_several() {
             return Ok((stepped, grads));
         }
         let save = self.is_save_due_here();
         let pass = self.pass.as_mut().expect("a pass is under way");
         // Reading waits for the device, not for the others.
-        let losses = [&stepped.nll, &stepped.total, &stepped.ar, &stepped.tar, &stepped.prior_cv]
-            .map(|loss| loss.to_data().iter::<f32>().next().unwrap_or(f32::NAN));
+        let losses = stepped.losses.clone().into_array();
+        let losses = losses.map(|loss| loss.into_data().iter::<f32>().next().unwrap_or(f32::NAN));
         let stop = observer.stop();
         let own = Note { losses, stop, save, seconds: pass.own_seconds(), waited: self.agreed.waited };
+        let [waited, took] = early.as_ref().map_or([Duration::ZERO; 2], |early| [early.waited, early.took]);
         let began = Instant::now();
         let notes = self.ranks.gather_notes(own)?;
-        self.agreed.waited = began.elapsed().as_secs_f64();
+        self.agreed.waited = (waited + began.elapsed()).as_secs_f64();
         let began = Instant::now();
-        let grads = self.ranks.sum_gradients(model, grads)?;
-        self.agreed.waiting.add(&notes, began.elapsed().as_secs_f64());
+        let grads = match early {
+            Some(early) => self.ranks.sum_rest(model, grads, early)?,
+            None => self.ranks.sum_gradients(model, grads)?,
+        };
+        self.agreed.waiting.add(&notes, (took + began.elapsed()).as_secs_f64());
 
         let first = notes[0];
         pass.agree_on(first.seconds);
@@ -86,10 +91,9 @@ impl Trainer {
         for note in &notes[1..] {
             sums.iter_mut().zip(note.losses).for_each(|(sum, loss)| *sum += loss);
         }
-        let options = (&stepped.nll.device(), stepped.nll.dtype());
-        let [nll, total, ar, tar, prior_cv] =
-            sums.map(|sum| Tensor::<1>::from_data(TensorData::new(vec![sum], [1]), options));
-        Ok((Stepped { nll, total, ar, tar, prior_cv, ..stepped }, grads))
+        let options = (&stepped.losses.nll.device(), stepped.losses.nll.dtype());
+        let sums = sums.map(|sum| Tensor::<1>::from_data(TensorData::new(vec![sum], [1]), options));
+        Ok((Stepped { losses: Losses::from_array(sums), ..stepped }, grads))
     }
 
     /// Takes the time of rank 0 for the epoch's.

@@ -137,7 +137,7 @@ impl Trainer {
             }
             let whole = self.model().zero_state(self.config.batch);
             let carried = load_weights(pass.form_of(&position, &whole), &folder.join(EPOCH))?;
-            pass.restore(&position, carried, &self.own());
+            pass.restore(&position, carried, &self.ranks.part(self.config.batch));
             self.pass = Some(pass);
         }
         self.best = None;

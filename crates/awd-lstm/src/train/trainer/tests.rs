@@ -16,6 +16,7 @@ use std::fs;
 mod among;
 mod extension;
 mod limits;
+mod saves;
 mod steps;
 mod validation;
 

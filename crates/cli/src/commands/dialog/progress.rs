@@ -13,6 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::picture;
 use crate::print::{print_json, print_note};
 use crate::progress::{bar, short};
+use crate::sparkline::Curves;
 
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ pub struct View<'a> {
     interrupt: Option<Interrupt>,
     /// Where curves are drawn after every epoch.
     run: Option<&'a RunFolder>,
+    /// Shown below the bar.
+    curves: Curves,
 }
 
 impl<'a> View<'a> {
@@ -58,6 +61,7 @@ impl<'a> View<'a> {
             share: 0.0,
             interrupt: None,
             run: None,
+            curves: Curves::default(),
         }
     }
 
@@ -123,11 +127,14 @@ impl TrainObserver for View<'_> {
         }
         self.bar.set_position((share * SHARES) as u64);
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
-        self.bar.set_message(figures);
+        self.curves.add_loss(nll);
+        let curves = if self.terminal { self.curves.below() } else { String::new() };
+        self.bar.set_message(format!("{figures}{curves}"));
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
+        self.curves.add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }

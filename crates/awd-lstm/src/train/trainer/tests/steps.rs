@@ -69,6 +69,35 @@ fn the_share_of_the_projections_is_that_of_a_mixture() {
     assert!(intervals(HeadKind::Softmax).iter().all(|interval| interval.latent_share.is_none()));
 }
 
+/// With a weight the variation is reported, and no other figure depends on whether; of a head without priors there is none.
+#[test]
+fn the_variation_of_the_priors_is_reported_where_it_is_in_the_loss() {
+    let lines = |head, weight: f64, log_every: usize| {
+        let config = TrainConfig { prior_cv: weight, ..config(1) };
+        let mut notes = Notes::default();
+        let trainer = Trainer::new(&model(head), &config, &corpus(), &Device::flex()).unwrap();
+        trainer.with_log_every(log_every).fit(None, &mut notes).unwrap();
+        notes.intervals
+    };
+    let written = |interval: &Interval| serde_json::to_value(StepMetrics::from(interval)).unwrap();
+    for (head, weight) in [(HeadKind::Mos, 0.0), (HeadKind::Softmax, 0.5)] {
+        for interval in lines(head, weight, 10) {
+            assert_eq!((interval.prior_cv, written(&interval).get("prior_cv")), (None, None));
+        }
+    }
+    let single: Vec<f64> =
+        lines(HeadKind::Mos, 0.5, 1).iter().map(|interval| interval.prior_cv.unwrap()).collect();
+    let components = model(HeadKind::Mos).components as f64;
+    assert!(single.iter().all(|squared| *squared > 0.0 && *squared < components - 1.0), "{single:?}");
+    for (line, of) in lines(HeadKind::Mos, 0.5, 10).iter().zip(single.chunks(10)) {
+        let mean = of.iter().sum::<f64>() / of.len() as f64;
+        let got = line.prior_cv.unwrap();
+        assert!((got - mean).abs() < 1e-5 * mean, "{got} {mean}");
+        assert_eq!(written(line)["prior_cv"].as_f64(), line.prior_cv);
+        assert!(line.latent_share.is_some_and(|share| share > 0.001 && share < 1.0));
+    }
+}
+
 /// The weights of the mixture's projections.
 fn projections(trainer: &Trainer) -> Vec<f32> {
     let tensors = trainer.model().head.context.collect(None, None, false);
@@ -78,7 +107,7 @@ fn projections(trainer: &Trainer) -> Vec<f32> {
 #[test]
 fn a_rate_of_the_projections_is_kept_through_a_stop() {
     alone(module_path!(), "a_rate_of_the_projections_is_kept_through_a_stop", || {
-        let config = TrainConfig { latent_lr: 0.01, ..config(2) };
+        let config = TrainConfig { latent_lr: 0.01, prior_cv: 0.25, ..config(2) };
         let mut straight = trainer(&config);
         let start = projections(&straight);
         let mut lines = Notes::default();
@@ -92,10 +121,14 @@ fn a_rate_of_the_projections_is_kept_through_a_stop() {
         again.fit(Some(&run), &mut notes).unwrap();
         assert_eq!(weights(again.model()), weights(straight.model()));
         // The first interval goes over the stop.
-        let of = |interval: &Interval| (interval.step, interval.latent_share.unwrap());
+        let of = |interval: &Interval| {
+            (interval.step, [interval.latent_share, interval.prior_cv].map(Option::unwrap))
+        };
         let (after, all) = (of(&notes.intervals[0]), lines.intervals.iter().map(of));
         let before = all.clone().find(|(step, _)| *step == after.0).unwrap();
-        assert!((after.1 - before.1).abs() < 1e-6 * before.1, "{after:?} {before:?}");
+        for (after, before) in after.1.iter().zip(before.1) {
+            assert!((after - before).abs() < 1e-6 * before, "{after:?} {before:?}");
+        }
 
         // At a hundredth of the rate the projections go a small part of the way.
         let moved = |trainer: &Trainer| {

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Draws the pictures of results/ and benches/results/ anew from the files beside them.
+#
+#   scripts/pictures.sh             # writes them
+#   scripts/pictures.sh --check     # writes nothing; fails if a picture is not what its file gives
+#
+# results/NAME.jsonl becomes results/NAME.svg, and where there are several pictures, a setting each, results/NAME-SETTING.svg:
+#   lines of `sweep` or `ablation`                    perplexity against each setting, or of each head
+#   lines with `head`, `step` and `valid_ppl`         a curve a head, as `curves` draws them
+# benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
+# A picture without such a file is of runs that are not kept; it is named and left alone.
+#
+# Environment variable: PROGRAM, the program `highrank` (built if it is not given).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+check=0
+case $#,${1:-} in
+    0,) ;;
+    1,--check) check=1 ;;
+    *) echo "error: expected nothing or --check, as in: scripts/pictures.sh --check" >&2; exit 2 ;;
+esac
+if [ -z "${PROGRAM:-}" ]; then
+    cargo build --quiet --release --locked --package highrank-cli
+    PROGRAM=target/release/highrank
+fi
+[ -x "$PROGRAM" ] || { echo "error: PROGRAM is \`$PROGRAM\`, which is no program" >&2; exit 2; }
+
+drawn=$(mktemp -d)
+trap 'rm -rf "$drawn"' EXIT
+mkdir -p "$drawn/results" "$drawn/benches/results"
+
+# The pictures of a sweep in file $1, named after $2.
+sweep() {
+    local out=$drawn/sweep-$2 found
+    "$PROGRAM" sweep --from "$1" --out "$out" > /dev/null
+    found=("$out"/*.svg)
+    if [ ${#found[@]} = 1 ]; then
+        [ ! -f "${found[0]}" ] || mv "${found[0]}" "$drawn/results/$2.svg"
+        return
+    fi
+    local picture setting
+    for picture in "${found[@]}"; do
+        setting=$(basename "$picture" .svg)
+        mv "$picture" "$drawn/results/$2-${setting#by-}.svg"
+    done
+}
+
+# One picture of the curves in file $1, named after $2; lines of one head are one run.
+curves() {
+    local out=$drawn/curves-$2 head runs=()
+    while read -r head; do
+        mkdir -p "$out/$head"
+        grep -E "\"head\": ?\"$head\"" "$1" > "$out/$head/metrics.jsonl"
+        runs+=("$out/$head")
+    done < <(sed -nE 's/.*"head": ?"([^"]+)".*/\1/p' "$1" | awk '!seen[$0]++')
+    "$PROGRAM" curves --run "${runs[@]}" --out "$out" > /dev/null
+    mv "$out/curves.svg" "$drawn/results/$2.svg"
+}
+
+for file in results/*.jsonl; do
+    name=$(basename "$file" .jsonl)
+    first=$(head -1 "$file")
+    case $first in
+        *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
+        *'"best_epoch"'* | *'"lstm_sizes"'*) sweep "$file" "$name" ;;
+        *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;
+        *) echo "$file: no picture is drawn of such lines" ;;
+    esac
+done
+shopt -s nullglob
+for picture in benches/results/*.svg; do
+    name=$(basename "$picture" .svg)
+    [ -f "benches/results/$name.jsonl" ] || continue
+    "$PROGRAM" bench-report "benches/results/$name.jsonl" benches/results/"${name:0:10}"-*-peers.jsonl --plot "$drawn/$picture" > /dev/null
+done
+
+differ=0
+for picture in results/*.svg benches/results/*.svg; do
+    [ -f "$drawn/$picture" ] || echo "$picture: left alone, for its runs are not kept"
+done
+for new in "$drawn"/results/*.svg "$drawn"/benches/results/*.svg; do
+    picture=${new#"$drawn/"}
+    if cmp -s "$new" "$picture"; then
+        echo "$picture: as its file says"
+    elif [ $check = 0 ]; then
+        cp "$new" "$picture"
+        echo "$picture: drawn"
+    else
+        echo "error: \`$picture\` is not what its file gives: scripts/pictures.sh draws it anew" >&2
+        differ=1
+    fi
+done
+exit $differ
