@@ -25,7 +25,8 @@ fuzz_target!(|input: &[u8]| {
     let heads = [None, Some(HeadKind::Softmax), Some(HeadKind::MosPlif)];
     let missing = Missing { head: heads[usize::from(which >> 2) % heads.len()], ..Missing::default() };
     let Ok(config) = state.model_config(&missing) else { return };
-    if state.check_size(config.num_params()).is_ok() {
+    // A model takes a hundred times as long to make as its file to read.
+    if which >> 4 == 0 && state.check_size(config.num_params()).is_ok() {
         let _ = state.model(&config, &Device::flex());
     }
 });

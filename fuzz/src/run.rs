@@ -42,7 +42,8 @@ impl Run {
             finetunes: None,
             text: TextConfig::default(),
             tokens: None,
-            model: ModelConfig::tiny(HeadKind::Mos, 30),
+            // Few tensors: loading one reads the header of all of them.
+            model: ModelConfig { lstm_sizes: vec![8], ..ModelConfig::tiny(HeadKind::Softmax, 30) },
             train: TrainConfig {
                 batch: 4,
                 eval_batch: 2,
@@ -77,13 +78,19 @@ impl Run {
         self.folder.path()
     }
 
-    /// Damages one file of those that `of` chooses, does `work`, and puts all files back as they were.
-    pub fn with_damage(&self, input: &[u8], of: impl Fn(&Path) -> bool, work: impl FnOnce()) {
+    /// Damages one file of those that `of` chooses, does `work`, which is told the file, and puts it back as it was. One input in
+    /// sixteen may write: for it `work` gets `true`, and all files are put back.
+    pub fn with_damage(&self, input: &[u8], of: impl Fn(&Path) -> bool, work: impl FnOnce(&Path, bool)) {
         let Some((which, input)) = input.split_first() else { return };
+        let writes = which >> 4 == 0;
         let chosen: Vec<_> = self.files.iter().filter(|(path, _)| of(path)).collect();
-        let (path, whole) = chosen[usize::from(*which) % chosen.len()];
+        let (path, whole) = chosen[usize::from(which & 15) % chosen.len()];
         fs::write(path, super::damaged(whole, input)).expect("TMPDIR can be written to");
-        work();
+        work(path, writes);
+        if !writes {
+            fs::write(path, whole).expect("TMPDIR can be written to");
+            return;
+        }
         for (path, whole) in &self.files {
             if fs::read(path).ok().as_ref() != Some(whole) {
                 fs::create_dir_all(path.parent().expect("a file in a folder"))
