@@ -257,9 +257,7 @@ impl LanguageModel {
         masks: Masks,
         penalties: Penalties,
     ) -> (StepLoss, Lookup) {
-        let Masks { words, input, layers, latent } = masks;
-        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
-        let encoded = self.encode_rows(lookup.rows(), state, input, layers);
+        let (encoded, latent, lookup) = self.encode_beside_lookup(tokens, state, masks);
         (self.loss_of(encoded, targets, latent, penalties), lookup)
     }
 
@@ -277,14 +275,24 @@ impl LanguageModel {
         masks: Masks,
         penalties: Penalties,
     ) -> StagedLoss {
-        let Masks { words, input, layers, latent } = masks;
-        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
-        let encoded = self.encode_rows(lookup.rows(), state, input, layers);
+        let (encoded, latent, lookup) = self.encode_beside_lookup(tokens, state, masks);
         let below = self.head_input(&encoded);
         let above = below.clone().detach().require_grad();
         let (nll, prior_cv) = self.head_loss(above.clone(), targets, latent, penalties.prior_cv);
         let [ar, tar] = encoded.regularisers(penalties);
         StagedLoss { nll, prior_cv, ar, tar, state: encoded.state, above, below, lookup }
+    }
+
+    /// The layers below the output layer with given masks, and the mask that is left, that of the latent contexts.
+    fn encode_beside_lookup(
+        &self,
+        tokens: Tensor<2, Int>,
+        state: LmState,
+        masks: Masks,
+    ) -> (Encoded, Option<Tensor<2>>, Lookup) {
+        let Masks { words, input, layers, latent } = masks;
+        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
+        (self.encode_rows(lookup.rows(), state, input, layers), latent, lookup)
     }
 
     fn loss_of(
