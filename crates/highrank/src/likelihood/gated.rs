@@ -19,15 +19,59 @@ const GATES: usize = GatedArgs::<()>::GATES;
 /// Its leaves.
 const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 
-/// A run of tokens with its products.
-pub(super) struct Chunk<B: Kernels> {
-    args: GatedArgs<Floats<B>>,
+/// What the products of a run of tokens with gates are made of.
+pub(crate) struct Factors<B: Kernels> {
+    pub(crate) args: GatedArgs<Floats<B>>,
     /// `W` of the words with gates, `[S, d]`
     weight: Floats<B>,
     /// `h_j − h_4`, `[tokens·3, d]`
     differences: Floats<B>,
     /// `t`, `[tokens·3, G]`
     features: Floats<B>,
+}
+
+impl<B: Kernels> Factors<B> {
+    /// Of a few tokens, with the decoder's matrix, `[V, d]`.
+    ///
+    /// # Panics
+    /// If more words have gates than there are.
+    pub(crate) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
+        let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
+        assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
+        let weight = decoder.clone().rows(0..words);
+        let latent = args.latent.clone().reshape([tokens, COMPONENTS, d]);
+        let last = latent.clone().narrow(1, GATES..COMPONENTS);
+        let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
+        let features = args.features.clone().reshape([tokens * GATES, args.d_gate()]);
+        Self { args, weight, differences, features }
+    }
+
+    /// `(h_j − h_4)ᵀ w_x`, `[tokens·3, S]`.
+    pub(crate) fn products(&self) -> Floats<B> {
+        B::product(self.differences.clone(), self.weight.clone().transpose(), self.args.precision)
+    }
+
+    /// `v_xᵀ t_j`, `[tokens·3, S]`.
+    pub(crate) fn gate_products(&self) -> Floats<B> {
+        B::product(self.features.clone(), self.args.vectors.clone().transpose(), self.args.precision)
+    }
+}
+
+/// Gradients of the [products](Factors) of a run of tokens, and their sums over a token's words.
+pub(crate) struct Slopes<B: Kernels> {
+    /// Of `(h_j − h_4)ᵀ w_x`, `[tokens·3, S]`
+    pub(crate) products: Floats<B>,
+    /// Of the gates' logits `l`, `[tokens·3, S]`
+    pub(crate) gates: Floats<B>,
+    /// Of `π̄` without the mixed context's part, `−Σ_x p_j`, `[tokens, 3]`
+    pub(crate) prior: Floats<B>,
+    /// Of `a`, `[tokens, 3]`
+    pub(crate) base: Floats<B>,
+}
+
+/// A run of tokens with its products.
+pub(super) struct Chunk<B: Kernels> {
+    pub(super) factors: Factors<B>,
     /// `(h_j − h_4)ᵀ w_x`, `[tokens, 3, S]`
     products: Floats<B>,
     /// `γ_j` and `1 − γ_j`, `[tokens, 3, S]`
@@ -36,28 +80,17 @@ pub(super) struct Chunk<B: Kernels> {
 }
 
 impl<B: Kernels> Chunk<B> {
-    /// Of a few tokens, with the decoder's matrix, `[V, d]`.
-    ///
-    /// # Panics
-    /// If more words have gates than there are.
+    /// As [`Factors::new`].
     pub(super) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
-        let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
-        assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
-        let weight = decoder.clone().rows(0..words);
-        let latent = args.latent.clone().reshape([tokens, COMPONENTS, d]);
-        let last = latent.clone().narrow(1, GATES..COMPONENTS);
-        let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
-        let features = args.features.clone().reshape([tokens * GATES, args.d_gate()]);
-        let product = |rows: &Floats<B>, matrix: &Floats<B>| {
-            let product = B::product(rows.clone(), matrix.clone().transpose(), args.precision);
-            product.reshape([tokens, GATES, words])
-        };
-        let products = product(&differences, &weight);
-        let logits = product(&features, &args.vectors)
+        let factors = Factors::new(args, decoder);
+        let args = &factors.args;
+        let (tokens, words) = (args.tokens(), args.words());
+        let products = factors.products().reshape([tokens, GATES, words]);
+        let logits = factors.gate_products().reshape([tokens, GATES, words])
             + args.base.clone().reshape([tokens, GATES, 1])
             + args.bias.clone().transpose().reshape([1, GATES, words]);
         let (open, closed) = (sigmoid(logits.clone()), sigmoid(-logits));
-        Self { args, weight, differences, features, products, open, closed }
+        Self { factors, products, open, closed }
     }
 
     /// The logits `[tokens, V]` with the offset of the first words, `e`.
@@ -72,6 +105,35 @@ impl<B: Kernels> Chunk<B> {
                 let first = logits.clone().narrow(1, 0..words) + offset;
                 Floats::cat(vec![first, logits.narrow(1, words..vocab)], 1)
             }
+        }
+    }
+
+    /// The gradients of the products for that of the logits, `[tokens, V]`.
+    pub(super) fn slopes(&self, d_logits: &Floats<B>) -> Slopes<B> {
+        let [tokens, _, words] = self.products.dims();
+        let grad = d_logits.clone().narrow(1, 0..words);
+        let rows = |parts: [Floats<B>; GATES]| {
+            let parts = parts.map(|part| part.reshape([tokens, 1, words])).to_vec();
+            Floats::cat(parts, 1)
+        };
+        let flat = |x: Floats<B>| x.reshape([tokens * GATES, words]);
+        let pulls = [0, 1, 2].map(|j| grad.clone() * self.product(j));
+        let prior = pulls.clone().map(|pull| -pull.sum_dim(1)).to_vec();
+        let products = rows([0, 1, 2].map(|j| grad.clone() * self.delta(j)));
+
+        let [one, two, three] = pulls;
+        let [open, closed] = [&self.open, &self.closed].map(|all| [0, 1, 2].map(|j| self.part(all, j)));
+        let d_open = rows([
+            open[1].clone() * one.clone() + closed[1].clone() * two.clone() - open[2].clone() * three.clone(),
+            open[0].clone() * (one - two),
+            closed[0].clone() * three,
+        ]);
+        let gates = d_open * self.open.clone() * self.closed.clone();
+        Slopes {
+            products: flat(products),
+            base: gates.clone().sum_dim(2).reshape([tokens, GATES]),
+            gates: flat(gates),
+            prior: Floats::cat(prior, 1),
         }
     }
 
@@ -93,7 +155,7 @@ impl<B: Kernels> Chunk<B> {
             1 => self.part(&self.open, 0) * self.part(&self.closed, 1),
             _ => self.part(&self.closed, 0) * self.part(&self.open, 2),
         };
-        leaf - self.args.prior.clone().narrow(1, j..j + 1)
+        leaf - self.factors.args.prior.clone().narrow(1, j..j + 1)
     }
 }
 
@@ -127,58 +189,37 @@ impl<B: Kernels> Default for Sums<B> {
 }
 
 impl<B: Kernels> Sums<B> {
-    /// What the offset of a chunk adds for the gradient of its logits, `[tokens, V]`; with or without that of the decoder.
-    pub(super) fn add(&mut self, chunk: Chunk<B>, d_logits: &Floats<B>, wanted: GatedWanted, decoder: bool) {
-        let words = chunk.args.words();
-        let grad = d_logits.clone().narrow(1, 0..words);
-        let [tokens, _] = grad.dims();
-        let (d, precision) = (chunk.args.d_embedding(), chunk.args.precision);
-        let rows = |parts: [Floats<B>; GATES]| {
-            let parts = parts.map(|part| part.reshape([tokens, 1, words])).to_vec();
-            Floats::cat(parts, 1)
-        };
-        let flat = |x: Floats<B>| x.reshape([tokens * GATES, words]);
+    /// What the products of a chunk add to the gradients, with or without that of the decoder.
+    pub(super) fn add(&mut self, factors: Factors<B>, slopes: Slopes<B>, wanted: GatedWanted, decoder: bool) {
+        let Factors { args, weight, differences, features } = factors;
+        let (tokens, words, d, precision) = (args.tokens(), args.words(), args.d_embedding(), args.precision);
         let [of_prior, of_latent] = &mut self.of_chunks;
-
-        let pulls = [0, 1, 2].map(|j| grad.clone() * chunk.product(j));
         if wanted.prior {
-            let mut columns: Vec<_> = pulls.iter().map(|pull| -pull.clone().sum_dim(1)).collect();
-            columns.push(columns[0].zeros_like());
-            of_prior.push(Floats::cat(columns, 1));
+            let last = slopes.prior.clone().narrow(1, 0..1).zeros_like();
+            of_prior.push(Floats::cat(vec![slopes.prior, last], 1));
         }
-        let d_products = flat(rows([0, 1, 2].map(|j| grad.clone() * chunk.delta(j))));
         if wanted.latent {
-            let d_rows = B::product(d_products.clone(), chunk.weight.clone(), precision);
+            let d_rows = B::product(slopes.products.clone(), weight, precision);
             let d_rows = d_rows.reshape([tokens, GATES, d]);
             let d_last = -d_rows.clone().sum_dim(1);
             of_latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
         }
         if decoder {
-            let part = B::product(d_products.transpose(), chunk.differences.clone(), precision);
-            accumulate(&mut self.weight, part);
+            accumulate(&mut self.weight, B::product(slopes.products.transpose(), differences, precision));
         }
-
-        let [one, two, three] = pulls;
-        let [open, closed] = [&chunk.open, &chunk.closed].map(|all| [0, 1, 2].map(|j| chunk.part(all, j)));
-        let d_open = rows([
-            open[1].clone() * one.clone() + closed[1].clone() * two.clone() - open[2].clone() * three.clone(),
-            open[0].clone() * (one - two),
-            closed[0].clone() * three,
-        ]);
-        let d_gates = d_open * chunk.open * chunk.closed;
         if wanted.base {
-            self.base.push(d_gates.clone().sum_dim(2).reshape([tokens, GATES]));
+            self.base.push(slopes.base);
         }
         if wanted.bias {
-            accumulate(&mut self.bias, d_gates.clone().sum_dim(0).reshape([GATES, words]).transpose());
+            let of_words = slopes.gates.clone().reshape([tokens, GATES, words]).sum_dim(0);
+            accumulate(&mut self.bias, of_words.reshape([GATES, words]).transpose());
         }
-        let d_gates = flat(d_gates);
         if wanted.features {
-            let d_features = B::product(d_gates.clone(), chunk.args.vectors.clone(), precision);
-            self.features.push(d_features.reshape([tokens, GATES * chunk.args.d_gate()]));
+            let d_features = B::product(slopes.gates.clone(), args.vectors, precision);
+            self.features.push(d_features.reshape([tokens, GATES * features.dims::<2>()[1]]));
         }
         if wanted.vectors {
-            accumulate(&mut self.vectors, B::product(d_gates.transpose(), chunk.features, precision));
+            accumulate(&mut self.vectors, B::product(slopes.gates.transpose(), features, precision));
         }
     }
 

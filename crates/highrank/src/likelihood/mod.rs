@@ -35,7 +35,7 @@
 
 mod budget;
 mod draw;
-mod gated;
+pub(crate) mod gated;
 mod mask;
 pub mod portable;
 mod predict;

@@ -12,20 +12,24 @@
 //! | `sweep.rs` | a call, chunk by chunk and launch by launch |
 //! | `kernels.rs` | the visits that every call makes |
 //! | `mixed.rs` | those of mixtures and teachers |
+//! | `gated.rs` | the products of words with gates, and their visits |
 //! | `pieces.rs` | the gradient of a PLIF's table |
 //! | `map.rs` | logit maps, temperature and masked words on the device |
 //! | `reduce.rs` | sums and maxima within a cube |
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `fusion.rs` | all of it as operations of Burn's fusion |
 //!
-//! Target distributions over all words, f64, contexts with [gates](crate::ops::ContextSource::Gated), and the maps whose few parameters
-//! every logit moves (generalised sigsoftmax, the monotonic network) take the portable path. Inputs in half precision are multiplied as they are; all else is in f32.
+//! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
+//!
+//! Target distributions over all words, f64, and the maps whose few parameters every logit moves (generalised sigsoftmax, the
+//! monotonic network) take the portable path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
 //!
 //! # Panics
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics
 //! with both. A target outside of the vocabulary is neither read nor written at; its token's loss is NaN.
 
 mod fusion;
+mod gated;
 mod kernels;
 mod latent;
 mod map;

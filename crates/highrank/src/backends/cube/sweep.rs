@@ -10,6 +10,7 @@ use highrank_kernels::gpu::{
 };
 use highrank_kernels::{Floats, Ints};
 
+use super::gated::Gates;
 use super::kernels::{self, Parts, Slopes, Sums, WeightsLaunch, row, token};
 use super::map::{Form, Map, NumbersLaunch};
 use super::mixed::{self, ShareSums};
@@ -17,7 +18,9 @@ use super::pieces::PieceSums;
 use super::reduce::ROW_UNITS;
 use crate::likelihood::portable::{self, Parts as ScoredParts, Sums as InputSums};
 use crate::likelihood::{Spread, Vocabulary};
-use crate::ops::{ContextSource, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs};
+use crate::ops::{
+    ContextSource, GatedArgs, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs,
+};
 
 /// One call of the likelihood.
 pub(super) struct Sweep {
@@ -27,6 +30,8 @@ pub(super) struct Sweep {
     forward: Floats<CubeBackend>,
     /// The input with `W` as the products with gradients read it.
     backward: Likelihood<Floats<CubeBackend>>,
+    /// `W` as it is, in f32, where words have gates.
+    gate_decoder: Option<Floats<CubeBackend>>,
     words: Ints<CubeBackend>,
     /// The target distributions, unless they are one word a token.
     spread: Option<Spread<CubeBackend>>,
@@ -53,6 +58,8 @@ struct Chunk {
     known: CubeTensor,
     /// `log π_k`, `[tokens, K]`
     log_prior: CubeTensor,
+    /// Where words mix the contexts by gates.
+    gates: Option<Gates>,
     /// `log P(v)`, `[tokens, V]`, of a mixture
     log_probs: CubeTensor,
     /// The words that are not only part of the level: of a teacher's list `[tokens, m]`, otherwise the target, `[tokens]`.
@@ -108,8 +115,7 @@ impl Sweep {
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
             Targets::Distributions(_) => return None,
         };
-        let has_gates = matches!(input.contexts, ContextSource::Gated(_));
-        if input.wide() != DType::F32 || listed == Some(0) || has_gates {
+        if input.wide() != DType::F32 || listed == Some(0) {
             return None;
         }
         let input = as_read(input);
@@ -128,7 +134,9 @@ impl Sweep {
         let table = contiguous(table.unwrap_or_else(absent));
         let bias = contiguous(input.bias.clone().unwrap_or_else(absent));
         let (forward, backward) = rounded_weights(&input, gradients);
+        let has_gates = matches!(input.contexts, ContextSource::Gated(_));
         Some(Self {
+            gate_decoder: has_gates.then(|| input.weight.clone().cast(DType::F32)),
             forward,
             backward: Likelihood { weight: backward, ..input.clone() },
             words,
@@ -176,7 +184,8 @@ impl Sweep {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
                 let contexts = block.contexts(start, end);
                 let tokens = block.start + start..block.start + end;
-                let chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
+                let mut chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
+                let gates = chunk.gates.take();
                 self.add_scores(&chunk, &mut parts);
                 let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
                 let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
@@ -191,6 +200,10 @@ impl Sweep {
                 } else {
                     self.gradient(chunk, &mut piece_sums)
                 };
+                if let Some(gates) = gates {
+                    let (factors, slopes) = gates.slopes(&d_logits);
+                    sums.add_gated(factors, slopes, wanted);
+                }
                 sums.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
             }
             sums.add_block(block, wanted);
@@ -206,7 +219,11 @@ impl Sweep {
 
     /// Tokens of a chunk whose numbers can all be indexed.
     fn chunk_tokens(&self) -> usize {
-        let width = self.input.vocab().max(row::VALUES).max(self.listed.unwrap_or(0));
+        let of_gates = match &self.input.contexts {
+            ContextSource::Gated(args) => GatedArgs::<()>::GATES * args.words(),
+            _ => 0,
+        };
+        let width = self.input.vocab().max(row::VALUES).max(self.listed.unwrap_or(0)).max(of_gates);
         self.input.chunk_tokens().min(gpu::most_rows(self.input.components() * width))
     }
 
@@ -236,6 +253,10 @@ impl Sweep {
         let weight = self.forward.clone().transpose();
         let products = contiguous(gpu::product(contexts, weight, self.input.precision));
         expect(&products, "logits", [count, vocab], DType::F32);
+        let gates = self.gates(&tokens);
+        if let Some(gates) = &gates {
+            gates.add_offset(&products);
+        }
         let memory = |is_there: bool, shape: [usize; 2]| {
             empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
         };
@@ -244,6 +265,7 @@ impl Sweep {
             rows: memory(true, [count, row::VALUES]),
             known: memory(self.sums().any(), [length, token::VALUES]),
             log_prior: rows_or_none(self.input.log_prior.as_ref(), &tokens, &products),
+            gates,
             log_probs: memory(is_mixed, [length, vocab]),
             words: contiguous_ints(self.words.clone().rows(tokens.clone())),
             assigned: memory(self.listed.is_some(), [count, self.listed.unwrap_or(1)]),
@@ -258,6 +280,12 @@ impl Sweep {
         let listed = self.shares(&mut chunk, &tokens, upstream.is_some());
         self.scores(&chunk, listed, &tokens, upstream);
         chunk
+    }
+
+    /// Those of a run of tokens, if words have any.
+    fn gates(&self, tokens: &Range<usize>) -> Option<Gates> {
+        let ContextSource::Gated(args) = &self.input.contexts else { return None };
+        Some(Gates::new(args.slice(tokens.start, tokens.end), self.gate_decoder.as_ref()?))
     }
 
     /// Log-sum-exps and the targets' log-probabilities; without a mixture also the sums over words.
@@ -467,16 +495,22 @@ impl Sweep {
 /// If a tensor's shape is not what the others' say.
 fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBackend>> {
     let (tokens, components) = (input.tokens(), input.components());
-    if let ContextSource::Given(contexts) = &input.contexts {
-        let [rows, _] = contexts.dims();
-        assert_eq!(
-            rows,
-            tokens * components,
-            "contexts: rows against {components} for each of {tokens} tokens"
-        );
-    }
+    let contexts = match input.contexts.clone() {
+        ContextSource::Given(contexts) => {
+            let [rows, _] = contexts.dims();
+            assert_eq!(
+                rows,
+                tokens * components,
+                "contexts: rows against {components} for each of {tokens} tokens"
+            );
+            ContextSource::Given(contexts)
+        }
+        latent @ ContextSource::Latent(_) => latent,
+        ContextSource::Gated(args) => ContextSource::Gated(args.map(|x| x.cast(DType::F32))),
+    };
     let wide = |x: &Option<Floats<CubeBackend>>| x.clone().map(|x| x.cast(DType::F32));
     Likelihood {
+        contexts,
         log_prior: wide(&input.log_prior).map(|x| checked(x, "log-priors", [tokens, components])),
         bias: wide(&input.bias).map(|x| checked(x, "bias", [input.vocab()])),
         map_params: wide(&input.map_params)

@@ -9,9 +9,11 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::portable;
 use crate::math::log_softmax;
 use crate::ops::{
-    ContextSource, GatedArgs, Gradients, Kernels, LatentArgs, Likelihood, MapFunction, Objective, Scores,
-    Statistic, Targets, Wanted,
+    ContextSource, Gradients, Kernels, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
+    Targets, Wanted,
 };
+
+mod gated;
 
 const PLIF: MapFunction = MapFunction::Plif { pieces: 12, bound: 1.5 };
 
@@ -397,41 +399,6 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
         made::<Plain>(case).assert_close(&want, &format!("{dtype:?}"));
         made::<Fused>(case).assert_close(&want, &format!("fused, {dtype:?}"));
     }
-}
-
-#[test]
-fn contexts_with_gates_take_the_portable_path_in_and_out_of_fusion() {
-    fn input<B: Kernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
-        let (d, words, gate) = (5, 20, 3);
-        let args = GatedArgs {
-            prior: tensor([TOKENS, 4], 7),
-            latent: tensor([TOKENS, 4 * d], 8),
-            features: tensor([TOKENS, 3 * gate], 9),
-            base: tensor([TOKENS, 3], 10),
-            vectors: tensor([words, gate], 11),
-            bias: tensor([words, 3], 12),
-            precision: Precision::Full,
-        };
-        Likelihood { contexts: ContextSource::Gated(args), ..case.input() }
-    }
-    fn made<B: Kernels<Device = CubeDevice>>(case: Case) -> Made {
-        let upstream = tensor([TOKENS], 6);
-        let (scores, gradients) =
-            B::score_and_gradients(input(case), case.objective(), upstream, Wanted::ALL);
-        Made::new(scores, Some(gradients))
-    }
-    let case = Case::plain(PLIF, 1, Masked::Some).all_options();
-    let upstream = tensor([TOKENS], 6);
-    let (scores, gradients) =
-        portable::score_and_gradients::<Plain>(&input(case), &case.objective(), upstream, Wanted::ALL);
-    let want = Made::new(scores, Some(gradients));
-    for part in
-        ["gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases"]
-    {
-        assert!(want.part(part).iter().any(|x| *x != 0.0), "{part}");
-    }
-    made::<Plain>(case).assert_close(&want, "plain");
-    made::<Fused>(case).assert_close(&want, "fused");
 }
 
 #[test]

@@ -43,12 +43,18 @@ impl<B: Kernels> Sums<B> {
         let Chunk { input, table, contexts, logits, gated, .. } = chunk;
         let (d_logits, d_table) = logit_gradients(input, table.as_ref(), logits, scored.d_mapped);
         if let Some(gated) = gated {
-            self.gated.add(gated, &d_logits, wanted.gated, wanted.weight);
+            let slopes = gated.slopes(&d_logits);
+            self.add_gated(gated.factors, slopes, wanted);
         }
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
         if let (true, Some(d_table)) = (wanted.map_params, d_table) {
             self.add_table(d_table);
         }
+    }
+
+    /// What the gates' products of a chunk add to the gradients of the inputs.
+    pub(crate) fn add_gated(&mut self, factors: gated::Factors<B>, slopes: gated::Slopes<B>, wanted: Wanted) {
+        self.gated.add(factors, slopes, wanted.gated, wanted.weight);
     }
 
     /// What a chunk, or several, adds to the gradient of the logit map's table.
