@@ -7,6 +7,7 @@
 # results/NAME.jsonl becomes results/NAME.svg, and where there are several pictures, a setting each, results/NAME-SETTING.svg:
 #   lines of `sweep` or `ablation`                    perplexity against each setting, or of each head
 #   lines with `head`, `step` and `valid_ppl`         a curve a head, as `curves` draws them
+#   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
 # A picture without such a file is of runs that are not kept; it is named and left alone.
 #
@@ -57,10 +58,20 @@ curves() {
     mv "$out/curves.svg" "$drawn/results/$2.svg"
 }
 
+# The picture $4.svg of what the command $3 found, in file $1, named after $2.
+found() {
+    local out=$drawn/found-$2
+    "$PROGRAM" "$3" --from "$1" --out "$out" > /dev/null
+    mv "$out/$4.svg" "$drawn/results/$2.svg"
+}
+
 for file in results/*.jsonl; do
     name=$(basename "$file" .jsonl)
     first=$(head -1 "$file")
     case $first in
+        *'"singular_values"'*) found "$file" "$name" rank spectrum ;;
+        *'"squared_share"'*) found "$file" "$name" gradient-loss gradient_loss ;;
+        *'"slope_mean"'*) found "$file" "$name" plif plif ;;
         *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
         *'"best_epoch"'* | *'"lstm_sizes"'*) sweep "$file" "$name" ;;
         *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;

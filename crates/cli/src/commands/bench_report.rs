@@ -195,14 +195,26 @@ fn milliseconds(ms: f64) -> String {
     format!("{ms:.digits$}")
 }
 
-/// A bar a pairing, its length the median ratio, with a line from the smallest to the largest.
+/// A bar a pairing from 1, level, to the median ratio, with a line from the smallest to the largest.
 struct Speeds<'a> {
     pairings: &'a [Pairing],
 }
 
+impl Speeds<'_> {
+    fn label(pairing: &Pairing) -> String {
+        format!("{}, {} / {}", pairing.what, pairing.precision, pairing.peer)
+    }
+
+    /// Pixels that hold the longest label.
+    fn label_width(&self) -> u32 {
+        let longest = self.pairings.iter().map(|pairing| Self::label(pairing).chars().count()).max();
+        20 + picture::TEXT * 3 / 5 * longest.unwrap_or(0) as u32
+    }
+}
+
 impl Picture for Speeds<'_> {
     fn size(&self) -> (u32, u32) {
-        (940, 90 + 34 * self.pairings.len() as u32)
+        (560 + self.label_width(), 90 + 24 * self.pairings.len() as u32)
     }
 
     fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
@@ -211,6 +223,7 @@ impl Picture for Speeds<'_> {
     {
         let Self { pairings } = self;
         let ratios: Vec<Vec<f64>> = pairings.iter().map(Pairing::ratios).collect();
+        let shortest = ratios.iter().filter_map(|ratios| ratios.first()).fold(1.0, |a: f64, b| a.min(*b));
         let longest = ratios.iter().filter_map(|ratios| ratios.last()).fold(1.0, |a: f64, b| a.max(*b));
         let rows = pairings.len() as i32;
         // Two places at least: an axis of one has no labels.
@@ -222,12 +235,16 @@ impl Picture for Speeds<'_> {
             )
             .margin(10)
             .x_label_area_size(40)
-            .y_label_area_size(380)
-            .build_cartesian_2d(0.0..longest * 1.08, (0..last).into_segmented())?;
+            .y_label_area_size(self.label_width())
+            .build_cartesian_2d(
+                (shortest / 1.1..longest * 1.1)
+                    .log_scale()
+                    .with_key_points(picture::log_ticks(shortest, longest)),
+                (0..last).into_segmented(),
+            )?;
         let label = |place: &SegmentValue<i32>| match place {
             SegmentValue::CenterOf(row) if (0..rows).contains(row) => {
-                let pairing = &pairings[(rows - 1 - row) as usize];
-                format!("{}, {} / {}", pairing.what, pairing.precision, pairing.peer)
+                Self::label(&pairings[(rows - 1 - row) as usize])
             }
             _ => String::new(),
         };
@@ -237,16 +254,16 @@ impl Picture for Speeds<'_> {
             .y_labels(pairings.len().max(2))
             .y_label_formatter(&label)
             .label_style((picture::FONT, picture::TEXT))
-            .x_desc("times as fast as the peer (1 is level)")
+            .x_desc("times as fast as the peer (log; 1 is level)")
             .draw()?;
         let grey = RGBColor(120, 120, 120);
         let above = |row: i32| if row < last { SegmentValue::Exact(row + 1) } else { SegmentValue::Last };
         for (index, ratios) in ratios.iter().enumerate() {
             let row = rows - 1 - index as i32;
             let middle = ratios[ratios.len() / 2];
-            let bar = [(0.0, SegmentValue::Exact(row)), (middle, above(row))];
+            let bar = [(middle.min(1.0), SegmentValue::Exact(row)), (middle.max(1.0), above(row))];
             let mut bar = Rectangle::new(bar, grey.filled());
-            bar.set_margin(6, 6, 0, 0);
+            bar.set_margin(4, 4, 0, 0);
             let range = [ratios[0], ratios[ratios.len() - 1]].map(|x| (x, SegmentValue::CenterOf(row)));
             chart.draw_series([bar])?;
             chart.draw_series([PathElement::new(range, BLACK.stroke_width(2))])?;

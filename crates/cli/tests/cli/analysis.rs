@@ -106,6 +106,45 @@ fn saved_runs_are_looked_into() {
     assert!(number(&plif[0], "outside_share") < 1.0 && number(&plif[0], "logits") > 0.0);
     assert_pictures(&path.join("pictures"), "plif", &["logit z", "identity"]);
 
+    // What was found is drawn again without the runs.
+    for (command, found, stem) in
+        [("rank", &rank, "spectrum"), ("gradient-loss", &lost, "gradient_loss"), ("plif", &plif, "plif")]
+    {
+        let lines: Vec<String> = found.iter().map(|object| object.to_string()).collect();
+        let (first, others) = lines.split_at(1);
+        fs::write(path.join("first.jsonl"), first.join("\n")).unwrap();
+        fs::write(path.join("others.jsonl"), format!("{}\n", others.join("\n"))).unwrap();
+        let files = if others.is_empty() { "first.jsonl" } else { "first.jsonl others.jsonl" };
+        let again = objects(path, &format!("{command} --from {files} --out again --json"));
+        let names = |objects: &[Value]| -> Vec<_> {
+            let keys = |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            objects
+                .iter()
+                .map(|object| (object["run"].clone(), object["head"].clone(), keys(object)))
+                .collect()
+        };
+        assert_eq!(names(&again), names(found), "{command}");
+        let picture =
+            |folder: &str| fs::read_to_string(path.join(folder).join(format!("{stem}.svg"))).unwrap();
+        assert_eq!(picture("again"), picture("pictures"), "{command}");
+        let table = |line: String| String::from_utf8(run(path, &line).stdout).unwrap();
+        let header = |text: String| text.lines().next().map(str::to_owned);
+        let again = table(format!("{command} --from {files}"));
+        assert_eq!(
+            (again.lines().count(), header(again)),
+            (found.len() + 2, header(table(format!("{command} --run plif"))))
+        );
+
+        let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
+        fs::write(path.join("broken.jsonl"), format!("{}\n{{\"run\":1}}\n", first[0])).unwrap();
+        refused(&format!("{command} --from broken.jsonl"), &["`broken.jsonl`", "line 2: no "]);
+        fs::write(path.join("empty.jsonl"), "\n").unwrap();
+        refused(&format!("{command} --from empty.jsonl"), &["`empty.jsonl`", "it has no result"]);
+        refused(&format!("{command} --from nowhere.jsonl"), &["cannot read `nowhere.jsonl`"]);
+        refused(&format!("{command} --from first.jsonl --run mos"), &["--run", "--from"]);
+        refused(&format!("{command} --from first.jsonl --tokens 5"), &["--tokens", "--from"]);
+    }
+
     // The tables for people.
     for line in [
         "rank --run softmax mos",

@@ -84,6 +84,10 @@ mod redrawn {
         );
         write("alone.svg", "<svg/>");
         write("other.jsonl", "{\"x\":1}\n");
+        write(
+            "values.jsonl",
+            r#"{"run":"a","head":"mos","d_embedding":2,"contexts":3,"vocab":3,"bound":null,"precision":"f64","rank":2,"rank_f32":2,"threshold":1e-15,"threshold_f32":1e-6,"singular_values":[4.0,2.0,0.0]}"#,
+        );
         let picture = copy.path().join("results/heads.svg");
 
         let output = script(copy.path(), &["--check"]);
@@ -91,7 +95,7 @@ mod redrawn {
         let (lines, errors) = (text(&output.stdout), text(&output.stderr));
         assert!(lines.contains("results/alone.svg: left alone, for its runs are not kept"), "{lines}");
         assert!(lines.contains("results/other.jsonl: no picture"), "{lines}");
-        assert_eq!(errors.lines().count(), 2, "{errors}");
+        assert_eq!(errors.lines().count(), 3, "{errors}");
         assert!(errors.starts_with("error: `results/heads.svg` is not what its file gives"), "{errors}");
         assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg/>");
 
@@ -99,6 +103,8 @@ mod redrawn {
         let drawn = fs::read_to_string(&picture).unwrap();
         assert!(drawn.contains("softmax") && drawn.contains("mos"), "{drawn}");
         assert!(fs::read_to_string(copy.path().join("results/steps.svg")).unwrap().contains("mos, best 8.0"));
+        let values = fs::read_to_string(copy.path().join("results/values.svg")).unwrap();
+        assert!(values.contains("a (mos)") && values.contains("singular value"), "{values}");
         assert!(script(copy.path(), &["--check"]).status.success());
         // Damaged results end it before anything is written.
         write("heads.jsonl", "{\"best_epoch\":1}\n");

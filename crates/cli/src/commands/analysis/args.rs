@@ -28,6 +28,21 @@ pub struct HeldOutArgs {
     pub json: bool,
 }
 
+/// The runs that are looked into and the text, or what was found of them before.
+#[derive(Debug, Clone, Args)]
+pub struct SourceArgs {
+    /// Folder of a run; several may be given.
+    #[arg(long = "run", value_name = "RUN", required_unless_present = "from", num_args = 1..)]
+    pub runs: Vec<PathBuf>,
+    /// Table and plot of what this command found before: files with the lines that it printed with --json.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(conflicts_with_all = ["runs", "data", "split", "tokens", "device"])]
+    pub from: Vec<PathBuf>,
+    /// The text.
+    #[command(flatten)]
+    pub text: HeldOutArgs,
+}
+
 /// A held-out text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {

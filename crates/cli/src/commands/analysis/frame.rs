@@ -5,13 +5,14 @@ use std::path::Path;
 use awd_lstm::LanguageModel;
 use burn::tensor::Device;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::commands::analysis::args::HeldOutArgs;
+use crate::commands::analysis::args::{HeldOutArgs, SourceArgs};
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::text::{Text, Window};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
-use crate::files::create_folder;
+use crate::files::{create_folder, read_json_lines};
 use crate::print::print_json;
 
 /// Saved runs over the same words, a text in these words, and the device.
@@ -62,28 +63,15 @@ impl Analysis {
         Ok(Self { runs, text, device, device_name, json: args.json })
     }
 
-    /// Prints the row of every run as soon as it is there: as a table, or as one JSON object a line.
+    /// Prints the row of every run as soon as it is there: as a table, or as one JSON object a line. Returns them.
     ///
     /// # Errors
     /// Weights that cannot be read, or what `row` says.
     pub fn print_rows<R: Row>(
         &self,
         mut row: impl FnMut(&SavedRun, &LanguageModel) -> Result<R, Failure>,
-    ) -> Result<(), Failure> {
-        if !self.json {
-            println!("{}", R::header());
-        }
-        for run in &self.runs {
-            let row = row(run, &run.model(&self.device)?)?;
-            match self.json {
-                true => print_json(&row),
-                false => println!("{}", row.line()),
-            }
-        }
-        if !self.json {
-            println!("{}", R::LEGEND);
-        }
-        Ok(())
+    ) -> Result<Vec<R>, Failure> {
+        print_all(self.runs.iter().map(|run| row(run, &run.model(&self.device)?)), self.json)
     }
 
     /// Walks a run's model through the text, with a bar on standard error.
@@ -94,4 +82,40 @@ impl Analysis {
     ) -> impl Iterator<Item = Window> + use<'a> {
         self.text.windows(model, &self.device, &run.name)
     }
+}
+
+/// As [`Analysis::print_rows`], of rows that the command printed as JSON before; the folder for pictures is created.
+///
+/// # Errors
+/// A file that cannot be read, a line of it that is no such row, a folder that cannot be created.
+pub fn print_found<R: Row + DeserializeOwned>(
+    source: &SourceArgs,
+    what: &str,
+    out: Option<&Path>,
+) -> Result<Vec<R>, Failure> {
+    let found = source.from.iter().map(|path| read_json_lines::<R>(path, what));
+    let rows = found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
+    if let Some(out) = out {
+        create_folder(out)?;
+    }
+    print_all(rows.map(Ok), source.text.json)
+}
+
+fn print_all<R: Row>(rows: impl Iterator<Item = Result<R, Failure>>, json: bool) -> Result<Vec<R>, Failure> {
+    if !json {
+        println!("{}", R::header());
+    }
+    let mut printed = vec![];
+    for row in rows {
+        let row = row?;
+        match json {
+            true => print_json(&row),
+            false => println!("{}", row.line()),
+        }
+        printed.push(row);
+    }
+    if !json {
+        println!("{}", R::LEGEND);
+    }
+    Ok(printed)
 }

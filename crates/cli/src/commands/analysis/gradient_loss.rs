@@ -7,31 +7,28 @@ use burn::tensor::{Int, Tensor};
 use clap::Args;
 use highrank::analysis::{AnalysisError, GradientLoss};
 use plotters::prelude::SeriesLabelPosition;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::chart::{Chart, Scale};
-use crate::commands::analysis::args::HeldOutArgs;
-use crate::commands::analysis::frame::{Analysis, Row};
-use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::args::SourceArgs;
+use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::picture;
 
 /// Options of `gradient-loss`.
 #[derive(Debug, Clone, Args)]
 pub struct GradientLossArgs {
-    /// Folder of a run; several may be given.
-    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
-    pub runs: Vec<PathBuf>,
     /// Folder for the plot of all runs, gradient_loss.svg and gradient_loss.png: the share of tokens that lose at most so much.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The text.
+    /// The runs and the text.
     #[command(flatten)]
-    pub text: HeldOutArgs,
+    pub source: SourceArgs,
 }
 
 /// What a run's decoder loses of the gradient.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Lost {
     run: String,
     head: HeadKind,
@@ -55,6 +52,8 @@ struct Lost {
     share_of_sum: Option<f64>,
     /// The expected `‖Q‖²/‖G‖²` of a direction drawn at random.
     squared_share_by_chance: f64,
+    /// Shares in ascending order, each with the percentage of contexts that lose at most so much.
+    distribution: Vec<(f64, f64)>,
 }
 
 impl Lost {
@@ -78,6 +77,7 @@ impl Lost {
             total_squared_share: loss.total_squared_share()?,
             share_of_sum: loss.share_of_sum()?,
             squared_share_by_chance: loss.by_chance(),
+            distribution: distribution(loss.shares()),
         })
     }
 }
@@ -139,9 +139,25 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 /// Prints the share of the gradient that every run's decoder loses, and draws its distribution over tokens.
 ///
 /// # Errors
-/// Bad input: no run, a damaged one, one whose head has gates or clusters, text that is too short or not covered by the vocabulary.
+/// Bad input: no run, a damaged one, one whose head has gates or clusters, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
-    let runs = SavedRun::open_all(&args.runs)?;
+    let rows: Vec<Lost> = match args.source.from.is_empty() {
+        true => look(args)?,
+        false => print_found(&args.source, "lost gradient of a run", args.out.as_deref())?,
+    };
+    let Some(out) = &args.out else { return Ok(()) };
+    let chart = Chart {
+        caption: "Gradient of the logits that is lost in the decoder".into(),
+        x: ("share |Q|/|G| that a token loses", Scale::Linear),
+        y: ("tokens that lose at most so much, %", Scale::Linear),
+        lines: rows.into_iter().map(|row| (label(&row.run, row.head), row.distribution)).collect(),
+        labels: SeriesLabelPosition::UpperLeft,
+    };
+    picture::save(&chart, &out.join("gradient_loss"))
+}
+
+fn look(args: &GradientLossArgs) -> Result<Vec<Lost>, Failure> {
+    let runs = SavedRun::open_all(&args.source.runs)?;
     for run in &runs {
         // Before a line of the table is printed.
         if let head @ (HeadKind::Mixtape | HeadKind::Adaptive) = run.config.model.head {
@@ -150,8 +166,7 @@ pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
             );
         }
     }
-    let analysis = Analysis::open(runs, &args.text, 1, args.out.as_deref())?;
-    let mut lines = vec![];
+    let analysis = Analysis::open(runs, &args.source.text, 1, args.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let head = model.head();
         let failed = |error: AnalysisError| run.failure(error);
@@ -161,19 +176,8 @@ pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
             let targets = Tensor::<1, Int>::from_data(targets.as_slice(), &analysis.device);
             loss.add(&head, window.hidden, targets).map_err(failed)?;
         }
-        let row = Lost::new(run, head.components(), &loss).map_err(failed)?;
-        lines.push((run.label(), distribution(loss.shares())));
-        Ok(row)
-    })?;
-    let Some(out) = &args.out else { return Ok(()) };
-    let chart = Chart {
-        caption: "Gradient of the logits that is lost in the decoder".into(),
-        x: ("share |Q|/|G| that a token loses", Scale::Linear),
-        y: ("tokens that lose at most so much, %", Scale::Linear),
-        lines,
-        labels: SeriesLabelPosition::UpperLeft,
-    };
-    picture::save(&chart, &out.join("gradient_loss"))
+        Lost::new(run, head.components(), &loss).map_err(failed)
+    })
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Row for Divergence {
 pub fn run(args: &KlArgs) -> Result<(), Failure> {
     let analysis = Analysis::open(SavedRun::open_all(&args.runs)?, &args.text, 2, None)?;
     let contexts = analysis.text.contexts();
-    analysis.print_rows(|run, model| {
+    let rows = analysis.print_rows(|run, model| {
         let mut divergence = PairwiseKl::new(run.vocabulary.len());
         let mut nll = 0.0;
         for window in analysis.windows(run, model) {
@@ -75,5 +75,6 @@ pub fn run(args: &KlArgs) -> Result<(), Failure> {
             pairwise_kl_all_pairs: divergence.mean_all_pairs()?,
             ppl: (nll / contexts as f64).exp(),
         })
-    })
+    });
+    rows.map(drop)
 }

@@ -8,33 +8,30 @@ use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::commands::analysis::args::HeldOutArgs;
-use crate::commands::analysis::frame::{Analysis, Row};
-use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::args::SourceArgs;
+use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
 
 /// Places at which a function is drawn.
-const POINTS: usize = 1001;
+const POINTS: usize = 401;
 
 /// Options of `plif`.
 #[derive(Debug, Clone, Args)]
 pub struct PlifArgs {
-    /// Folder of a run with a PLIF; several may be given.
-    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
-    pub runs: Vec<PathBuf>,
     /// Folder for the plot of all functions, plif.svg and plif.png.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The text whose logits are counted.
+    /// The runs and the text.
     #[command(flatten)]
-    pub text: HeldOutArgs,
+    pub source: SourceArgs,
 }
 
 /// What a run's function looks like and what its logits see of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Report {
     run: String,
     head: HeadKind,
@@ -50,20 +47,31 @@ struct Report {
     outside_share: f64,
     logit_min: f64,
     logit_max: f64,
+    /// Points `(z, f(z))` of the function.
+    curve: Vec<(f64, f64)>,
 }
 
 /// Prints slope statistics and the share of logits outside `[−T, T]` for every run, and draws the functions.
 ///
 /// # Errors
-/// Bad input: no run, a damaged one, one without PLIF, text that is too short or not covered by the vocabulary.
+/// Bad input: no run, a damaged one, one without PLIF, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &PlifArgs) -> Result<(), Failure> {
-    let runs = SavedRun::open_all(&args.runs)?;
+    let rows: Vec<Report> = match args.source.from.is_empty() {
+        true => look(args)?,
+        false => print_found(&args.source, "function of a PLIF", args.out.as_deref())?,
+    };
+    let Some(out) = &args.out else { return Ok(()) };
+    let lines = rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
+    picture::save(&PlifPlot { lines }, &out.join("plif"))
+}
+
+fn look(args: &PlifArgs) -> Result<Vec<Report>, Failure> {
+    let runs = SavedRun::open_all(&args.source.runs)?;
     if let Some(run) = runs.iter().find(|run| !run.config.model.head.has_plif()) {
         let head = run.config.model.head;
         return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
     }
-    let analysis = Analysis::open(runs, &args.text, 1, args.out.as_deref())?;
-    let mut lines = vec![];
+    let analysis = Analysis::open(runs, &args.source.text, 1, args.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let LogitMap::Plif(plif) = &model.head.logit_map else { unreachable!("heads were checked") };
         let slopes = SlopeStatistics::of(plif);
@@ -72,8 +80,6 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
             model.head().logit_blocks(window.hidden).for_each(|block| range.add(block));
         }
         let reach = 1.1 * plif.bound;
-        let points = curve(&model.head.logit_map, (-reach, reach), POINTS, &analysis.device);
-        lines.push((run.label(), points));
         Ok(Report {
             run: run.name.clone(),
             head: run.config.model.head,
@@ -89,12 +95,9 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
             outside_share: range.share_outside(),
             logit_min: range.min,
             logit_max: range.max,
+            curve: curve(&model.head.logit_map, (-reach, reach), POINTS, &analysis.device),
         })
-    })?;
-    match &args.out {
-        Some(out) => picture::save(&PlifPlot { lines }, &out.join("plif")),
-        None => Ok(()),
-    }
+    })
 }
 
 impl Row for Report {

@@ -7,11 +7,11 @@ use burn::tensor::DType;
 use clap::Args;
 use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
 use highrank::cast_parameters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::commands::analysis::args::HeldOutArgs;
-use crate::commands::analysis::frame::{Analysis, Row};
-use crate::commands::analysis::runs::SavedRun;
+use crate::commands::analysis::args::SourceArgs;
+use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::spectrum_plot::SpectrumPlot;
 use crate::commands::analysis::text::Window;
 use crate::device::DeviceName;
@@ -21,19 +21,16 @@ use crate::picture;
 /// Options of `rank`.
 #[derive(Debug, Clone, Args)]
 pub struct RankArgs {
-    /// Folder of a run; several may be given.
-    #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
-    pub runs: Vec<PathBuf>,
     /// Folder for the plot of all spectra, spectrum.svg and spectrum.png.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The text.
+    /// The runs and the text.
     #[command(flatten)]
-    pub text: HeldOutArgs,
+    pub source: SourceArgs,
 }
 
 /// A run's rank.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Rank {
     run: String,
     head: HeadKind,
@@ -43,7 +40,7 @@ struct Rank {
     /// What the rank of such a head cannot exceed.
     bound: Option<usize>,
     /// Float type of the output layer.
-    precision: &'static str,
+    precision: String,
     /// Singular values above the roundoff of f64; none where the output layer was computed in f32.
     rank: Option<usize>,
     /// Singular values above the roundoff of f32.
@@ -63,13 +60,17 @@ impl Rank {
             contexts: spectrum.rows(),
             vocab: spectrum.columns(),
             bound: bound(&run.config.model).map(|bound| bound.min(spectrum.singular_values.len())),
-            precision: if wide { "f64" } else { "f32" },
+            precision: if wide { "f64" } else { "f32" }.into(),
             rank: wide.then(|| spectrum.rank()),
             rank_f32: spectrum.rank_with(single),
             threshold: wide.then(|| spectrum.threshold(f64::EPSILON)),
             threshold_f32: spectrum.threshold(single),
             singular_values: spectrum.singular_values.clone(),
         }
+    }
+
+    fn largest(&self) -> f64 {
+        self.singular_values.first().copied().unwrap_or(0.0)
     }
 }
 
@@ -96,7 +97,7 @@ impl Row for Rank {
             or_dash(self.bound),
             or_dash(self.rank),
             self.rank_f32,
-            self.singular_values[0],
+            self.largest(),
         )
     }
 }
@@ -113,22 +114,29 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 /// Prints rank and spectrum for every run, and draws the spectra into one plot.
 ///
 /// # Errors
-/// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
+/// Bad input: no run, a damaged one, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
-    let runs = SavedRun::open_all(&args.runs)?;
-    let analysis = Analysis::open(runs, &args.text, 2, args.out.as_deref())?;
+    let rows: Vec<Rank> = match args.source.from.is_empty() {
+        true => look(args)?,
+        false => print_found(&args.source, "rank of a run", args.out.as_deref())?,
+    };
+    let Some(out) = &args.out else { return Ok(()) };
+    let line = |row: &Rank| {
+        let values = row.singular_values.iter().map(|value| value / row.largest());
+        (label(&row.run, row.head), values.collect())
+    };
+    picture::save(&SpectrumPlot::new(rows.iter().map(line).collect()), &out.join("spectrum"))
+}
+
+fn look(args: &RankArgs) -> Result<Vec<Rank>, Failure> {
+    let runs = SavedRun::open_all(&args.source.runs)?;
+    let analysis = Analysis::open(runs, &args.source.text, 2, args.out.as_deref())?;
     let wide = is_wide(analysis.device_name);
-    let mut lines = vec![];
     analysis.print_rows(|run, model| {
         let spectrum = spectrum(model, run.vocabulary.len(), analysis.windows(run, model), wide);
         let spectrum = spectrum.map_err(|error| run.failure(error))?;
-        lines.push((run.label(), spectrum.normalised()));
         Ok(Rank::new(run, &spectrum, wide))
-    })?;
-    match &args.out {
-        Some(out) => picture::save(&SpectrumPlot::new(lines), &out.join("spectrum")),
-        None => Ok(()),
-    }
+    })
 }
 
 /// Whether a device computes the output layer in f64. Rounded to f32, every matrix has full rank beyond that rounding; the CPU

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::LanguageModel;
 use awd_lstm::data::Vocabulary;
 use awd_lstm::train::{RunConfig, RunFolder, load_weights};
+use awd_lstm::{HeadKind, LanguageModel};
 use burn::tensor::Device;
 
 use crate::failure::Failure;
@@ -79,17 +79,17 @@ impl SavedRun {
         Ok(load_weights(model, &self.folder.best_weights()?)?)
     }
 
-    /// Its name in a picture's legend, with the head unless the name says it.
-    pub fn label(&self) -> String {
-        match self.config.model.head {
-            head if head.name() == self.name => self.name.clone(),
-            head => format!("{} ({head})", self.name),
-        }
-    }
-
     /// An error that says which run it is about.
     pub fn failure(&self, error: impl std::fmt::Display) -> Failure {
         format!("run `{}`: {error}", self.name).into()
+    }
+}
+
+/// A run's name in a picture's legend, with the head unless the name says it.
+pub fn label(run: &str, head: HeadKind) -> String {
+    match head.name() == run {
+        true => run.into(),
+        false => format!("{run} ({head})"),
     }
 }
 

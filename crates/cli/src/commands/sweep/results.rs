@@ -6,6 +6,7 @@ use awd_lstm::Error;
 
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::outcome::Outcome;
+use crate::files::read_json_lines;
 
 /// The file of results in a sweep's folder.
 pub const RESULTS: &str = "results.jsonl";
@@ -16,21 +17,7 @@ pub const RESULTS: &str = "results.jsonl";
 /// A file that cannot be read, or a line that is no result.
 pub fn read(path: &Path) -> Result<Vec<Outcome>, Error> {
     let path: PathBuf = if path.is_dir() { path.join(RESULTS) } else { path.to_path_buf() };
-    let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let outcomes: Vec<Outcome> = lines
-        .map(|(number, line)| {
-            let damaged = |error| Error::Damaged {
-                path: path.clone(),
-                reason: format!("line {}: no result of a sweep: {error}", number + 1),
-            };
-            serde_json::from_str(line).map_err(damaged)
-        })
-        .collect::<Result<_, _>>()?;
-    match outcomes.is_empty() {
-        true => Err(Error::Damaged { path, reason: "it has no result".into() }),
-        false => Ok(outcomes),
-    }
+    read_json_lines(&path, "result of a sweep")
 }
 
 /// The settings that vary, each with its values in the order in which they appear.
