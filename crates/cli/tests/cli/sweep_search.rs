@@ -159,10 +159,25 @@ fn results_are_drawn_anew_from_their_lines() {
     assert!(read(path, "both/table.md").contains("| softmax | – | d 2, LSTM 3, 2 | 9 | 28 |"));
     assert_eq!(objects(path, "sweep --from out old.jsonl --out both --json --heads softmax").len(), 1);
 
+    // What was the same within each sweep differs between them.
+    let nameless = |lr: usize| {
+        let lines = read(path, "lines.jsonl");
+        let line = lines.lines().find(|line| line.contains(&format!("\"lr\":{lr}}}"))).unwrap();
+        line.replace(&format!("\"settings\":{{\"lr\":{lr}}}"), "\"settings\":{}")
+    };
+    fs::write(path.join("rates.jsonl"), format!("{}\n{}\n", nameless(2), nameless(4))).unwrap();
+    let parameters = first[0]["parameters"].as_u64().unwrap();
+    let larger = nameless(2).replace(&format!("\"parameters\":{parameters}"), "\"parameters\":98765");
+    fs::write(path.join("sizes.jsonl"), format!("{}\n{larger}\n", nameless(2))).unwrap();
+    let apart = objects(path, "sweep --from sizes.jsonl --out sizes --json");
+    assert_eq!((apart.len(), &apart[1]["settings"]), (2, &serde_json::json!({ "parameters": 99_000 })));
+    assert!(path.join("sizes/by-parameters.svg").is_file());
+
     fs::write(path.join("bad.jsonl"), "{\"head\":\"mos\"}\n").unwrap();
     for (more, expected) in [
         ("--from none.jsonl", "cannot read `none.jsonl`"),
         ("--from bad.jsonl", "`bad.jsonl` is damaged: line 1: no result of a sweep"),
+        ("--from rates.jsonl", "have the same settings but differ in their training: draw them apart"),
         ("--from old.jsonl --heads moc", "there is no result of these heads"),
         ("--from old.jsonl --trials 3", "cannot be used with"),
     ] {

@@ -9,7 +9,7 @@ use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
 use crate::commands::sweep::results;
 use crate::commands::sweep::stages::{Reached, Stages};
-use crate::commands::sweep::{found, listing, table};
+use crate::commands::sweep::{found, listing, merged, table};
 use crate::failure::{Failure, Incomplete};
 use crate::files::create_folder;
 use crate::interrupt::Interrupted;
@@ -132,6 +132,7 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
             return Err("there is no result of these heads".into());
         }
     }
+    merged::tell_apart(&mut outcomes)?;
     let axes = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings));
     let out = args.out();
     create_folder(&out)?;

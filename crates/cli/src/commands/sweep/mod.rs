@@ -4,7 +4,7 @@
 //! * [`planned`]: runs before they are trained; [`plan`]: which there are, [`trials`] of random search, or the [`best_of`] it; [`planner`]: their settings, with sizes
 //!   solved for; [`found`], where they are;
 //! * [`stages`], [`rank`]: a run to its end;
-//! * [`outcome`], [`results`], [`cells`], [`table`], [`pictures`], [`scatter`], [`marks`]: what came of it.
+//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`pictures`], [`scatter`], [`marks`]: what came of it.
 
 mod args;
 mod best_of;
@@ -14,6 +14,7 @@ mod found;
 mod grid;
 mod listing;
 mod marks;
+mod merged;
 mod outcome;
 mod per_head;
 mod pictures;

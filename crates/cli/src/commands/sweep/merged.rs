@@ -1,0 +1,138 @@
+//! Results of several sweeps together: what is the same in each of them alone may differ between them.
+
+use awd_lstm::TrainConfig;
+
+use crate::commands::sweep::cells::Cell;
+use crate::commands::sweep::outcome::{Exact, Outcome};
+use crate::failure::Failure;
+use crate::statistics::grouped;
+
+/// Numbers of parameters no further apart than this factor are one size: a head rarely meets a given number to the digit.
+const ONE_SIZE: f64 = 1.05;
+
+/// Where results of the same settings are of models of different sizes, gives all of them their size as a setting, `parameters`.
+///
+/// # Errors
+/// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
+pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
+    let of_one_size = |cell: &Cell| {
+        let (least, most) = cell
+            .runs
+            .iter()
+            .map(|run| run.parameters)
+            .fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
+        most as f64 <= ONE_SIZE * least as f64
+    };
+    if !Cell::all(outcomes).iter().all(of_one_size) {
+        let sizes = sizes(outcomes.iter().map(|outcome| outcome.parameters).collect());
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.setting("parameters").is_none()) {
+            let size = sizes.iter().find(|size| (size.least..=size.most).contains(&outcome.parameters));
+            let size = size.expect("every number is in a size").name();
+            outcome.settings.insert(0, ("parameters".into(), size.to_string()));
+        }
+    }
+    for cell in Cell::all(outcomes) {
+        let mut exact = cell.runs.iter().filter_map(|run| Some((run.run.as_str(), run.exact.as_deref()?)));
+        let Some((first, made)) = exact.next() else { continue };
+        if let Some((other, what)) = exact.find_map(|(run, other)| Some((run, difference(made, other)?))) {
+            let (head, parameters) = (cell.head(), grouped(cell.first().parameters));
+            return Err(format!(
+                "results of {head} with {parameters} parameters, `{first}` and `{other}`, have the same settings but differ in \
+                 their {what}: draw them apart"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// What two runs differ in, but for seeds and programs.
+fn difference(a: &Exact, b: &Exact) -> Option<&'static str> {
+    let same = |a: &TrainConfig, b: &TrainConfig| *a == TrainConfig { seed: a.seed, ..b.clone() };
+    let finetuned_same = match (&a.finetuning, &b.finetuning) {
+        (Some(a), Some(b)) => same(a, b),
+        (a, b) => a.is_none() == b.is_none(),
+    };
+    [
+        (a.corpus == b.corpus && a.text == b.text, "text"),
+        (a.model == b.model, "model"),
+        (same(&a.train, &b.train), "training"),
+        (finetuned_same, "finetuning"),
+    ]
+    .into_iter()
+    .find_map(|(same, what)| (!same).then_some(what))
+}
+
+/// Numbers of parameters that are one size.
+struct Size {
+    least: usize,
+    most: usize,
+}
+
+impl Size {
+    /// Their middle with two digits.
+    fn name(&self) -> usize {
+        let middle = self.least.midpoint(self.most);
+        let unit = 10usize.pow(middle.max(1).ilog10().saturating_sub(1));
+        (middle + unit / 2) / unit * unit
+    }
+}
+
+/// The sizes, in ascending order, that some numbers of parameters fall into.
+fn sizes(mut numbers: Vec<usize>) -> Vec<Size> {
+    numbers.sort_unstable();
+    let mut sizes: Vec<Size> = vec![];
+    for number in numbers {
+        match sizes.last_mut() {
+            Some(size) if number as f64 <= ONE_SIZE * size.most as f64 => size.most = number,
+            _ => sizes.push(Size { least: number, most: number }),
+        }
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::sweep::table::tests::outcome;
+    use awd_lstm::HeadKind::{self, Mos, Softmax};
+
+    fn of_size(head: HeadKind, settings: &[(&str, &str)], parameters: usize) -> Outcome {
+        Outcome { parameters, ..outcome(head, settings, 1, 10.0) }
+    }
+
+    #[test]
+    fn sizes_are_told_apart_where_the_settings_do_not() {
+        let lstm = [("lstm", "128,64")];
+        let mut outcomes = [
+            of_size(Softmax, &lstm, 1_196_112),
+            of_size(Softmax, &lstm, 501_552),
+            of_size(Mos, &[], 1_202_269),
+            of_size(Mos, &[("parameters", "490000")], 495_002),
+        ];
+        tell_apart(&mut outcomes).unwrap();
+        let sizes: Vec<_> = outcomes.iter().map(|outcome| outcome.setting("parameters").unwrap()).collect();
+        assert_eq!(sizes, ["1200000", "500000", "1200000", "490000"]);
+        assert_eq!(outcomes[0].setting("lstm"), Some("128,64"));
+        // Once is enough.
+        let again = outcomes.clone();
+        tell_apart(&mut outcomes).unwrap();
+        assert_eq!(outcomes, again);
+    }
+
+    #[test]
+    fn what_settings_tell_apart_stays() {
+        let mut outcomes =
+            [of_size(Softmax, &[("lr", "5")], 1_196_112), of_size(Softmax, &[("lr", "6")], 501_552)];
+        let before = outcomes.clone();
+        tell_apart(&mut outcomes).unwrap();
+        assert_eq!(outcomes, before);
+    }
+
+    #[test]
+    fn names_have_two_digits() {
+        let name = |least, most| Size { least, most }.name();
+        assert_eq!([name(1_195_942, 1_202_269), name(9, 9), name(0, 0)], [1_200_000, 9, 0]);
+        assert_eq!([name(2_049_000, 2_049_000), name(99_600, 99_800)], [2_000_000, 100_000]);
+    }
+}
