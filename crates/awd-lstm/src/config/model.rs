@@ -267,6 +267,16 @@ impl ModelConfig {
         }
     }
 
+    /// How many words, the first of the vocabulary, the head treats as frequent: those in no cluster, or those of a Mixtape with a gate
+    /// of their own. None where all words are alike.
+    pub fn favoured_words(&self) -> Option<usize> {
+        match (self.clusters(), self.head) {
+            (Some(clusters), _) => clusters.cutoffs.first().copied(),
+            (None, HeadKind::Mixtape) => Some(self.frequent_words()),
+            (None, _) => None,
+        }
+    }
+
     /// The smallest vocabulary that has every word which the settings name and two words at least: with a larger one they are as
     /// right or wrong as with this.
     pub fn least_vocab(&self) -> usize {

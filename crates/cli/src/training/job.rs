@@ -15,8 +15,8 @@ use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
 use crate::ranks::agree;
-use crate::training::curves;
 use crate::training::output::Output;
+use crate::training::{curves, frequency};
 
 /// Where a run goes.
 pub enum Folder {
@@ -104,6 +104,7 @@ impl Job {
                 if ranks.are_several() { format!(", {} ranks", ranks.size()) } else { String::new() },
                 if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
             ));
+            frequency::note(&config.model, &corpus).iter().for_each(print_note);
         }
         let progress = output.progress().with_characters(config.text.characters);
         let mut watch = Watch { progress, run: &run };

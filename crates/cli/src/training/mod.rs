@@ -3,6 +3,7 @@
 mod curves;
 mod extension;
 mod finetuning;
+mod frequency;
 mod job;
 mod output;
 mod record;
