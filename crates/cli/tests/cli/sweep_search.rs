@@ -214,3 +214,39 @@ fn data_and_heads_may_be_those_of_a_file() {
         &["heads must be at least one, each of them once"],
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn the_study_refuses_what_it_cannot_do() {
+    use std::process::Command;
+
+    let folder = folder();
+    let path = folder.path();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/study.sh");
+    let study = |arguments: &[&str]| {
+        let mut command = Command::new("bash");
+        command.arg(&script).args(arguments).env("PROGRAM", env!("CARGO_BIN_EXE_highrank"));
+        command.current_dir(path).output().unwrap()
+    };
+    for (arguments, expected) in [
+        (&["data", "out"][..], "expected DATA OUT PART..."),
+        (&["data", "out", "sizes", "everything"], "expected DATA OUT PART..."),
+        (&["nowhere", "out", "sizes"], "`nowhere/train.txt` does not exist"),
+        (&["data", "out", "found"], "no model in `out`: the parts sizes and later come first"),
+        (&["data", "out", "tuned"], "error: out/tuned/softmax-11: cannot read `out/search/softmax"),
+    ] {
+        let output = study(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors: Vec<&str> = errors.lines().filter(|line| line.starts_with("error")).collect();
+        assert_eq!((output.status.code(), errors.len()), (Some(2), 1), "{errors:?}");
+        assert!(errors[0].contains(expected), "{errors:?}");
+    }
+    // What is finished is left alone.
+    let started = |arguments: &[&str]| String::from_utf8_lossy(&study(arguments).stderr).lines().count();
+    fs::create_dir_all(path.join("done/later")).unwrap();
+    for head in ["softmax", "sigsoftmax", "adaptive", "mixtape", "mos", "doc"] {
+        fs::create_dir_all(path.join(format!("done/later/{head}"))).unwrap();
+        fs::write(path.join(format!("done/later/{head}/done")), "").unwrap();
+    }
+    assert_eq!(started(&["data", "done", "later"]), 0);
+}

@@ -10,7 +10,8 @@ use crate::statistics::grouped;
 /// Numbers of parameters no further apart than this factor are one size: a head rarely meets a given number to the digit.
 const ONE_SIZE: f64 = 1.05;
 
-/// Where results of the same settings are of models of different sizes, gives all of them their size as a setting, `parameters`.
+/// Where results of the same settings are of models of different sizes, gives all of them their size as a setting, `parameters`; where
+/// of mixtures of different numbers of components, that number, `components`.
 ///
 /// # Errors
 /// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
@@ -25,11 +26,14 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
     };
     if !Cell::all(outcomes).iter().all(of_one_size) {
         let sizes = sizes(outcomes.iter().map(|outcome| outcome.parameters).collect());
-        for outcome in outcomes.iter_mut().filter(|outcome| outcome.setting("parameters").is_none()) {
+        name(outcomes, "parameters", |outcome| {
             let size = sizes.iter().find(|size| (size.least..=size.most).contains(&outcome.parameters));
-            let size = size.expect("every number is in a size").name();
-            outcome.settings.insert(0, ("parameters".into(), size.to_string()));
-        }
+            Some(size.expect("every number is in a size").name())
+        });
+    }
+    let of_one_number = |cell: &Cell| cell.runs.iter().all(|run| run.components == cell.first().components);
+    if !Cell::all(outcomes).iter().all(of_one_number) {
+        name(outcomes, "components", |outcome| outcome.components);
     }
     for cell in Cell::all(outcomes) {
         let mut exact = cell.runs.iter().filter_map(|run| Some((run.run.as_str(), run.exact.as_deref()?)));
@@ -44,6 +48,15 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Gives a setting to the outcomes that have a value and not yet the setting.
+fn name(outcomes: &mut [Outcome], flag: &str, of: impl Fn(&Outcome) -> Option<usize>) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.setting(flag).is_none()) {
+        if let Some(value) = of(outcome) {
+            outcome.settings.insert(0, (flag.into(), value.to_string()));
+        }
+    }
 }
 
 /// What two runs differ in, but for seeds and programs.
@@ -118,6 +131,15 @@ mod tests {
         let again = outcomes.clone();
         tell_apart(&mut outcomes).unwrap();
         assert_eq!(outcomes, again);
+    }
+
+    #[test]
+    fn numbers_of_components_are_told_apart() {
+        let of = |components| Outcome { components: Some(components), ..of_size(Mos, &[], 1_200_000) };
+        let mut outcomes = [of(1), of(5), of(5), of_size(Softmax, &[], 1_200_000)];
+        tell_apart(&mut outcomes).unwrap();
+        let settings = outcomes.each_ref().map(|outcome| outcome.setting("components"));
+        assert_eq!(settings, [Some("1"), Some("5"), Some("5"), None]);
     }
 
     #[test]

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# The runs of the study in RESULTS.md, part by part:
+#
+#   scripts/study.sh DATA OUT PART...          # e.g. scripts/study.sh ptb runs/study shapes sizes
+#
+# DATA is a folder with Penn Treebank (train.txt, valid.txt, test.txt), OUT where runs and results go. What is finished is kept and
+# what was stopped goes on; several processes of the same command share the work, each with THREADS threads (1). Parts, with hours of
+# one core (AMD EPYC, Zen 5):
+#
+#   shapes      which LSTMs, and for a mixture how many components, at two sizes; validation text alone                  0.8
+#   sizes       the heads at five sizes, two fresh seeds, with averaging at the end                                        5
+#   later       the heads that came after, at 1.2 million parameters and two layers, likewise                            0.8
+#   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts                 1
+#   components  K from 1 to 20 at one width                                                                              1.5
+#   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
+#   search      twenty trials a head at two million parameters; validation text alone                                      4
+#   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
+#
+# Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), EXTRA (options for every sweep).
+set -euo pipefail
+parts=(shapes sizes later lag components found search tuned)
+usage() {
+    echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
+    exit 2
+}
+[ $# -ge 3 ] || usage
+data=$1 out=$2
+shift 2
+for part in "$@"; do [[ " ${parts[*]} " == *" $part "* ]] || usage; done
+[ -f "$data/train.txt" ] || { echo "error: \`$data/train.txt\` does not exist: DATA needs train.txt, valid.txt and test.txt" >&2; exit 2; }
+program=${PROGRAM:-$(dirname "$0")/../target/release/examples/ptb_mos}
+[ -x "$program" ] || { echo "error: \`$program\` is not there: cargo build --release --example ptb_mos" >&2; exit 2; }
+export RAYON_NUM_THREADS=${THREADS:-1}
+read -ra extra <<< "${EXTRA:-}"
+heads=(softmax mos sigsoftmax moc plif mos-plif)
+
+# cell NAME OPTIONS...: a sweep in a folder of its own, unless it is done or another process has it.
+cell() {
+    local folder=$out/$1
+    shift
+    mkdir -p "$folder"
+    [ ! -f "$folder/done" ] || return 0
+    (
+        flock -n 9 || exit 0
+        echo "$(date +%T) $folder" >&2
+        "$program" sweep --data "$data" --out "$folder" --json --precision bf16 --knots 1000 --eval-batch 20 --test-batch 20 "${extra[@]}" "$@" \
+            > "$folder/log.jsonl" 2> "$folder/log.txt" || {
+            local status=$?
+            echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
+            exit "$status"
+        }
+        touch "$folder/done"
+    ) 9> "$folder/lock"
+}
+is_mixture() { [[ $1 == mos || $1 == moc || $1 == mos-plif || $1 == doc || $1 == mixtape ]]; }
+
+# Six shapes a head: LSTMs of one layer to three, of which a softmax's last is as wide as its embedding, and for a mixture how many
+# components.
+shapes() {
+    local head size shape
+    for size in 1200000 500000; do
+        for head in softmax mos; do
+            case $size,$head in
+                500000,mos) shape=(--lstm "128:128,64:256,128" --components "5,10") ;;
+                1200000,mos) shape=(--lstm "128:128,128:256,128" --components "5,10") ;;
+                500000,*) shape=(--lstm "64:32,64:64,64:128,64:256,64:64,64,64") ;;
+                *) shape=(--lstm "64:32,64:64,64:128,64:256,64:128,128,64") ;;
+            esac
+            cell "shapes/$head-$size" --heads "$head" --parameters "$size" "${shape[@]}" --seeds 1 --epochs 2 --no-test
+        done
+    done
+}
+
+# What the shapes' validation chose, one LSTM. A map of the logits leaves the shape alone, so sigsoftmax and PLIF take the softmax's,
+# and the other mixtures take that of MoS.
+chosen() {
+    if is_mixture "$1"; then echo --lstm 128 --components 10; else echo --lstm 64; fi
+}
+
+# Settings are chosen; these seeds have not been seen by any choice. Three epochs, then one with averaged weights.
+budget=(--seeds "11,12" --epochs 3 --finetune 1)
+sizes() {
+    local head size shape
+    for size in 1200000 500000 300000 800000 2000000; do
+        for head in "${heads[@]}"; do
+            read -ra shape < <(chosen "$head")
+            cell "sizes/$head-$size" --heads "$head" --parameters "$size" "${shape[@]}" "${budget[@]}"
+        done
+    done
+}
+
+# Two layers, for contexts of both are what the direct output connection is about.
+later() {
+    local two=(--parameters 1200000 "${budget[@]}")
+    cell later/softmax --heads softmax --lstm "128,64" "${two[@]}"
+    cell later/sigsoftmax --heads sigsoftmax --lstm "128,64" "${two[@]}"
+    # These two treat frequent words otherwise than rare ones, so words are numbered by frequency.
+    cell later/adaptive --heads adaptive --lstm "128,64" --vocab-size 10000 "${two[@]}"
+    cell later/mixtape --heads mixtape --lstm "128,128" --vocab-size 10000 "${two[@]}"
+    cell later/mos --heads mos --components 10 --lstm "128,128" "${two[@]}"
+    cell later/doc --heads doc --components 7 --lower-components 3 --lstm "128,128" "${two[@]}"
+}
+
+# Where the gain comes from: a single component behind the same latent layer, and fewer components than were chosen.
+lag() {
+    local mixture=(--heads mos --parameters 1200000 --lstm 128)
+    cell lag/one "${mixture[@]}" --components 1 "${budget[@]}"
+    cell lag/one-500000 --heads mos --parameters 500000 --lstm 128 --components 1 "${budget[@]}"
+    cell lag/five "${mixture[@]}" --components 5 "${budget[@]}"
+    cell lag/latent-lr "${mixture[@]}" --components 5 --latent-lr 0.3,3 --seeds 11,12 --epochs 3 --no-test
+    cell lag/output-dropout "${mixture[@]}" --components 5 --dropout-output 0,0.4 --seeds 11,12 --epochs 3 --no-test
+    cell lag/latent-dropout "${mixture[@]}" --components 5 --dropout-latent 0,0.3 --seeds 11,12 --epochs 3 --no-test
+}
+
+components() {
+    local k
+    for k in 1 3 5 10 15 20; do
+        cell "components/k$k" --heads mos --d-embedding 32 --lstm 128 --equal sizes --components "$k" "${budget[@]}" --rank 2000
+    done
+}
+
+# look NAME COMMAND OPTIONS...: what a command finds, as JSON lines in OUT/found/NAME.jsonl, unless it is there.
+look() {
+    local file=$out/found/$1.jsonl
+    shift
+    [ ! -f "$file" ] || return 0
+    echo "$(date +%T) $file" >&2
+    "$program" "$@" --json > "$file.part"
+    mv "$file.part" "$file"
+}
+# What the models of 1.2 million parameters and seed 11 are like: files of JSON lines in OUT/found.
+found() {
+    local head run models=() ordered=() missing=() split
+    mkdir -p "$out/found" "$out/models"
+    for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
+        run=$out/sizes/$head-1200000/$head-s11-finetuned
+        [ -d "$run" ] || run=$out/later/$head/$head-s11-finetuned
+        [ -d "$run" ] || { missing+=("$head"); continue; }
+        # Under the name of its head, for tables and pictures.
+        ln -sfn "$(realpath "$run")" "$out/models/$head"
+        case $head in
+            mixtape | adaptive) ordered+=("$out/models/$head") ;;
+            *) models+=("$out/models/$head") ;;
+        esac
+    done
+    [ ${#models[@]} -gt 0 ] || { echo "error: no model in \`$out\`: the parts sizes and later come first" >&2; exit 2; }
+    [ ${#missing[@]} = 0 ] || echo "left out, for they are not there: ${missing[*]}" >&2
+    look gradient-loss gradient-loss --run "${models[@]}" --tokens 10000 --data "$data"
+    look kl kl --run "${models[@]}" --tokens 4000 --data "$data"
+    look plif plif --run "$out"/models/*plif --tokens 10000 --data "$data"
+    for head in softmax mos; do
+        for split in train valid; do
+            look "slice-$head-$split" eval --run "$out/models/$head" --split "$split" --max-tokens 82430 --data "$data"
+        done
+        look "last-$head" eval --run "$out/models/$head" --split valid --weights last --data "$data"
+    done
+    look spectrum rank --run "${models[@]}" --tokens 4000 --data "$data"
+    # Their words have other numbers.
+    [ ${#ordered[@]} = 0 ] || {
+        look kl-ordered kl --run "${ordered[@]}" --tokens 4000 --data "$data"
+        look spectrum-ordered rank --run "${ordered[@]}" --tokens 4000 --data "$data"
+    }
+}
+
+search() {
+    local head
+    for head in softmax mos; do
+        cell "search/$head" --heads "$head" --parameters 2000000 --trials 20 --lr 10..40 --lstm "128,128:192,128:256,128:384,128" --layers 1,2,3 \
+            --dropout-output 0.1..0.5 --dropout-hidden 0.0..0.3 --dropout-weight 0.0..0.5 --for mos:components=3:5:10:15,latent-lr=0.5..3 \
+            --epochs 3 --seeds 1 --no-test
+    done
+}
+tuned() {
+    local head seed
+    for head in softmax mos; do
+        for seed in 11 12 13; do
+            cell "tuned/$head-$seed" --best-of "$out/search/$head" --seeds "$seed" --epochs 15 --finetune 15
+        done
+    done
+}
+
+for part in "$@"; do "$part"; done
