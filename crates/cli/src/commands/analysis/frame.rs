@@ -84,15 +84,20 @@ impl Analysis {
     }
 }
 
-/// As [`Analysis::print_rows`], of rows that the command printed as JSON before; the folder for pictures is created.
+/// The rows that `look` finds and prints, or, printed again, those `what` that the command printed as JSON before; then the folder
+/// for pictures is created here.
 ///
 /// # Errors
-/// A file that cannot be read, a line of it that is no such row, a folder that cannot be created.
-pub fn print_found<R: Row + DeserializeOwned>(
+/// A file that cannot be read, a line of it that is no such row, a folder that cannot be created, or what `look` says.
+pub fn rows<R: Row + DeserializeOwned>(
     source: &SourceArgs,
     what: &str,
     out: Option<&Path>,
+    look: impl FnOnce() -> Result<Vec<R>, Failure>,
 ) -> Result<Vec<R>, Failure> {
+    if source.from.is_empty() {
+        return look();
+    }
     let found = source.from.iter().map(|path| read_json_lines::<R>(path, what));
     let rows = found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
     if let Some(out) = out {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::picture;
@@ -141,10 +141,7 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 /// # Errors
 /// Bad input: no run, a damaged one, one whose head has gates or clusters, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
-    let rows: Vec<Lost> = match args.source.from.is_empty() {
-        true => look(args)?,
-        false => print_found(&args.source, "lost gradient of a run", args.out.as_deref())?,
-    };
+    let rows = frame::rows(&args.source, "lost gradient of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let chart = Chart {
         caption: "Gradient of the logits that is lost in the decoder".into(),

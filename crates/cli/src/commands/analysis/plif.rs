@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
@@ -56,10 +56,7 @@ struct Report {
 /// # Errors
 /// Bad input: no run, a damaged one, one without PLIF, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &PlifArgs) -> Result<(), Failure> {
-    let rows: Vec<Report> = match args.source.from.is_empty() {
-        true => look(args)?,
-        false => print_found(&args.source, "function of a PLIF", args.out.as_deref())?,
-    };
+    let rows = frame::rows(&args.source, "function of a PLIF", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let lines = rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
     picture::save(&PlifPlot { lines }, &out.join("plif"))

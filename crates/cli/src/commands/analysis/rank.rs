@@ -10,7 +10,7 @@ use highrank::cast_parameters;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{Analysis, Row, print_found};
+use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::spectrum_plot::SpectrumPlot;
 use crate::commands::analysis::text::Window;
@@ -116,10 +116,7 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 /// # Errors
 /// Bad input: no run, a damaged one, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
-    let rows: Vec<Rank> = match args.source.from.is_empty() {
-        true => look(args)?,
-        false => print_found(&args.source, "rank of a run", args.out.as_deref())?,
-    };
+    let rows = frame::rows(&args.source, "rank of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let line = |row: &Rank| {
         let values = row.singular_values.iter().map(|value| value / row.largest());

@@ -37,8 +37,6 @@ pub(super) struct Gates {
     logits: CubeTensor,
     /// `[tokens, 4]`
     prior: CubeTensor,
-    tokens: usize,
-    words: usize,
 }
 
 impl Gates {
@@ -55,18 +53,19 @@ impl Gates {
         for (product, what) in [(&products, "contexts with gates"), (&logits, "gates")] {
             expect(product, what, [tokens * GATES, words], DType::F32);
         }
-        Self { factors, products, logits, prior, tokens, words }
+        Self { factors, products, logits, prior }
     }
 
     /// Adds `e` to the first `S` of each token's logits, `[tokens, V]`, in their memory.
     pub(super) fn add_offset(&self, logits: &CubeTensor) {
         let [_, vocab] = logits.meta.shape().dims();
-        expect(logits, "logits", [self.tokens, vocab], DType::F32);
         let args = &self.factors.args;
+        let (tokens, words) = (args.tokens(), args.words());
+        expect(logits, "logits", [tokens, vocab], DType::F32);
         let [base, bias] = [&args.base, &args.bias].map(|x| contiguous(x.clone()));
-        expect(&base, "gates' part of a token", [self.tokens, GATES], DType::F32);
-        expect(&bias, "gates' biases", [self.words, GATES], DType::F32);
-        let count = self.tokens * self.words;
+        expect(&base, "gates' part of a token", [tokens, GATES], DType::F32);
+        expect(&bias, "gates' biases", [words, GATES], DType::F32);
+        let count = tokens * words;
         let (cubes, units) = one_unit_each(count, ROW_UNITS);
         // SAFETY: tokens, words and the vocabulary are the shapes of the memory, which were checked, and no more words have
         // gates than there are; logits and products have no owner that reads them before they are whole.
@@ -82,7 +81,7 @@ impl Gates {
                 base.into_buffer_arg(),
                 bias.into_buffer_arg(),
                 count as u32,
-                self.words as u32,
+                words as u32,
                 vocab as u32,
             );
         }
@@ -94,22 +93,23 @@ impl Gates {
         d_logits: &Floats<CubeBackend>,
     ) -> (Factors<CubeBackend>, Slopes<CubeBackend>) {
         let [_, vocab] = d_logits.dims();
+        let (tokens, words) = (self.factors.args.tokens(), self.factors.args.words());
         let d_logits = contiguous(d_logits.clone());
-        expect(&d_logits, "gradient of the logits", [self.tokens, vocab], DType::F32);
-        let sums = empty(&d_logits, [self.tokens, SUMS], DType::F32);
+        expect(&d_logits, "gradient of the logits", [tokens, vocab], DType::F32);
+        let sums = empty(&d_logits, [tokens, SUMS], DType::F32);
         // SAFETY: as above.
         unsafe {
             slopes::launch_unchecked(
                 &d_logits.client,
-                one_cube_each(self.tokens),
+                one_cube_each(tokens),
                 CubeDim::new_1d(ROW_UNITS),
                 d_logits.clone().into_buffer_arg(),
                 self.products.clone().into_buffer_arg(),
                 self.logits.clone().into_buffer_arg(),
                 self.prior.into_buffer_arg(),
                 sums.clone().into_buffer_arg(),
-                self.tokens as u32,
-                self.words as u32,
+                tokens as u32,
+                words as u32,
                 vocab as u32,
             );
         }

@@ -32,13 +32,17 @@ where
     Made::new(scores, Some(gradients))
 }
 
-#[track_caller]
-fn check_gated(case: Case, words: usize, scale: f64) {
-    let what = format!("{words} words with gates, scale {scale}, {case:?}");
+fn of_the_portable_path(case: Case, words: usize, scale: f64) -> Made {
     let (input, upstream) = (gated(case, words, scale), tensor([TOKENS], 6));
     let (scores, gradients) =
         portable::score_and_gradients::<Plain>(&input, &case.objective(), upstream, Wanted::ALL);
-    let want = Made::new(scores, Some(gradients));
+    Made::new(scores, Some(gradients))
+}
+
+#[track_caller]
+fn check_gated(case: Case, words: usize, scale: f64) {
+    let what = format!("{words} words with gates, scale {scale}, {case:?}");
+    let want = of_the_portable_path(case, words, scale);
     for part in
         ["gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases"]
     {
@@ -68,12 +72,7 @@ fn contexts_with_gates_agree_with_the_portable_path_with_and_without_fusion() {
 fn gates_that_are_all_but_shut_agree_with_the_portable_path() {
     for scale in [30.0, 300.0] {
         let case = Case::plain(MapFunction::Identity, 1, Masked::None);
-        let want = {
-            let (input, upstream) = (gated(case, 20, scale), tensor([TOKENS], 6));
-            let (scores, gradients) =
-                portable::score_and_gradients::<Plain>(&input, &case.objective(), upstream, Wanted::ALL);
-            Made::new(scores, Some(gradients))
-        };
+        let want = of_the_portable_path(case, 20, scale);
         let made = of_gated::<Plain>(case, 20, scale);
         assert!(made.0.iter().flat_map(|part| &part.values).all(|x| x.is_finite()), "scale {scale}");
         made.assert_close(&want, &format!("scale {scale}"));
