@@ -15,10 +15,12 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at two million parameters; validation text alone                                      4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
+#   letters     softmax and mixture of equal size on characters, where DATA is a folder of scripts/letters.sh              2
 #
-# Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), EXTRA (options for every sweep).
+# Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
+# as `--device cuda`).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned)
+parts=(shapes sizes later lag components found search tuned letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -43,7 +45,7 @@ cell() {
     (
         flock -n 9 || exit 0
         echo "$(date +%T) $folder" >&2
-        "$program" sweep --data "$data" --out "$folder" --json --precision bf16 --knots 1000 --eval-batch 20 --test-batch 20 "${extra[@]}" "$@" \
+        "$program" sweep --data "$data" --out "$folder" --json --precision "${PRECISION:-bf16}" --knots 1000 --eval-batch 20 --test-batch 20 "${extra[@]}" "$@" \
             > "$folder/log.jsonl" 2> "$folder/log.txt" || {
             local status=$?
             echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
@@ -162,19 +164,49 @@ found() {
     }
 }
 
+# The same twenty draws for either head, one cell each, so that several processes share them. Chosen by what averaging leaves.
+trials=$(seq 20)
 search() {
-    local head
-    for head in softmax mos; do
-        cell "search/$head" --heads "$head" --parameters 2000000 --trials 20 --lr 10..40 --lstm "128,128:192,128:256,128:384,128" --layers 1,2,3 \
-            --dropout-output 0.1..0.5 --dropout-hidden 0.0..0.3 --dropout-weight 0.0..0.5 --for mos:components=3:5:10:15,latent-lr=0.5..3 \
-            --epochs 3 --seeds 1 --no-test
+    local head trial shape
+    for trial in $trials; do
+        for head in mos softmax; do
+            if is_mixture "$head"; then
+                shape=(--lstm "128:192:256:192,128" --components "5,10,15" --latent-lr 0.5..2 --dropout-latent 0.0..0.4)
+            else
+                shape=(--lstm "64:64,64:128,64:192,64")
+            fi
+            cell "search/$head-$trial" --heads "$head" --parameters 2000000 --trials 1 --trial-seed "$trial" --lr 12..40 "${shape[@]}" \
+                --dropout-output 0.0..0.4 --dropout-input 0.0..0.4 --dropout-hidden 0.0..0.3 --dropout-weight 0.0..0.5 \
+                --seeds 1 --epochs 2 --finetune 1 --no-test
+        done
     done
 }
 tuned() {
-    local head seed
+    local head seed trial found
     for head in softmax mos; do
-        for seed in 11 12 13; do
-            cell "tuned/$head-$seed" --best-of "$out/search/$head" --seeds "$seed" --epochs 15 --finetune 15
+        found=$out/search/$head.jsonl
+        for trial in $trials; do
+            [ -f "$out/search/$head-$trial/done" ] || { echo "error: \`$out/search/$head-$trial\` is not done: the part search comes first" >&2; exit 2; }
+        done
+        cat "$out/search/$head"-*/results.jsonl > "$found.$$"
+        mv "$found.$$" "$found"
+    done
+    for seed in 11 12 13; do
+        for head in mos softmax; do
+            cell "tuned/$head-$seed" --best-of "$out/search/$head.jsonl" --seeds "$seed" --epochs 15 --finetune 15
+        done
+    done
+}
+
+# The sizes of text8 in the paper (its table 12) by four: LSTM 1,024 over d 1,024, and 910 over a d that the size leaves.
+letters() {
+    local head seed shape
+    for seed in 11 12; do
+        for head in softmax mos; do
+            shape=(--lstm 256)
+            [ "$head" = softmax ] || shape=(--lstm 228 --components 5)
+            cell "letters/$head-$seed" --preset text8 --heads "$head" --parameters 533000 "${shape[@]}" --batch 40 --bptt 50 \
+                --seeds "$seed" --epochs 2 --finetune 1
         done
     done
 }

@@ -233,7 +233,7 @@ fn the_study_refuses_what_it_cannot_do() {
         (&["data", "out", "sizes", "everything"], "expected DATA OUT PART..."),
         (&["nowhere", "out", "sizes"], "`nowhere/train.txt` does not exist"),
         (&["data", "out", "found"], "no model in `out`: the parts sizes and later come first"),
-        (&["data", "out", "tuned"], "error: out/tuned/softmax-11: cannot read `out/search/softmax"),
+        (&["data", "out", "tuned"], "error: `out/search/softmax-1` is not done: the part search comes first"),
     ] {
         let output = study(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
