@@ -8,6 +8,7 @@
 #   lines of `sweep` or `ablation`                    perplexity against each setting, or of each head
 #   lines with `head`, `step` and `valid_ppl`         a curve a head, as `curves` draws them
 #   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
+#   lines that `synthetic` or `synthetic repeated` printed with --json  results/NAME-PICTURE.svg each
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
 # A picture without such a file is of runs that are not kept; it is named and left alone.
 #
@@ -65,6 +66,17 @@ found() {
     mv "$out/$4.svg" "$drawn/results/$2.svg"
 }
 
+# The pictures of the experiment $3... that printed file $1, named after $2.
+experiment() {
+    local out=$drawn/experiment-$2 picture stem
+    "$PROGRAM" "${@:3}" --from "$1" --out "$out" > /dev/null
+    for picture in "$out"/*.svg; do
+        stem=$(basename "$picture" .svg)
+        stem=${stem#repeated_}
+        mv "$picture" "$drawn/results/$2-${stem//_/-}.svg"
+    done
+}
+
 for file in results/*.jsonl; do
     name=$(basename "$file" .jsonl)
     first=$(head -1 "$file")
@@ -72,6 +84,8 @@ for file in results/*.jsonl; do
         *'"singular_values"'*) found "$file" "$name" rank spectrum ;;
         *'"squared_share"'*) found "$file" "$name" gradient-loss gradient_loss ;;
         *'"slope_mean"'*) found "$file" "$name" plif plif ;;
+        *'"mode_match_spread"'*) experiment "$file" "$name" synthetic ;;
+        *'"guessing"'*) experiment "$file" "$name" synthetic repeated ;;
         *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
         *'"best_epoch"'* | *'"lstm_sizes"'*) sweep "$file" "$name" ;;
         *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;

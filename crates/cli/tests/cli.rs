@@ -73,7 +73,7 @@ fn arguments(line: &str) -> Vec<&str> {
     ];
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let chooses = words.first().is_some_and(|word| CHOOSING.contains(word));
-    let says = words.contains(&"--device") || words.contains(&"--resume");
+    let says = ["--device", "--resume", "--from"].iter().any(|option| words.contains(option));
     if cfg!(any(feature = "wgpu", feature = "cuda")) && cfg!(feature = "flex") && chooses && !says {
         words.extend(["--device", "flex"]);
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use awd_lstm::{Error, HeadKind};
 use highrank::{AdaptiveConfig, HeadConfig};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An output layer by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +116,12 @@ impl Serialize for Head {
     }
 }
 
+impl<'de> Deserialize<'de> for Head {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Head {
     type Err = Error;
 
@@ -134,6 +140,7 @@ mod tests {
     fn names_round_trip() {
         for head in Head::all() {
             assert_eq!(head.name().parse::<Head>().unwrap(), head);
+            assert_eq!(serde_json::from_str::<Head>(&serde_json::to_string(&head).unwrap()).unwrap(), head);
         }
         let message = "softmix".parse::<Head>().unwrap_err().to_string();
         assert!(message.contains("`softmix`") && message.ends_with("soft-cap, monotonic-net"), "{message}");

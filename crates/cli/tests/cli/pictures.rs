@@ -88,6 +88,10 @@ mod redrawn {
             "values.jsonl",
             r#"{"run":"a","head":"mos","d_embedding":2,"contexts":3,"vocab":3,"bound":null,"precision":"f64","rank":2,"rank_f32":2,"threshold":1e-15,"threshold_f32":1e-6,"singular_values":[4.0,2.0,0.0]}"#,
         );
+        write(
+            "symbols.jsonl",
+            r#"{"vocab":20,"d":4,"head":"mos","steps":5,"visits":10.0,"parameters":9,"lr":0.1,"loss":0.5,"loss_spread":0.0,"floor":0.0,"guessing":3.0,"accuracy":0.9,"accuracy_spread":0.0,"seconds":1.0,"fits":[{"lr":0.1,"seed":1,"accuracy":0.9,"loss":0.5,"parameters":9,"seconds":1.0}]}"#,
+        );
         let picture = copy.path().join("results/heads.svg");
 
         let output = script(copy.path(), &["--check"]);
@@ -95,7 +99,7 @@ mod redrawn {
         let (lines, errors) = (text(&output.stdout), text(&output.stderr));
         assert!(lines.contains("results/alone.svg: left alone, for its runs are not kept"), "{lines}");
         assert!(lines.contains("results/other.jsonl: no picture"), "{lines}");
-        assert_eq!(errors.lines().count(), 3, "{errors}");
+        assert_eq!(errors.lines().count(), 5, "{errors}");
         assert!(errors.starts_with("error: `results/heads.svg` is not what its file gives"), "{errors}");
         assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg/>");
 
@@ -105,6 +109,9 @@ mod redrawn {
         assert!(fs::read_to_string(copy.path().join("results/steps.svg")).unwrap().contains("mos, best 8.0"));
         let values = fs::read_to_string(copy.path().join("results/values.svg")).unwrap();
         assert!(values.contains("a (mos)") && values.contains("singular value"), "{values}");
+        let symbols = fs::read_to_string(copy.path().join("results/symbols-loss.svg")).unwrap();
+        assert!(symbols.contains("mos, d 4") && symbols.contains("even guessing"), "{symbols}");
+        assert!(copy.path().join("results/symbols-accuracy.svg").exists());
         assert!(script(copy.path(), &["--check"]).status.success());
         // Damaged results end it before anything is written.
         write("heads.jsonl", "{\"best_epoch\":1}\n");

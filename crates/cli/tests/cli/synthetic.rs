@@ -23,6 +23,12 @@ fn timeless(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
+/// Writes lines as they were printed.
+fn save(folder: &Path, name: &str, objects: &[Value]) {
+    let lines: Vec<String> = objects.iter().map(Value::to_string).collect();
+    fs::write(folder.join(name), lines.join("\n")).unwrap();
+}
+
 #[test]
 fn the_synthetic_study_runs_and_refuses() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,7 +56,25 @@ fn the_synthetic_study_runs_and_refuses() {
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.lines().count() == 3 && table.contains("mode match") && table.contains("nats"), "{table}");
 
+    // What was printed gives the same pictures and, beside the table of the run itself, the same table.
+    save(path, "found.jsonl", &outcomes);
+    let drawn = String::from_utf8(run(path, "synthetic --from found.jsonl --out again").stdout).unwrap();
+    assert_eq!(drawn.lines().count(), 2 * 2 * 5 + 2, "{drawn}");
+    for picture in ["kl.svg", "mode_match.svg"] {
+        assert!(
+            fs::read(path.join("maps").join(picture)).unwrap()
+                == fs::read(path.join("again").join(picture)).unwrap()
+        );
+    }
+
     for (line, expected) in [
+        ("--from found.jsonl --epochs 3", "cannot be used with"),
+        ("--from none.jsonl", "none.jsonl"),
+        (
+            "--from found.jsonl found.jsonl",
+            "`found.jsonl` has a second result of softmax with alpha 0.1, 10 words and d ",
+        ),
+        ("repeated --from found.jsonl", "line 1: no result that `synthetic repeated --json` printed"),
         ("--heads softmix", "unknown head `softmix`"),
         (
             "--heads mos,doc",
@@ -234,7 +258,24 @@ fn repeated_symbols_are_learnt_and_bad_sizes_refused() {
     let table = String::from_utf8(run(path, &format!("{line} --out pictures")).stdout).unwrap();
     assert!(table.lines().count() == 10 && table.contains("floor is 0") && table.contains(" ± "), "{table}");
 
+    // What was printed gives the same table and pictures, the sizes of a head in any order.
+    let (even, odd): (Vec<_>, Vec<_>) = outcomes.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
+    save(path, "first.jsonl", &even.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
+    save(path, "second.jsonl", &odd.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
+    let again = run(path, "synthetic repeated --from first.jsonl second.jsonl --out again");
+    let again = String::from_utf8(again.stdout).unwrap();
+    let sorted = |table: &str| {
+        let mut lines: Vec<String> = table.lines().map(str::to_string).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&again), sorted(&table));
+    assert_pictures(&path.join("again"), "repeated_loss", &["softmax, d 8", "nats", "even guessing"]);
+    assert_eq!(objects(path, "synthetic repeated --from first.jsonl --json").len(), 4);
+
     for (line, expected) in [
+        ("--from first.jsonl --vocab 20", "cannot be used with"),
+        ("--from first.jsonl first.jsonl", "has a second result of softmax with 20 symbols and d 8"),
         ("--vocab 1", "vocab is 1, but must be at least 2"),
         ("--vocab 20,20", "`20` is there twice"),
         ("--d 0", "d is 0"),

@@ -1,5 +1,7 @@
 //! Options of `synthetic`.
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
 use crate::args::{DistinctList, Head};
@@ -45,6 +47,11 @@ pub struct SyntheticArgs {
     /// the one whose training loss is lowest, in the mean over seeds, is reported.
     #[arg(long, value_name = "LRS", default_value = "0.1")]
     pub lr: DistinctList<f64>,
+    /// Train nothing: table and heat maps of what this experiment printed with --json, files with such lines.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(conflicts_with_all = ["full", "contexts", "alphas", "words", "dims", "heads", "epochs", "batch", "lr"])]
+    #[arg(conflicts_with_all = ["components", "knots", "units", "seeds", "device", "checkpoint_every", "max_time"])]
+    pub from: Vec<PathBuf>,
     /// What all experiments have.
     #[command(flatten)]
     pub fits: FitArgs,

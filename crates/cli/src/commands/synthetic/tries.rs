@@ -1,11 +1,12 @@
 //! One head fitted with several learning rates and seeds, and the learning rate that counts.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::commands::synthetic::found::distinct;
 use crate::statistics::{mean_and_spread, mean_and_spread_text};
 
 /// A fit.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Try<R> {
     /// Adam's learning rate at the start.
     pub lr: f64,
@@ -59,6 +60,21 @@ pub fn mean_text<R>(
         values if values.is_empty() => "diverged".to_string(),
         values => mean_and_spread_text(&values, digits),
     }
+}
+
+/// What a legend says of seeds and learning rates, where there are several; `lowest`: what the training makes small.
+pub fn legend<'a, R: 'a>(fits: impl Iterator<Item = &'a [Try<R>]> + Clone, lowest: &str) -> String {
+    let most = |count: fn(&[Try<R>]) -> usize| fits.clone().map(count).max().unwrap_or(0);
+    let seeds = most(|fits| distinct(fits.iter().map(|fit| fit.seed)).len());
+    let rates = most(|fits| distinct(fits.iter().map(|fit| fit.lr)).len());
+    let mut text = String::new();
+    if seeds > 1 {
+        text += &format!("; mean ± standard deviation over {seeds} seeds");
+    }
+    if rates > 1 {
+        text += &format!("; lr: the learning rate with the lowest {lowest} in the mean over seeds");
+    }
+    text
 }
 
 fn values<R>(tries: &[Try<R>], lr: Option<f64>, value: impl Fn(&R) -> Option<f64>) -> Vec<f64> {

@@ -8,48 +8,49 @@ use crate::commands::synthetic::dirichlet::heat_map::{HeatMaps, Quantity};
 use crate::commands::synthetic::dirichlet::model::fit;
 use crate::commands::synthetic::dirichlet::truth::Truth;
 use crate::commands::synthetic::fits::Fits;
-use crate::commands::synthetic::tries::{Try, mean_text};
+use crate::commands::synthetic::found::{self, distinct};
+use crate::commands::synthetic::tries::{self, Try, mean_text};
 use crate::device;
 use crate::failure::{Failure, Incomplete};
 use crate::picture;
 use crate::print::print_json;
 
-/// Runs the grid, prints a table and draws the heat maps.
+/// Runs the grid, or reads what came of it before, prints a table and draws the heat maps.
 ///
 /// # Errors
 /// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
 /// maps show what there is.
 pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
-    let grid = Grid::new(args)?;
-    let device = device::open(device::resolve(args.fits.device))?;
-    let settings = grid.settings();
-    let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
-    if !args.fits.json {
-        println!(
-            "{:>6} {:>6} {:>5} {:<14} {:>10} {:>6} {:>17} {:>17} {:>8}",
-            "alpha", "words", "d", "head", "parameters", "lr", "KL", "mode match", "seconds"
-        );
-    }
     let mut outcomes = vec![];
-    let mut made = Ok(());
-    for setting in settings {
-        match cell(setting, args, &grid, &mut fits, &device) {
-            Ok(cell) => {
+    let made: Result<(), Failure> = match args.from.is_empty() {
+        true => {
+            let grid = Grid::new(args)?;
+            let device = device::open(device::resolve(args.fits.device))?;
+            let settings = grid.settings();
+            let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
+            print_header(args.fits.json);
+            settings.into_iter().try_for_each(|setting| {
+                let cell = cell(setting, args, &grid, &mut fits, &device)?;
                 cell.iter().for_each(|outcome| print(outcome, args.fits.json));
                 outcomes.extend(cell);
-            }
-            Err(error) => {
-                made = Err(error);
-                break;
-            }
+                Ok(())
+            })
         }
-    }
-    if !args.fits.json {
-        println!("{}", legend(&grid));
-    }
-    if let (Some(out), false) = (&args.fits.out, outcomes.is_empty()) {
-        for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
-            picture::save(&HeatMaps { grid: &grid, outcomes: &outcomes, quantity }, &out.join(stem))?;
+        false => {
+            outcomes = found::read(&args.from, &args.fits, "synthetic", Outcome::setting)?;
+            print_header(args.fits.json);
+            outcomes.iter().for_each(|outcome| print(outcome, args.fits.json));
+            Ok(())
+        }
+    };
+    if !outcomes.is_empty() {
+        if !args.fits.json {
+            println!("{}", legend(&outcomes));
+        }
+        if let Some(out) = &args.fits.out {
+            for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
+                picture::save(&HeatMaps::new(&outcomes, quantity), &out.join(stem))?;
+            }
         }
     }
     made?;
@@ -102,6 +103,15 @@ fn cell(
     Ok(grid.heads.iter().zip(tries).map(|(&head, tries)| Outcome::new(setting, head, tries)).collect())
 }
 
+fn print_header(json: bool) {
+    if !json {
+        println!(
+            "{:>6} {:>6} {:>5} {:<14} {:>10} {:>6} {:>17} {:>17} {:>8}",
+            "alpha", "words", "d", "head", "parameters", "lr", "KL", "mode match", "seconds"
+        );
+    }
+}
+
 fn print(outcome: &Outcome, json: bool) {
     if json {
         return print_json(outcome);
@@ -115,17 +125,16 @@ fn print(outcome: &Outcome, json: bool) {
     );
 }
 
-fn legend(grid: &Grid) -> String {
-    let mut text = format!(
-        "KL: mean over {} contexts of KL(truth || model) in nats; mode match: share of contexts whose most probable word is the true \
-         one",
-        grid.contexts
+fn legend(outcomes: &[Outcome]) -> String {
+    let of_fits = tries::legend(
+        outcomes.iter().map(|outcome| &outcome.fits[..]),
+        "training loss, which is the KL plus a constant,",
     );
-    if grid.seeds.len() > 1 {
-        text += &format!("; both: mean ± standard deviation over {} seeds", grid.seeds.len());
-    }
-    if grid.rates.len() > 1 {
-        text += "; lr: the learning rate with the lowest training loss in the mean over seeds, which is the KL plus a constant";
-    }
-    text
+    let contexts: Vec<String> =
+        distinct(outcomes.iter().map(|outcome| outcome.contexts)).iter().map(usize::to_string).collect();
+    format!(
+        "KL: mean over {} contexts of KL(truth || model) in nats; mode match: share of contexts whose most probable word is the true \
+         one{of_fits}",
+        contexts.join(" or ")
+    )
 }

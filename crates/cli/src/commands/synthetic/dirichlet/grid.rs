@@ -146,7 +146,7 @@ impl Fitted for Fit {
 }
 
 /// The result of one head in one setting, with its best learning rate, in the mean over seeds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// Concentration of the Dirichlet law.
     pub alpha: f64,
@@ -175,6 +175,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What it is of.
+    pub fn setting(&self) -> String {
+        let Self { alpha, words, d, head, .. } = self;
+        format!("{head} with alpha {alpha}, {words} words and d {d}")
+    }
+
     /// Of a head's fits in a setting, one at least.
     pub fn new(setting: Setting, head: Head, fits: Vec<Try<Fit>>) -> Self {
         let Setting { alpha, words, d, contexts } = setting;

@@ -5,7 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Head;
-use crate::commands::synthetic::dirichlet::grid::{Grid, Outcome};
+use crate::commands::synthetic::dirichlet::grid::Outcome;
+use crate::commands::synthetic::found::distinct;
 use crate::failure::Failure;
 use crate::picture::{CAPTION, FONT, Picture, TEXT};
 
@@ -20,12 +21,13 @@ pub enum Quantity {
 
 /// A column of maps for every concentration, a row for every head. Every cell has its number in it.
 pub struct HeatMaps<'a> {
-    /// The settings.
-    pub grid: &'a Grid,
-    /// Their results.
-    pub outcomes: &'a [Outcome],
-    /// Which of them.
-    pub quantity: Quantity,
+    outcomes: &'a [Outcome],
+    quantity: Quantity,
+    contexts: Vec<String>,
+    alphas: Vec<f64>,
+    words: Vec<usize>,
+    dims: Vec<usize>,
+    heads: Vec<Head>,
 }
 
 const CELL: (i32, i32) = (62, 28);
@@ -35,9 +37,29 @@ const TOP: i32 = 76;
 const BELOW: i32 = 30;
 const GAP: i32 = 26;
 
-impl HeatMaps<'_> {
+impl<'a> HeatMaps<'a> {
+    /// The maps of one of the results; heads in the order in which they come.
+    pub fn new(outcomes: &'a [Outcome], quantity: Quantity) -> Self {
+        let sizes = |of: fn(&Outcome) -> usize| {
+            let mut sizes = distinct(outcomes.iter().map(of));
+            sizes.sort_unstable();
+            sizes
+        };
+        let mut alphas = distinct(outcomes.iter().map(|outcome| outcome.alpha));
+        alphas.sort_by(f64::total_cmp);
+        Self {
+            outcomes,
+            quantity,
+            contexts: sizes(|outcome| outcome.contexts).iter().map(usize::to_string).collect(),
+            alphas,
+            words: sizes(|outcome| outcome.words),
+            dims: sizes(|outcome| outcome.d),
+            heads: distinct(outcomes.iter().map(|outcome| outcome.head)),
+        }
+    }
+
     fn map_size(&self) -> (i32, i32) {
-        (CELL.0 * self.grid.words.len() as i32, CELL.1 * self.grid.dims.len() as i32)
+        (CELL.0 * self.words.len() as i32, CELL.1 * self.dims.len() as i32)
     }
 
     fn outcome(&self, head: Head, alpha: f64, words: usize, d: usize) -> Option<&Outcome> {
@@ -65,7 +87,7 @@ impl HeatMaps<'_> {
 impl Picture for HeatMaps<'_> {
     fn size(&self) -> (u32, u32) {
         let (width, height) = self.map_size();
-        let (columns, rows) = (self.grid.alphas.len() as i32, self.grid.heads.len() as i32);
+        let (columns, rows) = (self.alphas.len() as i32, self.heads.len() as i32);
         ((LEFT + columns * (width + GAP)) as u32, (TOP + rows * (height + GAP) + BELOW) as u32)
     }
 
@@ -83,22 +105,22 @@ impl Picture for HeatMaps<'_> {
             Quantity::ModeMatch => "Share of contexts whose mode is right (more is better)",
         };
         write(caption, (12, 20), CAPTION, HPos::Left, BLACK)?;
-        let sides = format!("{} contexts; rows: dimension d; columns: words M", self.grid.contexts);
+        let sides = format!("{} contexts; rows: dimension d; columns: words M", self.contexts.join(" or "));
         write(&sides, (12, 42), TEXT, HPos::Left, BLACK)?;
-        for (column, &alpha) in self.grid.alphas.iter().enumerate() {
+        for (column, &alpha) in self.alphas.iter().enumerate() {
             let x = LEFT + column as i32 * (width + GAP);
             write(&format!("alpha = {alpha}"), (x + width / 2, TOP - 12), TEXT, HPos::Center, BLACK)?;
-            for (row, &head) in self.grid.heads.iter().enumerate() {
+            for (row, &head) in self.heads.iter().enumerate() {
                 let y = TOP + row as i32 * (height + GAP);
                 if column == 0 {
                     write(head.name(), (12, y + height / 2), TEXT, HPos::Left, BLACK)?;
                 }
-                for (i, &d) in self.grid.dims.iter().enumerate() {
+                for (i, &d) in self.dims.iter().enumerate() {
                     let top = y + i as i32 * CELL.1;
                     if column == 0 {
                         write(&format!("{d}"), (x - 8, top + CELL.1 / 2), TEXT, HPos::Right, BLACK)?;
                     }
-                    for (j, &words) in self.grid.words.iter().enumerate() {
+                    for (j, &words) in self.words.iter().enumerate() {
                         let left = x + j as i32 * CELL.0;
                         let outcome = self.outcome(head, alpha, words, d);
                         let Some((text, darkness)) = outcome.and_then(|it| self.look(it)) else { continue };
@@ -112,7 +134,7 @@ impl Picture for HeatMaps<'_> {
                         write(&text, middle, TEXT, HPos::Center, ink)?;
                     }
                 }
-                for (j, words) in self.grid.words.iter().enumerate() {
+                for (j, words) in self.words.iter().enumerate() {
                     let middle = x + j as i32 * CELL.0 + CELL.0 / 2;
                     write(&format!("{words}"), (middle, y + height + 10), TEXT - 2, HPos::Center, BLACK)?;
                 }

@@ -1,5 +1,7 @@
 //! Options of `synthetic repeated`.
 
+use std::path::PathBuf;
+
 use awd_lstm::Error;
 use awd_lstm::error::check;
 use clap::Args;
@@ -33,6 +35,11 @@ pub struct RepeatedArgs {
     /// the one whose loss at the end is lowest, in the mean over seeds, is reported.
     #[arg(long, value_name = "LRS", default_value = "0.01")]
     pub lr: DistinctList<f64>,
+    /// Train nothing: table and pictures of what this experiment printed with --json, files with such lines.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(conflicts_with_all = ["vocab", "d", "heads", "steps", "visits", "batch", "lr"])]
+    #[arg(conflicts_with_all = ["components", "knots", "units", "seeds", "device", "checkpoint_every", "max_time"])]
+    pub from: Vec<PathBuf>,
     /// What all experiments have.
     #[command(flatten)]
     pub fits: FitArgs,

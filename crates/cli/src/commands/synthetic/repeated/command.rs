@@ -1,66 +1,64 @@
 //! The command itself: size by size, head by head.
 
+use std::path::Path;
+
 use burn::tensor::Device;
 use plotters::prelude::SeriesLabelPosition;
 
 use crate::args::Head;
 use crate::chart::{Chart, Scale};
 use crate::commands::synthetic::fits::Fits;
+use crate::commands::synthetic::found::{self, distinct};
 use crate::commands::synthetic::repeated::args::RepeatedArgs;
 use crate::commands::synthetic::repeated::network::fit;
 use crate::commands::synthetic::repeated::outcome::{Fit, FitSettings, Outcome};
-use crate::commands::synthetic::tries::Try;
+use crate::commands::synthetic::tries::{self, Try};
 use crate::device;
 use crate::failure::{Failure, Incomplete};
 use crate::picture;
 use crate::print::print_json;
 
-/// Trains every head at every size, prints a table and draws loss and accuracy over the number of symbols.
+/// Trains every head at every size, or reads what came of it before, prints a table and draws loss and accuracy over the number of
+/// symbols.
 ///
 /// # Errors
 /// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
 /// pictures show what there is.
 pub fn run(args: &RepeatedArgs) -> Result<(), Failure> {
-    args.validate()?;
-    let device = device::open(device::resolve(args.fits.device))?;
-    let mut fits = Fits::new(&args.fits, args.count())?;
-    if !args.fits.json {
-        println!("{}", Outcome::header());
-    }
     let mut outcomes = vec![];
-    let made = all(args, &mut fits, &device, |outcome| {
+    let mut done = |outcome: Outcome| {
         match args.fits.json {
             true => print_json(&outcome),
             false => println!("{}", outcome.line()),
         }
         outcomes.push(outcome);
-    });
-    if !args.fits.json {
-        println!("{}", legend(args));
-    }
-    if let (Some(out), false) = (&args.fits.out, outcomes.is_empty()) {
-        let mut losses = lines(args, &outcomes, |it| it.loss);
-        let guessing = outcomes.iter().map(|it| (it.vocab as f64, it.guessing)).collect();
-        losses.push(("even guessing, ln V".into(), ascending(guessing)));
-        let accuracies = lines(args, &outcomes, |it| it.accuracy.map(|share| 100.0 * share));
-        // Losses rise with the number of symbols, and accuracies fall.
-        for (stem, title, lines, labels) in [
-            ("repeated_loss", "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
-            (
-                "repeated_accuracy",
-                "symbols that are predicted, %",
-                accuracies,
-                SeriesLabelPosition::LowerLeft,
-            ),
-        ] {
-            let picture = Chart {
-                caption: "Sequences that repeat one symbol".into(),
-                x: ("number of symbols V", Scale::Logarithmic),
-                y: (title, Scale::Linear),
-                lines,
-                labels,
-            };
-            picture::save(&picture, &out.join(stem))?;
+    };
+    let header = || {
+        if !args.fits.json {
+            println!("{}", Outcome::header());
+        }
+    };
+    let made = match args.from.is_empty() {
+        true => {
+            args.validate()?;
+            let device = device::open(device::resolve(args.fits.device))?;
+            let mut fits = Fits::new(&args.fits, args.count())?;
+            header();
+            all(args, &mut fits, &device, done)
+        }
+        false => {
+            let found = found::read(&args.from, &args.fits, "synthetic repeated", Outcome::setting)?;
+            header();
+            found.into_iter().for_each(&mut done);
+            Ok(())
+        }
+    };
+    if !outcomes.is_empty() {
+        if !args.fits.json {
+            println!("{}", legend(&outcomes));
+        }
+        if let Some(out) = &args.fits.out {
+            draw(&outcomes, out)?;
         }
     }
     made?;
@@ -68,6 +66,32 @@ pub fn run(args: &RepeatedArgs) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Incomplete(format!("{count} heads diverged at a size at every learning rate")).into()),
     }
+}
+
+/// Loss and accuracy over the number of symbols.
+///
+/// # Errors
+/// A file that cannot be written.
+fn draw(outcomes: &[Outcome], out: &Path) -> Result<(), Failure> {
+    let mut losses = lines(outcomes, |it| it.loss);
+    let guessing = outcomes.iter().map(|it| (it.vocab as f64, it.guessing)).collect();
+    losses.push(("even guessing, ln V".into(), ascending(guessing)));
+    let accuracies = lines(outcomes, |it| it.accuracy.map(|share| 100.0 * share));
+    // Losses rise with the number of symbols, and accuracies fall.
+    for (stem, title, lines, labels) in [
+        ("repeated_loss", "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
+        ("repeated_accuracy", "symbols that are predicted, %", accuracies, SeriesLabelPosition::LowerLeft),
+    ] {
+        let picture = Chart {
+            caption: "Sequences that repeat one symbol".into(),
+            x: ("number of symbols V", Scale::Logarithmic),
+            y: (title, Scale::Linear),
+            lines,
+            labels,
+        };
+        picture::save(&picture, &out.join(stem))?;
+    }
+    Ok(())
 }
 
 /// Fits everything and hands over the outcome of each head at each size as soon as it is there.
@@ -118,20 +142,13 @@ fn tries(
 }
 
 /// A line for each head and width.
-fn lines(
-    args: &RepeatedArgs,
-    outcomes: &[Outcome],
-    value: impl Fn(&Outcome) -> Option<f64>,
-) -> Vec<(String, Vec<(f64, f64)>)> {
-    let mut lines = vec![];
-    for &d in &args.d.0 {
-        for &head in &args.heads.0 {
-            let of = outcomes.iter().filter(|outcome| (outcome.d, outcome.head) == (d, head));
-            let points = of.filter_map(|outcome| Some((outcome.vocab as f64, value(outcome)?))).collect();
-            lines.push((format!("{head}, d {d}"), ascending(points)));
-        }
-    }
-    lines
+fn lines(outcomes: &[Outcome], value: impl Fn(&Outcome) -> Option<f64>) -> Vec<(String, Vec<(f64, f64)>)> {
+    let line = |(d, head): (usize, Head)| {
+        let of = outcomes.iter().filter(|outcome| (outcome.d, outcome.head) == (d, head));
+        let points = of.filter_map(|outcome| Some((outcome.vocab as f64, value(outcome)?))).collect();
+        (format!("{head}, d {d}"), ascending(points))
+    };
+    distinct(outcomes.iter().map(|outcome| (outcome.d, outcome.head))).into_iter().map(line).collect()
 }
 
 /// Points from left to right, each once.
@@ -141,15 +158,10 @@ fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-fn legend(args: &RepeatedArgs) -> String {
-    let mut text = "loss: mean over all symbols after the first of a sequence, in nats, whose floor is 0 and which is ln V at a guess; \
-                    visits: how often a symbol was seen in training"
-        .to_string();
-    if args.fits.seeds.0.len() > 1 {
-        text += &format!("; mean ± standard deviation over {} seeds", args.fits.seeds.0.len());
-    }
-    if args.lr.0.len() > 1 {
-        text += "; lr: the learning rate with the lowest loss in the mean over seeds: all symbols are training data";
-    }
-    text
+fn legend(outcomes: &[Outcome]) -> String {
+    let of_fits = tries::legend(outcomes.iter().map(|outcome| &outcome.fits[..]), "loss");
+    format!(
+        "loss: mean over all symbols, which all are training data, after the first of a sequence, in nats, whose floor is 0 and which is \
+         ln V at a guess; visits: how often a symbol was seen in training{of_fits}"
+    )
 }

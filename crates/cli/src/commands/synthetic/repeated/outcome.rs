@@ -53,7 +53,7 @@ impl Fitted for Fit {
 }
 
 /// The result of one head at one size, with its best learning rate, in the mean over seeds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// `V`
     pub vocab: usize,
@@ -109,6 +109,12 @@ impl Outcome {
             seconds: fits.iter().map(|fit| fit.result.seconds).sum(),
             fits,
         }
+    }
+
+    /// What it is of.
+    pub fn setting(&self) -> String {
+        let Self { vocab, d, head, .. } = self;
+        format!("{head} with {vocab} symbols and d {d}")
     }
 
     /// The names of the columns.
