@@ -80,6 +80,11 @@ impl Report {
         Self { context: context.into(), failures: vec![], compared: 0 }
     }
 
+    /// What it came to, in a line, so that a check that is stopped tells how far it was.
+    pub fn line(&self) -> String {
+        format!("{}: {} tensors, {} mismatches", self.context, self.compared, self.failures.len())
+    }
+
     /// Compares element by element; errors are over `max(1, largest reference)`.
     pub fn compare(&mut self, name: &str, got: &[f64], want: &Array, tolerance: f64) {
         let scale = want.values.iter().fold(1.0, |max: f64, x| max.max(x.abs()));

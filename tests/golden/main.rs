@@ -77,6 +77,7 @@ fn check(case: &Case, on: &Setting) -> Report {
         "mode_match" => analysis::check_modes(case, &mut report),
         other => report.fail(format!("unknown kind of case `{other}`")),
     }
+    println!("{}", report.line());
     report
 }
 
@@ -94,7 +95,7 @@ fn every_whole_model_agrees_with_the_reference() {
 
 /// One report for each backend and precision.
 fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
-    settings().map(|on| model.check(&on)).collect()
+    settings().map(|on| model.check(&on)).inspect(|report| println!("{}", report.line())).collect()
 }
 
 #[test]
