@@ -31,9 +31,9 @@ build() {
         features=cuda-cpp,flex
     fi
     local options=(--release --locked --no-default-features --features "$features")
-    cargo build "${options[@]}" --workspace --bins
+    # Both at once: apart they would have other features, and everything below them would be built twice.
     local golden
-    golden=$(cargo test "${options[@]}" --test golden --no-run --message-format=json |
+    golden=$(cargo build "${options[@]}" --workspace --bins --test golden --message-format=json |
         sed -n 's/.*"executable":"\([^"]*golden-[^"]*\)".*/\1/p' | tail -1)
     mkdir -p "$dir"
     : >"$dir/symbols"

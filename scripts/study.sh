@@ -15,7 +15,7 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at two million parameters; validation text alone                                      4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
-#   letters     softmax and mixture of equal size on characters, where DATA is a folder of scripts/letters.sh              2
+#   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`).
@@ -202,7 +202,7 @@ tuned() {
 letters() {
     local head seed shape
     for seed in 11 12; do
-        for head in softmax mos; do
+        for head in softmax mos moc; do
             shape=(--lstm 256)
             [ "$head" = softmax ] || shape=(--lstm 228 --components 5)
             cell "letters/$head-$seed" --preset text8 --heads "$head" --parameters 533000 "${shape[@]}" --batch 40 --bptt 50 \
