@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::args::{DistinctList, Head};
-use crate::commands::synthetic::fit_args::FitArgs;
+use crate::commands::synthetic::fit_args::{FITTING, FitArgs};
 use crate::commands::synthetic::repeated::RepeatedArgs;
 
 /// Fits next-word distributions drawn from Dir(alpha) with every head, over a grid of alpha, vocabulary and dimension.
@@ -50,7 +50,7 @@ pub struct SyntheticArgs {
     /// Train nothing: table and heat maps of what this experiment printed with --json, files with such lines.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[arg(conflicts_with_all = ["full", "contexts", "alphas", "words", "dims", "heads", "epochs", "batch", "lr"])]
-    #[arg(conflicts_with_all = ["components", "knots", "units", "seeds", "device", "checkpoint_every", "max_time"])]
+    #[arg(conflicts_with_all = FITTING)]
     pub from: Vec<PathBuf>,
     /// What all experiments have.
     #[command(flatten)]

@@ -10,6 +10,10 @@ use serde::Serialize;
 use crate::args::{DistinctList, Head, HeadSizes, TimeLimit};
 use crate::device::DeviceChoice;
 
+/// Those of [`FitArgs`] that outcomes of before leave nothing for.
+pub const FITTING: [&str; 7] =
+    ["components", "knots", "units", "seeds", "device", "checkpoint_every", "max_time"];
+
 /// Options of every experiment.
 #[derive(Debug, Clone, Args)]
 pub struct FitArgs {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::commands::synthetic::found::distinct;
+use crate::commands::synthetic::report::distinct;
 use crate::statistics::{mean_and_spread, mean_and_spread_text};
 
 /// A fit.

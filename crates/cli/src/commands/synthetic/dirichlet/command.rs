@@ -1,19 +1,20 @@
 //! The command itself: cell by cell of the grid.
 
+use std::path::Path;
+
 use burn::tensor::Device;
 
 use crate::commands::synthetic::args::SyntheticArgs;
-use crate::commands::synthetic::dirichlet::grid::{Fit, FitSettings, Grid, Outcome, Setting};
+use crate::commands::synthetic::dirichlet::grid::{Fit, FitSettings, Grid, Outcome, Setting, contexts};
 use crate::commands::synthetic::dirichlet::heat_map::{HeatMaps, Quantity};
 use crate::commands::synthetic::dirichlet::model::fit;
 use crate::commands::synthetic::dirichlet::truth::Truth;
 use crate::commands::synthetic::fits::Fits;
-use crate::commands::synthetic::found::{self, distinct};
+use crate::commands::synthetic::report::{Report, Reported};
 use crate::commands::synthetic::tries::{self, Try, mean_text};
 use crate::device;
-use crate::failure::{Failure, Incomplete};
+use crate::failure::Failure;
 use crate::picture;
-use crate::print::print_json;
 
 /// Runs the grid, or reads what came of it before, prints a table and draws the heat maps.
 ///
@@ -21,45 +22,20 @@ use crate::print::print_json;
 /// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
 /// maps show what there is.
 pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
-    let mut outcomes = vec![];
-    let made: Result<(), Failure> = match args.from.is_empty() {
-        true => {
-            let grid = Grid::new(args)?;
-            let device = device::open(device::resolve(args.fits.device))?;
-            let settings = grid.settings();
-            let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
-            print_header(args.fits.json);
-            settings.into_iter().try_for_each(|setting| {
-                let cell = cell(setting, args, &grid, &mut fits, &device)?;
-                cell.iter().for_each(|outcome| print(outcome, args.fits.json));
-                outcomes.extend(cell);
-                Ok(())
-            })
-        }
-        false => {
-            outcomes = found::read(&args.from, &args.fits, "synthetic", Outcome::setting)?;
-            print_header(args.fits.json);
-            outcomes.iter().for_each(|outcome| print(outcome, args.fits.json));
-            Ok(())
-        }
-    };
-    if !outcomes.is_empty() {
-        if !args.fits.json {
-            println!("{}", legend(&outcomes));
-        }
-        if let Some(out) = &args.fits.out {
-            for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
-                picture::save(&HeatMaps::new(&outcomes, quantity), &out.join(stem))?;
-            }
-        }
+    if !args.from.is_empty() {
+        return Report::<Outcome>::again(&args.fits, &args.from);
     }
-    made?;
-    match outcomes.iter().filter(|outcome| outcome.lr.is_none()).count() {
-        0 => Ok(()),
-        count => {
-            Err(Incomplete(format!("{count} heads diverged in a setting at every learning rate")).into())
-        }
-    }
+    let grid = Grid::new(args)?;
+    let device = device::open(device::resolve(args.fits.device))?;
+    let settings = grid.settings();
+    let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
+    let mut report = Report::begin(&args.fits);
+    let made = settings.into_iter().try_for_each(|setting| {
+        let cell = cell(setting, args, &grid, &mut fits, &device)?;
+        cell.into_iter().for_each(|outcome| report.add(outcome));
+        Ok(())
+    });
+    report.end(made)
 }
 
 /// What every head comes to in a setting.
@@ -103,38 +79,52 @@ fn cell(
     Ok(grid.heads.iter().zip(tries).map(|(&head, tries)| Outcome::new(setting, head, tries)).collect())
 }
 
-fn print_header(json: bool) {
-    if !json {
-        println!(
+impl Reported for Outcome {
+    const COMMAND: &'static str = "synthetic";
+    const PLACE: &'static str = "in a setting";
+
+    fn setting(&self) -> String {
+        let Self { alpha, words, d, head, .. } = self;
+        format!("{head} with alpha {alpha}, {words} words and d {d}")
+    }
+
+    fn lr(&self) -> Option<f64> {
+        self.lr
+    }
+
+    fn header() -> String {
+        format!(
             "{:>6} {:>6} {:>5} {:<14} {:>10} {:>6} {:>17} {:>17} {:>8}",
             "alpha", "words", "d", "head", "parameters", "lr", "KL", "mode match", "seconds"
+        )
+    }
+
+    fn line(&self) -> String {
+        let Self { alpha, words, d, head, parameters, lr, seconds, fits, .. } = self;
+        let kl = mean_text(fits, *lr, 4, |fit| fit.kl);
+        let mode_match = mean_text(fits, *lr, 4, |fit| fit.mode_match);
+        let lr = lr.map_or("-".into(), |lr| lr.to_string());
+        format!(
+            "{alpha:>6} {words:>6} {d:>5} {head:<14} {parameters:>10} {lr:>6} {kl:>17} {mode_match:>17} {seconds:>8.1}"
+        )
+    }
+
+    fn legend(outcomes: &[Self]) -> String {
+        let of_fits = tries::legend(
+            outcomes.iter().map(|outcome| &outcome.fits[..]),
+            "training loss, which is the KL plus a constant,",
         );
+        format!(
+            "KL: mean over {} contexts of KL(truth || model) in nats; mode match: share of contexts whose most probable word is the true \
+             one{of_fits}",
+            contexts(outcomes)
+        )
     }
-}
 
-fn print(outcome: &Outcome, json: bool) {
-    if json {
-        return print_json(outcome);
+    fn draw(outcomes: &[Self], out: &Path) -> Result<(), Failure> {
+        for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
+            picture::save(&HeatMaps::new(outcomes, quantity), &out.join(stem))?;
+        }
+        Ok(())
     }
-    let Outcome { alpha, words, d, head, parameters, lr, seconds, fits, .. } = outcome;
-    let kl = mean_text(fits, *lr, 4, |fit| fit.kl);
-    let mode_match = mean_text(fits, *lr, 4, |fit| fit.mode_match);
-    let lr = lr.map_or("-".into(), |lr| lr.to_string());
-    println!(
-        "{alpha:>6} {words:>6} {d:>5} {head:<14} {parameters:>10} {lr:>6} {kl:>17} {mode_match:>17} {seconds:>8.1}"
-    );
-}
-
-fn legend(outcomes: &[Outcome]) -> String {
-    let of_fits = tries::legend(
-        outcomes.iter().map(|outcome| &outcome.fits[..]),
-        "training loss, which is the KL plus a constant,",
-    );
-    let contexts: Vec<String> =
-        distinct(outcomes.iter().map(|outcome| outcome.contexts)).iter().map(usize::to_string).collect();
-    format!(
-        "KL: mean over {} contexts of KL(truth || model) in nats; mode match: share of contexts whose most probable word is the true \
-         one{of_fits}",
-        contexts.join(" or ")
-    )
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{DistinctList, Head};
 use crate::commands::synthetic::args::SyntheticArgs;
 use crate::commands::synthetic::fit_args::HeadParts;
+use crate::commands::synthetic::report::distinct;
 use crate::commands::synthetic::tries::{Fitted, Try, best_rate, mean};
 
 /// The heads that are compared where a command line says nothing, in the order of tables and pictures.
@@ -175,12 +176,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What it is of.
-    pub fn setting(&self) -> String {
-        let Self { alpha, words, d, head, .. } = self;
-        format!("{head} with alpha {alpha}, {words} words and d {d}")
-    }
-
     /// Of a head's fits in a setting, one at least.
     pub fn new(setting: Setting, head: Head, fits: Vec<Try<Fit>>) -> Self {
         let Setting { alpha, words, d, contexts } = setting;
@@ -205,4 +200,10 @@ impl Outcome {
             fits,
         }
     }
+}
+
+/// The number of contexts; all that there are, where outcomes of several studies stand together.
+pub fn contexts(outcomes: &[Outcome]) -> String {
+    let numbers = distinct(outcomes.iter().map(|outcome| outcome.contexts));
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
 }

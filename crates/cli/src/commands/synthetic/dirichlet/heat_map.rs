@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Head;
-use crate::commands::synthetic::dirichlet::grid::Outcome;
-use crate::commands::synthetic::found::distinct;
+use crate::commands::synthetic::dirichlet::grid::{Outcome, contexts};
+use crate::commands::synthetic::report::distinct;
 use crate::failure::Failure;
 use crate::picture::{CAPTION, FONT, Picture, TEXT};
 
@@ -23,7 +23,6 @@ pub enum Quantity {
 pub struct HeatMaps<'a> {
     outcomes: &'a [Outcome],
     quantity: Quantity,
-    contexts: Vec<String>,
     alphas: Vec<f64>,
     words: Vec<usize>,
     dims: Vec<usize>,
@@ -50,7 +49,6 @@ impl<'a> HeatMaps<'a> {
         Self {
             outcomes,
             quantity,
-            contexts: sizes(|outcome| outcome.contexts).iter().map(usize::to_string).collect(),
             alphas,
             words: sizes(|outcome| outcome.words),
             dims: sizes(|outcome| outcome.d),
@@ -105,7 +103,7 @@ impl Picture for HeatMaps<'_> {
             Quantity::ModeMatch => "Share of contexts whose mode is right (more is better)",
         };
         write(caption, (12, 20), CAPTION, HPos::Left, BLACK)?;
-        let sides = format!("{} contexts; rows: dimension d; columns: words M", self.contexts.join(" or "));
+        let sides = format!("{} contexts; rows: dimension d; columns: words M", contexts(self.outcomes));
         write(&sides, (12, 42), TEXT, HPos::Left, BLACK)?;
         for (column, &alpha) in self.alphas.iter().enumerate() {
             let x = LEFT + column as i32 * (width + GAP);

@@ -7,7 +7,7 @@ use awd_lstm::error::check;
 use clap::Args;
 
 use crate::args::{DistinctList, Head};
-use crate::commands::synthetic::fit_args::FitArgs;
+use crate::commands::synthetic::fit_args::{FITTING, FitArgs};
 
 /// Options of `synthetic repeated`.
 #[derive(Debug, Clone, Args)]
@@ -38,7 +38,7 @@ pub struct RepeatedArgs {
     /// Train nothing: table and pictures of what this experiment printed with --json, files with such lines.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[arg(conflicts_with_all = ["vocab", "d", "heads", "steps", "visits", "batch", "lr"])]
-    #[arg(conflicts_with_all = ["components", "knots", "units", "seeds", "device", "checkpoint_every", "max_time"])]
+    #[arg(conflicts_with_all = FITTING)]
     pub from: Vec<PathBuf>,
     /// What all experiments have.
     #[command(flatten)]

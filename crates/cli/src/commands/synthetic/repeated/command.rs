@@ -8,15 +8,15 @@ use plotters::prelude::SeriesLabelPosition;
 use crate::args::Head;
 use crate::chart::{Chart, Scale};
 use crate::commands::synthetic::fits::Fits;
-use crate::commands::synthetic::found::{self, distinct};
 use crate::commands::synthetic::repeated::args::RepeatedArgs;
 use crate::commands::synthetic::repeated::network::fit;
 use crate::commands::synthetic::repeated::outcome::{Fit, FitSettings, Outcome};
-use crate::commands::synthetic::tries::{self, Try};
+use crate::commands::synthetic::report::{Report, Reported, distinct};
+use crate::commands::synthetic::tries::{self, Try, mean_text};
 use crate::device;
-use crate::failure::{Failure, Incomplete};
+use crate::failure::Failure;
 use crate::picture;
-use crate::print::print_json;
+use crate::statistics::grouped;
 
 /// Trains every head at every size, or reads what came of it before, prints a table and draws loss and accuracy over the number of
 /// symbols.
@@ -25,73 +25,15 @@ use crate::print::print_json;
 /// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
 /// pictures show what there is.
 pub fn run(args: &RepeatedArgs) -> Result<(), Failure> {
-    let mut outcomes = vec![];
-    let mut done = |outcome: Outcome| {
-        match args.fits.json {
-            true => print_json(&outcome),
-            false => println!("{}", outcome.line()),
-        }
-        outcomes.push(outcome);
-    };
-    let header = || {
-        if !args.fits.json {
-            println!("{}", Outcome::header());
-        }
-    };
-    let made = match args.from.is_empty() {
-        true => {
-            args.validate()?;
-            let device = device::open(device::resolve(args.fits.device))?;
-            let mut fits = Fits::new(&args.fits, args.count())?;
-            header();
-            all(args, &mut fits, &device, done)
-        }
-        false => {
-            let found = found::read(&args.from, &args.fits, "synthetic repeated", Outcome::setting)?;
-            header();
-            found.into_iter().for_each(&mut done);
-            Ok(())
-        }
-    };
-    if !outcomes.is_empty() {
-        if !args.fits.json {
-            println!("{}", legend(&outcomes));
-        }
-        if let Some(out) = &args.fits.out {
-            draw(&outcomes, out)?;
-        }
+    if !args.from.is_empty() {
+        return Report::<Outcome>::again(&args.fits, &args.from);
     }
-    made?;
-    match outcomes.iter().filter(|outcome| outcome.lr.is_none()).count() {
-        0 => Ok(()),
-        count => Err(Incomplete(format!("{count} heads diverged at a size at every learning rate")).into()),
-    }
-}
-
-/// Loss and accuracy over the number of symbols.
-///
-/// # Errors
-/// A file that cannot be written.
-fn draw(outcomes: &[Outcome], out: &Path) -> Result<(), Failure> {
-    let mut losses = lines(outcomes, |it| it.loss);
-    let guessing = outcomes.iter().map(|it| (it.vocab as f64, it.guessing)).collect();
-    losses.push(("even guessing, ln V".into(), ascending(guessing)));
-    let accuracies = lines(outcomes, |it| it.accuracy.map(|share| 100.0 * share));
-    // Losses rise with the number of symbols, and accuracies fall.
-    for (stem, title, lines, labels) in [
-        ("repeated_loss", "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
-        ("repeated_accuracy", "symbols that are predicted, %", accuracies, SeriesLabelPosition::LowerLeft),
-    ] {
-        let picture = Chart {
-            caption: "Sequences that repeat one symbol".into(),
-            x: ("number of symbols V", Scale::Logarithmic),
-            y: (title, Scale::Linear),
-            lines,
-            labels,
-        };
-        picture::save(&picture, &out.join(stem))?;
-    }
-    Ok(())
+    args.validate()?;
+    let device = device::open(device::resolve(args.fits.device))?;
+    let mut fits = Fits::new(&args.fits, args.count())?;
+    let mut report = Report::begin(&args.fits);
+    let made = all(args, &mut fits, &device, |outcome| report.add(outcome));
+    report.end(made)
 }
 
 /// Fits everything and hands over the outcome of each head at each size as soon as it is there.
@@ -158,10 +100,69 @@ fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-fn legend(outcomes: &[Outcome]) -> String {
-    let of_fits = tries::legend(outcomes.iter().map(|outcome| &outcome.fits[..]), "loss");
-    format!(
-        "loss: mean over all symbols, which all are training data, after the first of a sequence, in nats, whose floor is 0 and which is \
-         ln V at a guess; visits: how often a symbol was seen in training{of_fits}"
-    )
+impl Reported for Outcome {
+    const COMMAND: &'static str = "synthetic repeated";
+    const PLACE: &'static str = "at a size";
+
+    fn setting(&self) -> String {
+        let Self { vocab, d, head, .. } = self;
+        format!("{head} with {vocab} symbols and d {d}")
+    }
+
+    fn lr(&self) -> Option<f64> {
+        self.lr
+    }
+
+    fn header() -> String {
+        format!(
+            "{:>8} {:>5} {:<14} {:>11} {:>8} {:>7} {:>17} {:>7} {:>17} {:>8}",
+            "symbols", "d", "head", "parameters", "visits", "lr", "loss", "ln V", "accuracy, %", "seconds"
+        )
+    }
+
+    fn line(&self) -> String {
+        let Self { vocab, d, head, parameters, visits, lr, guessing, seconds, fits, .. } = self;
+        let loss = mean_text(fits, *lr, 4, |fit| fit.loss);
+        let accuracy = mean_text(fits, *lr, 2, |fit| fit.accuracy.map(|share| 100.0 * share));
+        let (vocab, parameters) = (grouped(*vocab), grouped(*parameters));
+        let lr = lr.map_or("-".into(), |lr| lr.to_string());
+        format!(
+            "{vocab:>8} {d:>5} {head:<14} {parameters:>11} {visits:>8.1} {lr:>7} {loss:>17} {guessing:>7.3} {accuracy:>17} {seconds:>8.1}"
+        )
+    }
+
+    fn legend(outcomes: &[Self]) -> String {
+        let of_fits = tries::legend(outcomes.iter().map(|outcome| &outcome.fits[..]), "loss");
+        format!(
+            "loss: mean over all symbols, which all are training data, after the first of a sequence, in nats, whose floor is 0 and which is \
+             ln V at a guess; visits: how often a symbol was seen in training{of_fits}"
+        )
+    }
+
+    fn draw(outcomes: &[Self], out: &Path) -> Result<(), Failure> {
+        let mut losses = lines(outcomes, |it| it.loss);
+        let guessing = outcomes.iter().map(|it| (it.vocab as f64, it.guessing)).collect();
+        losses.push(("even guessing, ln V".into(), ascending(guessing)));
+        let accuracies = lines(outcomes, |it| it.accuracy.map(|share| 100.0 * share));
+        // Losses rise with the number of symbols, and accuracies fall.
+        for (stem, title, lines, labels) in [
+            ("repeated_loss", "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
+            (
+                "repeated_accuracy",
+                "symbols that are predicted, %",
+                accuracies,
+                SeriesLabelPosition::LowerLeft,
+            ),
+        ] {
+            let picture = Chart {
+                caption: "Sequences that repeat one symbol".into(),
+                x: ("number of symbols V", Scale::Logarithmic),
+                y: (title, Scale::Linear),
+                lines,
+                labels,
+            };
+            picture::save(&picture, &out.join(stem))?;
+        }
+        Ok(())
+    }
 }

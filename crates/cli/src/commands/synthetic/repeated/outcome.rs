@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::Head;
 use crate::commands::synthetic::fit_args::HeadParts;
 use crate::commands::synthetic::repeated::args::RepeatedArgs;
-use crate::commands::synthetic::tries::{Fitted, Try, best_rate, mean, mean_text};
-use crate::statistics::grouped;
+use crate::commands::synthetic::tries::{Fitted, Try, best_rate, mean};
 
 /// All that a fit depends on.
 #[derive(Debug, Serialize)]
@@ -109,31 +108,5 @@ impl Outcome {
             seconds: fits.iter().map(|fit| fit.result.seconds).sum(),
             fits,
         }
-    }
-
-    /// What it is of.
-    pub fn setting(&self) -> String {
-        let Self { vocab, d, head, .. } = self;
-        format!("{head} with {vocab} symbols and d {d}")
-    }
-
-    /// The names of the columns.
-    pub fn header() -> String {
-        format!(
-            "{:>8} {:>5} {:<14} {:>11} {:>8} {:>7} {:>17} {:>7} {:>17} {:>8}",
-            "symbols", "d", "head", "parameters", "visits", "lr", "loss", "ln V", "accuracy, %", "seconds"
-        )
-    }
-
-    /// The values.
-    pub fn line(&self) -> String {
-        let Self { vocab, d, head, parameters, visits, lr, guessing, seconds, fits, .. } = self;
-        let loss = mean_text(fits, *lr, 4, |fit| fit.loss);
-        let accuracy = mean_text(fits, *lr, 2, |fit| fit.accuracy.map(|share| 100.0 * share));
-        let (vocab, parameters) = (grouped(*vocab), grouped(*parameters));
-        let lr = lr.map_or("-".into(), |lr| lr.to_string());
-        format!(
-            "{vocab:>8} {d:>5} {head:<14} {parameters:>11} {visits:>8.1} {lr:>7} {loss:>17} {guessing:>7.3} {accuracy:>17} {seconds:>8.1}"
-        )
     }
 }
