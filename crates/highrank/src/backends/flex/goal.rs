@@ -1,16 +1,20 @@
 //! What the tokens of a call are scored against, on slices.
 
 use burn::backend::Flex;
-use highrank_kernels::cpu::Real;
+use burn_flex::FlexTensor;
+use highrank_kernels::cpu::{Real, contiguous, slice};
 use highrank_kernels::{Floats, Ints};
 
 use crate::likelihood::{Spread, Vocabulary};
 use crate::ops::{Likelihood, Objective, Targets};
 
 /// The objective of a call: of each token a level for all words, and a few listed words, the last of which is its word.
+/// Targets that are distributions list none.
 pub(super) struct Goal<T> {
     /// `[N]`
     level: Vec<T>,
+    /// What the level of each word is beyond that, as a multiple of these rows, `[N, V]`.
+    distributions: Option<(T, FlexTensor)>,
     /// `[N, m]`, all below V.
     ids: Vec<usize>,
     /// What is listed beyond the level, `[N, m]`.
@@ -25,8 +29,8 @@ pub(super) struct Goal<T> {
 /// The objective of one token: its target distribution `q̃`, and `λ`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim<'a, T> {
-    /// `q̃` of every unmasked word.
-    pub(super) level: T,
+    /// `q̃` of words that are not listed.
+    pub(super) level: Level<'a, T>,
     /// The words that have more; the last one is the token's word, if anything asks for that.
     pub(super) ids: &'a [usize],
     /// What they have more.
@@ -34,9 +38,35 @@ pub(super) struct Aim<'a, T> {
     pub(super) z_loss: f64,
 }
 
+/// What a token's target distribution has of every word: `even + keep · row_v`, where masked words have no `even`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level<'a, T> {
+    pub(super) even: T,
+    pub(super) keep: T,
+    /// `[V]`, or nothing.
+    pub(super) row: &'a [T],
+}
+
+impl<T: Real> Level<'_, T> {
+    /// Whether no word has any.
+    #[inline(always)]
+    pub(super) fn is_nothing(&self) -> bool {
+        self.even == T::ZERO && self.row.is_empty()
+    }
+
+    /// That of an unmasked word.
+    #[inline(always)]
+    pub(super) fn of(&self, word: usize) -> T {
+        match self.row {
+            [] => self.even,
+            row => self.keep.mul_add(row[word], self.even),
+        }
+    }
+}
+
 impl<T: Real> Goal<T> {
     /// # Panics
-    /// If a listed word is outside of the vocabulary, or if the targets are distributions over all words.
+    /// If a listed word is outside of the vocabulary, or if distributions are not one a token over all words.
     pub(super) fn new(
         input: &Likelihood<Floats<Flex>>,
         objective: &Objective<Floats<Flex>, Ints<Flex>>,
@@ -44,12 +74,11 @@ impl<T: Real> Goal<T> {
     ) -> Self {
         let (tokens, vocab) = (input.tokens(), input.vocab());
         let smoothing = objective.label_smoothing;
+        let even = || vec![T::of(smoothing / (vocab - masked) as f64); tokens];
         let read = |words: &Ints<Flex>| words_of(words, tokens, vocab);
+        let mut distributions = None;
         let (level, ids, extra) = match &objective.targets {
-            Targets::Words(words) => {
-                let level = T::of(smoothing / (vocab - masked) as f64);
-                (vec![level; tokens], read(words), vec![T::of(1.0 - smoothing); tokens])
-            }
+            Targets::Words(words) => (even(), read(words), vec![T::of(1.0 - smoothing); tokens]),
             Targets::Teacher { words, ids, .. } => {
                 let (words, ids) = (read(words), read(ids));
                 let spread =
@@ -60,10 +89,19 @@ impl<T: Real> Goal<T> {
                     true => (level, with_last(&ids, &words), with_last(&extra, &vec![T::ZERO; tokens])),
                 }
             }
-            Targets::Distributions(_) => unreachable!("distributions over all words are not listed"),
+            Targets::Distributions(rows) => {
+                let shape = rows.shape();
+                assert_eq!(
+                    shape[..],
+                    [tokens, vocab],
+                    "likelihood: distributions of shape {shape:?} for {tokens} tokens and {vocab} words"
+                );
+                distributions = Some((T::of(1.0 - smoothing), contiguous(&rows.clone().cast(T::dtype()))));
+                (even(), vec![], vec![])
+            }
         };
         let Objective { z_loss, statistics, .. } = *objective;
-        Self { width: ids.len() / tokens.max(1), level, ids, extra, z_loss, statistics }
+        Self { width: ids.len() / tokens.max(1), level, distributions, ids, extra, z_loss, statistics }
     }
 
     /// `N`.
@@ -73,13 +111,21 @@ impl<T: Real> Goal<T> {
 
     /// Whether any token has a level.
     pub(super) fn has_level(&self) -> bool {
-        self.level.iter().any(|level| *level != T::ZERO)
+        self.distributions.is_some() || self.level.iter().any(|level| *level != T::ZERO)
     }
 
     pub(super) fn aim(&self, token: usize) -> Aim<'_, T> {
         let listed = token * self.width..(token + 1) * self.width;
+        let (keep, row) = match &self.distributions {
+            None => (T::ZERO, &[][..]),
+            Some((keep, rows)) => {
+                let rows: &[T] = slice(rows);
+                let vocab = rows.len() / self.tokens();
+                (*keep, &rows[token * vocab..(token + 1) * vocab])
+            }
+        };
         Aim {
-            level: self.level[token],
+            level: Level { even: self.level[token], keep, row },
             ids: &self.ids[listed.clone()],
             extra: &self.extra[listed],
             z_loss: self.z_loss,

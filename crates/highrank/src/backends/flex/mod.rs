@@ -3,8 +3,7 @@
 //! A chunk of tokens: one matrix product into a buffer, then every token's rows in one visit while they are in cache
 //! (bias, map, maximum, exponentials and their sum, responsibilities, gradient in place), then two products out of the
 //! buffer, each at the [precision](Precision) that is asked for. Straight on the tensors' memory; f32 and f64 by the same
-//! code, f16 and bf16 in f32. Factors of products that are bf16 enter them as they are, without a widened copy. Targets that
-//! are distributions over all words are left to the portable body.
+//! code, f16 and bf16 in f32. Factors of products that are bf16 enter them as they are, without a widened copy.
 //!
 //! | file | job |
 //! |---|---|
@@ -64,10 +63,10 @@ use highrank_kernels::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use super::dispatched::dispatch_to_kernels;
-use crate::likelihood::{default_memory_budget, portable};
+use crate::likelihood::default_memory_budget;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients, MixWanted,
-    Objective, Prediction, Scores, Statistic, Targets, Wanted,
+    Objective, Prediction, Scores, Statistic, Wanted,
 };
 use call::{ContextGradient, Contexts, Input, Output, contexts_as_read};
 use factor::{Stored, as_factor};
@@ -83,10 +82,7 @@ impl Kernels for Flex {
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
     ) -> Scores<Floats<Self>> {
-        match is_native(&objective) {
-            true => score(input, objective, None, Wanted::ALL).0,
-            false => portable::score(&input, &objective),
-        }
+        score(input, objective, None, Wanted::ALL).0
     }
 
     fn score_and_gradients(
@@ -95,10 +91,7 @@ impl Kernels for Flex {
         upstream: Floats<Self>,
         wanted: Wanted,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        match is_native(&objective) {
-            true => score(input, objective, Some(upstream), wanted),
-            false => portable::score_and_gradients(&input, &objective, upstream, wanted),
-        }
+        score(input, objective, Some(upstream), wanted)
     }
 
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
@@ -142,11 +135,6 @@ impl Kernels for Flex {
     fn is_cpu(_device: &Device<Self>) -> bool {
         true
     }
-}
-
-/// Whether the kernel takes a call.
-fn is_native(objective: &Objective<Floats<Flex>, Ints<Flex>>) -> bool {
-    !matches!(objective.targets, Targets::Distributions(_))
 }
 
 /// Losses and gradients, half precision by way of f32.

@@ -87,21 +87,25 @@ pub(super) fn sums<T: Real, const N: usize>(row: &mut [T], of: impl Fn(&mut T) -
     sums
 }
 
-/// `Σ_v of(x_v, y_v)` of two short slices of one length.
+/// `Σ_v of(x_v, y_v)` of two slices of one length.
 #[inline(always)]
 pub(super) fn sum_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> f64 {
-    let mut lanes = [T::ZERO; LANES];
-    let (x_blocks, x_rest) = xs.as_chunks::<LANES>();
-    let (y_blocks, y_rest) = ys.as_chunks::<LANES>();
-    for (x, y) in x_blocks.iter().zip(y_blocks) {
-        for i in 0..LANES {
-            lanes[i] += of(x[i], y[i]);
+    let mut sum = 0.0;
+    for (xs, ys) in xs.chunks(RUN).zip(ys.chunks(RUN)) {
+        let mut lanes = [T::ZERO; LANES];
+        let (x_blocks, x_rest) = xs.as_chunks::<LANES>();
+        let (y_blocks, y_rest) = ys.as_chunks::<LANES>();
+        for (x, y) in x_blocks.iter().zip(y_blocks) {
+            for i in 0..LANES {
+                lanes[i] += of(x[i], y[i]);
+            }
         }
+        for ((x, y), lane) in x_rest.iter().zip(y_rest).zip(&mut lanes) {
+            *lane += of(*x, *y);
+        }
+        sum += total(lanes).wide();
     }
-    for ((x, y), lane) in x_rest.iter().zip(y_rest).zip(&mut lanes) {
-        *lane += of(*x, *y);
-    }
-    total(lanes).wide()
+    sum
 }
 
 /// `sums_v += x_v y_v`, as far as all go.

@@ -146,7 +146,19 @@ fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
         ("a teacher with a rest, of a word with probability 0", teacher(&[2, 1, 8], &[0.5, 0.0, 0.25])),
         ("a teacher of one word", teacher(&[4], &[0.625])),
         ("a teacher of every word", teacher(&every, &of_every)),
+        ("distributions", Targets::Distributions(distributions(model, dtype))),
     ]
+}
+
+/// Another distribution for each token: multiples of 2⁻⁵, none of a masked word, and 0 for many others.
+fn distributions(model: &Model, dtype: DType) -> Floats<Flex> {
+    let (vocab, masked) = (model.vocab, model.masked_words());
+    let mut rows = vec![0.0; TOKENS * vocab];
+    for (token, row) in rows.chunks_exact_mut(vocab).enumerate() {
+        let words = (0..).map(|i| (3 + 11 * token + 5 * i) % vocab).filter(|word| !masked.contains(word));
+        words.take(32).for_each(|word| row[word] += 1.0 / 32.0);
+    }
+    Floats::from_data(TensorData::new(rows, [TOKENS, vocab]).convert_dtype(dtype), &Device::<Flex>::default())
 }
 
 type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
@@ -466,6 +478,48 @@ fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
             }
         }
     }
+}
+
+/// Whatever a distribution has of a masked word is as impossible as a masked target.
+#[test]
+fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other() {
+    for components in [1, 3] {
+        let model = Model { masked: true, ..Model::new(MapFunction::Identity, components, 41) };
+        let input = model.input(DType::F32);
+        let mut rows = values(&distributions(&model, DType::F32));
+        let masked = 2 * model.vocab + 20;
+        rows[masked] = 1.0 / 64.0;
+        let rows = TensorData::new(rows, [TOKENS, model.vocab]).convert_dtype(DType::F32);
+        let rows = Floats::from_data(rows, &Device::<Flex>::default());
+        for (options, label_smoothing, z_loss, statistics) in OPTIONS {
+            let made = |rows: &Floats<Flex>| {
+                let targets = Targets::Distributions(rows.clone());
+                let goal = Objective { targets, label_smoothing, z_loss, statistics };
+                native(&input, &goal, upstream(DType::F32), Wanted::ALL)
+            };
+            let (scores, gradients) = made(&rows);
+            let others = made(&distributions(&model, DType::F32)).0;
+            let (got, want) = (values(&scores.loss), values(&others.loss));
+            for token in 0..TOKENS {
+                let want = if token == 2 { f64::INFINITY } else { want[token] };
+                assert_eq!(got[token], want, "{components}, {options}, token {token}");
+            }
+            let all = gradients.into_array();
+            assert!(all.iter().flatten().flat_map(values).all(f64::is_finite), "{components}, {options}");
+            if let Some(statistics) = scores.statistics {
+                let nll = values(&statistics)[2 * Statistic::COUNT + Statistic::Nll as usize];
+                assert_eq!(nll, f64::INFINITY, "{components}, {options}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "distributions of shape Shape { dims: [5, 40] } for 5 tokens and 41 words")]
+fn distributions_over_other_words_are_refused() {
+    let model = Model::new(MapFunction::Identity, 1, 41);
+    let rows = tensor([TOKENS, 40], 1, 0.25, DType::F32);
+    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions(rows)));
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! ∂/∂log π_k = u (λ π_k LSE_k² − s_k)
 //! ```
 //!
-//! `q̃` is a level for all words and something more for a few that are listed, mostly for one. Without a level a row is left
+//! `q̃` is a level for all words, the same for each or a given distribution, and something more for a few that are listed,
+//! mostly for one. Without a level a row is left
 //! *unscaled*: with `e_v = e^{a_v − max}` and `S = Σ_v e_v` its gradient is
 //!
 //! ```text
@@ -24,12 +25,15 @@ use highrank_kernels::cpu::{Buffer, Real};
 use pulp::{Simd, WithSimd};
 
 use super::component::{Component, is_masked};
-use super::goal::Aim;
+use super::goal::{Aim, Level};
 use super::map::Map;
 use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use super::words::Words;
 use crate::ops::{MASKED, Statistic};
+
+/// A cross-entropy that only a word at [`MASKED`] can have.
+const INFINITE: f64 = -MASKED * 1e-10;
 
 /// How far a logit may be above the number that is subtracted from a row's logits, see [`Words::exponentials`].
 const MARGIN: f64 = 16.0;
@@ -288,7 +292,7 @@ pub(super) struct Sees {
 
 impl Sees {
     pub(super) fn new<T: Real>(aim: &Aim<'_, T>, statistics: bool) -> Self {
-        Self { all: aim.level != T::ZERO || statistics, statistics }
+        Self { all: !aim.level.is_nothing() || statistics, statistics }
     }
 }
 
@@ -336,7 +340,8 @@ impl<T: Real> WithSimd for Score<'_, '_, T> {
                     (top, keep_exponentials(row, top))
                 } else {
                     let sum;
-                    (sum, seen) = see_single(row, top, vocab - shared.masked.len(), sees.statistics);
+                    let unmasked = vocab - shared.masked.len();
+                    (sum, seen) = see_single(row, top, &aim.level, unmasked, sees.statistics);
                     (top, sum)
                 }
             };
@@ -371,13 +376,20 @@ impl<T: Real> WithSimd for Weigh<'_, '_, T> {
     fn with_simd<S: Simd>(self, _simd: S) -> T {
         let Self { shared, aim, rows, is_mixture, components, listed, visit, mut seen, statistics } = self;
         let wants_statistics = !statistics.is_empty();
-        let Listed { mut loss, nll } = score_listed(&aim, components, listed);
+        let Listed { mut loss, mut nll } = score_listed(&aim, components, listed);
         if !is_mixture {
-            components[0].share += aim.level.wide() * seen.unmasked as f64;
-        } else if aim.level != T::ZERO || wants_statistics {
-            seen = visit.run(rows, shared.vocab, components, aim.level, wants_statistics);
+            components[0].share += seen.mass;
+        } else if !aim.level.is_nothing() || wants_statistics {
+            seen = visit.run(rows, shared.vocab, components, &aim.level, wants_statistics);
         }
-        loss -= aim.level.wide() * seen.log_probs;
+        // A distribution may have some of a masked word.
+        if seen.cross_entropy > INFINITE && !shared.masked.is_empty() {
+            seen.cross_entropy = f64::INFINITY;
+        }
+        loss += seen.cross_entropy;
+        if aim.ids.is_empty() {
+            nll = seen.cross_entropy;
+        }
         let z_term: f64 = components.iter().map(|part| part.pull() * part.lse()).sum();
         // Also without a z-loss: a row that is not all numbers shows here, whichever words are listed.
         loss += aim.z_loss * z_term;
@@ -469,14 +481,17 @@ impl<T: Real> WithSimd for Grade<'_, '_, T> {
                 *slot = T::of(upstream_loss * (pull * part.lse() - part.share));
             }
             // What the row, and what the listed words take of it, are multiplied with.
-            let (scale, unit) = if aim.level == T::ZERO {
+            let (scale, unit) = if aim.level.is_nothing() {
                 let of_probs = away_from_zero(of_probs);
                 (of_probs / sum, sum / of_probs)
             } else {
                 let of_exponentials = T::of(of_probs / sum);
-                match is_mixture {
-                    true => visit.finish(row, part, of_exponentials, aim.level),
-                    false => row.iter_mut().for_each(|e| *e = of_exponentials.mul_add(*e, -aim.level)),
+                if is_mixture {
+                    visit.finish(row, part, of_exponentials, &aim.level);
+                } else {
+                    let Level { even, keep, row: distribution } = aim.level;
+                    row.iter_mut().for_each(|e| *e = of_exponentials.mul_add(*e, -even));
+                    row.iter_mut().zip(distribution).for_each(|(g, q)| *g = (-keep).mul_add(*q, *g));
                 }
                 shared.masked.iter().for_each(|word| row[*word] = T::ZERO);
                 (1.0, 1.0)

@@ -9,6 +9,7 @@ use std::slice::ChunksExact;
 use highrank_kernels::cpu::{Buffer, Real};
 
 use super::component::{Component, is_masked};
+use super::goal::Level;
 use super::row::{find, larger, max, max_of, sum_of, sums};
 use crate::ops::MASKED;
 
@@ -21,10 +22,10 @@ pub(super) const FAINT: f64 = 1e-30;
 /// What the visit of all words has seen.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// How many words are not masked; only where there is one component.
-    pub(super) unmasked: usize,
-    /// `Σ_v log P_v` over unmasked words.
-    pub(super) log_probs: f64,
+    /// What the level has of all words, `Σ_v q̃_v`; only where there is one component.
+    pub(super) mass: f64,
+    /// `−Σ_v q̃_v log P_v` with the level for `q̃`.
+    pub(super) cross_entropy: f64,
     /// This and the next two only for statistics.
     pub(super) entropy: f64,
     /// The likeliest word, the lowest of equals.
@@ -34,7 +35,7 @@ pub(super) struct Seen {
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { unmasked: 0, log_probs: 0.0, entropy: 0.0, argmax: 0, max_log_prob: f64::NEG_INFINITY }
+        Self { mass: 0.0, cross_entropy: 0.0, entropy: 0.0, argmax: 0, max_log_prob: f64::NEG_INFINITY }
     }
 }
 
@@ -63,11 +64,22 @@ pub(super) fn logarithm<T: Real>(kept: T) -> T {
     if kept > T::ZERO { log } else { kept }
 }
 
-/// A single row, of which nothing is visited twice: `e^{a − top}` in place, their sum, and what is to be seen of its
-/// `unmasked` words.
+/// A single row: `e^{a − top}` in place, their sum, and what is to be seen of its `unmasked` words.
 #[inline(always)]
-pub(super) fn see_single<T: Real>(row: &mut [T], top: T, unmasked: usize, statistics: bool) -> (T, Seen) {
-    let mut seen = Seen { unmasked, ..Seen::default() };
+pub(super) fn see_single<T: Real>(
+    row: &mut [T],
+    top: T,
+    level: &Level<'_, T>,
+    unmasked: usize,
+    statistics: bool,
+) -> (T, Seen) {
+    let mut seen = Seen::default();
+    let (even, keep) = (level.even.wide(), level.keep.wide());
+    let (mut mass, mut shift_of_mass) = (0.0, 0.0);
+    if !level.row.is_empty() {
+        mass = sum_of(level.row, level.row, |q, _| q);
+        shift_of_mass = sum_of(row, level.row, |a, q| (a - top) * q);
+    }
     if statistics {
         seen.argmax = find(row, top).unwrap_or(0);
     }
@@ -77,7 +89,9 @@ pub(super) fn see_single<T: Real>(row: &mut [T], top: T, unmasked: usize, statis
         [*a, if is_masked(shift) { T::ZERO } else { shift }, *a * shift]
     });
     let log_sum = sum.ln();
-    seen.log_probs = shifts - unmasked as f64 * log_sum;
+    let unmasked = unmasked as f64;
+    seen.mass = even * unmasked + keep * mass;
+    seen.cross_entropy = even * (unmasked * log_sum - shifts) + keep * (mass * log_sum - shift_of_mass);
     seen.entropy = log_sum - products / sum;
     seen.max_log_prob = -log_sum;
     (T::of(sum), seen)
@@ -85,7 +99,7 @@ pub(super) fn see_single<T: Real>(row: &mut [T], top: T, unmasked: usize, statis
 
 /// What the visit leaves for the rows' gradients.
 pub(super) struct Visit<T> {
-    /// `level / P_v`, or `log P_v` in a faint tile, `[V]`.
+    /// `q̃_v / P_v` of the level, or `log P_v` in a faint tile, `[V]`.
     spread: Buffer<T>,
     /// Whether a tile is done in log space.
     faint: Vec<bool>,
@@ -100,6 +114,8 @@ struct Tile<T> {
     probs: [T; TILE],
     /// `log P_v`; [`MASKED`] for masked words.
     log_probs: [T; TILE],
+    /// `q̃_v` of the level.
+    levels: [T; TILE],
 }
 
 impl<T: Real> Visit<T> {
@@ -119,42 +135,44 @@ impl<T: Real> Visit<T> {
         rows: &mut [T],
         vocab: usize,
         components: &mut [Component<T>],
-        level: T,
+        level: &Level<'_, T>,
         statistics: bool,
     ) -> Seen {
         let mut seen = Seen::default();
         for (number, start) in (0..vocab).step_by(TILE).enumerate() {
             let end = vocab.min(start + TILE);
-            let mut tile = Tile { start, end, probs: [T::ZERO; TILE], log_probs: [T::ZERO; TILE] };
+            let [probs, log_probs, levels] = [[T::ZERO; TILE]; 3];
+            let mut tile = Tile { start, end, probs, log_probs, levels };
             let is_faint = !tile.mix(rows.chunks_exact(vocab), components);
             self.faint[number] = is_faint;
             if is_faint {
                 tile.mix_logarithms(rows.chunks_exact(vocab), components);
             }
-            if level == T::ZERO {
+            if level.is_nothing() {
                 for row in rows.chunks_exact_mut(vocab) {
                     row[start..end].iter_mut().for_each(|e| *e = exponential(*e));
                 }
             } else {
+                tile.take(level);
                 let spread = &mut self.spread[start..end];
-                tile.share(rows.chunks_exact(vocab), components, level, is_faint, spread);
+                tile.share(rows.chunks_exact(vocab), components, is_faint, spread);
             }
             seen.add(&tile, statistics);
         }
         seen
     }
 
-    /// After [`run`](Self::run) with a level: turns a row into `of_probs · e − level · r`.
+    /// After [`run`](Self::run) with a level: turns a row into `of_probs · e − q̃ · r`, but for masked words.
     #[inline(always)]
-    pub(super) fn finish(&self, row: &mut [T], component: &Component<T>, of_probs: T, level: T) {
+    pub(super) fn finish(&self, row: &mut [T], component: &Component<T>, of_probs: T, level: &Level<'_, T>) {
         let Component { weight, .. } = *component;
         let tiles = row.chunks_mut(TILE).zip(self.spread.chunks(TILE)).zip(&self.faint);
-        for ((row, spread), is_faint) in tiles {
+        for (tile, ((row, spread), is_faint)) in tiles.enumerate() {
             if *is_faint {
                 let log_weight = component.log_weight;
-                for (e, log_prob) in row.iter_mut().zip(spread) {
+                for (i, (e, log_prob)) in row.iter_mut().zip(spread).enumerate() {
                     let share = (logarithm(*e) + log_weight - *log_prob).exp();
-                    *e = of_probs * exponential(*e) - level * share;
+                    *e = of_probs * exponential(*e) - level.of(tile * TILE + i) * share;
                 }
             } else {
                 for (e, spread) in row.iter_mut().zip(spread) {
@@ -213,20 +231,32 @@ impl<T: Real> Tile<T> {
         }
     }
 
-    /// Adds `level · Σ_v r_kv` to the components' shares, and keeps what `r` is made of.
+    /// Its part of the level.
+    #[inline(always)]
+    fn take(&mut self, level: &Level<'_, T>) {
+        let Level { even, keep, row } = *level;
+        for (level, log_prob) in self.levels.iter_mut().zip(&self.log_probs) {
+            *level = if is_masked(*log_prob) { T::ZERO } else { even };
+        }
+        if !row.is_empty() {
+            let levels = self.levels.iter_mut().zip(&row[self.start..self.end]);
+            levels.for_each(|(level, q)| *level = keep.mul_add(*q, *level));
+        }
+    }
+
+    /// Adds `Σ_v q̃_v r_kv` to the components' shares, and keeps what `q̃ r` is made of.
     #[inline(always)]
     fn share(
         &self,
         rows: ChunksExact<'_, T>,
         components: &mut [Component<T>],
-        level: T,
         is_faint: bool,
         spread: &mut [T],
     ) {
         let parts = spread.iter_mut().zip(&self.probs).zip(&self.log_probs);
         if !is_faint {
-            for ((spread, prob), log_prob) in parts {
-                *spread = if is_masked(*log_prob) { T::ZERO } else { level / *prob };
+            for (((spread, prob), log_prob), level) in parts.zip(&self.levels) {
+                *spread = if is_masked(*log_prob) { T::ZERO } else { *level / *prob };
             }
             for (row, component) in rows.zip(components) {
                 let sum = sum_of(self.of(row), spread, |e, spread| exponential(e) * spread);
@@ -240,8 +270,10 @@ impl<T: Real> Tile<T> {
         }
         for (row, component) in rows.zip(components) {
             let log_weight = component.log_weight;
-            let sum = sum_of(self.of(row), spread, |e, log| (logarithm(e) + log_weight - log).exp());
-            component.share += level.wide() * sum;
+            let shares = self.of(row).iter().zip(&*spread).zip(&self.levels);
+            component.share += shares
+                .map(|((e, log), level)| (*level * (logarithm(*e) + log_weight - *log).exp()).wide())
+                .sum::<f64>();
         }
     }
 }
@@ -250,7 +282,7 @@ impl Seen {
     #[inline(always)]
     fn add<T: Real>(&mut self, tile: &Tile<T>, statistics: bool) {
         let (probs, log_probs) = (&tile.probs, &tile.log_probs);
-        self.log_probs += sum_of(log_probs, log_probs, |x, _| if is_masked(x) { T::ZERO } else { x });
+        self.cross_entropy -= sum_of(&tile.levels, log_probs, |level, log_prob| level * log_prob);
         if !statistics {
             return;
         }
