@@ -29,7 +29,7 @@ pub(super) struct Goal<T> {
 /// The objective of one token: its target distribution `q̃`, and `λ`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim<'a, T> {
-    /// `q̃` of words that are not listed.
+    /// `q̃` of every word, without what listed ones have more.
     pub(super) level: Level<'a, T>,
     /// The words that have more; the last one is the token's word, if anything asks for that.
     pub(super) ids: &'a [usize],
@@ -41,7 +41,9 @@ pub(super) struct Aim<'a, T> {
 /// What a token's target distribution has of every word: `even + keep · row_v`, where masked words have no `even`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level<'a, T> {
+    /// Of smoothing, or what a teacher's listed words leave to the others.
     pub(super) even: T,
+    /// What smoothing leaves of a given distribution.
     pub(super) keep: T,
     /// `[V]`, or nothing.
     pub(super) row: &'a [T],
