@@ -164,5 +164,8 @@ impl Statistic {
 /// of −∞, of which differences are not numbers.
 pub const MASKED: f64 = -1e30;
 
+/// A cross-entropy that only words at [`MASKED`] can have, which counts as infinite.
+pub(crate) const INFINITE: f64 = -MASKED * 1e-10;
+
 /// The largest bias that masks its word: −∞, which GPU languages cannot write down, and what stands in for it.
 pub const MASKING_BIAS: f64 = -3e38;

@@ -30,10 +30,7 @@ use super::map::Map;
 use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use super::words::Words;
-use crate::ops::{MASKED, Statistic};
-
-/// A cross-entropy that only a word at [`MASKED`] can have.
-const INFINITE: f64 = -MASKED * 1e-10;
+use crate::ops::{INFINITE, MASKED, Statistic};
 
 /// How far a logit may be above the number that is subtracted from a row's logits, see [`Words::exponentials`].
 const MARGIN: f64 = 16.0;

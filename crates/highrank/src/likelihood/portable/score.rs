@@ -5,7 +5,7 @@ use highrank_kernels::{Floats, Ints};
 use super::chunk::Chunk;
 use crate::likelihood::spread::Spread;
 use crate::math::{log_softmax_and_normaliser, log_sum_exp, log_sum_exp_dim};
-use crate::ops::{Kernels, MASKED, Objective, Statistic, Targets};
+use crate::ops::{INFINITE, Kernels, Objective, Statistic, Targets};
 
 /// The gradients of a chunk's mapped logits and log-priors.
 pub(super) struct Scored<B: Kernels> {
@@ -234,7 +234,7 @@ fn or_infinite<B: Kernels>(loss: Floats<B>, chunk: &Chunk<'_, B>) -> Floats<B> {
     match chunk.vocabulary.masked {
         // The share of the word may be a small one.
         Some(_) => {
-            let infinite = loss.clone().detach().at_least(-MASKED * 1e-10);
+            let infinite = loss.clone().detach().at_least(INFINITE);
             loss.fill_where(infinite, f64::INFINITY)
         }
         None => loss,
