@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod kept;
 mod memory;
 mod name;
 mod open;
