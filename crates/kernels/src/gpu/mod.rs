@@ -10,7 +10,7 @@ mod fused_tests;
 mod memory;
 mod parts;
 mod product;
-mod rounding;
+pub mod rounding;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[doc(hidden)]
 pub mod testing;

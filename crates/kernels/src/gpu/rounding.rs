@@ -9,6 +9,7 @@ use cubecl::prelude::*;
 
 use super::fused::{Fusion, FusionBackend, Inputs, Taken, operation};
 use super::{CubeBackend, CubeTensor, MAX_INDEX, empty, one_unit_each};
+use crate::precision::Precision;
 use crate::rounding::{Rounding, by_sums, significant};
 use crate::tensor::Floats;
 
@@ -61,6 +62,33 @@ impl<B: FusionBackend + Rounding> Rounding for Fusion<B> {
     }
 }
 
+/// Binary digits that a precision cuts off a number of f32, for [`short`]; 0 where it leaves all.
+pub fn cut(precision: Precision) -> u32 {
+    precision.digits().map_or(0, |digits| f32::MANTISSA_DIGITS - digits)
+}
+
+/// The nearest number of f32 without its last `cut` digits, ties to even.
+#[cube]
+pub fn short(x: f32, #[comptime] cut: u32) -> f32 {
+    let mut nearest = x;
+    if comptime!(cut > 0) {
+        nearest = f32::reinterpret(short_bits(u32::reinterpret(x), cut));
+    }
+    nearest
+}
+
+/// The bits of [`short`].
+#[cube]
+fn short_bits(bits: u32, #[comptime] cut: u32) -> u32 {
+    let odd = (bits >> cut) & 1u32;
+    let mut rounded = ((bits + comptime!((1u32 << (cut - 1)) - 1) + odd) >> cut) << cut;
+    // Neither NaN nor infinity has an exponent to carry into.
+    if (bits & 0x7f80_0000u32) == 0x7f80_0000u32 {
+        rounded = bits;
+    }
+    rounded
+}
+
 /// Cuts `cut` digits off each of `count` numbers, to nearest, ties to even. A number of f64 is two words, the low one first.
 #[cube(launch_unchecked)]
 fn nearest(words: &[u32], out: &mut [u32], count: u32, #[comptime] cut: u32, #[comptime] is_double: bool) {
@@ -87,13 +115,7 @@ fn nearest(words: &[u32], out: &mut [u32], count: u32, #[comptime] cut: u32, #[c
             out[(2 * number) as usize] = new_low;
             out[(2 * number + 1) as usize] = new_high;
         } else {
-            let bits = words[number as usize];
-            let odd = (bits >> cut) & 1u32;
-            let mut rounded = ((bits + comptime!((1u32 << (cut - 1)) - 1) + odd) >> cut) << cut;
-            if (bits & 0x7f80_0000u32) == 0x7f80_0000u32 {
-                rounded = bits;
-            }
-            out[number as usize] = rounded;
+            out[number as usize] = short_bits(words[number as usize], cut);
         }
         number += CUBE_COUNT_X * UNITS;
     }

@@ -4,6 +4,7 @@ use highrank_kernels::gpu::CubeDevice;
 use highrank_kernels::gpu::testing::{Fused, Plain, spread, values};
 use highrank_kernels::{Floats, Precision};
 
+use super::whole;
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmWanted};
 use crate::lstm::portable;
 
@@ -66,12 +67,14 @@ fn by_kernels<B: LstmKernels<Device = CubeDevice> + LstmOps>(
 
 #[test]
 fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
-    // Fewer units than a cube has, and more.
+    // Fewer units than a cube has, and more; the last too many for one launch.
     for (steps, units, masked, precision) in [
         (1, 5, false, Precision::Full),
         (4, 5, true, Precision::Full),
         (4, 5, true, Precision::Tf32),
         (3, 130, true, Precision::Full),
+        (2, 300, false, Precision::Bf16),
+        (2, whole::MOST_UNITS + 3, false, Precision::Full),
     ] {
         // A number that rounding cuts may lie on either side of a half.
         let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
