@@ -108,6 +108,8 @@ lag() {
     local mixture=(--heads mos --parameters 1200000 --lstm 128)
     cell lag/one "${mixture[@]}" --components 1 "${budget[@]}"
     cell lag/one-500000 --heads mos --parameters 500000 --lstm 128 --components 1 "${budget[@]}"
+    # At the rate of all others every step of a single component is clipped.
+    cell lag/one-lr "${mixture[@]}" --components 1 --lr 5 "${budget[@]}"
     cell lag/five "${mixture[@]}" --components 5 "${budget[@]}"
     cell lag/latent-lr "${mixture[@]}" --components 5 --latent-lr 0.3,3 --seeds 11,12 --epochs 3 --no-test
     cell lag/output-dropout "${mixture[@]}" --components 5 --dropout-output 0,0.4 --seeds 11,12 --epochs 3 --no-test
