@@ -77,9 +77,18 @@ experiment() {
     done
 }
 
+# Whether file $1 has runs of one model alone, which differ in their seeds.
+is_one_model() {
+    [ "$(sed -nE 's/.*("head":"[^"]*").*("settings":\{[^}]*\},"parameters":[0-9]+).*/\1 \2/p' "$1" | sort -u | wc -l)" = 1 ]
+}
+
 for file in results/*.jsonl; do
     name=$(basename "$file" .jsonl)
     first=$(head -1 "$file")
+    if is_one_model "$file"; then
+        echo "$file: one model, nothing to compare"
+        continue
+    fi
     case $first in
         *'"singular_values"'*) found "$file" "$name" rank spectrum ;;
         *'"squared_share"'*) found "$file" "$name" gradient-loss gradient_loss ;;

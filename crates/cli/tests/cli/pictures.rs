@@ -84,6 +84,8 @@ mod redrawn {
         );
         write("alone.svg", "<svg/>");
         write("other.jsonl", "{\"x\":1}\n");
+        let seed = |seed| line("mos", seed, 10.0).replace(r#""parameters""#, r#""settings":{},"parameters""#);
+        write("seeds.jsonl", &[seed(1), seed(2)].join("\n"));
         write(
             "values.jsonl",
             r#"{"run":"a","head":"mos","d_embedding":2,"contexts":3,"vocab":3,"bound":null,"precision":"f64","rank":2,"rank_f32":2,"threshold":1e-15,"threshold_f32":1e-6,"singular_values":[4.0,2.0,0.0]}"#,
@@ -99,6 +101,7 @@ mod redrawn {
         let (lines, errors) = (text(&output.stdout), text(&output.stderr));
         assert!(lines.contains("results/alone.svg: left alone, for its runs are not kept"), "{lines}");
         assert!(lines.contains("results/other.jsonl: no picture"), "{lines}");
+        assert!(lines.contains("results/seeds.jsonl: one model, nothing to compare"), "{lines}");
         assert_eq!(errors.lines().count(), 5, "{errors}");
         assert!(errors.starts_with("error: `results/heads.svg` is not what its file gives"), "{errors}");
         assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg/>");
