@@ -31,8 +31,17 @@ drawn=$(mktemp -d)
 trap 'rm -rf "$drawn"' EXIT
 mkdir -p "$drawn/results" "$drawn/benches/results"
 
+# Whether file $1 has runs of one model alone, which differ in their seeds.
+is_one_model() {
+    [ "$(sed -nE 's/.*("head":"[^"]*").*("settings":\{[^}]*\},"parameters":[0-9]+).*/\1 \2/p' "$1" | sort -u | wc -l)" = 1 ]
+}
+
 # The pictures of a sweep in file $1, named after $2.
 sweep() {
+    if is_one_model "$1"; then
+        echo "$1: one model, nothing to compare"
+        return
+    fi
     local out=$drawn/sweep-$2 found
     "$PROGRAM" sweep --from "$1" --out "$out" > /dev/null
     found=("$out"/*.svg)
@@ -77,18 +86,9 @@ experiment() {
     done
 }
 
-# Whether file $1 has runs of one model alone, which differ in their seeds.
-is_one_model() {
-    [ "$(sed -nE 's/.*("head":"[^"]*").*("settings":\{[^}]*\},"parameters":[0-9]+).*/\1 \2/p' "$1" | sort -u | wc -l)" = 1 ]
-}
-
 for file in results/*.jsonl; do
     name=$(basename "$file" .jsonl)
     first=$(head -1 "$file")
-    if is_one_model "$file"; then
-        echo "$file: one model, nothing to compare"
-        continue
-    fi
     case $first in
         *'"singular_values"'*) found "$file" "$name" rank spectrum ;;
         *'"squared_share"'*) found "$file" "$name" gradient-loss gradient_loss ;;

@@ -1,10 +1,31 @@
-//! Whether there is an NVIDIA GPU with its libraries.
+//! Whether there is an NVIDIA GPU with its libraries, and what it leaves for the next program.
 
 use std::ffi::{c_int, c_uint};
 
+use burn::tensor::Device;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use libloading::{Library, Symbol};
 
 use crate::failure::Failure;
+
+/// Opens the GPU of process `local_rank` of several on this machine.
+///
+/// # Errors
+/// As [`probe`].
+pub fn open(local_rank: usize) -> Result<Device, Failure> {
+    let gpus = probe()?;
+    keep_kernels();
+    Ok(Device::cuda(local_rank % gpus))
+}
+
+/// Lets the runtime keep the kernels that it compiles beside the choices of its tuner, which it keeps by itself: finding both
+/// anew takes minutes. Other settings of a `cubecl.toml` or `burn.toml` stay, such as where that is. Without effect once the
+/// runtime has read them.
+fn keep_kernels() {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.compilation.cache = true;
+    CubeClRuntimeConfig::try_set(config);
+}
 
 /// Checks that the driver, the run-time compiler and a GPU are there, and returns the number of GPUs. Without them the runtime panics on a thread of its
 /// own, where it cannot be caught.

@@ -2,8 +2,6 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-mod kept;
 mod memory;
 mod name;
 mod open;

@@ -4,8 +4,6 @@ use burn::tensor::Device;
 
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-use crate::device::kept::keep_kernels;
 use crate::device::name::{DeviceChoice, DeviceName};
 #[cfg(feature = "wgpu")]
 use crate::device::wgpu;
@@ -22,8 +20,6 @@ pub fn resolve(choice: DeviceChoice) -> DeviceName {
 /// CUDA with a GPU, else WebGPU or Vulkan with a GPU (a software adapter is slower than the CPU devices), else Flex,
 /// else NdArray.
 fn fastest() -> DeviceName {
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
-    keep_kernels();
     [DeviceName::Cuda, DeviceName::Wgpu, DeviceName::Flex, DeviceName::Ndarray]
         .into_iter()
         .find(|device| device.is_built_in() && is_there(*device))
@@ -60,8 +56,6 @@ pub fn open(name: DeviceName) -> Result<Device, Failure> {
 // CPUs and adapters of WebGPU are shared.
 #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
 pub fn open_at(name: DeviceName, local_rank: usize) -> Result<Device, Failure> {
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
-    keep_kernels();
     match name {
         #[cfg(feature = "flex")]
         DeviceName::Flex => Ok(Device::flex()),
@@ -74,7 +68,7 @@ pub fn open_at(name: DeviceName, local_rank: usize) -> Result<Device, Failure> {
         #[cfg(feature = "wgpu")]
         DeviceName::Wgpu => wgpu::open(),
         #[cfg(feature = "cuda")]
-        DeviceName::Cuda => cuda::probe().map(|gpus| Device::cuda(local_rank % gpus)),
+        DeviceName::Cuda => cuda::open(local_rank),
         #[cfg(not(all(feature = "flex", feature = "ndarray", feature = "wgpu", feature = "cuda")))]
         _ => Err(format!(
             "this program was built without the device `{name}`; build it with `--features {name}`"
