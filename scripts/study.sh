@@ -13,12 +13,12 @@
 #   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts                 1
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
-#   search      twenty trials a head at two million parameters; validation text alone                                      4
+#   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
-# as `--device cuda`).
+# as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
 parts=(shapes sizes later lag components found search tuned letters)
 usage() {
@@ -29,6 +29,7 @@ usage() {
 data=$1 out=$2
 shift 2
 for part in "$@"; do [[ " ${parts[*]} " == *" $part "* ]] || usage; done
+[[ ${SIZE:-2000000} =~ ^(2000000|500000)$ ]] || { echo "error: SIZE is \`$SIZE\`, but it is 2000000 or 500000" >&2; exit 2; }
 [ -f "$data/train.txt" ] || { echo "error: \`$data/train.txt\` does not exist: DATA needs train.txt, valid.txt and test.txt" >&2; exit 2; }
 program=${PROGRAM:-$(dirname "$0")/../target/release/examples/ptb_mos}
 [ -x "$program" ] || { echo "error: \`$program\` is not there: cargo build --release --example ptb_mos" >&2; exit 2; }
@@ -168,34 +169,38 @@ found() {
 
 # The same twenty draws for either head, one cell each, so that several processes share them. Chosen by what averaging leaves.
 trials=$(seq 20)
+size=${SIZE:-2000000}
 search() {
-    local head trial shape
+    local head trial shape epochs
     for trial in $trials; do
         for head in mos softmax; do
-            if is_mixture "$head"; then
-                shape=(--lstm "128:192:256:192,128" --components "5,10,15" --latent-lr 0.5..2 --dropout-latent 0.0..0.4)
-            else
-                shape=(--lstm "64:64,64:128,64:192,64")
-            fi
-            cell "search/$head-$trial" --heads "$head" --parameters 2000000 --trials 1 --trial-seed "$trial" --lr 12..40 "${shape[@]}" \
+            case $size,$head in
+                2000000,mos) epochs=2 shape=(--lstm "128:192:256:192,128" --components "5,10,15") ;;
+                2000000,*) epochs=2 shape=(--lstm "64:64,64:128,64:192,64") ;;
+                *,mos) epochs=1 shape=(--lstm "96:128:160" --components "3,5") ;;
+                *) epochs=1 shape=(--lstm "64:64,64:128,64") ;;
+            esac
+            ! is_mixture "$head" || shape+=(--latent-lr 0.5..2 --dropout-latent 0.0..0.4)
+            cell "search-$size/$head-$trial" --heads "$head" --parameters "$size" --trials 1 --trial-seed "$trial" --lr 12..40 "${shape[@]}" \
                 --dropout-output 0.0..0.4 --dropout-input 0.0..0.4 --dropout-hidden 0.0..0.3 --dropout-weight 0.0..0.5 \
-                --seeds 1 --epochs 2 --finetune 1 --no-test
+                --seeds 1 --epochs "$epochs" --finetune 1 --no-test
         done
     done
 }
 tuned() {
     local head seed trial found
     for head in softmax mos; do
-        found=$out/search/$head.jsonl
+        found=$out/search-$size/$head.jsonl
         for trial in $trials; do
-            [ -f "$out/search/$head-$trial/done" ] || { echo "error: \`$out/search/$head-$trial\` is not done: the part search comes first" >&2; exit 2; }
+            [ -f "$out/search-$size/$head-$trial/done" ] ||
+                { echo "error: \`$out/search-$size/$head-$trial\` is not done: the part search comes first" >&2; exit 2; }
         done
-        cat "$out/search/$head"-*/results.jsonl > "$found.$$"
+        cat "$out/search-$size/$head"-*/results.jsonl > "$found.$$"
         mv "$found.$$" "$found"
     done
     for seed in 11 12 13; do
         for head in mos softmax; do
-            cell "tuned/$head-$seed" --best-of "$out/search/$head.jsonl" --seeds "$seed" --epochs 15 --finetune 15
+            cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs 15 --finetune 15
         done
     done
 }

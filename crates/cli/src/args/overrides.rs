@@ -219,6 +219,38 @@ impl Overrides {
         Ok(())
     }
 
+    /// What a configuration says of the settings that leave a model's sizes and its text alone, each as the name of its option and
+    /// the value that this would be given. Those that the head ignores are left out.
+    pub fn of(model: &ModelConfig, train: &TrainConfig) -> Vec<(&'static str, String)> {
+        let (head, dropouts) = (model.head, &model.dropouts);
+        let everywhere = [
+            ("epochs", train.epochs.to_string()),
+            ("lr", train.lr.to_string()),
+            ("clip", train.clip.to_string()),
+            ("weight-decay", train.weight_decay.to_string()),
+            ("alpha", train.alpha.to_string()),
+            ("beta", train.beta.to_string()),
+            ("nonmono", train.nonmono.to_string()),
+            ("batch", train.batch.to_string()),
+            ("bptt", train.bptt.to_string()),
+            ("precision", model.precision.to_string()),
+            ("dropout-output", dropouts.output.to_string()),
+            ("dropout-hidden", dropouts.hidden.to_string()),
+            ("dropout-input", dropouts.input.to_string()),
+            ("dropout-embedding", dropouts.embedding.to_string()),
+            ("dropout-weight", dropouts.weight.to_string()),
+        ];
+        let somewhere = [
+            (head.has_contexts(), "latent-lr", train.latent_lr.to_string()),
+            (head.has_contexts(), "dropout-latent", dropouts.latent.to_string()),
+            (head.is_mixture(), "prior-cv", train.prior_cv.to_string()),
+            (head.has_plif(), "knots", model.knots.to_string()),
+            (head.has_plif(), "plif-bound", model.plif_bound.to_string()),
+        ];
+        let of_head = somewhere.into_iter().filter_map(|(has, flag, value)| has.then_some((flag, value)));
+        everywhere.into_iter().chain(of_head).collect()
+    }
+
     /// The decay of the learning rate, each part of it from the options or from `before`.
     fn lr_decay(&self, before: Option<LrDecay>) -> Result<Option<LrDecay>, Failure> {
         let when = match (self.lr_decay_from, self.lr_decay_on_plateau) {
@@ -362,6 +394,30 @@ mod tests {
                 "{option}: {places:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_configuration_says_what_its_options_were() {
+        let of = |head, line: &str| {
+            let (given, mut train) = (parse(line), Preset::Small.train());
+            let mut model = Preset::Small.model(head, 50);
+            given.apply_to_model(&mut model);
+            given.apply_to_procedure(&mut train).unwrap();
+            Overrides::of(&model, &train)
+        };
+        let of_all = of(HeadKind::MosPlif, "");
+        assert!(of_all.len() > 15);
+        for (flag, before) in of_all {
+            let listed = options().into_iter().find(|(option, ..)| name(option) == format!("--{flag}"));
+            let (option, more, ..) = listed.unwrap();
+            let (_, value) = option.split_once('=').unwrap();
+            assert_ne!(before, value, "{flag}");
+            let after = of(HeadKind::MosPlif, &format!("{option} {more}"));
+            let said = after.iter().find(|(other, _)| *other == flag).unwrap();
+            assert_eq!(said.1, value, "{flag}");
+        }
+        let flags: Vec<_> = of(HeadKind::Softmax, "").into_iter().map(|(flag, _)| flag).collect();
+        assert!(flags.contains(&"lr") && !flags.contains(&"latent-lr") && !flags.contains(&"knots"));
     }
 
     #[test]

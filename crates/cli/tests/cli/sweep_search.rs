@@ -170,14 +170,26 @@ fn results_are_drawn_anew_from_their_lines() {
     let larger = nameless(2).replace(&format!("\"parameters\":{parameters}"), "\"parameters\":98765");
     fs::write(path.join("sizes.jsonl"), format!("{}\n{larger}\n", nameless(2))).unwrap();
     let apart = objects(path, "sweep --from sizes.jsonl --out sizes --json");
-    assert_eq!((apart.len(), &apart[1]["settings"]), (2, &serde_json::json!({ "parameters": 99_000 })));
+    assert_eq!((apart.len(), &apart[1]["settings"]), (2, &json!({ "parameters": 99_000 })));
     assert!(path.join("sizes/by-parameters.svg").is_file());
+    // So it does where some have a name for it.
+    let lines = read(path, "lines.jsonl");
+    let of_four = lines.lines().find(|line| line.contains("\"lr\":4}")).unwrap();
+    fs::write(path.join("named.jsonl"), format!("{}\n{of_four}\n", nameless(2))).unwrap();
+    for name in ["rates", "named"] {
+        let apart = objects(path, &format!("sweep --from {name}.jsonl --out {name} --json"));
+        let settings: Vec<_> = apart.iter().map(|run| &run["settings"]).collect();
+        assert_eq!(settings, [&json!({ "lr": 2 }), &json!({ "lr": 4 })]);
+        assert!(path.join(name).join("by-lr.svg").is_file());
+    }
+    let letters = nameless(2).replace("\"characters\":false", "\"characters\":true");
+    fs::write(path.join("texts.jsonl"), format!("{}\n{letters}\n", nameless(2))).unwrap();
 
     fs::write(path.join("bad.jsonl"), "{\"head\":\"mos\"}\n").unwrap();
     for (more, expected) in [
         ("--from none.jsonl", "cannot read `none.jsonl`"),
         ("--from bad.jsonl", "`bad.jsonl` is damaged: line 1: no result of a sweep"),
-        ("--from rates.jsonl", "have the same settings but differ in their training: draw them apart"),
+        ("--from texts.jsonl", "have the same settings but differ in their text: draw them apart"),
         ("--from old.jsonl --heads moc", "there is no result of these heads"),
         ("--from old.jsonl --trials 3", "cannot be used with"),
     ] {
@@ -233,7 +245,10 @@ fn the_study_refuses_what_it_cannot_do() {
         (&["data", "out", "sizes", "everything"], "expected DATA OUT PART..."),
         (&["nowhere", "out", "sizes"], "`nowhere/train.txt` does not exist"),
         (&["data", "out", "found"], "no model in `out`: the parts sizes and later come first"),
-        (&["data", "out", "tuned"], "error: `out/search/softmax-1` is not done: the part search comes first"),
+        (
+            &["data", "out", "tuned"],
+            "error: `out/search-2000000/softmax-1` is not done: the part search comes first",
+        ),
     ] {
         let output = study(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);

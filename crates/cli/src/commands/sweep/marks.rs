@@ -11,6 +11,9 @@ use crate::failure::Failure;
 use crate::picture::{self, FONT, LineStyle, Picture, TEXT};
 use crate::statistics::{grouped, mean_and_spread};
 
+/// Room for the legend below the rows, in rows.
+const LEGEND: f64 = 1.4;
+
 /// A row for every head and combination of values: a mark for each mean, a line from the lowest to the highest seed.
 pub struct Marks<'a> {
     cells: Vec<Cell<'a>>,
@@ -57,7 +60,7 @@ impl<'a> Marks<'a> {
 
 impl Picture for Marks<'_> {
     fn size(&self) -> (u32, u32) {
-        (760, 130 + 44 * self.cells.len() as u32)
+        (760, 130 + (44.0 * (self.cells.len() as f64 + LEGEND)) as u32)
     }
 
     fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
@@ -80,7 +83,7 @@ impl Picture for Marks<'_> {
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size((8 * widest + 24).clamp(100, 420))
-            .build_cartesian_2d(low - room..high + room, -0.5..f64::from(rows) - 0.5)?;
+            .build_cartesian_2d(low - room..high + room, -0.5 - LEGEND..f64::from(rows) - 0.5)?;
         let label = |place: &f64| {
             let row = place.round();
             let index = rows - 1 - row as i32;
@@ -92,7 +95,7 @@ impl Picture for Marks<'_> {
         chart
             .configure_mesh()
             .disable_y_mesh()
-            .y_labels(2 * labels.len() + 1)
+            .y_labels(2 * labels.len() + 4)
             .y_label_formatter(&label)
             .x_label_formatter(&|ppl| picture::tick(*ppl))
             .x_desc("perplexity (mark: mean, line: range over seeds)")

@@ -2,8 +2,10 @@
 
 use awd_lstm::TrainConfig;
 
+use crate::args::Overrides;
 use crate::commands::sweep::cells::Cell;
 use crate::commands::sweep::outcome::{Exact, Outcome};
+use crate::commands::sweep::results;
 use crate::failure::Failure;
 use crate::statistics::grouped;
 
@@ -11,7 +13,9 @@ use crate::statistics::grouped;
 const ONE_SIZE: f64 = 1.05;
 
 /// Where results of the same settings are of models of different sizes, gives all of them their size as a setting, `parameters`; where
-/// of mixtures of different numbers of components, that number, `components`.
+/// of mixtures of different numbers of components, that number, `components`; where of another procedure, dropout or precision, what
+/// differs. A setting of these kinds that some results have, the others get too, so that the value all those have in common is a
+/// value of it.
 ///
 /// # Errors
 /// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
@@ -35,6 +39,12 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
     if !Cell::all(outcomes).iter().all(of_one_number) {
         name(outcomes, "components", |outcome| outcome.components);
     }
+    for flag in told_by(outcomes) {
+        name(outcomes, flag, |outcome| {
+            said(outcome).into_iter().find_map(|(other, value)| (other == flag).then_some(value))
+        });
+    }
+    in_one_order(outcomes);
     for cell in Cell::all(outcomes) {
         let mut exact = cell.runs.iter().filter_map(|run| Some((run.run.as_str(), run.exact.as_deref()?)));
         let Some((first, made)) = exact.next() else { continue };
@@ -51,11 +61,42 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
 }
 
 /// Gives a setting to the outcomes that have a value and not yet the setting.
-fn name(outcomes: &mut [Outcome], flag: &str, of: impl Fn(&Outcome) -> Option<usize>) {
+fn name<T: ToString>(outcomes: &mut [Outcome], flag: &str, of: impl Fn(&Outcome) -> Option<T>) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.setting(flag).is_none()) {
         if let Some(value) = of(outcome) {
             outcome.settings.insert(0, (flag.into(), value.to_string()));
         }
+    }
+}
+
+/// What is known of procedure, dropouts and precision; nothing of results of earlier versions.
+fn said(outcome: &Outcome) -> Vec<(&'static str, String)> {
+    outcome.exact.as_ref().map_or(vec![], |exact| Overrides::of(&exact.model, &exact.train))
+}
+
+/// The options of these that are settings of a result, or that results of the same settings differ in.
+fn told_by(outcomes: &[Outcome]) -> Vec<&'static str> {
+    let mut flags = vec![];
+    for cell in Cell::all(outcomes) {
+        let mut runs = cell.runs.iter().map(|run| said(run)).filter(|said| !said.is_empty());
+        let Some(first) = runs.next() else { continue };
+        let differs = |of: &(&str, String)| runs.clone().any(|other| !other.contains(of));
+        flags.extend(first.iter().filter(|of| differs(of)).map(|(flag, _)| *flag));
+        flags.extend(first.iter().map(|(flag, _)| *flag).filter(|flag| cell.first().setting(flag).is_some()));
+    }
+    flags.sort_unstable();
+    flags.dedup();
+    flags
+}
+
+/// Brings the settings of all results into the order in which they first appear.
+fn in_one_order(outcomes: &mut [Outcome]) {
+    let order: Vec<String> = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings))
+        .into_iter()
+        .map(|axis| axis.flag)
+        .collect();
+    for outcome in outcomes {
+        outcome.settings.sort_by_key(|(flag, _)| order.iter().position(|other| other == flag));
     }
 }
 

@@ -1,10 +1,10 @@
 //! `sweep`: heads by values of settings by seeds, with one table and pictures; `ablation` is a sweep with other defaults.
 //!
 //! * [`args`], [`grid`], [`range`], [`per_head`]: the command line;
-//! * [`planned`]: runs before they are trained; [`plan`]: which there are, [`trials`] of random search, or the [`best_of`] it; [`planner`]: their settings, with sizes
-//!   solved for; [`found`], where they are;
+//! * [`planned`]: runs before they are trained; [`plan`]: which there are, [`trials`] of random search, or the [`best_of`] it;
+//!   [`planner`]: their settings, with sizes solved for; [`found`], where they are;
 //! * [`stages`], [`rank`]: a run to its end;
-//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`pictures`], [`scatter`], [`marks`]: what came of it.
+//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`trends`], [`pictures`], [`scatter`], [`marks`]: what came of it.
 
 mod args;
 mod best_of;
@@ -27,6 +27,7 @@ mod results;
 mod scatter;
 mod stages;
 mod table;
+mod trends;
 mod trials;
 
 pub use args::{AblationArgs, SweepArgs};

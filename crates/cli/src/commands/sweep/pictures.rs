@@ -107,8 +107,7 @@ impl AxisPicture {
         if let Some(rank) = outcomes.iter().find_map(|outcome| outcome.rank.as_ref()) {
             panels.push(Panel::new(format!("rank of {} contexts", rank.rank_contexts), ranks));
         }
-        let seeds = cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
-        let over = if seeds > 1 { format!(", mean and range of {seeds} seeds") } else { String::new() };
+        let over = seeds(&cells);
         let of = if best { ", best of the other settings by validation" } else { "" };
         let and = if panels.len() > 1 { " and rank" } else { "" };
         let mut labels: Vec<String> = vec![];
@@ -136,6 +135,16 @@ impl Panel {
             true => Self { y: format!("{y} (log)"), scale: Scale::Logarithmic, lines },
             false => Self { y, scale: Scale::Linear, lines },
         }
+    }
+}
+
+/// What a title says of the seeds.
+fn seeds(cells: &[Cell]) -> String {
+    let numbers = || cells.iter().map(|cell| cell.runs.len());
+    match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
+        (_, 0 | 1) => String::new(),
+        (least, most) if least == most => format!(", mean and range of {most} seeds"),
+        (_, most) => format!(", mean and range of up to {most} seeds"),
     }
 }
 
@@ -333,7 +342,7 @@ mod tests {
         assert_eq!(lines[0].points[1], Point { x: 16.0, mean: 30.0, low: 30.0, high: 30.0, valid: 31.0 });
         assert_eq!((lines[1].points.len(), lines[1].points[1].x), (2, 16.0));
         assert_eq!(picture.labels, ["mos", "softmax (any d)"]);
-        assert_eq!(picture.title, "Test perplexity against d, mean and range of 2 seeds");
+        assert_eq!(picture.title, "Test perplexity against d, mean and range of up to 2 seeds");
         assert_eq!(picture.panels.len(), 1);
         assert!(AxisPicture::new(&outcomes[1..], &axis("d-embedding", &["8", "16"])).is_none());
 

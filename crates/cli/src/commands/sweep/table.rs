@@ -14,6 +14,7 @@ use crate::commands::sweep::pictures::AxisPicture;
 use crate::commands::sweep::planned::Chosen;
 use crate::commands::sweep::results::RESULTS;
 use crate::commands::sweep::scatter::Scatter;
+use crate::commands::sweep::trends;
 use crate::failure::Failure;
 use crate::markdown::{Column, markdown};
 use crate::picture;
@@ -67,7 +68,8 @@ fn is_drawn(outcomes: &[Outcome]) -> bool {
 }
 
 /// A Markdown table with one line a head and combination of values: means over seeds, with the standard deviation where there are
-/// several. Trials of a head are in the order of their validation perplexities. Runs that failed are named below it.
+/// several. Trials of a head are in the order of their validation perplexities, and below them is what these depend on. Runs that failed
+/// are named below it.
 pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     let mut cells = Cell::all(outcomes);
     if is_drawn(outcomes) {
@@ -128,7 +130,8 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     );
     let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
     let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
-    markdown(&columns) + &failures
+    let trends = if is_drawn(outcomes) { trends::lines(&cells, axes) } else { String::new() };
+    markdown(&columns) + &trends + &failures
 }
 
 #[cfg(test)]
