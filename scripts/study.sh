@@ -15,12 +15,13 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
+#   dynamic     these models while they learn from what they were scored on, and words that one of them finds              1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned letters)
+parts=(shapes sizes later lag components found search tuned dynamic letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -202,6 +203,24 @@ tuned() {
         for head in mos softmax; do
             cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs 15 --finetune 15
         done
+    done
+}
+
+# The published settings of dynamic evaluation; and tokens of which the mixture is surer than the softmax, and the other way round.
+dynamic() {
+    local head seed run runs=()
+    mkdir -p "$out/found"
+    for seed in 11 12 13; do
+        for head in mos softmax; do
+            run=$out/tuned-$size/$head-$seed/$head-s$seed-finetuned
+            [ -d "$run" ] || { echo "error: \`$run\` is not there: the part tuned comes first" >&2; exit 2; }
+            runs+=("$run")
+        done
+    done
+    look "words-mos-$size" compare --run "${runs[0]}" "${runs[1]}" --data "$data"
+    look "words-softmax-$size" compare --run "${runs[1]}" "${runs[0]}" --data "$data"
+    for run in "${runs[@]}"; do
+        look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
 }
 

@@ -10,7 +10,7 @@ use awd_lstm::train::{
     RunConfig, RunFolder, StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, load_weights,
     mean_nll, save_statistics,
 };
-use awd_lstm::{Dropouts, LanguageModel, ModelConfig, Preset};
+use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
@@ -68,10 +68,19 @@ pub struct DynamicEvalArgs {
     pub tokens: TokenArgs,
 }
 
-/// Perplexities with and without learning from what was scored.
+/// Perplexities with and without learning from what was scored, and all that they depend on.
 #[derive(Debug, Serialize)]
 struct Perplexities {
+    run: PathBuf,
+    head: HeadKind,
+    parameters: usize,
+    seed: u64,
     form: DynamicForm,
+    lr: f64,
+    eps: f64,
+    lambda: f64,
+    batch: usize,
+    bptt: usize,
     weight_dropout: f64,
     valid_ppl: f64,
     test_ppl: f64,
@@ -157,7 +166,16 @@ impl Evaluation<'_> {
         let test_ppl = perplexity("the test text", &test)?;
         let fixed = model.valid();
         Ok(Perplexities {
+            run: args.run.clone(),
+            head: config.model.head,
+            parameters: config.model.num_params(),
+            seed: config.train.seed,
             form: dynamic.form,
+            lr: dynamic.lr,
+            eps: dynamic.eps,
+            lambda: dynamic.lambda,
+            batch: args.batch,
+            bptt: args.bptt,
             weight_dropout: args.weight_dropout,
             valid_ppl,
             test_ppl,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{SMALL, folder, objects, refused, run};
 
@@ -54,6 +54,9 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
         objects[0].clone()
     };
     let program = eval("--statistics statistics");
+    // All that they depend on is said.
+    assert_eq!((&program["run"], &program["bptt"]), (&json!("first"), &json!(5)));
+    assert_eq!((number(&program, "batch"), number(&program, "lr")), (10.0, 0.002));
     // One column instead of ten leaves fewer tokens out: the same text but for that.
     let (fixed, of_run) =
         (number(&program, "static_valid_ppl"), number(trained.last().unwrap(), "valid_ppl"));
