@@ -12,14 +12,18 @@ use crate::statistics::grouped;
 /// Numbers of parameters no further apart than this factor are one size: a head rarely meets a given number to the digit.
 const ONE_SIZE: f64 = 1.05;
 
-/// Where results of the same settings are of models of different sizes, gives all of them their size as a setting, `parameters`; where
-/// of mixtures of different numbers of components, that number, `components`; where of another procedure, dropout or precision, what
-/// differs. A setting of these kinds that some results have, the others get too, so that the value all those have in common is a
-/// value of it.
+/// Where results of the same settings are of mixtures of different numbers of components, gives all of them that number as a setting,
+/// `components`; where they still are of models of different sizes, their size, `parameters`; where models of one size differ in
+/// procedure, dropout or precision, what differs. A setting of these last kinds that some results have, the others get too, so that the
+/// value that all those have in common is a value of it.
 ///
 /// # Errors
 /// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
 pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
+    let of_one_number = |cell: &Cell| cell.runs.iter().all(|run| run.components == cell.first().components);
+    if !Cell::all(outcomes).iter().all(of_one_number) {
+        name(outcomes, "components", |outcome| outcome.components);
+    }
     let of_one_size = |cell: &Cell| {
         let (least, most) = cell
             .runs
@@ -34,10 +38,6 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
             let size = sizes.iter().find(|size| (size.least..=size.most).contains(&outcome.parameters));
             Some(size.expect("every number is in a size").name())
         });
-    }
-    let of_one_number = |cell: &Cell| cell.runs.iter().all(|run| run.components == cell.first().components);
-    if !Cell::all(outcomes).iter().all(of_one_number) {
-        name(outcomes, "components", |outcome| outcome.components);
     }
     for flag in told_by(outcomes) {
         name(outcomes, flag, |outcome| {
@@ -181,6 +181,10 @@ mod tests {
         tell_apart(&mut outcomes).unwrap();
         let settings = outcomes.each_ref().map(|outcome| outcome.setting("components"));
         assert_eq!(settings, [Some("1"), Some("5"), Some("5"), None]);
+        // Their sizes differ for that alone.
+        let mut outcomes = [of(1), Outcome { parameters: 1_400_000, ..of(10) }];
+        tell_apart(&mut outcomes).unwrap();
+        assert_eq!(outcomes[1].settings, [("components".to_string(), "10".to_string())]);
     }
 
     #[test]
