@@ -12,11 +12,16 @@ use crate::commands::sweep::pictures::{scale_of, tick, x_label};
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
 
+/// Room for the legend above the marks, as a share of their range.
+const LEGEND: f64 = 0.2;
+
 /// A mark for every trial of a head that has the setting: its validation perplexity against the setting's value.
 pub struct Scatter {
     title: String,
     /// The setting as the label of its axis.
     x: String,
+    /// Whether its values are spread evenly and not by factors.
+    even: bool,
     heads: Vec<(HeadKind, Vec<(f64, f64)>)>,
 }
 
@@ -35,6 +40,7 @@ impl Scatter {
         let picture = Self {
             title: format!("Validation perplexity of trials against {}", cells::symbol(&axis.flag)),
             x: x_label(&axis.flag),
+            even: axis.flag.starts_with("dropout-"),
             heads,
         };
         (picture.values().len() > 1).then_some(picture)
@@ -63,9 +69,15 @@ impl Picture for Scatter {
         DB::ErrorType: 'static,
     {
         let values = self.values();
-        // Drawn values are uneven: their ends say how they are spread.
-        let scale = scale_of(&[values[0], values[values.len() - 1]]);
-        let (x, y) = (Span::new(scale, self.points().map(|(x, _)| x)), self.points().map(|(_, y)| y));
+        // Drawn values are uneven: their ends say how they are spread, but dropouts are drawn evenly from 0 on.
+        let scale = match self.even {
+            true => Scale::Linear,
+            false => scale_of(&[values[0], values[values.len() - 1]]),
+        };
+        let x = Span::new(scale, self.points().map(|(x, _)| x));
+        let ppl = || self.points().map(|(_, y)| y);
+        let (low, high) = (ppl().fold(f64::INFINITY, f64::min), ppl().fold(f64::NEG_INFINITY, f64::max));
+        let y = ppl().chain([high + LEGEND * (high - low)]);
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, (FONT, picture::CAPTION))
             .margin(12)
