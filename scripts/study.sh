@@ -30,7 +30,8 @@ usage() {
 data=$1 out=$2
 shift 2
 for part in "$@"; do [[ " ${parts[*]} " == *" $part "* ]] || usage; done
-[[ ${SIZE:-2000000} =~ ^(2000000|500000)$ ]] || { echo "error: SIZE is \`$SIZE\`, but it is 2000000 or 500000" >&2; exit 2; }
+size=${SIZE:-2000000}
+[[ $size =~ ^(2000000|500000)$ ]] || { echo "error: SIZE is \`$size\`, but it is 2000000 or 500000" >&2; exit 2; }
 [ -f "$data/train.txt" ] || { echo "error: \`$data/train.txt\` does not exist: DATA needs train.txt, valid.txt and test.txt" >&2; exit 2; }
 program=${PROGRAM:-$(dirname "$0")/../target/release/examples/ptb_mos}
 [ -x "$program" ] || { echo "error: \`$program\` is not there: cargo build --release --example ptb_mos" >&2; exit 2; }
@@ -130,6 +131,7 @@ look() {
     local file=$out/found/$1.jsonl
     shift
     [ ! -f "$file" ] || return 0
+    mkdir -p "$out/found"
     echo "$(date +%T) $file" >&2
     "$program" "$@" --json > "$file.part"
     mv "$file.part" "$file"
@@ -137,7 +139,7 @@ look() {
 # What the models of 1.2 million parameters and seed 11 are like: files of JSON lines in OUT/found.
 found() {
     local head run models=() ordered=() missing=() split
-    mkdir -p "$out/found" "$out/models"
+    mkdir -p "$out/models"
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
         run=$out/sizes/$head-1200000/$head-s11-finetuned
         [ -d "$run" ] || run=$out/later/$head/$head-s11-finetuned
@@ -170,7 +172,6 @@ found() {
 
 # The same twenty draws for either head, one cell each, so that several processes share them. Chosen by what averaging leaves.
 trials=$(seq 20)
-size=${SIZE:-2000000}
 search() {
     local head trial shape epochs
     for trial in $trials; do
@@ -209,7 +210,6 @@ tuned() {
 # The published settings of dynamic evaluation; and tokens of which the mixture is surer than the softmax, and the other way round.
 dynamic() {
     local head seed run runs=()
-    mkdir -p "$out/found"
     for seed in 11 12 13; do
         for head in mos softmax; do
             run=$out/tuned-$size/$head-$seed/$head-s$seed-finetuned

@@ -219,8 +219,8 @@ impl Overrides {
         Ok(())
     }
 
-    /// What a configuration says of the settings that leave a model's sizes and its text alone, each as the name of its option and
-    /// the value that this would be given. Those that the head ignores are left out.
+    /// What a configuration says of procedure, dropouts, precision and PLIF: the settings that always have a value and change what is
+    /// learnt, each as the name of its option and the value that this would be given. Those that the head ignores are left out.
     pub fn of(model: &ModelConfig, train: &TrainConfig) -> Vec<(&'static str, String)> {
         let (head, dropouts) = (model.head, &model.dropouts);
         let everywhere = [
@@ -358,12 +358,18 @@ mod tests {
         Overrides::from_arg_matches(&matches).unwrap()
     }
 
-    /// The settings of a preset after the options of `line`.
-    fn settings(line: &str) -> Value {
+    /// A preset's model and procedure after the options of `line`.
+    fn configured(head: HeadKind, line: &str) -> (ModelConfig, TrainConfig) {
         let (given, mut train) = (parse(line), Preset::Small.train());
-        let mut model = Preset::Small.model(HeadKind::MosPlif, 50);
+        let mut model = Preset::Small.model(head, 50);
         given.apply_to_model(&mut model);
         given.apply_to_procedure(&mut train).unwrap();
+        (model, train)
+    }
+
+    /// The settings of a preset after the options of `line`.
+    fn settings(line: &str) -> Value {
+        let (model, train) = configured(HeadKind::MosPlif, line);
         train.validate().unwrap();
         model.validate().unwrap();
         json!({"model": model, "train": train})
@@ -399,10 +405,7 @@ mod tests {
     #[test]
     fn a_configuration_says_what_its_options_were() {
         let of = |head, line: &str| {
-            let (given, mut train) = (parse(line), Preset::Small.train());
-            let mut model = Preset::Small.model(head, 50);
-            given.apply_to_model(&mut model);
-            given.apply_to_procedure(&mut train).unwrap();
+            let (model, train) = configured(head, line);
             Overrides::of(&model, &train)
         };
         let of_all = of(HeadKind::MosPlif, "");

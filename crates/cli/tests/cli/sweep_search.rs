@@ -249,6 +249,7 @@ fn the_study_refuses_what_it_cannot_do() {
             &["data", "out", "tuned"],
             "error: `out/search-2000000/softmax-1` is not done: the part search comes first",
         ),
+        (&["data", "out", "dynamic"], "mos-s11-finetuned` is not there: the part tuned comes first"),
     ] {
         let output = study(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);

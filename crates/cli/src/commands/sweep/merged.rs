@@ -78,11 +78,12 @@ fn said(outcome: &Outcome) -> Vec<(&'static str, String)> {
 fn told_by(outcomes: &[Outcome]) -> Vec<&'static str> {
     let mut flags = vec![];
     for cell in Cell::all(outcomes) {
-        let mut runs = cell.runs.iter().map(|run| said(run)).filter(|said| !said.is_empty());
-        let Some(first) = runs.next() else { continue };
-        let differs = |of: &(&str, String)| runs.clone().any(|other| !other.contains(of));
-        flags.extend(first.iter().filter(|of| differs(of)).map(|(flag, _)| *flag));
-        flags.extend(first.iter().map(|(flag, _)| *flag).filter(|flag| cell.first().setting(flag).is_some()));
+        let runs: Vec<_> = cell.runs.iter().map(|run| said(run)).filter(|said| !said.is_empty()).collect();
+        let Some((first, others)) = runs.split_first() else { continue };
+        let tells = |of: &(&str, String)| {
+            cell.first().setting(of.0).is_some() || others.iter().any(|other| !other.contains(of))
+        };
+        flags.extend(first.iter().filter(|of| tells(of)).map(|(flag, _)| *flag));
     }
     flags.sort_unstable();
     flags.dedup();

@@ -16,6 +16,11 @@ pub struct Range {
 /// Settings whose values are spread by steps even so: probabilities, shares and small counts.
 const BY_STEPS: [&str; 4] = ["dropout-", "lr-decay", "layers", "nonmono"];
 
+/// Whether values of the setting `flag` are spread by steps even above 0.
+pub fn is_by_steps(flag: &str) -> bool {
+    BY_STEPS.iter().any(|name| flag.starts_with(name))
+}
+
 impl Range {
     /// The range that is written `LOW..HIGH`, of the setting `flag`; none if `text` is of another form.
     ///
@@ -28,7 +33,7 @@ impl Range {
         let number = |text: &str| text.trim().parse().ok().filter(|number: &f64| number.is_finite());
         Some(match (number(low), number(high)) {
             (Some(low), Some(high)) if low < high => {
-                let by_factors = low > 0.0 && !BY_STEPS.iter().any(|name| flag.starts_with(name));
+                let by_factors = low > 0.0 && !is_by_steps(flag);
                 Ok(Self { low, high, whole, by_factors })
             }
             (Some(_), Some(_)) => {

@@ -9,6 +9,7 @@ use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::{scale_of, tick, x_label};
+use crate::commands::sweep::range::is_by_steps;
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
 
@@ -20,8 +21,8 @@ pub struct Scatter {
     title: String,
     /// The setting as the label of its axis.
     x: String,
-    /// Whether its values are spread evenly and not by factors.
-    even: bool,
+    /// Whether its values were drawn by steps and not by factors.
+    by_steps: bool,
     heads: Vec<(HeadKind, Vec<(f64, f64)>)>,
 }
 
@@ -40,7 +41,7 @@ impl Scatter {
         let picture = Self {
             title: format!("Validation perplexity of trials against {}", cells::symbol(&axis.flag)),
             x: x_label(&axis.flag),
-            even: axis.flag.starts_with("dropout-"),
+            by_steps: is_by_steps(&axis.flag),
             heads,
         };
         (picture.values().len() > 1).then_some(picture)
@@ -69,8 +70,8 @@ impl Picture for Scatter {
         DB::ErrorType: 'static,
     {
         let values = self.values();
-        // Drawn values are uneven: their ends say how they are spread, but dropouts are drawn evenly from 0 on.
-        let scale = match self.even {
+        // Drawn values are uneven: their ends say how they are spread, unless it is known.
+        let scale = match self.by_steps {
             true => Scale::Linear,
             false => scale_of(&[values[0], values[values.len() - 1]]),
         };
