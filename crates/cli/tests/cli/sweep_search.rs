@@ -91,7 +91,8 @@ fn a_random_search_and_its_best_trained_anew() {
     refused(path, &line("--trials 3 --trial-seed 9"), &["`found/softmax-t1-s3`", "train.lr is"]);
 
     let best = "sweep --data data --best-of found --seeds 11,12 --out best";
-    let listed = objects(path, &format!("{best} --dry-run --json"));
+    // Knots are nothing to these heads, so they change no model.
+    let listed = objects(path, &format!("{best} --knots 9 --dry-run --json"));
     assert_eq!(names(&listed), ["softmax-s11", "mos-s11", "softmax-s12", "mos-s12"]);
     let reported = objects(path, &format!("{best} --json"));
     for outcome in &reported {
@@ -265,4 +266,37 @@ fn the_study_refuses_what_it_cannot_do() {
         fs::write(path.join(format!("done/later/{head}/done")), "").unwrap();
     }
     assert_eq!(started(&["data", "done", "later"]), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_study_trains_the_best_of_its_search() {
+    use std::process::Command;
+
+    let folder = folder();
+    let path = folder.path();
+    for head in ["softmax", "mos"] {
+        let of_trial = |trial: usize| format!("out/search-500000/{head}-{trial}");
+        let search = format!("sweep {SMALL} --precision full --heads {head} --lstm 12,8 --d-embedding 8");
+        objects(path, &format!("{search} --lr 1..10 --trials 1 --no-test --json --out {}", of_trial(1)));
+        for trial in 1..=20 {
+            fs::create_dir_all(path.join(of_trial(trial))).unwrap();
+            fs::write(path.join(of_trial(trial)).join("done"), "").unwrap();
+            if trial > 1 {
+                fs::write(path.join(of_trial(trial)).join("results.jsonl"), "").unwrap();
+            }
+        }
+    }
+    let output = Command::new("bash")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/study.sh"))
+        .args(["data", "out", "tuned"])
+        .envs([("PROGRAM", env!("CARGO_BIN_EXE_highrank")), ("SIZE", "500000"), ("PRECISION", "full")])
+        .env("EXTRA", "--dry-run")
+        .current_dir(path)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.lines().count() == 6, "{errors}");
+    let planned = read(path, "out/tuned-500000/mos-13/log.jsonl");
+    assert!(planned.contains("mos-s13") && !planned.contains("softmax"), "{planned}");
 }

@@ -10,6 +10,7 @@ use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid;
 use crate::commands::sweep::outcome::{Exact, Outcome};
 use crate::commands::sweep::planned::{Chosen, PARAMETERS, Plan, Planned, Runs, Settings};
+use crate::commands::sweep::planner::neutralise;
 use crate::commands::sweep::results;
 use crate::failure::Failure;
 use crate::training::finetuning;
@@ -123,6 +124,7 @@ fn settings(args: &SweepArgs, exact: &Exact, lr_chosen: bool) -> Result<Settings
     let overrides = grid::overrides(axes.iter().map(|axis| (axis.flag.as_str(), axis.values[0].as_str())))?;
     let mut model = exact.model.clone();
     overrides.apply_to_model(&mut model);
+    neutralise(&mut model, &exact.model);
     if model != exact.model {
         return Err("--best-of keeps the model: leave its sizes, precision and dropouts out".into());
     }

@@ -1,10 +1,11 @@
 //! Results of several sweeps together: what is the same in each of them alone may differ between them.
 
-use awd_lstm::TrainConfig;
+use awd_lstm::{HeadKind, TrainConfig};
 
 use crate::args::Overrides;
 use crate::commands::sweep::cells::Cell;
 use crate::commands::sweep::outcome::{Exact, Outcome};
+use crate::commands::sweep::planned::PARAMETERS;
 use crate::commands::sweep::results;
 use crate::failure::Failure;
 use crate::statistics::grouped;
@@ -15,7 +16,7 @@ const ONE_SIZE: f64 = 1.05;
 /// Where results of the same settings are of mixtures of different numbers of components, gives all of them that number as a setting,
 /// `components`; where they still are of models of different sizes, their size, `parameters`; where models of one size differ in
 /// procedure, dropout or precision, what differs. A setting of these last kinds that some results have, the others get too, so that the
-/// value that all those have in common is a value of it.
+/// value that all those have in common is a value of it. Trials of one number with other settings are numbered anew.
 ///
 /// # Errors
 /// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
@@ -45,6 +46,7 @@ pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
         });
     }
     in_one_order(outcomes);
+    number_trials(outcomes);
     for cell in Cell::all(outcomes) {
         let mut exact = cell.runs.iter().filter_map(|run| Some((run.run.as_str(), run.exact.as_deref()?)));
         let Some((first, made)) = exact.next() else { continue };
@@ -101,6 +103,28 @@ fn in_one_order(outcomes: &mut [Outcome]) {
     }
 }
 
+/// Where trials of several searches have the same number, numbers those of each head and budget in the order in which they appear.
+fn number_trials(outcomes: &mut [Outcome]) {
+    fn group<'a>(cell: &Cell<'a>) -> (HeadKind, Option<&'a str>) {
+        (cell.head(), cell.first().setting(PARAMETERS))
+    }
+    let mut drawn = Cell::all(outcomes);
+    drawn.retain(|cell| cell.first().trial.is_some());
+    let same = |a: &Cell, b: &Cell| group(a) == group(b) && a.first().trial == b.first().trial;
+    if !drawn.iter().enumerate().any(|(number, a)| drawn[..number].iter().any(|b| same(a, b))) {
+        return;
+    }
+    let number = |outcome: &Outcome| {
+        let cell = Cell { runs: vec![outcome] };
+        let place = drawn.iter().filter(|other| group(other) == group(&cell));
+        place.map(Cell::settings).position(|settings| settings == cell.settings()).map(|place| place + 1)
+    };
+    let numbers: Vec<Option<usize>> = outcomes.iter().map(number).collect();
+    for (outcome, number) in outcomes.iter_mut().zip(numbers) {
+        outcome.trial = number;
+    }
+}
+
 /// What two runs differ in, but for seeds and programs.
 fn difference(a: &Exact, b: &Exact) -> Option<&'static str> {
     let same = |a: &TrainConfig, b: &TrainConfig| *a == TrainConfig { seed: a.seed, ..b.clone() };
@@ -150,7 +174,7 @@ fn sizes(mut numbers: Vec<usize>) -> Vec<Size> {
 mod tests {
     use super::*;
     use crate::commands::sweep::table::tests::outcome;
-    use awd_lstm::HeadKind::{self, Mos, Softmax};
+    use awd_lstm::HeadKind::{Mos, Softmax};
 
     fn of_size(head: HeadKind, settings: &[(&str, &str)], parameters: usize) -> Outcome {
         Outcome { parameters, ..outcome(head, settings, 1, 10.0) }
@@ -186,6 +210,32 @@ mod tests {
         let mut outcomes = [of(1), Outcome { parameters: 1_400_000, ..of(10) }];
         tell_apart(&mut outcomes).unwrap();
         assert_eq!(outcomes[1].settings, [("components".to_string(), "10".to_string())]);
+    }
+
+    #[test]
+    fn trials_of_several_searches_have_numbers_of_their_own() {
+        let of = |head, lr, trial| Outcome { trial: Some(trial), ..of_size(head, &[("lr", lr)], 9) };
+        let numbers = |outcomes: &mut [Outcome]| -> Vec<_> {
+            tell_apart(outcomes).unwrap();
+            outcomes.iter().map(|outcome| outcome.trial).collect()
+        };
+        let seeds = Outcome { seed: 2, ..of(Mos, "5", 1) };
+        let mut outcomes =
+            [of(Mos, "5", 1), of(Softmax, "5", 1), of(Mos, "6", 1), seeds.clone(), of(Softmax, "6", 1)];
+        assert_eq!(numbers(&mut outcomes), [Some(1), Some(1), Some(2), Some(1), Some(2)]);
+        // Those of one search keep theirs, one for each budget too.
+        let of_budget = |budget| Outcome {
+            trial: Some(3),
+            ..of_size(Mos, &[("lr", "5"), (PARAMETERS, budget)], budget.parse().unwrap())
+        };
+        let mut outcomes = [of(Mos, "5", 3), of(Mos, "6", 7), Outcome { trial: Some(3), ..seeds }];
+        assert_eq!(numbers(&mut outcomes), [Some(3), Some(7), Some(3)]);
+        let mut outcomes = [of_budget("500000"), of_budget("900000")];
+        assert_eq!(numbers(&mut outcomes), [Some(3), Some(3)]);
+        // A result that was not drawn has no number.
+        let plain = of_size(Mos, &[("lr", "8")], 9);
+        let mut outcomes = [of(Mos, "5", 1), plain, of(Mos, "6", 1)];
+        assert_eq!(numbers(&mut outcomes), [Some(1), None, Some(2)]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
             Some(Ok(model)) => model,
             Some(Err(reason)) => return Ok(Cell::Impossible(reason.to_string())),
         };
-        self.neutralise(&mut model);
+        neutralise(&mut model, &self.args.training.preset().model(head, self.vocab));
         model.validate()?;
         // A rate that was chosen for training is also better for finetuning than the preset's.
         let lr = self.args.finetune_lr.or(overrides.lr);
@@ -155,26 +155,25 @@ impl<'a> Planner<'a> {
         }
         model
     }
+}
 
-    /// Sets what the head ignores to the preset's, so that runs that differ in nothing else are the same.
-    fn neutralise(&self, model: &mut ModelConfig) {
-        let neutral = self.args.training.preset().model(model.head, self.vocab);
-        if !model.head.is_mixture() {
-            model.components = neutral.components;
-        }
-        if !model.head.has_contexts() {
-            model.dropouts.latent = neutral.dropouts.latent;
-        }
-        if model.head != HeadKind::Mixtape {
-            model.frequent = neutral.frequent;
-            model.d_gate = neutral.d_gate;
-        }
-        if !model.head.reads_layers() {
-            model.lower_components = neutral.lower_components;
-        }
-        if !model.head.has_plif() {
-            model.knots = neutral.knots;
-            model.plif_bound = neutral.plif_bound;
-        }
+/// Sets what the head ignores to that of another model, so that models that differ in nothing else are the same.
+pub fn neutralise(model: &mut ModelConfig, neutral: &ModelConfig) {
+    if !model.head.is_mixture() {
+        model.components = neutral.components;
+    }
+    if !model.head.has_contexts() {
+        model.dropouts.latent = neutral.dropouts.latent;
+    }
+    if model.head != HeadKind::Mixtape {
+        model.frequent = neutral.frequent;
+        model.d_gate = neutral.d_gate;
+    }
+    if !model.head.reads_layers() {
+        model.lower_components.clone_from(&neutral.lower_components);
+    }
+    if !model.head.has_plif() {
+        model.knots = neutral.knots;
+        model.plif_bound = neutral.plif_bound;
     }
 }
