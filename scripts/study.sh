@@ -200,9 +200,11 @@ tuned() {
         cat "$out/search-$size/$head"-*/results.jsonl > "$found.$$"
         mv "$found.$$" "$found"
     done
+    local epochs=15
+    [ "$size" = 2000000 ] || epochs=10
     for seed in 11 12 13; do
         for head in mos softmax; do
-            cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs 15 --finetune 15
+            cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs "$epochs" --finetune "$epochs"
         done
     done
 }
