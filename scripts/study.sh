@@ -15,7 +15,7 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
-#   dynamic     these models while they learn from what they were scored on, and words that one of them finds              1
+#   dynamic     these models while they learn from what they were scored on; their words, rank, divergence, lost gradient   1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
@@ -209,7 +209,8 @@ tuned() {
     done
 }
 
-# The published settings of dynamic evaluation; and tokens of which the mixture is surer than the softmax, and the other way round.
+# The published settings of dynamic evaluation; tokens of which the mixture is surer than the softmax, and the other way round; and what
+# the part found has of other models.
 dynamic() {
     local head seed run runs=()
     for seed in 11 12 13; do
@@ -221,6 +222,14 @@ dynamic() {
     done
     look "words-mos-$size" compare --run "${runs[0]}" "${runs[1]}" --data "$data"
     look "words-softmax-$size" compare --run "${runs[1]}" "${runs[0]}" --data "$data"
+    # Under the names of their heads, for tables and pictures.
+    local models=("$out/models-$size/softmax" "$out/models-$size/mos")
+    mkdir -p "$out/models-$size"
+    ln -sfn "$(realpath "${runs[1]}")" "${models[0]}"
+    ln -sfn "$(realpath "${runs[0]}")" "${models[1]}"
+    look "gradient-loss-$size" gradient-loss --run "${models[@]}" --tokens 10000 --data "$data"
+    look "kl-$size" kl --run "${models[@]}" --tokens 4000 --data "$data"
+    look "spectrum-$size" rank --run "${models[@]}" --tokens 4000 --data "$data"
     for run in "${runs[@]}"; do
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
