@@ -15,7 +15,7 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
-#   dynamic     these models while they learn from what they were scored on; their words, rank, divergence, lost gradient   1
+#   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
@@ -136,16 +136,26 @@ look() {
     "$program" "$@" --json > "$file.part"
     mv "$file.part" "$file"
 }
+# as_head FOLDER HEAD RUN: a run in a folder under the name of its head, for tables and pictures.
+as_head() {
+    mkdir -p "$1"
+    ln -sfn "$(realpath "$3")" "$1/$2"
+}
+# predictions SUFFIX MODEL...: divergence and rank of what models predict.
+predictions() {
+    look "kl$1" kl --run "${@:2}" --tokens 4000 --data "$data"
+    look "spectrum$1" rank --run "${@:2}" --tokens 4000 --data "$data"
+}
+# lost SUFFIX MODEL...: the gradient that their decoders lose.
+lost() { look "gradient-loss$1" gradient-loss --run "${@:2}" --tokens 10000 --data "$data"; }
 # What the models of 1.2 million parameters and seed 11 are like: files of JSON lines in OUT/found.
 found() {
     local head run models=() ordered=() missing=() split
-    mkdir -p "$out/models"
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
         run=$out/sizes/$head-1200000/$head-s11-finetuned
         [ -d "$run" ] || run=$out/later/$head/$head-s11-finetuned
         [ -d "$run" ] || { missing+=("$head"); continue; }
-        # Under the name of its head, for tables and pictures.
-        ln -sfn "$(realpath "$run")" "$out/models/$head"
+        as_head "$out/models" "$head" "$run"
         case $head in
             mixtape | adaptive) ordered+=("$out/models/$head") ;;
             *) models+=("$out/models/$head") ;;
@@ -153,8 +163,7 @@ found() {
     done
     [ ${#models[@]} -gt 0 ] || { echo "error: no model in \`$out\`: the parts sizes and later come first" >&2; exit 2; }
     [ ${#missing[@]} = 0 ] || echo "left out, for they are not there: ${missing[*]}" >&2
-    look gradient-loss gradient-loss --run "${models[@]}" --tokens 10000 --data "$data"
-    look kl kl --run "${models[@]}" --tokens 4000 --data "$data"
+    lost "" "${models[@]}"
     look plif plif --run "$out"/models/*plif --tokens 10000 --data "$data"
     for head in softmax mos; do
         for split in train valid; do
@@ -162,12 +171,9 @@ found() {
         done
         look "last-$head" eval --run "$out/models/$head" --split valid --weights last --data "$data"
     done
-    look spectrum rank --run "${models[@]}" --tokens 4000 --data "$data"
+    predictions "" "${models[@]}"
     # Their words have other numbers.
-    [ ${#ordered[@]} = 0 ] || {
-        look kl-ordered kl --run "${ordered[@]}" --tokens 4000 --data "$data"
-        look spectrum-ordered rank --run "${ordered[@]}" --tokens 4000 --data "$data"
-    }
+    [ ${#ordered[@]} = 0 ] || predictions -ordered "${ordered[@]}"
 }
 
 # The same twenty draws for either head, one cell each, so that several processes share them. Chosen by what averaging leaves.
@@ -222,14 +228,11 @@ dynamic() {
     done
     look "words-mos-$size" compare --run "${runs[0]}" "${runs[1]}" --data "$data"
     look "words-softmax-$size" compare --run "${runs[1]}" "${runs[0]}" --data "$data"
-    # Under the names of their heads, for tables and pictures.
-    local models=("$out/models-$size/softmax" "$out/models-$size/mos")
-    mkdir -p "$out/models-$size"
-    ln -sfn "$(realpath "${runs[1]}")" "${models[0]}"
-    ln -sfn "$(realpath "${runs[0]}")" "${models[1]}"
-    look "gradient-loss-$size" gradient-loss --run "${models[@]}" --tokens 10000 --data "$data"
-    look "kl-$size" kl --run "${models[@]}" --tokens 4000 --data "$data"
-    look "spectrum-$size" rank --run "${models[@]}" --tokens 4000 --data "$data"
+    local named=$out/models-$size
+    as_head "$named" mos "${runs[0]}"
+    as_head "$named" softmax "${runs[1]}"
+    lost "-$size" "$named/softmax" "$named/mos"
+    predictions "-$size" "$named/softmax" "$named/mos"
     for run in "${runs[@]}"; do
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done

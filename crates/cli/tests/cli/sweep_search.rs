@@ -228,19 +228,24 @@ fn data_and_heads_may_be_those_of_a_file() {
     );
 }
 
+/// `scripts/study.sh` in a folder, with environment variables.
+#[cfg(unix)]
+fn study(path: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> std::process::Output {
+    std::process::Command::new("bash")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/study.sh"))
+        .args(arguments)
+        .env("PROGRAM", env!("CARGO_BIN_EXE_highrank"))
+        .envs(variables.iter().copied())
+        .current_dir(path)
+        .output()
+        .unwrap()
+}
+
 #[cfg(unix)]
 #[test]
 fn the_study_refuses_what_it_cannot_do() {
-    use std::process::Command;
-
     let folder = folder();
     let path = folder.path();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/study.sh");
-    let study = |arguments: &[&str]| {
-        let mut command = Command::new("bash");
-        command.arg(&script).args(arguments).env("PROGRAM", env!("CARGO_BIN_EXE_highrank"));
-        command.current_dir(path).output().unwrap()
-    };
     for (arguments, expected) in [
         (&["data", "out"][..], "expected DATA OUT PART..."),
         (&["data", "out", "sizes", "everything"], "expected DATA OUT PART..."),
@@ -252,14 +257,15 @@ fn the_study_refuses_what_it_cannot_do() {
         ),
         (&["data", "out", "dynamic"], "mos-s11-finetuned` is not there: the part tuned comes first"),
     ] {
-        let output = study(arguments);
+        let output = study(path, arguments, &[]);
         let errors = String::from_utf8_lossy(&output.stderr);
         let errors: Vec<&str> = errors.lines().filter(|line| line.starts_with("error")).collect();
         assert_eq!((output.status.code(), errors.len()), (Some(2), 1), "{errors:?}");
         assert!(errors[0].contains(expected), "{errors:?}");
     }
     // What is finished is left alone.
-    let started = |arguments: &[&str]| String::from_utf8_lossy(&study(arguments).stderr).lines().count();
+    let started =
+        |arguments: &[&str]| String::from_utf8_lossy(&study(path, arguments, &[]).stderr).lines().count();
     fs::create_dir_all(path.join("done/later")).unwrap();
     for head in ["softmax", "sigsoftmax", "adaptive", "mixtape", "mos", "doc"] {
         fs::create_dir_all(path.join(format!("done/later/{head}"))).unwrap();
@@ -271,8 +277,6 @@ fn the_study_refuses_what_it_cannot_do() {
 #[cfg(unix)]
 #[test]
 fn the_study_trains_the_best_of_its_search() {
-    use std::process::Command;
-
     let folder = folder();
     let path = folder.path();
     for head in ["softmax", "mos"] {
@@ -280,21 +284,16 @@ fn the_study_trains_the_best_of_its_search() {
         let search = format!("sweep {SMALL} --precision full --heads {head} --lstm 12,8 --d-embedding 8");
         objects(path, &format!("{search} --lr 1..10 --trials 1 --no-test --json --out {}", of_trial(1)));
         for trial in 1..=20 {
-            fs::create_dir_all(path.join(of_trial(trial))).unwrap();
-            fs::write(path.join(of_trial(trial)).join("done"), "").unwrap();
+            let cell = path.join(of_trial(trial));
+            fs::create_dir_all(&cell).unwrap();
+            fs::write(cell.join("done"), "").unwrap();
             if trial > 1 {
-                fs::write(path.join(of_trial(trial)).join("results.jsonl"), "").unwrap();
+                fs::write(cell.join("results.jsonl"), "").unwrap();
             }
         }
     }
-    let output = Command::new("bash")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/study.sh"))
-        .args(["data", "out", "tuned"])
-        .envs([("PROGRAM", env!("CARGO_BIN_EXE_highrank")), ("SIZE", "500000"), ("PRECISION", "full")])
-        .env("EXTRA", "--dry-run")
-        .current_dir(path)
-        .output()
-        .unwrap();
+    let variables = [("SIZE", "500000"), ("PRECISION", "full"), ("EXTRA", "--dry-run")];
+    let output = study(path, &["data", "out", "tuned"], &variables);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && errors.lines().count() == 6, "{errors}");
     let planned = read(path, "out/tuned-500000/mos-13/log.jsonl");

@@ -75,9 +75,11 @@ pub fn plan(args: &SweepArgs, make: &Runs, path: &Path) -> Result<Plan, Failure>
 fn best(outcomes: &[Outcome]) -> Vec<Best<'_>> {
     let mut all: Vec<Best> = vec![];
     for cell in Cell::all(outcomes) {
-        let group = |cell: &Cell| (cell.head(), cell.first().setting(PARAMETERS).map(str::to_string));
         let valid_ppl = cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
-        match all.iter_mut().find(|best| group(&best.cell) == group(&cell)) {
+        match all
+            .iter_mut()
+            .find(|best| best.cell.first().head_and_budget() == cell.first().head_and_budget())
+        {
             Some(best) => {
                 best.among += 1;
                 if valid_ppl < best.valid_ppl {

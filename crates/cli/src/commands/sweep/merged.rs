@@ -1,11 +1,10 @@
 //! Results of several sweeps together: what is the same in each of them alone may differ between them.
 
-use awd_lstm::{HeadKind, TrainConfig};
+use awd_lstm::TrainConfig;
 
 use crate::args::Overrides;
 use crate::commands::sweep::cells::Cell;
 use crate::commands::sweep::outcome::{Exact, Outcome};
-use crate::commands::sweep::planned::PARAMETERS;
 use crate::commands::sweep::results;
 use crate::failure::Failure;
 use crate::statistics::grouped;
@@ -105,19 +104,16 @@ fn in_one_order(outcomes: &mut [Outcome]) {
 
 /// Where trials of several searches have the same number, numbers those of each head and budget in the order in which they appear.
 fn number_trials(outcomes: &mut [Outcome]) {
-    fn group<'a>(cell: &Cell<'a>) -> (HeadKind, Option<&'a str>) {
-        (cell.head(), cell.first().setting(PARAMETERS))
-    }
-    let mut drawn = Cell::all(outcomes);
-    drawn.retain(|cell| cell.first().trial.is_some());
-    let same = |a: &Cell, b: &Cell| group(a) == group(b) && a.first().trial == b.first().trial;
-    if !drawn.iter().enumerate().any(|(number, a)| drawn[..number].iter().any(|b| same(a, b))) {
+    let mut drawn: Vec<&Outcome> = Cell::all(outcomes).iter().map(Cell::first).collect();
+    drawn.retain(|trial| trial.trial.is_some());
+    let of_one_search = |a: &Outcome, b: &Outcome| a.head_and_budget() == b.head_and_budget();
+    let clash = |a: &Outcome, b: &Outcome| of_one_search(a, b) && a.trial == b.trial;
+    if !drawn.iter().enumerate().any(|(place, a)| drawn[..place].iter().any(|b| clash(a, b))) {
         return;
     }
-    let number = |outcome: &Outcome| {
-        let cell = Cell { runs: vec![outcome] };
-        let place = drawn.iter().filter(|other| group(other) == group(&cell));
-        place.map(Cell::settings).position(|settings| settings == cell.settings()).map(|place| place + 1)
+    let number = |run: &Outcome| {
+        let mut trials = drawn.iter().filter(|trial| of_one_search(trial, run));
+        trials.position(|trial| trial.settings == run.settings).map(|place| place + 1)
     };
     let numbers: Vec<Option<usize>> = outcomes.iter().map(number).collect();
     for (outcome, number) in outcomes.iter_mut().zip(numbers) {
@@ -173,8 +169,9 @@ fn sizes(mut numbers: Vec<usize>) -> Vec<Size> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::sweep::planned::PARAMETERS;
     use crate::commands::sweep::table::tests::outcome;
-    use awd_lstm::HeadKind::{Mos, Softmax};
+    use awd_lstm::HeadKind::{self, Mos, Softmax};
 
     fn of_size(head: HeadKind, settings: &[(&str, &str)], parameters: usize) -> Outcome {
         Outcome { parameters, ..outcome(head, settings, 1, 10.0) }

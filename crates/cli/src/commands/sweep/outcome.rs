@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::commands::sweep::grid::number;
-use crate::commands::sweep::planned::{Chosen, Planned, Varying};
+use crate::commands::sweep::planned::{Chosen, PARAMETERS, Planned, Varying};
 use crate::commands::sweep::rank::Rank;
 use crate::training::Record;
 
@@ -147,6 +147,11 @@ impl Outcome {
                 finetuning: planned.finetuning.clone(),
             })),
         }
+    }
+
+    /// What settings are searched for: the head, and the number of parameters if there are several.
+    pub fn head_and_budget(&self) -> (HeadKind, Option<&str>) {
+        (self.head, self.setting(PARAMETERS))
     }
 
     /// The value of a setting, if it varies for this head.
