@@ -94,6 +94,14 @@ fn a_random_search_and_its_best_trained_anew() {
     // Knots are nothing to these heads, so they change no model.
     let listed = objects(path, &format!("{best} --knots 9 --dry-run --json"));
     assert_eq!(names(&listed), ["softmax-s11", "mos-s11", "softmax-s12", "mos-s12"]);
+    // What is given takes the place of what was chosen, but for what the head ignores.
+    for run in objects(path, &format!("{best} --lr 3.5 --latent-lr 0.625 --prior-cv 0.5 --dry-run --json")) {
+        let (settings, train, is_mixture) = (&run["settings"], &run["exact"]["train"], run["head"] == "mos");
+        assert_eq!((number(settings, "lr"), number(train, "lr")), (3.5, 3.5), "{run}");
+        let found = [&settings["latent-lr"], &train["latent_lr"], &train["prior_cv"]].map(Value::as_f64);
+        let of_mixtures = [0.625, 0.625, 0.5].map(|value| is_mixture.then_some(value));
+        assert_eq!(found, of_mixtures, "{run}");
+    }
     let reported = objects(path, &format!("{best} --json"));
     for outcome in &reported {
         let of_head = || more.iter().filter(|trial| trial["head"] == outcome["head"]);

@@ -9,8 +9,8 @@ use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid;
 use crate::commands::sweep::outcome::{Exact, Outcome};
-use crate::commands::sweep::planned::{Chosen, PARAMETERS, Plan, Planned, Runs, Settings};
-use crate::commands::sweep::planner::neutralise;
+use crate::commands::sweep::planned::{Chosen, PARAMETERS, Plan, Planned, Runs, Settings, Varying};
+use crate::commands::sweep::planner::{neutralise_model, neutralise_procedure};
 use crate::commands::sweep::results;
 use crate::failure::Failure;
 use crate::training::finetuning;
@@ -107,13 +107,20 @@ fn run(args: &SweepArgs, make: &Runs, path: &Path, best: &Best, seed: u64) -> Re
     let settings = settings(args, exact, first.setting("lr").is_some()).map_err(of)?;
     let budget = first.setting(PARAMETERS).map_or(String::new(), |budget| format!("-p{budget}"));
     let name = format!("{}{budget}-s{seed}", first.head);
-    let mut planned = make.planned(name, first.settings.clone(), settings, seed);
+    let mut planned = make.planned(name, varying(args, &first.settings), settings, seed);
     planned.config.preset.clone_from(&exact.preset);
     if args.training.device.is_none() {
         planned.config.device.clone_from(&exact.device);
     }
     planned.chosen = Some(Chosen { run: first.run.clone(), among: best.among, valid_ppl: best.valid_ppl });
     Ok(planned)
+}
+
+/// The settings that varied, those that are given in the place of the chosen ones.
+fn varying(args: &SweepArgs, chosen: &Varying) -> Varying {
+    let axes = &args.training.overrides.axes;
+    let given = |flag: &str| axes.iter().find(|axis| axis.flag == flag).map(|axis| axis.values[0].clone());
+    chosen.iter().map(|(flag, value)| (flag.clone(), given(flag).unwrap_or_else(|| value.clone()))).collect()
 }
 
 /// The chosen settings with the test at the end, and with those of the procedure that are given. `lr_chosen`: whether the learning
@@ -126,13 +133,14 @@ fn settings(args: &SweepArgs, exact: &Exact, lr_chosen: bool) -> Result<Settings
     let overrides = grid::overrides(axes.iter().map(|axis| (axis.flag.as_str(), axis.values[0].as_str())))?;
     let mut model = exact.model.clone();
     overrides.apply_to_model(&mut model);
-    neutralise(&mut model, &exact.model);
+    neutralise_model(&mut model, &exact.model);
     if model != exact.model {
         return Err("--best-of keeps the model: leave its sizes, precision and dropouts out".into());
     }
     let mut train = TrainConfig { test: true, ..exact.train.clone() };
     overrides.apply_to_procedure(&mut train)?;
     train.validate()?;
+    neutralise_procedure(&mut train, model.head, &exact.train);
     let finetuning = match (&args.finetune, &exact.finetuning) {
         (Some(epochs), _) => {
             // As in a sweep: a rate that was chosen is better than the preset's.

@@ -1,6 +1,6 @@
 //! Model and procedure of a head with chosen settings.
 
-use awd_lstm::{HeadKind, ModelConfig};
+use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 
 use crate::args::Overrides;
 use crate::commands::sweep::args::{Equal, SweepArgs};
@@ -99,24 +99,20 @@ impl<'a> Planner<'a> {
             Some(Ok(model)) => model,
             Some(Err(reason)) => return Ok(Cell::Impossible(reason.to_string())),
         };
-        neutralise(&mut model, &self.args.training.preset().model(head, self.vocab));
+        let preset = self.args.training.preset();
+        neutralise_model(&mut model, &preset.model(head, self.vocab));
         model.validate()?;
         // A rate that was chosen for training is also better for finetuning than the preset's.
         let lr = self.args.finetune_lr.or(overrides.lr);
         let mut train = self.args.training.with(overrides).procedure()?;
-        if !head.is_mixture() {
-            train.prior_cv = self.args.training.preset().train().prior_cv;
-        }
-        if !head.has_contexts() {
-            train.latent_lr = 1.0;
-        }
+        neutralise_procedure(&mut train, head, &preset.train());
         if self.args.trials.is_some() {
             // Settings are chosen by the validation text alone.
             train.test = false;
         }
         let finetuning = self.args.finetune.map(|epochs| {
             let overrides = Overrides { lr, epochs, ..Overrides::default() };
-            finetuning(self.args.training.preset().name(), &train, &overrides)
+            finetuning(preset.name(), &train, &overrides)
         });
         let finetuning = finetuning.transpose()?;
         Ok(Cell::Possible(Box::new(Settings { model, train, finetuning })))
@@ -158,7 +154,7 @@ impl<'a> Planner<'a> {
 }
 
 /// Sets what the head ignores to that of another model, so that models that differ in nothing else are the same.
-pub fn neutralise(model: &mut ModelConfig, neutral: &ModelConfig) {
+pub fn neutralise_model(model: &mut ModelConfig, neutral: &ModelConfig) {
     if !model.head.is_mixture() {
         model.components = neutral.components;
     }
@@ -175,5 +171,15 @@ pub fn neutralise(model: &mut ModelConfig, neutral: &ModelConfig) {
     if !model.head.has_plif() {
         model.knots = neutral.knots;
         model.plif_bound = neutral.plif_bound;
+    }
+}
+
+/// Sets what the head ignores to that of another procedure.
+pub fn neutralise_procedure(train: &mut TrainConfig, head: HeadKind, neutral: &TrainConfig) {
+    if !head.is_mixture() {
+        train.prior_cv = neutral.prior_cv;
+    }
+    if !head.has_contexts() {
+        train.latent_lr = neutral.latent_lr;
     }
 }
