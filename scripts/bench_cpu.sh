@@ -18,7 +18,7 @@
 #   lstm         three LSTM layers beside PyTorch's                                                                        0.3
 #   steps        the whole `paper` step beside PyTorch's, in bf16 beside f32, MoS beside softmax                           1.5
 #   threads      a training step of each head on all threads beside one                                                    1.5
-#   before       full precision beside older programs, which BASE says where to find; only if asked for                    1.5
+#   before       all of ours beside older programs, which BASE says where to find; only if asked for                         2.5
 #
 # Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
 # version, THREADS how many are compared with one (2).
@@ -193,23 +193,29 @@ run_threads() {
 }
 # Only options that older programs know too.
 run_before() {
-    local round=$1 head mode
+    local round=$1 head mode precision
     # older NAME WHAT OPTIONS...
     older() {
         record "$2" highrank "$round" "$BIN/$1" --json "${@:3}"
         record "$2" before "$round" "$BASE/$1" --json "${@:3}"
     }
     for head in softmax moc mos sigsoftmax gss plif mos-plif; do
-        older head_throughput "step, $head" --head "$head" "${sizes[@]}" --repeats "${slow[$head]:-15}"
+        for precision in full bf16; do
+            older head_throughput "step, $head" --head "$head" "${sizes[@]}" --repeats "${slow[$head]:-15}" --precision "$precision"
+        done
     done
     older head_throughput "step, mos, K 10, d 10, H 128" --head mos "${small[@]}"
     for head in mos softmax; do
         for mode in nll log-probs top-k sample decode; do
             older head_throughput "$mode, $head" --head "$head" --mode "$mode" "${sizes[@]}" --repeats "${slow[$head]:-15}"
         done
-        older step_throughput "paper step, $head" --head "$head" --repeats "${slow[$head]:-5}"
+        for precision in full bf16; do
+            older step_throughput "paper step, $head" --head "$head" --repeats "${slow[$head]:-5}" --precision "$precision"
+        done
     done
-    older step_throughput "three LSTM layers" --part lstm --repeats 5
+    for precision in full bf16; do
+        older step_throughput "three LSTM layers" --part lstm --repeats 5 --precision "$precision"
+    done
 }
 
 for round in $(seq "$rounds"); do

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::matrix::Factor;
 #[cfg(target_arch = "x86_64")]
-use super::short::{Avx512, Packed};
+use super::short::{Amx, Avx512, Packed, Unit};
 use super::{Buffer, Real, by_hand};
 use crate::Precision;
 
@@ -32,9 +32,11 @@ pub struct Panels<T> {
 enum Kept<T> {
     /// Rounded numbers.
     Numbers(Buffer<T>),
-    /// Pairs of bfloat16, half as much memory, for a processor that multiplies such.
+    /// Pairs of bfloat16, half as much memory, for a processor that multiplies such, to vectors or tiles of sums.
     #[cfg(target_arch = "x86_64")]
-    Pairs(Packed<Avx512>),
+    Vectors(Packed<Avx512>),
+    #[cfg(target_arch = "x86_64")]
+    Tiles(Packed<Amx>),
 }
 
 impl<T: Real> Panels<T> {
@@ -45,9 +47,13 @@ impl<T: Real> Panels<T> {
         #[cfg(target_arch = "x86_64")]
         if T::dtype() == DType::F32
             && precision == Precision::Bf16
-            && let Some(unit) = Avx512::new()
+            && let Some(unit) = Unit::new()
         {
-            return Self { kept: Kept::Pairs(Packed::new(unit, matrix.cast())), rows, columns, precision };
+            let kept = match unit {
+                Unit::Vectors(unit) => Kept::Vectors(Packed::new(unit, matrix.cast())),
+                Unit::Tiles(unit) => Kept::Tiles(Packed::new(unit, matrix.cast())),
+            };
+            return Self { kept, rows, columns, precision };
         }
         Self { kept: Kept::Numbers(numbers(matrix, precision)), rows, columns, precision }
     }
@@ -69,13 +75,18 @@ impl<T: Real> Panels<T> {
                 part(values, out, room.stage(a, self.precision.digits()), threads);
             }
             #[cfg(target_arch = "x86_64")]
-            Kept::Pairs(packed) => {
-                let out = bytemuck::cast_slice_mut(out);
-                let out = MatMut::from_row_major_slice_mut(out, a.rows(), self.columns);
-                packed.multiply_add(out, a.cast());
-            }
+            Kept::Vectors(packed) => packed.multiply_add(sums(out, self.columns), a.cast()),
+            #[cfg(target_arch = "x86_64")]
+            Kept::Tiles(packed) => packed.multiply_add(sums(out, self.columns), a.cast()),
         }
     }
+}
+
+/// A row-major matrix of f32, of so many columns.
+#[cfg(target_arch = "x86_64")]
+fn sums<T: Real>(out: &mut [T], columns: usize) -> MatMut<'_, f32> {
+    let rows = out.len() / columns.max(1);
+    MatMut::from_row_major_slice_mut(bytemuck::cast_slice_mut(out), rows, columns)
 }
 
 /// The numbers of a matrix, rounded and panel by panel.

@@ -12,7 +12,7 @@ use faer::{Accum, MatMut, Par};
 
 use super::matrix::{Factor, Matrix};
 #[cfg(target_arch = "x86_64")]
-use super::short::{self, Avx512};
+use super::short::{self, Unit};
 use super::{Real, by_hand, few};
 use crate::Precision;
 
@@ -44,9 +44,10 @@ pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accu
 /// large factor is made.
 ///
 /// Where both factors are bfloat16 once they are rounded, and the sums f32, a processor with AVX-512 BF16 multiplies pairs
-/// of them, twice as many in a second as f32. Elsewhere blocks are rounded by hand. Both ways round to nearest, ties to
-/// even, keep NaN and infinities, and sum in f32, so they agree up to the order of sums, with one exception: the
-/// instructions take subnormal numbers, below 1.2e-38, for 0. The result does not depend on the number of threads.
+/// of them, and one with AMX tiles of such pairs, if it runs Linux 5.16 or newer. Elsewhere blocks are rounded by hand. All
+/// ways round to nearest, ties to even, keep NaN and infinities, and sum in f32, so they agree up to the order of sums, with
+/// one exception: the instructions take subnormal numbers, below 1.2e-38, for 0. The result does not depend on the number of
+/// threads.
 ///
 /// # Panics
 /// If the sizes do not fit.
@@ -72,7 +73,7 @@ enum Route {
     ByHand,
     /// The processor's instructions for pairs of bfloat16.
     #[cfg(target_arch = "x86_64")]
-    Pairs(Avx512),
+    Pairs(Unit),
 }
 
 impl Route {
@@ -80,7 +81,7 @@ impl Route {
     fn of<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
         #[cfg(target_arch = "x86_64")]
         if Self::is_of_pairs(a, b, precision)
-            && let Some(unit) = Avx512::new()
+            && let Some(unit) = Unit::new()
         {
             return Self::Pairs(unit);
         }
@@ -119,15 +120,10 @@ fn product<T: Real>(
         #[cfg(target_arch = "x86_64")]
         Route::Pairs(unit) => {
             let out = MatMut::from_row_major_slice_mut(bytemuck::cast_slice_mut(out), rows, columns);
-            let (a, b): (Factor<'_, f32>, Factor<'_, f32>) = (a.cast(), b.cast());
-            // Decided here, so that it does not depend on the number of threads.
-            let few = short::is_few(a, b);
-            let halves =
-                Halves { rows: short::HEIGHT, columns: short::WIDTH, cut_columns: short::cut_columns };
-            split(out, a, b, parts, &halves, &|out, a, b| match few {
-                true => short::multiply_few(unit, out, a, b, accumulate),
-                false => short::multiply(unit, out, a, b, accumulate),
-            });
+            match unit {
+                Unit::Vectors(unit) => of_pairs(unit, out, a.cast(), b.cast(), accumulate, parts),
+                Unit::Tiles(unit) => of_pairs(unit, out, a.cast(), b.cast(), accumulate, parts),
+            }
         }
         Route::Plain | Route::ByHand => {
             let out = MatMut::from_row_major_slice_mut(out, rows, columns);
@@ -143,6 +139,29 @@ fn product<T: Real>(
             });
         }
     }
+}
+
+/// A product by instructions for pairs of bfloat16.
+#[cfg(target_arch = "x86_64")]
+fn of_pairs<I: short::Instructions>(
+    unit: I,
+    out: MatMut<'_, f32>,
+    a: Factor<'_, f32>,
+    b: Factor<'_, f32>,
+    accumulate: bool,
+    parts: usize,
+) {
+    // Both are decided here, so that they do not depend on the number of threads.
+    let (out, a, b) = match short::turns::<I>(a, b) {
+        true => (out.transpose_mut(), b.t(), a.t()),
+        false => (out, a, b),
+    };
+    let few = short::is_few(a, b);
+    let halves = Halves { rows: I::HEIGHT, columns: short::WIDTH, cut_columns: short::cut_columns::<I> };
+    split(out, a, b, parts, &halves, &|out, a, b| match few {
+        true => short::multiply_few(unit, out, a, b, accumulate),
+        false => short::multiply(unit, out, a, b, accumulate),
+    });
 }
 
 /// How a result is halved.

@@ -9,9 +9,10 @@ use std::sync::OnceLock;
 
 use faer::MatMut;
 
-use super::{HEIGHT, Instructions, LANES, Left, LeftLayout, Tile, WIDTH, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
 use crate::cpu::matrix::{Factor, Matrix, fetch_ahead};
-use number::{Number, first};
+use number::Number;
+pub(super) use number::first;
 
 /// Proof that the processor has the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,27 +32,47 @@ impl Avx512 {
     }
 }
 
-impl Instructions for Avx512 {
-    fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
-        assert_eq!(words.len(), LeftLayout::of(a).len);
+impl Avx512 {
+    /// As [`Instructions::pack_left`], in the layout of `I`.
+    pub(super) fn pack_left_for<I: Instructions>(self, words: &mut [u32], a: Factor<'_, f32>) {
+        let layout = LeftLayout::of::<I>(a);
+        assert_eq!(words.len(), layout.len);
         // SAFETY: the processor has the instructions, and the layout the words.
         unsafe {
             match a {
-                Factor::Wide(a) => pack_left(words, a),
-                Factor::Short(a) => pack_left(words, a),
+                Factor::Wide(a) => pack_left(words, layout, a),
+                Factor::Short(a) => pack_left(words, layout, a),
             }
         }
     }
 
-    fn pack_right(self, words: &mut [u32], b: Factor<'_, f32>) {
-        assert_eq!(words.len(), right_len(b.rows(), b.columns()));
+    /// As [`Instructions::pack_right`], in as many pairs as `I` takes.
+    pub(super) fn pack_right_for<I: Instructions>(self, words: &mut [u32], b: Factor<'_, f32>) {
+        assert_eq!(words.len(), right_len::<I>(b.rows(), b.columns()));
+        let pairs = pairs::<I>(b.rows());
         // SAFETY: the processor has the instructions, and there are words for all pairs.
         unsafe {
             match b {
-                Factor::Wide(b) => pack_right(words, b),
-                Factor::Short(b) => pack_right(words, b),
+                Factor::Wide(b) => pack_right(words, pairs, b),
+                Factor::Short(b) => pack_right(words, pairs, b),
             }
         }
+    }
+}
+
+impl Instructions for Avx512 {
+    const HEIGHT: usize = 8;
+    const STEP: usize = 1;
+    // A panel of the right factor and two of the left fit the first level of cache, 48 KB.
+    const DEPTH: usize = 320;
+    const TURNS: bool = false;
+
+    fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
+        self.pack_left_for::<Self>(words, a);
+    }
+
+    fn pack_right(self, words: &mut [u32], b: Factor<'_, f32>) {
+        self.pack_right_for::<Self>(words, b);
     }
 
     fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
@@ -76,7 +97,7 @@ impl Instructions for Avx512 {
 /// The transpose of sixteen lines of sixteen words.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transposed(lines: [__m512i; LANES]) -> [__m512i; LANES] {
+pub(super) fn transposed(lines: [__m512i; LANES]) -> [__m512i; LANES] {
     let (mut twos, mut fours, mut out) = (lines, lines, lines);
     for i in 0..8 {
         twos[2 * i] = _mm512_unpacklo_epi32(lines[2 * i], lines[2 * i + 1]);
@@ -108,10 +129,13 @@ const AHEAD: usize = 4;
 /// As [`Instructions::pack_left`].
 ///
 /// # Safety
-/// The processor must have the instructions, and `words` be as many as the layout's.
+/// The processor must have the instructions, and `words` be as many as the layout's, which must be one of such a factor.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_left<T: Number>(words: &mut [u32], a: Matrix<'_, T>) {
-    let layout = LeftLayout::new(a.rows(), a.columns(), a.is_transposed());
+unsafe fn pack_left<T: Number>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
+    if a.is_transposed() && layout.pair == 1 {
+        // SAFETY: the caller's.
+        return unsafe { pack_left_turned(words, layout, a) };
+    }
     if !a.is_transposed() {
         for row in 0..a.rows() {
             let line = a.line(row);
@@ -131,21 +155,44 @@ unsafe fn pack_left<T: Number>(words: &mut [u32], a: Matrix<'_, T>) {
     // would be a page each.
     let (depth, rows) = (a.columns(), a.rows());
     for start in (0..depth).step_by(2 * TOGETHER) {
-        for top in (0..rows).step_by(2 * HEIGHT) {
+        for top in (0..rows).step_by(2 * PANEL) {
             let count = rows - top;
             for pair in start / 2..depth.min(start + 2 * TOGETHER).div_ceil(2) {
                 // SAFETY: the lines have so many numbers from there on; the store of the second panel is left out where
                 // there is none.
                 unsafe {
                     let both = line_pair(a, pair, top, count);
-                    let place = top / HEIGHT * layout.panel + pair * HEIGHT;
-                    let low = words[place..][..HEIGHT].as_mut_ptr();
+                    let place = top / PANEL * layout.panel + pair * PANEL;
+                    let low = words[place..][..PANEL].as_mut_ptr();
                     _mm256_storeu_si256(low.cast(), _mm512_castsi512_si256(both));
-                    if count > HEIGHT {
-                        let high = words[place + layout.panel..][..HEIGHT].as_mut_ptr();
+                    if count > PANEL {
+                        let high = words[place + layout.panel..][..PANEL].as_mut_ptr();
                         _mm256_storeu_si256(high.cast(), _mm512_extracti64x4_epi64::<1>(both));
                     }
                 }
+            }
+        }
+    }
+}
+
+/// As [`Instructions::pack_left`], lines of pairs from lines of rows: sixteen rows of sixteen pairs at a time.
+///
+/// # Safety
+/// The processor must have the instructions, and the layout room for multiples of sixteen rows and pairs.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn pack_left_turned<T: Number>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
+    let (depth, rows) = (a.columns(), a.rows());
+    for start in (0..depth.div_ceil(2)).step_by(LANES) {
+        for top in (0..rows).step_by(LANES) {
+            let mut pairs = [_mm512_setzero_si512(); LANES];
+            for (pair, both) in (start..depth.div_ceil(2)).zip(&mut pairs) {
+                // SAFETY: the lines have so many numbers from there on.
+                *both = unsafe { line_pair(a, pair, top, rows - top) };
+            }
+            for (row, pairs) in transposed(pairs).into_iter().enumerate() {
+                let words = &mut words[(top + row) * layout.row + start..][..LANES];
+                // SAFETY: there are sixteen words.
+                unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), pairs) };
             }
         }
     }
@@ -178,11 +225,11 @@ unsafe fn line_pair<T: Number>(matrix: Matrix<'_, T>, pair: usize, first: usize,
 /// As [`Instructions::pack_right`].
 ///
 /// # Safety
-/// The processor must have the instructions, and `words` be as many as [`right_len`].
+/// The processor must have the instructions, and `words` be as many `pairs` of all columns in whole vectors; those that the
+/// inner product does not fill are 0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_right<T: Number>(words: &mut [u32], b: Matrix<'_, T>) {
+unsafe fn pack_right<T: Number>(words: &mut [u32], pairs: usize, b: Matrix<'_, T>) {
     let (depth, columns) = (b.rows(), b.columns());
-    let pairs = depth.div_ceil(2);
     if b.is_transposed() {
         for left in (0..columns).step_by(WIDTH) {
             let width = WIDTH.min(columns - left).next_multiple_of(LANES);
@@ -193,6 +240,11 @@ unsafe fn pack_right<T: Number>(words: &mut [u32], b: Matrix<'_, T>) {
             }
         }
         return;
+    }
+    for left in (0..columns).step_by(WIDTH) {
+        let width = WIDTH.min(columns - left).next_multiple_of(LANES);
+        let filled = left * pairs + depth.div_ceil(2) * width;
+        words[filled..left * pairs + pairs * width].fill(0);
     }
     for start in (0..depth).step_by(2 * TOGETHER) {
         for left in (0..columns).step_by(WIDTH) {
@@ -238,7 +290,7 @@ unsafe fn pack_transposed<T: Number>(
                 *line = unsafe { T::pairs(numbers, here) };
             }
         }
-        for (pair, words) in (start / 2..depth.div_ceil(2)).zip(transposed(lines)) {
+        for (pair, words) in (start / 2..panel.len() / width).zip(transposed(lines)) {
             let place = &mut panel[pair * width + column..][..LANES];
             // SAFETY: there are sixteen words.
             unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), words) };

@@ -6,19 +6,24 @@
 //! | factor | layout |
 //! |---|---|
 //! | left, inner product contiguous | lines: `[row][pair]` |
-//! | left, rows contiguous | panels of `HEIGHT` rows: `[panel][pair][row]` |
+//! | left, rows contiguous | panels of `PANEL` rows: `[panel][pair][row]`; lines, if the unit takes several pairs at a time |
 //! | right | panels of `WIDTH` columns: `[panel][pair][column]` |
 //!
-//! A tile of the result, `HEIGHT` × `WIDTH` sums, stays in registers for a `DEPTH` of the inner product, while a panel of the
+//! A tile of the result, some rows of `WIDTH` sums, stays in registers for a part of the inner product, while a panel of the
 //! right factor stays in the first level of cache and a block of the left in the second. The processor enters through
-//! [`Instructions`]: the loops are the same for a portable twin that tests compare with.
+//! [`Instructions`], of which x86 has two: vectors of sums ([`Avx512`]) and tiles of them ([`Amx`]). The loops are the same for
+//! portable twins that tests compare with.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(test)]
 mod portable;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod unit;
 
 use core::ops::Range;
 
@@ -30,20 +35,20 @@ use super::Buffer;
 use super::matrix::Factor;
 
 #[cfg(target_arch = "x86_64")]
+pub(super) use amx::Amx;
+#[cfg(target_arch = "x86_64")]
 pub(super) use avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) use unit::Unit;
 
-/// Rows of a tile.
-pub(super) const HEIGHT: usize = 8;
+/// Rows of a panel of a left factor.
+const PANEL: usize = 8;
 
 /// Columns of a vector of sums; words of a line of cache.
 const LANES: usize = 16;
 
 /// Columns of a tile.
 pub(super) const WIDTH: usize = 3 * LANES;
-
-/// Most numbers of an inner product that a tile is summed over at a time, an even number: a panel of the right factor and
-/// two of the left then fit the first level of cache, 48 KB.
-const DEPTH: usize = 320;
 
 /// Bytes of a packed block that shall stay in the second level of cache, of 1 MB or more.
 const NEAR: usize = 512 << 10;
@@ -62,10 +67,11 @@ const SHALLOW: usize = 32;
 /// A tile of the result and what it is made of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile {
-    /// At most [`HEIGHT`].
+    /// At most [`Instructions::HEIGHT`].
     rows: usize,
     /// At most [`WIDTH`]; the vectors of the right panel are whole.
     columns: usize,
+    /// A multiple of [`Instructions::STEP`].
     pairs: usize,
     /// The first pair of the first row, and the words to the next row and pair.
     left: *const u32,
@@ -76,21 +82,40 @@ pub(super) struct Tile {
     /// The first sum, and the numbers to the next row.
     out: *mut f32,
     out_row: usize,
+    /// The numbers to the next column: 1, but for a [turned](turns) product, whose rows are contiguous instead.
+    out_column: usize,
     /// Adds to what is there.
     accumulate: bool,
 }
 
 /// What a processor brings for products of pairs.
 pub(super) trait Instructions: Copy + Send + Sync {
+    /// Rows of a tile: a multiple of [`PANEL`] and of [`STEP`](Self::STEP).
+    const HEIGHT: usize;
+
+    /// Pairs of an inner product, and rows of a left factor, that are taken at a time. Packed factors have multiples of it.
+    const STEP: usize;
+
+    /// Most numbers of an inner product that a tile is summed over at a time, a multiple of those that are taken at a time.
+    const DEPTH: usize;
+
+    /// Whether tiles are made of results whose rows or whose columns are contiguous.
+    const TURNS: bool;
+
+    /// Does some work that makes tiles on this thread.
+    fn prepared<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
     /// Packs a left factor in the layout [`LeftLayout::of`] it, rounded. What the layout leaves between lines or behind the
-    /// last row of a panel may be anything; the second half of a last odd pair is 0.
+    /// last row may be anything; what a last step of pairs has too many is 0.
     ///
     /// # Panics
     /// If `words` are not as many as the layout's.
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>);
 
-    /// Packs a right factor in panels, rounded. Columns that the last vector has too many and the second half of a last
-    /// odd pair are 0.
+    /// Packs a right factor in panels, rounded. Columns that the last vector and numbers that the last step of pairs has too
+    /// many are 0.
     ///
     /// # Panics
     /// If `words` are not as many as [`right_len`].
@@ -109,12 +134,17 @@ pub(super) trait Instructions: Copy + Send + Sync {
     unsafe fn tile(self, tile: &Tile);
 }
 
-/// Words of a packed right factor.
-fn right_len(depth: usize, columns: usize) -> usize {
-    depth.div_ceil(2) * columns.next_multiple_of(LANES)
+/// Pairs that an inner product is packed in.
+fn pairs<I: Instructions>(depth: usize) -> usize {
+    depth.div_ceil(2).next_multiple_of(I::STEP)
 }
 
-/// Where the pairs of a left factor are: words from one row, pair or panel of [`HEIGHT`] rows to the next, and all words.
+/// Words of a packed right factor.
+fn right_len<I: Instructions>(depth: usize, columns: usize) -> usize {
+    pairs::<I>(depth) * columns.next_multiple_of(LANES)
+}
+
+/// Where the pairs of a left factor are: words from one row, pair or panel of [`PANEL`] rows to the next, and all words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LeftLayout {
     row: usize,
@@ -124,20 +154,20 @@ struct LeftLayout {
 }
 
 impl LeftLayout {
-    fn new(rows: usize, depth: usize, transposed: bool) -> Self {
-        let pairs = depth.div_ceil(2);
-        if transposed {
-            let panel = HEIGHT * pairs;
-            Self { row: 1, pair: HEIGHT, panel, len: rows.div_ceil(HEIGHT) * panel }
+    fn new<I: Instructions>(rows: usize, depth: usize, transposed: bool) -> Self {
+        let pairs = pairs::<I>(depth);
+        if transposed && I::STEP == 1 {
+            let panel = PANEL * pairs;
+            Self { row: 1, pair: PANEL, panel, len: rows.div_ceil(PANEL) * panel }
         } else {
             // An odd number of lines of cache: those of a tile's rows then fall to different places in the cache.
             let row = (pairs.div_ceil(LANES) | 1) * LANES;
-            Self { row, pair: 1, panel: HEIGHT * row, len: rows * row }
+            Self { row, pair: 1, panel: PANEL * row, len: rows.next_multiple_of(I::STEP) * row }
         }
     }
 
-    fn of(a: Factor<'_, f32>) -> Self {
-        Self::new(a.rows(), a.columns(), a.is_transposed())
+    fn of<I: Instructions>(a: Factor<'_, f32>) -> Self {
+        Self::new::<I>(a.rows(), a.columns(), a.is_transposed())
     }
 }
 
@@ -165,18 +195,18 @@ impl Words {
         Self(Buffer::new(len))
     }
 
-    fn left(&mut self, unit: impl Instructions, a: Factor<'_, f32>) -> Left<'_> {
-        let layout = LeftLayout::of(a);
+    fn left<I: Instructions>(&mut self, unit: I, a: Factor<'_, f32>) -> Left<'_> {
+        let layout = LeftLayout::of::<I>(a);
         let words: &mut [u32] = &mut bytemuck::cast_slice_mut(&mut self.0)[..layout.len];
         unit.pack_left(words, a);
         Left { words, layout }
     }
 
-    fn right(&mut self, unit: impl Instructions, b: Factor<'_, f32>) -> Right<'_> {
-        let len = right_len(b.rows(), b.columns());
+    fn right<I: Instructions>(&mut self, unit: I, b: Factor<'_, f32>) -> Right<'_> {
+        let len = right_len::<I>(b.rows(), b.columns());
         let words: &mut [u32] = &mut bytemuck::cast_slice_mut(&mut self.0)[..len];
         unit.pack_right(words, b);
-        Right { words, pairs: b.rows().div_ceil(2), columns: b.columns() }
+        Right { words, pairs: pairs::<I>(b.rows()), columns: b.columns() }
     }
 }
 
@@ -193,8 +223,8 @@ impl<I: Instructions> Packed<I> {
     /// Packs all of a right factor; on all threads of the current pool.
     pub(super) fn new(unit: I, b: Factor<'_, f32>) -> Self {
         let (depth, columns) = (b.rows(), b.columns());
-        let mut words = Words::new(right_len(depth, columns));
-        let panel = (depth.div_ceil(2) * WIDTH).max(1);
+        let mut words = Words::new(right_len::<I>(depth, columns));
+        let panel = (pairs::<I>(depth) * WIDTH).max(1);
         let panels: Vec<_> =
             bytemuck::cast_slice_mut::<f32, u32>(&mut words.0).chunks_mut(panel).enumerate().collect();
         panels.into_par_iter().for_each(|(index, words)| {
@@ -209,7 +239,7 @@ impl<I: Instructions> Packed<I> {
         if out.nrows() == 0 || out.ncols() == 0 || self.depth == 0 {
             return;
         }
-        let mut words = Words::new(LeftLayout::of(a).len);
+        let mut words = Words::new(LeftLayout::of::<I>(a).len);
         let left = words.left(self.unit, a);
         let threads = rayon::current_num_threads().min(self.columns.div_ceil(WIDTH));
         self.part(out, left, 0, threads);
@@ -226,12 +256,12 @@ impl<I: Instructions> Packed<I> {
             );
             return;
         }
-        let (pairs, columns) = (self.depth.div_ceil(2), out.ncols());
+        let (pairs, columns) = (pairs::<I>(self.depth), out.ncols());
         let words: &[u32] = bytemuck::cast_slice(&self.words.0);
         let words = &words[first * pairs..][..pairs * columns.next_multiple_of(LANES)];
         let right = Right { words, pairs, columns };
         let mut out = out;
-        for part in depths(self.depth) {
+        for part in depths::<I>(self.depth) {
             let place = part.start / 2;
             tiles(self.unit, out.rb_mut(), (left, place), (right, place), part.len(), true);
         }
@@ -250,18 +280,18 @@ fn parts(size: usize, length: usize) -> impl Iterator<Item = Range<usize>> + Clo
 
 /// Numbers of an inner product that tiles are summed over at a time. It depends on nothing else, so that the order of sums
 /// does not.
-fn depth_of_tiles(depth: usize) -> usize {
-    even(depth, DEPTH, 2)
+fn depth_of_tiles<I: Instructions>(depth: usize) -> usize {
+    even(depth, I::DEPTH, 2 * I::STEP)
 }
 
 /// Parts of an inner product that tiles are summed over at a time.
-fn depths(depth: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    parts(depth, depth_of_tiles(depth))
+fn depths<I: Instructions>(depth: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    parts(depth, depth_of_tiles::<I>(depth))
 }
 
 /// Rows of left blocks of so many numbers each that stay near.
-fn blocks(rows: usize, depth: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    parts(rows, even(rows, (NEAR / (size_of::<u16>() * depth.max(1))).max(HEIGHT), HEIGHT))
+fn blocks<I: Instructions>(rows: usize, depth: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    parts(rows, even(rows, (NEAR / (size_of::<u16>() * depth.max(1))).max(I::HEIGHT), I::HEIGHT))
 }
 
 /// The length of the longest part: that of the first.
@@ -275,8 +305,8 @@ pub(super) fn is_few(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
 }
 
 /// As [`multiply`], for a product of [few](is_few) rows.
-pub(super) fn multiply_few(
-    unit: impl Instructions,
+pub(super) fn multiply_few<I: Instructions>(
+    unit: I,
     out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
     b: Factor<'_, f32>,
@@ -285,13 +315,18 @@ pub(super) fn multiply_few(
     if a.rows() == 0 || b.columns() == 0 {
         return;
     }
-    let mut words = Words::new(LeftLayout::of(a).len);
+    let mut words = Words::new(LeftLayout::of::<I>(a).len);
     unit.dots(out, words.left(unit, a), b, accumulate);
 }
 
+/// Whether the transpose of a product is to be made instead: the larger factor is then packed as it lies in memory.
+pub(super) fn turns<I: Instructions>(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
+    I::TURNS && a.is_transposed() && (b.is_transposed() || b.columns() < a.rows())
+}
+
 /// Whether threads share out the columns of a product: then each packs all of `a`, and otherwise all of `b`.
-pub(super) fn cut_columns(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
-    if a.rows() < 2 * HEIGHT || b.columns() < 2 * WIDTH {
+pub(super) fn cut_columns<I: Instructions>(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
+    if a.rows() < 2 * I::HEIGHT || b.columns() < 2 * WIDTH {
         return b.columns() >= a.rows();
     }
     let bytes = |factor: Factor<'_, f32>| {
@@ -301,9 +336,9 @@ pub(super) fn cut_columns(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
     bytes(a) <= bytes(b)
 }
 
-/// `a · b` to `out`, row-major, or added to it, of factors rounded to bfloat16; on this thread.
-pub(super) fn multiply(
-    unit: impl Instructions,
+/// `a · b` to `out`, row-major or turned, or added to it, of factors rounded to bfloat16; on this thread.
+pub(super) fn multiply<I: Instructions>(
+    unit: I,
     mut out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
     b: Factor<'_, f32>,
@@ -318,9 +353,9 @@ pub(super) fn multiply(
     }
     let bytes = |lines: usize, depth: usize| lines * depth * size_of::<u16>();
     let stays = |lines: usize| bytes(lines, depth) <= NEAR;
-    let step = depth_of_tiles(depth);
+    let step = depth_of_tiles::<I>(depth);
     if stays(columns) && (columns <= rows || depth <= SHALLOW) {
-        let mut words = Words::new(right_len(depth, columns));
+        let mut words = Words::new(right_len::<I>(depth, columns));
         multiply_packed(unit, out, a, words.right(unit, b), accumulate);
     } else if stays(rows) {
         left_stays(unit, out, a, b, accumulate, step);
@@ -336,16 +371,16 @@ pub(super) fn multiply(
 }
 
 /// `a · b` to `out`, or added to it, for a right factor that is packed already: some rows after the other.
-pub(super) fn multiply_packed(
-    unit: impl Instructions,
+pub(super) fn multiply_packed<I: Instructions>(
+    unit: I,
     mut out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
     right: Right<'_>,
     accumulate: bool,
 ) {
     let (rows, depth) = (a.rows(), a.columns());
-    let (depths, blocks) = (depths(depth), blocks(rows, 2 * depth.min(DEPTH)));
-    let largest = LeftLayout::new(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
+    let (depths, blocks) = (depths::<I>(depth), blocks::<I>(rows, 2 * depth.min(I::DEPTH)));
+    let largest = LeftLayout::new::<I>(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
     let mut words = Words::new(largest.len);
     for block in blocks {
         for part in depths.clone() {
@@ -358,8 +393,8 @@ pub(super) fn multiply_packed(
 
 /// The left factor is packed once, and multiplied with some columns after the other, over `step` numbers of the inner product
 /// at a time.
-fn left_stays(
-    unit: impl Instructions,
+fn left_stays<I: Instructions>(
+    unit: I,
     mut out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
     b: Factor<'_, f32>,
@@ -367,12 +402,12 @@ fn left_stays(
     step: usize,
 ) {
     let (depth, columns) = (a.columns(), b.columns());
-    let mut words = Words::new(LeftLayout::of(a).len);
+    let mut words = Words::new(LeftLayout::of::<I>(a).len);
     let left = words.left(unit, a);
     // Rows of the right factor are read some vectors at a time; where its columns are contiguous, one panel does.
     let most = if b.is_transposed() { WIDTH } else { 8 * WIDTH };
     let (depths, panels) = (parts(depth, step), parts(columns, even(columns, most, WIDTH)));
-    let mut words = Words::new(right_len(longest(depths.clone()), longest(panels.clone())));
+    let mut words = Words::new(right_len::<I>(longest(depths.clone()), longest(panels.clone())));
     for panel in panels {
         for part in depths.clone() {
             let right = words.right(unit, b.block(part.clone(), panel.clone()));
@@ -383,19 +418,19 @@ fn left_stays(
 }
 
 /// Both factors are packed a block at a time, those of the left again for every block of columns.
-fn neither_stays(
-    unit: impl Instructions,
+fn neither_stays<I: Instructions>(
+    unit: I,
     mut out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
     b: Factor<'_, f32>,
     accumulate: bool,
 ) {
     let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
-    let (depths, sides) = (depths(depth), parts(columns, even(columns, COLUMNS, WIDTH)));
-    let blocks = blocks(rows, depth.min(DEPTH));
-    let largest = LeftLayout::new(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
+    let (depths, sides) = (depths::<I>(depth), parts(columns, even(columns, COLUMNS, WIDTH)));
+    let blocks = blocks::<I>(rows, depth.min(I::DEPTH));
+    let largest = LeftLayout::new::<I>(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
     let mut left_words = Words::new(largest.len);
-    let mut right_words = Words::new(right_len(longest(depths.clone()), longest(sides.clone())));
+    let mut right_words = Words::new(right_len::<I>(longest(depths.clone()), longest(sides.clone())));
     for side in sides {
         for part in depths.clone() {
             let right = right_words.right(unit, b.block(part.clone(), side.clone()));
@@ -409,48 +444,51 @@ fn neither_stays(
 }
 
 /// All tiles of `out`, over `depth` numbers of the inner product from given pairs of either factor on.
-fn tiles(
-    unit: impl Instructions,
+fn tiles<I: Instructions>(
+    unit: I,
     out: MatMut<'_, f32>,
     (left, left_pair): (Left<'_>, usize),
     (right, right_pair): (Right<'_>, usize),
     depth: usize,
     accumulate: bool,
 ) {
-    let (rows, columns, pairs) = (out.nrows(), out.ncols(), depth.div_ceil(2));
+    let (rows, columns, pairs) = (out.nrows(), out.ncols(), pairs::<I>(depth));
     let layout = left.layout;
     assert!(columns == right.columns && right_pair + pairs <= right.pairs);
     assert_eq!(right.words.len(), right.pairs * columns.next_multiple_of(LANES));
     assert!(rows > 0 && pairs > 0 && columns > 0);
-    let (last_row, last_pair) = (rows - 1, left_pair + pairs - 1);
-    let last = last_row / HEIGHT * layout.panel + last_row % HEIGHT * layout.row + last_pair * layout.pair;
+    let (last_row, last_pair) = (rows.next_multiple_of(I::STEP) - 1, left_pair + pairs - 1);
+    let last = last_row / PANEL * layout.panel + last_row % PANEL * layout.row + last_pair * layout.pair;
     assert!(last < left.words.len(), "products of pairs: the left factor has too few rows or pairs");
-    assert_eq!(out.col_stride(), 1);
-    let out_row = out.row_stride() as usize;
+    let (out_row, out_column) = (out.row_stride() as usize, out.col_stride() as usize);
+    assert!(out_column == 1 || I::TURNS && out_row == 1, "products of pairs: the result is not contiguous");
     let out = out.as_ptr_mut();
     let tile = |top: usize, first: usize| {
         let width = WIDTH.min(columns - first);
         let tile = Tile {
-            rows: HEIGHT.min(rows - top),
+            rows: I::HEIGHT.min(rows - top),
             columns: width,
             pairs,
-            left: left.words[top / HEIGHT * layout.panel + left_pair * layout.pair..].as_ptr(),
+            left: left.words[top / PANEL * layout.panel + left_pair * layout.pair..].as_ptr(),
             left_row: layout.row,
             left_pair: layout.pair,
             right: right.words[first * right.pairs + right_pair * width.next_multiple_of(LANES)..].as_ptr(),
-            // SAFETY: a sum of `out`, which is row-major.
-            out: unsafe { out.add(top * out_row + first) },
+            // SAFETY: a sum of `out`.
+            out: unsafe { out.add(top * out_row + first * out_column) },
             out_row,
+            out_column,
             accumulate,
         };
         // SAFETY: the words are those of both factors by the assertions above, and the sums belong to `out`, which
         // nobody else reads or writes.
         unsafe { unit.tile(&tile) };
     };
-    let (tops, firsts) = ((0..rows).step_by(HEIGHT), (0..columns).step_by(WIDTH));
-    if depth <= SHALLOW {
-        tops.for_each(|top| firsts.clone().for_each(|first| tile(top, first)));
-    } else {
-        firsts.for_each(|first| tops.clone().for_each(|top| tile(top, first)));
-    }
+    let (tops, firsts) = ((0..rows).step_by(I::HEIGHT), (0..columns).step_by(WIDTH));
+    unit.prepared(|| {
+        if depth <= SHALLOW {
+            tops.for_each(|top| firsts.clone().for_each(|first| tile(top, first)));
+        } else {
+            firsts.for_each(|first| tops.clone().for_each(|top| tile(top, first)));
+        }
+    });
 }

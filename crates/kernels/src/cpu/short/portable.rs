@@ -3,12 +3,18 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::{HEIGHT, Instructions, LANES, Left, LeftLayout, Tile, WIDTH, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
 use crate::cpu::matrix::{Factor, Matrix};
 
-/// Works on every processor.
+/// Works on every processor, with tiles of a height and pairs taken some at a time as those of its twin.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Portable;
+pub(super) struct Portable<const HEIGHT: usize, const STEP: usize>;
+
+/// The twin of vectors of sums.
+pub(super) const VECTORS: Portable<8, 1> = Portable;
+
+/// The twin of tiles of sums.
+pub(super) const TILES: Portable<32, 16> = Portable;
 
 /// An element of a factor, rounded; 0 outside.
 pub(super) fn element(factor: Factor<'_, f32>, row: usize, column: usize) -> bf16 {
@@ -34,21 +40,26 @@ fn products(a: u32, b: u32) -> f32 {
     a * b + c * d
 }
 
-impl Instructions for Portable {
+impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, STEP> {
+    const HEIGHT: usize = HEIGHT;
+    const STEP: usize = STEP;
+    const DEPTH: usize = 320;
+    const TURNS: bool = STEP > 1;
+
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
-        let layout = LeftLayout::of(a);
+        let layout = LeftLayout::of::<Self>(a);
         assert_eq!(words.len(), layout.len);
         for row in 0..a.rows() {
-            for pair in 0..a.columns().div_ceil(2) {
-                let place = row / HEIGHT * layout.panel + row % HEIGHT * layout.row + pair * layout.pair;
+            for pair in 0..pairs::<Self>(a.columns()) {
+                let place = row / PANEL * layout.panel + row % PANEL * layout.row + pair * layout.pair;
                 words[place] = word(element(a, row, 2 * pair), element(a, row, 2 * pair + 1));
             }
         }
     }
 
     fn pack_right(self, words: &mut [u32], b: Factor<'_, f32>) {
-        assert_eq!(words.len(), right_len(b.rows(), b.columns()));
-        let pairs = b.rows().div_ceil(2);
+        assert_eq!(words.len(), right_len::<Self>(b.rows(), b.columns()));
+        let pairs = pairs::<Self>(b.rows());
         for first in (0..b.columns()).step_by(WIDTH) {
             let width = WIDTH.min(b.columns() - first).next_multiple_of(LANES);
             let panel = &mut words[first * pairs..][..pairs * width];
@@ -91,7 +102,7 @@ impl Instructions for Portable {
                 }
                 // SAFETY: and for its sums.
                 unsafe {
-                    let out = tile.out.add(row * tile.out_row + column);
+                    let out = tile.out.add(row * tile.out_row + column * tile.out_column);
                     out.write(if tile.accumulate { out.read() + sum } else { sum });
                 }
             }

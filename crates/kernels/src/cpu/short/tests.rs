@@ -3,8 +3,11 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::portable::{Portable, element};
+use super::portable::{Portable, TILES, VECTORS, element};
 use super::*;
+
+/// That of vectors and of the twins.
+const DEPTH: usize = 320;
 use crate::cpu::matrix::Matrix;
 
 /// A factor of numbers that need rounding, in one of four ways: f32 or bfloat16, row-major or its transpose.
@@ -42,18 +45,18 @@ fn sizes() -> Vec<[usize; 3]> {
         return vec![[1, 1, 1], [9, 5, 49], [2, DEPTH + 1, 3]];
     }
     let mut sizes = vec![];
-    for rows in [1, 3, 8, 9, 18] {
+    for rows in [1, 3, 8, 9, 18, 32, 49] {
         for depth in [1, 2, 31, 33] {
             for columns in [1, 16, 17, 47, 49, 97] {
                 sizes.push([rows, depth, columns]);
             }
         }
     }
-    sizes.extend([[3, DEPTH, 5], [9, DEPTH + 1, 50], [5, 2 * DEPTH + 3, 400], [300, 7, 20]]);
+    sizes.extend([[3, DEPTH, 5], [9, DEPTH + 1, 50], [5, 2 * DEPTH + 3, 400], [300, 7, 20], [64, 64, 96]]);
     sizes
 }
 
-fn check(unit: impl Instructions) {
+fn check<I: Instructions>(unit: I) {
     for (case, [rows, depth, columns]) in sizes().into_iter().enumerate() {
         let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
         for (index, a_kind) in KINDS.into_iter().enumerate() {
@@ -71,18 +74,19 @@ fn check(unit: impl Instructions) {
                 })
                 .collect();
             // Each way to go about it, whichever would be taken for the size.
-            for way in 0..5 {
+            for way in 0..6 {
                 let mut out: Vec<f32> = (0..rows * columns).map(|i| (i % 5) as f32).collect();
                 let target = MatMut::from_row_major_slice_mut(&mut out, rows, columns);
                 match way {
                     0 => multiply(unit, target, a, b, accumulate),
-                    1 => left_stays(unit, target, a, b, accumulate, depth_of_tiles(depth)),
+                    1 => left_stays(unit, target, a, b, accumulate, depth_of_tiles::<I>(depth)),
                     2 => neither_stays(unit, target, a, b, accumulate),
+                    5 if turns::<I>(a, b) => multiply(unit, target.transpose_mut(), b.t(), a.t(), accumulate),
                     3 if !a.is_transposed() && b.is_transposed() => {
                         multiply_few(unit, target, a, b, accumulate)
                     }
                     _ => {
-                        let mut words = Words::new(right_len(depth, columns));
+                        let mut words = Words::new(right_len::<I>(depth, columns));
                         multiply_packed(unit, target, a, words.right(unit, b), accumulate);
                     }
                 }
@@ -99,25 +103,28 @@ fn check(unit: impl Instructions) {
 }
 
 #[test]
-fn the_portable_twin_gives_the_product() {
-    check(Portable);
+fn the_portable_twins_give_the_product() {
+    check(VECTORS);
+    check(TILES);
 }
 
 #[test]
 fn a_long_product_is_cut_into_blocks_of_rows() {
-    // More rows than one block of either factor has.
-    let (rows, depth) = (NEAR / (2 * DEPTH) + 20, DEPTH);
-    assert!(
-        blocks(rows, depth).count() > 1
-            && blocks(rows, depth).all(|block| block.len() % HEIGHT == 0 || block.end == rows)
-    );
-    let covered: Vec<usize> = blocks(rows, depth).flatten().collect();
-    assert_eq!(covered, (0..rows).collect::<Vec<_>>());
-    for depth in [1, 2, DEPTH - 1, DEPTH, DEPTH + 1, 5 * DEPTH + 3] {
-        let parts: Vec<_> = depths(depth).collect();
-        assert!(parts.iter().all(|part| part.start % 2 == 0 && part.len() <= DEPTH && !part.is_empty()));
-        assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), (0..depth).collect::<Vec<_>>());
+    fn check<I: Instructions>(_: I) {
+        // More rows than one block of either factor has.
+        let (rows, depth) = (NEAR / (2 * DEPTH) + 40, DEPTH);
+        let cut = || blocks::<I>(rows, depth);
+        assert!(cut().count() > 1 && cut().all(|block| block.len() % I::HEIGHT == 0 || block.end == rows));
+        assert_eq!(cut().flatten().collect::<Vec<_>>(), (0..rows).collect::<Vec<_>>());
+        for depth in [1, 2, DEPTH - 1, DEPTH, DEPTH + 1, 5 * DEPTH + 3] {
+            let parts: Vec<_> = depths::<I>(depth).collect();
+            let whole = |part: &Range<usize>| part.start.is_multiple_of(2 * I::STEP) && part.len() <= DEPTH;
+            assert!(parts.iter().all(|part| whole(part) && !part.is_empty()));
+            assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), (0..depth).collect::<Vec<_>>());
+        }
     }
+    check(VECTORS);
+    check(TILES);
 }
 
 #[test]
@@ -126,32 +133,41 @@ fn a_deep_product_is_cut_into_parts_of_its_inner_product() {
     let (rows, depth, columns) = if cfg!(miri) { return } else { (17, 16_000, 20) };
     let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
     let (a, b) = (a.factor(false, false), b.factor(false, false));
-    assert!(2 * rows * depth > NEAR && 4 * rows * depth_of_tiles(depth) <= NEAR);
-    let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
-    multiply(Portable, MatMut::from_row_major_slice_mut(&mut got, rows, columns), a, b, true);
-    neither_stays(Portable, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
-    assert_eq!(got, want, "the same order of sums");
+    fn check<I: Instructions>(unit: I, a: Factor<'_, f32>, b: Factor<'_, f32>) {
+        let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
+        assert!(2 * rows * depth > NEAR && 4 * rows * depth_of_tiles::<I>(depth) <= NEAR);
+        let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
+        multiply(unit, MatMut::from_row_major_slice_mut(&mut got, rows, columns), a, b, true);
+        neither_stays(unit, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
+        assert_eq!(got, want, "the same order of sums");
+    }
+    check(VECTORS, a, b);
+    check(TILES, a, b);
 }
 
 #[test]
 fn a_packed_factor_gives_the_product() {
+    fn check<I: Instructions>(unit: I, a: Factor<'_, f32>, b: Factor<'_, f32>) {
+        let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
+        let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
+        let packed = Packed::new(unit, b);
+        let mut words = Words::new(LeftLayout::of::<I>(a).len);
+        packed.part(
+            MatMut::from_row_major_slice_mut(&mut got, rows, columns),
+            words.left(unit, a),
+            0,
+            3.min(columns.div_ceil(WIDTH)),
+        );
+        multiply(unit, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
+        assert_eq!(got, want, "{rows} × {depth} × {columns}");
+    }
     let tall = if cfg!(miri) { [2, 3, 50] } else { [12, DEPTH + 3, 100] };
     for [rows, depth, columns] in [[1, 1, 1], tall, [3, 7, 48]] {
         let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
         for (short, transposed) in KINDS {
             let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
-            let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
-            let packed = Packed::new(Portable, b);
-            let left_words = LeftLayout::of(a).len;
-            let mut words = Words::new(left_words);
-            packed.part(
-                MatMut::from_row_major_slice_mut(&mut got, rows, columns),
-                words.left(Portable, a),
-                0,
-                3.min(columns.div_ceil(WIDTH)),
-            );
-            multiply(Portable, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
-            assert_eq!(got, want, "{rows} × {depth} × {columns}");
+            check(VECTORS, a, b);
+            check(TILES, a, b);
         }
     }
 }
@@ -161,12 +177,12 @@ fn nothing_times_nothing_is_zero() {
     let none: [f32; 0] = [];
     let mut out = [7.0; 6];
     let (a, b) = (Matrix::new(&none, 2, 0), Matrix::new(&none, 0, 3));
-    multiply(Portable, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), true);
+    multiply(VECTORS, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), true);
     assert_eq!(out, [7.0; 6]);
-    multiply(Portable, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), false);
+    multiply(VECTORS, MatMut::from_row_major_slice_mut(&mut out, 2, 3), a.into(), b.into(), false);
     assert_eq!(out, [0.0; 6]);
     multiply(
-        Portable,
+        VECTORS,
         MatMut::from_row_major_slice_mut(&mut [], 0, 0),
         a.block(0..0, 0..0).into(),
         b.block(0..0, 0..0).into(),
@@ -175,8 +191,8 @@ fn nothing_times_nothing_is_zero() {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod avx512 {
-    use super::super::Avx512;
+mod processor {
+    use super::super::{Amx, Avx512};
     use super::*;
 
     #[test]
@@ -184,32 +200,47 @@ mod avx512 {
         if let Some(unit) = Avx512::new() {
             check(unit);
         }
+        if let Some(unit) = Amx::new() {
+            check(unit);
+        }
     }
 
-    #[test]
-    fn both_twins_pack_the_same_words() {
-        let Some(unit) = Avx512::new() else { return };
+    fn check_words<I: Instructions, const HEIGHT: usize, const STEP: usize>(
+        unit: I,
+        twin: Portable<HEIGHT, STEP>,
+    ) {
+        assert_eq!((I::HEIGHT, I::STEP), (HEIGHT, STEP), "the twin's");
         for [rows, depth, columns] in sizes() {
             let (a, b) = (Values::new(rows, depth, 3), Values::new(depth, columns, 4));
             for (short, transposed) in KINDS {
                 let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
-                let layout = LeftLayout::of(a);
+                let layout = LeftLayout::of::<I>(a);
                 let (mut got, mut want) = (vec![0; layout.len], vec![0; layout.len]);
                 unit.pack_left(&mut got, a);
-                Portable.pack_left(&mut want, a);
+                twin.pack_left(&mut want, a);
                 for row in 0..rows {
-                    for pair in 0..depth.div_ceil(2) {
+                    for pair in 0..pairs::<I>(depth) {
                         let place =
-                            row / HEIGHT * layout.panel + row % HEIGHT * layout.row + pair * layout.pair;
+                            row / PANEL * layout.panel + row % PANEL * layout.row + pair * layout.pair;
                         assert_eq!(got[place], want[place], "{rows} × {depth}: row {row}, pair {pair}");
                     }
                 }
-                let len = right_len(depth, columns);
+                let len = right_len::<I>(depth, columns);
                 let (mut got, mut want) = (vec![1; len], vec![2; len]);
                 unit.pack_right(&mut got, b);
-                Portable.pack_right(&mut want, b);
+                twin.pack_right(&mut want, b);
                 assert!(got == want, "{depth} × {columns}, short {short}, transposed {transposed}");
             }
+        }
+    }
+
+    #[test]
+    fn twins_pack_the_same_words() {
+        if let Some(unit) = Avx512::new() {
+            check_words(unit, VECTORS);
+        }
+        if let Some(unit) = Amx::new() {
+            check_words(unit, TILES);
         }
     }
 
@@ -224,11 +255,11 @@ mod avx512 {
             };
             // Either way to load numbers: one line, and two lines side by side.
             let line: Factor<'_, f32> = Matrix::new(&values, 1, 1 << 16).into();
-            let mut words = vec![0; LeftLayout::of(line).len];
+            let mut words = vec![0; LeftLayout::of::<Avx512>(line).len];
             unit.pack_left(&mut words, line);
             let got = rounded(&words);
             let wide: Factor<'_, f32> = Matrix::new(&values, 2, 1 << 15).into();
-            let mut words = vec![0; right_len(2, 1 << 15)];
+            let mut words = vec![0; right_len::<Avx512>(2, 1 << 15)];
             unit.pack_right(&mut words, wide);
             for (i, value) in values.iter().enumerate() {
                 let (column, odd) = (i % (1 << 15), i >> 15);
@@ -249,9 +280,7 @@ mod avx512 {
         }
     }
 
-    #[test]
-    fn infinities_and_nan_reach_the_sums_of_their_row_and_column() {
-        let Some(unit) = Avx512::new() else { return };
+    fn check_infinities(unit: impl Instructions) {
         let (rows, depth, columns) = (9, 5, 20);
         let (mut a, mut b) = (Values::new(rows, depth, 5), Values::new(depth, columns, 6));
         a.wide[3 * depth + 4] = f32::NAN;
@@ -266,6 +295,43 @@ mod avx512 {
                 (3, _) => assert!(value.is_nan()),
                 (7, _) | (_, 11) => assert!(!value.is_finite(), "row {row}, column {column}: {value}"),
                 _ => assert!(value.is_finite()),
+            }
+        }
+    }
+
+    #[test]
+    fn infinities_and_nan_reach_the_sums_of_their_row_and_column() {
+        if let Some(unit) = Avx512::new() {
+            check_infinities(unit);
+        }
+        if let Some(unit) = Amx::new() {
+            check_infinities(unit);
+        }
+    }
+
+    /// A row's sums must not depend on where threads cut the result.
+    #[test]
+    fn tiles_at_an_edge_sum_in_the_order_of_whole_ones() {
+        let Some(unit) = Amx::new() else { return };
+        let (rows, depth, columns) = (64, DEPTH + 50, 96);
+        let (a, b) = (Values::new(rows, depth, 7), Values::new(depth, columns, 8));
+        let (a, b) = (a.factor(false, false), b.factor(true, true));
+        let product = |rows: Range<usize>, columns: Range<usize>| {
+            let mut out = vec![0.3; rows.len() * columns.len()];
+            let target = MatMut::from_row_major_slice_mut(&mut out, rows.len(), columns.len());
+            multiply(unit, target, a.block(rows, 0..depth), b.block(0..depth, columns), true);
+            out
+        };
+        let whole = product(0..rows, 0..columns);
+        for (height, width) in [(33, 96), (64, 50), (17, 17), (31, 49)] {
+            let part = product(0..height, 0..width);
+            for (i, sum) in part.into_iter().enumerate() {
+                let (row, column) = (i / width, i % width);
+                assert_eq!(
+                    sum,
+                    whole[row * columns + column],
+                    "row {row}, column {column} of {height} × {width}"
+                );
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) trait Number: Copy {
 
 /// The first `count` lanes of sixteen, or all.
 #[inline(always)]
-pub(super) fn first(count: usize) -> u16 {
+pub(in crate::cpu::short) fn first(count: usize) -> u16 {
     if count >= LANES { u16::MAX } else { (1 << count) - 1 }
 }
 
