@@ -14,7 +14,7 @@ use faer::MatMut;
 
 use super::avx512::{Avx512, first, transposed};
 use super::{Instructions, LANES, Left, Tile, WIDTH};
-use crate::cpu::matrix::Factor;
+use crate::cpu::matrix::{Factor, fetch_ahead};
 
 /// Rows of a tile register, and pairs of one of its rows.
 const SIDE: usize = 16;
@@ -98,7 +98,6 @@ impl Instructions for Amx {
     const STEP: usize = SIDE;
     // Sums are read and written again for every part, which costs more than a panel that is not in the first level of cache.
     const DEPTH: usize = 640;
-    const TURNS: bool = true;
 
     fn prepared<R>(self, work: impl FnOnce() -> R) -> R {
         // SAFETY: the processor has the instruction, and the process may use tiles.
@@ -137,7 +136,7 @@ impl Instructions for Amx {
                 // The next tile's lines: they are far apart, so the processor does not see them come.
                 let next = tile.out.wrapping_add(HEIGHT * tile.out_row);
                 for row in 0..HEIGHT {
-                    fetch_to_write(next.wrapping_add(row * tile.out_row), tile.columns);
+                    fetch_ahead(next.wrapping_add(row * tile.out_row), tile.columns);
                 }
                 return sums(tile);
             }
@@ -147,17 +146,6 @@ impl Instructions for Amx {
             }
             sums(&beside);
             copy(tile, (beside.out, WIDTH), (tile.out, tile.out_row));
-        }
-    }
-}
-
-/// Fetches numbers that are written next into the cache. They need not exist.
-#[inline(always)]
-fn fetch_to_write(numbers: *const f32, count: usize) {
-    for line in 0..(4 * count).div_ceil(LINE) {
-        // SAFETY: a hint.
-        unsafe {
-            asm!("prefetchw [{}]", in(reg) numbers.wrapping_add(line * LANES), options(nostack, preserves_flags));
         }
     }
 }

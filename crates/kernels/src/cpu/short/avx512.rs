@@ -65,7 +65,6 @@ impl Instructions for Avx512 {
     const STEP: usize = 1;
     // A panel of the right factor and two of the left fit the first level of cache, 48 KB.
     const DEPTH: usize = 320;
-    const TURNS: bool = false;
 
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
         self.pack_left_for::<Self>(words, a);

@@ -94,13 +94,11 @@ pub(super) trait Instructions: Copy + Send + Sync {
     const HEIGHT: usize;
 
     /// Pairs of an inner product, and rows of a left factor, that are taken at a time. Packed factors have multiples of it.
+    /// More than one are taken from lines, so that a left factor of contiguous rows is dear: its products may be [turned](turns).
     const STEP: usize;
 
     /// Most numbers of an inner product that a tile is summed over at a time, a multiple of those that are taken at a time.
     const DEPTH: usize;
-
-    /// Whether tiles are made of results whose rows or whose columns are contiguous.
-    const TURNS: bool;
 
     /// Does some work that makes tiles on this thread.
     fn prepared<R>(self, work: impl FnOnce() -> R) -> R {
@@ -321,7 +319,7 @@ pub(super) fn multiply_few<I: Instructions>(
 
 /// Whether the transpose of a product is to be made instead: the larger factor is then packed as it lies in memory.
 pub(super) fn turns<I: Instructions>(a: Factor<'_, f32>, b: Factor<'_, f32>) -> bool {
-    I::TURNS && a.is_transposed() && (b.is_transposed() || b.columns() < a.rows())
+    I::STEP > 1 && a.is_transposed() && (b.is_transposed() || b.columns() < a.rows())
 }
 
 /// Whether threads share out the columns of a product: then each packs all of `a`, and otherwise all of `b`.
@@ -461,7 +459,10 @@ fn tiles<I: Instructions>(
     let last = last_row / PANEL * layout.panel + last_row % PANEL * layout.row + last_pair * layout.pair;
     assert!(last < left.words.len(), "products of pairs: the left factor has too few rows or pairs");
     let (out_row, out_column) = (out.row_stride() as usize, out.col_stride() as usize);
-    assert!(out_column == 1 || I::TURNS && out_row == 1, "products of pairs: the result is not contiguous");
+    assert!(
+        out_column == 1 || I::STEP > 1 && out_row == 1,
+        "products of pairs: the result is not contiguous"
+    );
     let out = out.as_ptr_mut();
     let tile = |top: usize, first: usize| {
         let width = WIDTH.min(columns - first);

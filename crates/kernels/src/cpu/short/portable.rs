@@ -44,7 +44,6 @@ impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, S
     const HEIGHT: usize = HEIGHT;
     const STEP: usize = STEP;
     const DEPTH: usize = 320;
-    const TURNS: bool = STEP > 1;
 
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
         let layout = LeftLayout::of::<Self>(a);

@@ -246,7 +246,7 @@ fn gradients_of_all_terms_are_finite_differences() {
     for config in configs() {
         let (still, head) = (wide(&config, &plain), wide(&config, &device));
         let targets = unmasked_targets(&still, &plain);
-        let (state, _) = tracked(&device);
+        let state = hidden(N, &device).detach().require_grad();
         let on_device = Tensor::<1, Int>::from_data(targets.to_data(), &device);
         let made = head.loss_with(state.clone(), on_device, &everything(&head, &device)).loss.backward();
         let gradients = all_gradients(&head, &state, &made);
