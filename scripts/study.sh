@@ -10,7 +10,7 @@
 #   shapes      which LSTMs, and for a mixture how many components, at two sizes; validation text alone                  0.8
 #   sizes       the heads at five sizes, two fresh seeds, with averaging at the end                                        5
 #   later       the heads that came after, at 1.2 million parameters and two layers, likewise                            0.8
-#   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts                 1
+#   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.5
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
@@ -114,9 +114,11 @@ lag() {
     # At the rate of all others every step of a single component is clipped.
     cell lag/one-lr "${mixture[@]}" --components 1 --lr 5 "${budget[@]}"
     cell lag/five "${mixture[@]}" --components 5 "${budget[@]}"
-    cell lag/latent-lr "${mixture[@]}" --components 5 --latent-lr 0.3,3 --seeds 11,12 --epochs 3 --no-test
-    cell lag/output-dropout "${mixture[@]}" --components 5 --dropout-output 0,0.4 --seeds 11,12 --epochs 3 --no-test
-    cell lag/latent-dropout "${mixture[@]}" --components 5 --dropout-latent 0,0.3 --seeds 11,12 --epochs 3 --no-test
+    # One setting at a time; the middle value of each is that of all others.
+    local one=(--heads mos --parameters 500000 --lstm 128 --components 5 "${budget[@]}" --no-test)
+    cell lag/latent-lr "${one[@]}" --latent-lr 0.3,1,3
+    cell lag/dropout-output "${one[@]}" --dropout-output 0,0.2,0.4
+    cell lag/dropout-latent "${one[@]}" --dropout-latent 0,0.1,0.3
 }
 
 components() {
