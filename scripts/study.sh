@@ -108,17 +108,17 @@ later() {
 
 # Where the gain comes from: a single component behind the same latent layer, and fewer components than were chosen.
 lag() {
-    local mixture=(--heads mos --parameters 1200000 --lstm 128)
+    local mixture=(--heads mos --parameters 1200000 --lstm 128) smaller=(--heads mos --parameters 500000 --lstm 128)
     cell lag/one "${mixture[@]}" --components 1 "${budget[@]}"
-    cell lag/one-500000 --heads mos --parameters 500000 --lstm 128 --components 1 "${budget[@]}"
+    cell lag/one-500000 "${smaller[@]}" --components 1 "${budget[@]}"
     # At the rate of all others every step of a single component is clipped.
     cell lag/one-lr "${mixture[@]}" --components 1 --lr 5 "${budget[@]}"
     cell lag/five "${mixture[@]}" --components 5 "${budget[@]}"
     # One setting at a time; the middle value of each is that of all others.
-    local one=(--heads mos --parameters 500000 --lstm 128 --components 5 "${budget[@]}" --no-test)
-    cell lag/latent-lr "${one[@]}" --latent-lr 0.3,1,3
-    cell lag/dropout-output "${one[@]}" --dropout-output 0,0.2,0.4
-    cell lag/dropout-latent "${one[@]}" --dropout-latent 0,0.1,0.3
+    smaller+=(--components 5 "${budget[@]}" --no-test)
+    cell lag/latent-lr "${smaller[@]}" --latent-lr 0.3,1,3
+    cell lag/dropout-output "${smaller[@]}" --dropout-output 0,0.2,0.4
+    cell lag/dropout-latent "${smaller[@]}" --dropout-latent 0,0.1,0.3
 }
 
 components() {
