@@ -114,11 +114,12 @@ lag() {
     # At the rate of all others every step of a single component is clipped.
     cell lag/one-lr "${mixture[@]}" --components 1 --lr 5 "${budget[@]}"
     cell lag/five "${mixture[@]}" --components 5 "${budget[@]}"
-    # One setting at a time; the middle value of each is that of all others.
+    # One setting at a time. The runs with all as elsewhere are the middle of each: `sweep --from OUT/lag/five-500000 OUT/lag/latent-lr`.
     smaller+=(--components 5 "${budget[@]}" --no-test)
-    cell lag/latent-lr "${smaller[@]}" --latent-lr 0.3,1,3
-    cell lag/dropout-output "${smaller[@]}" --dropout-output 0,0.2,0.4
-    cell lag/dropout-latent "${smaller[@]}" --dropout-latent 0,0.1,0.3
+    cell lag/five-500000 "${smaller[@]}"
+    cell lag/latent-lr "${smaller[@]}" --latent-lr 0.3,3
+    cell lag/dropout-output "${smaller[@]}" --dropout-output 0,0.4
+    cell lag/dropout-latent "${smaller[@]}" --dropout-latent 0,0.3
 }
 
 components() {
