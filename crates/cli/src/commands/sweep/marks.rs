@@ -88,7 +88,8 @@ impl Picture for Marks<'_> {
             let row = place.round();
             let index = rows - 1 - row as i32;
             match (place - row).abs() < 0.01 && (0..rows).contains(&index) {
-                true => labels[index as usize].clone(),
+                // Without ticks a label would touch the axis, and a picture's trailing blanks are dropped unless they hold.
+                true => format!("{}\u{a0}\u{a0}", labels[index as usize]),
                 false => String::new(),
             }
         };
@@ -97,6 +98,8 @@ impl Picture for Marks<'_> {
             .disable_y_mesh()
             .y_labels(2 * labels.len() + 4)
             .y_label_formatter(&label)
+            // Most of these places have no row.
+            .set_tick_mark_size(LabelAreaPosition::Left, 0)
             .x_label_formatter(&|ppl| picture::tick(*ppl))
             .x_desc("perplexity (mark: mean, line: range over seeds)")
             .label_style((FONT, TEXT))
