@@ -214,7 +214,7 @@ tuned() {
     for seed in 11 12 13; do
         for head in mos softmax; do
             averaged=$epochs
-            # The mixture has arrived by then; the softmax goes on until five validations in a row bring nothing.
+            # The mixture has arrived by then; the softmax goes on for as long as averaging helps, within these epochs.
             [ "$size,$head" != 2000000,softmax ] || averaged=60
             cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs "$epochs" --finetune "$averaged"
         done
