@@ -14,7 +14,7 @@
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
-#   tuned       the best of them with three fresh seeds until averaging stops helping                                     10
+#   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
