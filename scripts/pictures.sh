@@ -6,7 +6,7 @@
 #
 # results/NAME.jsonl becomes results/NAME.svg, and where there are several pictures, a setting each, results/NAME-SETTING.svg:
 #   lines of `sweep` or `ablation`                    perplexity against each setting, or of each head
-#   lines with `head`, `step` and `valid_ppl`         a curve a head, as `curves` draws them
+#   lines with `head`, `epoch` or `step`, and `valid_ppl`    a curve a head, as `curves` draws them
 #   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
 #   lines that `synthetic` or `synthetic repeated` printed with --json  results/NAME-PICTURE.svg each
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
@@ -97,7 +97,7 @@ for file in results/*.jsonl; do
         *'"guessing"'*) experiment "$file" "$name" synthetic repeated ;;
         *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
         *'"best_epoch"'* | *'"lstm_sizes"'*) sweep "$file" "$name" ;;
-        *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;
+        *'"head"'*'"epoch"'*'"valid_ppl"'* | *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;
         *) echo "$file: no picture is drawn of such lines" ;;
     esac
 done

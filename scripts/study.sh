@@ -15,13 +15,14 @@
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
+#   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned dynamic letters)
+parts=(shapes sizes later lag components found search tuned again dynamic letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -221,6 +222,37 @@ tuned() {
     done
 }
 
+# further NAME RUN OPTIONS...: a run averaged anew from its averaged weights, in a folder of its own, unless it is done or another
+# process has it.
+further() {
+    local folder=$out/again-$size/$1 run=$2
+    shift 2
+    mkdir -p "$folder"
+    [ ! -f "$folder/done" ] || return 0
+    (
+        flock -n 9 || exit 0
+        echo "$(date +%T) $folder" >&2
+        local command=(finetune --run "$run" --out "$folder/run" "$@")
+        if [ -f "$folder/run/checkpoint/state.json" ]; then command=(train --resume "$folder/run"); else rm -rf "$folder/run"; fi
+        "$program" "${command[@]}" "${extra[@]}" --json >> "$folder/log.jsonl" 2>> "$folder/log.txt" || {
+            local status=$?
+            echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
+            exit "$status"
+        }
+        touch "$folder/done"
+    ) 9> "$folder/lock"
+}
+# What a search of few epochs chooses, a high rate and next to no dropout, need not suit many: the softmax averaged again at the preset's
+# lower rate, and the mixture, whose rate is that, with more dropout.
+again() {
+    local run=$out/tuned-$size/mos-13/mos-s13-finetuned seed
+    [ -d "$run" ] || { echo "error: \`$run\` is not there: the part tuned comes first" >&2; exit 2; }
+    for seed in 11 12 13; do
+        further "softmax-$seed" "$out/tuned-$size/softmax-$seed/softmax-s$seed-finetuned" --epochs 26
+    done
+    further mos-13-dropout "$run" --epochs 4 --dropout-output 0.2 --dropout-input 0.3 --dropout-latent 0.2
+}
+
 # The published settings of dynamic evaluation; tokens of which the mixture is surer than the softmax, and the other way round; and what
 # the part found has of other models.
 dynamic() {
@@ -241,6 +273,10 @@ dynamic() {
     predictions "-$size" "$named/softmax" "$named/mos"
     for run in "${runs[@]}"; do
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
+    done
+    for run in "$out/again-$size"/softmax-*/run; do
+        [ ! -f "$(dirname "$run")/done" ] ||
+            look "dynamic-$(basename "$(dirname "$run")")-again-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
 }
 

@@ -82,6 +82,10 @@ mod redrawn {
             "steps.jsonl",
             "{\"head\": \"mos\", \"step\": 1, \"valid_ppl\": 9}\n{\"head\": \"mos\", \"step\": 2, \"valid_ppl\": 8}\n",
         );
+        let epoch = |epoch: usize, ppl: f64| {
+            format!("{{\"head\": \"softmax\", \"epoch\": {epoch}, \"valid_ppl\": {ppl}}}\n")
+        };
+        write("learning.jsonl", &(epoch(1, 9.0) + &epoch(2, 7.0)));
         write("alone.svg", "<svg/>");
         write("other.jsonl", "{\"x\":1}\n");
         let seed = |seed| line("mos", seed, 10.0).replace(r#""parameters""#, r#""settings":{},"parameters""#);
@@ -102,7 +106,7 @@ mod redrawn {
         assert!(lines.contains("results/alone.svg: left alone, for its runs are not kept"), "{lines}");
         assert!(lines.contains("results/other.jsonl: no picture"), "{lines}");
         assert!(lines.contains("results/seeds.jsonl: one model, nothing to compare"), "{lines}");
-        assert_eq!(errors.lines().count(), 5, "{errors}");
+        assert_eq!(errors.lines().count(), 6, "{errors}");
         assert!(errors.starts_with("error: `results/heads.svg` is not what its file gives"), "{errors}");
         assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg/>");
 
@@ -110,6 +114,8 @@ mod redrawn {
         let drawn = fs::read_to_string(&picture).unwrap();
         assert!(drawn.contains("softmax") && drawn.contains("mos"), "{drawn}");
         assert!(fs::read_to_string(copy.path().join("results/steps.svg")).unwrap().contains("mos, best 8.0"));
+        let learning = fs::read_to_string(copy.path().join("results/learning.svg")).unwrap();
+        assert!(learning.contains("softmax, best 7.0") && learning.contains("epoch"), "{learning}");
         let values = fs::read_to_string(copy.path().join("results/values.svg")).unwrap();
         assert!(values.contains("a (mos)") && values.contains("singular value"), "{values}");
         let symbols = fs::read_to_string(copy.path().join("results/symbols-loss.svg")).unwrap();

@@ -263,6 +263,7 @@ fn the_study_refuses_what_it_cannot_do() {
             &["data", "out", "tuned"],
             "error: `out/search-2000000/softmax-1` is not done: the part search comes first",
         ),
+        (&["data", "out", "again"], "mos-s13-finetuned` is not there: the part tuned comes first"),
         (&["data", "out", "dynamic"], "mos-s11-finetuned` is not there: the part tuned comes first"),
     ] {
         let output = study(path, arguments, &[]);
@@ -306,4 +307,37 @@ fn the_study_trains_the_best_of_its_search() {
     assert!(output.status.success() && errors.lines().count() == 6, "{errors}");
     let planned = read(path, "out/tuned-500000/mos-13/log.jsonl");
     assert!(planned.contains("mos-s13") && !planned.contains("softmax"), "{planned}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_study_averages_again() {
+    let folder = folder();
+    let path = folder.path();
+    for (head, seed) in [("softmax", 11), ("softmax", 12), ("softmax", 13), ("mos", 13)] {
+        let sweep = format!(
+            "sweep {SMALL} --precision full --heads {head} --seeds {seed} --lstm 12,8 --d-embedding 8"
+        );
+        let tuned = format!("out/tuned-500000/{head}-{seed}");
+        objects(path, &format!("{sweep} --lr 30 --finetune 1 --dropout-output 0.1 --json --out {tuned}"));
+    }
+    let again = || {
+        let output = study(path, &["data", "out", "again"], &[("SIZE", "500000")]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        errors.lines().count()
+    };
+    assert_eq!(again(), 4);
+    let settings = |name: &str| {
+        let config: serde_json::Value =
+            serde_json::from_str(&read(path, &format!("out/again-500000/{name}/run/config.json"))).unwrap();
+        let dropouts = &config["model"]["dropouts"];
+        [&config["train"]["lr"], &dropouts["output"], &dropouts["latent"]]
+            .map(|value| value.as_f64().unwrap())
+    };
+    assert_eq!(settings("softmax-12"), [20.0, 0.1, 0.1]);
+    assert_eq!(settings("mos-13-dropout"), [20.0, 0.2, 0.2]);
+    assert!(read(path, "out/again-500000/softmax-13/log.jsonl").contains("\"averaging\":true"));
+    // What is finished is left alone.
+    assert_eq!(again(), 0);
 }
