@@ -269,8 +269,14 @@ dynamic() {
     local named=$out/models-$size
     as_head "$named" mos "${runs[0]}"
     as_head "$named" softmax "${runs[1]}"
-    lost "-$size" "$named/softmax" "$named/mos"
-    predictions "-$size" "$named/softmax" "$named/mos"
+    local models=("$named/softmax" "$named/mos") last=$out/again-$size/softmax-11
+    if [ -f "$last/done" ]; then
+        as_head "$named" softmax-again "$last/run"
+        models+=("$named/softmax-again")
+        look "words-again-$size" compare --run "${runs[0]}" "$last/run" --data "$data"
+    fi
+    lost "-$size" "${models[@]}"
+    predictions "-$size" "${models[@]}"
     for run in "${runs[@]}"; do
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
