@@ -40,8 +40,8 @@ export RAYON_NUM_THREADS=${THREADS:-1}
 read -ra extra <<< "${EXTRA:-}"
 heads=(softmax mos sigsoftmax moc plif mos-plif)
 
-# cell NAME OPTIONS...: a sweep in a folder of its own, unless it is done or another process has it.
-cell() {
+# once NAME COMMAND...: a command whose output goes to the folder NAME, unless it is done or another process has it.
+once() {
     local folder=$out/$1
     shift
     mkdir -p "$folder"
@@ -49,14 +49,18 @@ cell() {
     (
         flock -n 9 || exit 0
         echo "$(date +%T) $folder" >&2
-        "$program" sweep --data "$data" --out "$folder" --json --precision "${PRECISION:-bf16}" --knots 1000 --eval-batch 20 --test-batch 20 "${extra[@]}" "$@" \
-            > "$folder/log.jsonl" 2> "$folder/log.txt" || {
+        "$@" > "$folder/log.jsonl" 2> "$folder/log.txt" || {
             local status=$?
             echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
             exit "$status"
         }
         touch "$folder/done"
     ) 9> "$folder/lock"
+}
+# cell NAME OPTIONS...: a sweep in a folder of its own.
+cell() {
+    once "$1" "$program" sweep --data "$data" --out "$out/$1" --json --precision "${PRECISION:-bf16}" --knots 1000 --eval-batch 20 --test-batch 20 \
+        "${extra[@]}" "${@:2}"
 }
 is_mixture() { [[ $1 == mos || $1 == moc || $1 == mos-plif || $1 == doc || $1 == mixtape ]]; }
 
@@ -222,26 +226,18 @@ tuned() {
     done
 }
 
-# further NAME RUN OPTIONS...: a run averaged anew from its averaged weights, in a folder of its own, unless it is done or another
-# process has it.
-further() {
-    local folder=$out/again-$size/$1 run=$2
-    shift 2
-    mkdir -p "$folder"
-    [ ! -f "$folder/done" ] || return 0
-    (
-        flock -n 9 || exit 0
-        echo "$(date +%T) $folder" >&2
-        local command=(finetune --run "$run" --out "$folder/run" "$@")
-        if [ -f "$folder/run/checkpoint/state.json" ]; then command=(train --resume "$folder/run"); else rm -rf "$folder/run"; fi
-        "$program" "${command[@]}" "${extra[@]}" --json >> "$folder/log.jsonl" 2>> "$folder/log.txt" || {
-            local status=$?
-            echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
-            exit "$status"
-        }
-        touch "$folder/done"
-    ) 9> "$folder/lock"
+# averaged_anew NEW RUN OPTIONS...: a run averaged anew from its averaged weights, or that taken up again where it was stopped.
+averaged_anew() {
+    local new=$1 run=$2
+    if [ -f "$new/checkpoint/state.json" ]; then
+        "$program" train --resume "$new" "${extra[@]}" --json
+    else
+        rm -rf "$new"
+        "$program" finetune --run "$run" --out "$new" "${@:3}" "${extra[@]}" --json
+    fi
 }
+# further NAME RUN OPTIONS...: a run averaged anew in a folder of its own.
+further() { once "again-$size/$1" averaged_anew "$out/again-$size/$1/run" "${@:2}"; }
 # What a search of few epochs chooses, a high rate and next to no dropout, need not suit many: the softmax averaged again at the preset's
 # lower rate, and the mixture, whose rate is that, with more dropout.
 again() {
