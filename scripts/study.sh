@@ -10,7 +10,7 @@
 #   shapes      which LSTMs, and for a mixture how many components, at two sizes; validation text alone                  0.8
 #   sizes       the heads at five sizes, two fresh seeds, with averaging at the end                                        5
 #   later       the heads that came after, at 1.2 million parameters and two layers, likewise                            0.8
-#   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.5
+#   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.7
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
@@ -125,6 +125,7 @@ lag() {
     cell lag/latent-lr "${smaller[@]}" --latent-lr 0.3,3
     cell lag/dropout-output "${smaller[@]}" --dropout-output 0,0.4
     cell lag/dropout-latent "${smaller[@]}" --dropout-latent 0,0.3
+    cell lag/softmax-dropout-output --heads softmax --parameters 500000 --lstm 64 --dropout-output 0,0.2,0.4 "${budget[@]}" --no-test
 }
 
 components() {
