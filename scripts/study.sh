@@ -16,13 +16,14 @@
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
+#   falling     both heads of these averaged again at three lower rates one after another, until that stops helping        6
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned again dynamic letters)
+parts=(shapes sizes later lag components found search tuned again falling dynamic letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -238,16 +239,41 @@ averaged_anew() {
     fi
 }
 # further NAME RUN OPTIONS...: a run averaged anew in a folder of its own.
-further() { once "again-$size/$1" averaged_anew "$out/again-$size/$1/run" "${@:2}"; }
+further() { once "$1" averaged_anew "$out/$1/run" "${@:2}"; }
+# The averaged model of the part tuned, of this head and seed.
+tuned_model() {
+    local run=$out/tuned-$size/$1-$2/$1-s$2-finetuned
+    [ -d "$run" ] || { echo "error: \`$run\` is not there: the part tuned comes first" >&2; exit 2; }
+    echo "$run"
+}
 # What a search of few epochs chooses, a high rate and next to no dropout, need not suit many: the softmax averaged again at the preset's
 # lower rate, and the mixture, whose rate is that, with more dropout.
 again() {
-    local run=$out/tuned-$size/mos-13/mos-s13-finetuned seed
-    [ -d "$run" ] || { echo "error: \`$run\` is not there: the part tuned comes first" >&2; exit 2; }
+    local mixture seed run
+    mixture=$(tuned_model mos 13)
     for seed in 11 12 13; do
-        further "softmax-$seed" "$out/tuned-$size/softmax-$seed/softmax-s$seed-finetuned" --epochs 26
+        run=$(tuned_model softmax "$seed")
+        further "again-$size/softmax-$seed" "$run" --epochs 26
     done
-    further mos-13-dropout "$run" --epochs 4 --dropout-output 0.2 --dropout-input 0.3 --dropout-latent 0.2
+    further "again-$size/mos-13-dropout" "$mixture" --epochs 4 --dropout-output 0.2 --dropout-input 0.3 --dropout-latent 0.2
+}
+
+# The averaged weights of a constant rate stay as far from where they go as its steps are long. Each stage begins with the weights of the
+# one before and ends after ten epochs, or two that did not help.
+falling() {
+    local head seed run rate name
+    for seed in 11 12 13; do
+        for head in mos softmax; do
+            run=$(tuned_model "$head" "$seed")
+            for rate in 10 5 2.5; do
+                name=falling-$size/$head-$seed-rate-$rate
+                further "$name" "$run" --lr "$rate" --epochs 10 --patience 2
+                # Another process has this seed.
+                [ -f "$out/$name/done" ] || break
+                run=$out/$name/run
+            done
+        done
+    done
 }
 
 # The published settings of dynamic evaluation; tokens of which the mixture is surer than the softmax, and the other way round; and what
@@ -256,9 +282,7 @@ dynamic() {
     local head seed run runs=()
     for seed in 11 12 13; do
         for head in mos softmax; do
-            run=$out/tuned-$size/$head-$seed/$head-s$seed-finetuned
-            [ -d "$run" ] || { echo "error: \`$run\` is not there: the part tuned comes first" >&2; exit 2; }
-            runs+=("$run")
+            runs+=("$(tuned_model "$head" "$seed")")
         done
     done
     look "words-mos-$size" compare --run "${runs[0]}" "${runs[1]}" --data "$data"
@@ -277,9 +301,11 @@ dynamic() {
     for run in "${runs[@]}"; do
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
-    for run in "$out/again-$size"/softmax-*/run; do
-        [ ! -f "$(dirname "$run")/done" ] ||
-            look "dynamic-$(basename "$(dirname "$run")")-again-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
+    local folder
+    for folder in "$out/again-$size"/softmax-* "$out/falling-$size"/*-rate-2.5; do
+        [ ! -f "$folder/done" ] ||
+            look "dynamic-$(basename "$folder")-$(basename "$(dirname "$folder")")" \
+                dynamic-eval --run "$folder/run" --statistics "$folder/run/statistics"
     done
 }
 

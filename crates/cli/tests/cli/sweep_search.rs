@@ -314,30 +314,40 @@ fn the_study_trains_the_best_of_its_search() {
 fn the_study_averages_again() {
     let folder = folder();
     let path = folder.path();
-    for (head, seed) in [("softmax", 11), ("softmax", 12), ("softmax", 13), ("mos", 13)] {
-        let sweep = format!(
-            "sweep {SMALL} --precision full --heads {head} --seeds {seed} --lstm 12,8 --d-embedding 8"
-        );
-        let tuned = format!("out/tuned-500000/{head}-{seed}");
-        objects(path, &format!("{sweep} --lr 30 --finetune 1 --dropout-output 0.1 --json --out {tuned}"));
+    for head in ["softmax", "mos"] {
+        let sweep = format!("sweep {SMALL} --precision full --heads {head} --lstm 12,8 --d-embedding 8");
+        for seed in 11..14 {
+            let tuned = format!("--seeds {seed} --out out/tuned-500000/{head}-{seed}");
+            objects(path, &format!("{sweep} --lr 30 --finetune 1 --dropout-output 0.1 --json {tuned}"));
+        }
     }
-    let again = || {
-        let output = study(path, &["data", "out", "again"], &[("SIZE", "500000")]);
+    let started = |part: &str| {
+        let output = study(path, &["data", "out", part], &[("SIZE", "500000")]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{errors}");
         errors.lines().count()
     };
-    assert_eq!(again(), 4);
+    assert_eq!(started("again"), 4);
+    let config = |name: &str| -> Value {
+        serde_json::from_str(&read(path, &format!("out/{name}/run/config.json"))).unwrap()
+    };
     let settings = |name: &str| {
-        let config: serde_json::Value =
-            serde_json::from_str(&read(path, &format!("out/again-500000/{name}/run/config.json"))).unwrap();
+        let config = config(name);
         let dropouts = &config["model"]["dropouts"];
         [&config["train"]["lr"], &dropouts["output"], &dropouts["latent"]]
             .map(|value| value.as_f64().unwrap())
     };
-    assert_eq!(settings("softmax-12"), [20.0, 0.1, 0.1]);
-    assert_eq!(settings("mos-13-dropout"), [20.0, 0.2, 0.2]);
+    assert_eq!(settings("again-500000/softmax-12"), [20.0, 0.1, 0.1]);
+    assert_eq!(settings("again-500000/mos-13-dropout"), [20.0, 0.2, 0.2]);
     assert!(read(path, "out/again-500000/softmax-13/log.jsonl").contains("\"averaging\":true"));
+
+    // Three rates for each head and seed, one after another.
+    assert_eq!(started("falling"), 18);
+    for rate in [10.0, 5.0, 2.5] {
+        assert_eq!(settings(&format!("falling-500000/mos-12-rate-{rate}")), [rate, 0.1, 0.1]);
+    }
+    let second = config("falling-500000/softmax-11-rate-5");
+    assert!(second["finetunes"].as_str().unwrap().ends_with("falling-500000/softmax-11-rate-10/run"));
     // What is finished is left alone.
-    assert_eq!(again(), 0);
+    assert_eq!((started("again"), started("falling")), (0, 0));
 }
