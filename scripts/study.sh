@@ -258,8 +258,8 @@ again() {
     further "again-$size/mos-13-dropout" "$mixture" --epochs 4 --dropout-output 0.2 --dropout-input 0.3 --dropout-latent 0.2
 }
 
-# The averaged weights of a constant rate stay as far from where they go as its steps are long. Each stage begins with the weights of the
-# one before and ends after ten epochs, or two that did not help.
+# Where averaging at one rate no longer helps, a lower rate still does. Each stage begins with the averaged weights of the one before and
+# ends after ten epochs, or two that did not help.
 falling() {
     local head seed run rate name
     for seed in 11 12 13; do
