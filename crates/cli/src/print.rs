@@ -38,8 +38,8 @@ pub fn print_json(value: &impl Serialize) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Prints one line on standard error.
+/// Prints one line on standard error, at once: other processes write there too, and `mpirun` passes on what it has read.
 pub fn print_note(line: impl Display) {
     // A terminal that was closed is no reason to stop before work is saved.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

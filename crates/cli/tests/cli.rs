@@ -204,6 +204,28 @@ fn names_that_do_not_exist() {
     }
 }
 
+/// Otherwise `mpirun`, which passes on what it has read, may put a line of its own into the middle.
+#[cfg(unix)]
+#[test]
+fn an_error_is_written_at_once() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Duration;
+
+    let folder = folder();
+    // Each write to it arrives by itself.
+    let (read, write) = UnixDatagram::pair().unwrap();
+    read.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let status =
+        program(folder.path(), "train --data nowhere").stderr(OwnedFd::from(write)).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+    let mut line = [0; 1000];
+    let length = read.recv(&mut line).unwrap();
+    let line = str::from_utf8(&line[..length]).unwrap();
+    assert!(line.starts_with("error: ") && line.contains("nowhere") && line.ends_with('\n'), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+}
+
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn processes_of_one_job_are_refused_without_mpi() {

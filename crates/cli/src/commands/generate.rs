@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
 
 /// Options of `generate`.
 #[derive(Debug, Clone, Args)]
@@ -86,7 +86,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let text = config.text.clone();
     let (prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
     if !unknown.is_empty() {
-        eprintln!("{}", unknown_words(&unknown, &vocabulary));
+        print_note(unknown_words(&unknown, &vocabulary));
     }
     let given = format!("`{}`", args.prompt);
     check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;

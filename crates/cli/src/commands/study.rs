@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
 use crate::progress::Progress;
 use crate::statistics::mean_and_spread_text;
 
@@ -88,7 +88,9 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
                 print_json(&outcome);
             } else {
                 let Outcome { head, seconds, test_ppl, .. } = outcome;
-                eprintln!("{head}, seed {seed}: test perplexity {test_ppl:.2} after {seconds:.0} s");
+                print_note(format_args!(
+                    "{head}, seed {seed}: test perplexity {test_ppl:.2} after {seconds:.0} s"
+                ));
             }
             outcomes.push(outcome);
         }

@@ -22,7 +22,7 @@ use crate::args::Head;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
 use crate::training::fresh_folder;
 
@@ -151,14 +151,14 @@ fn train(
         path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.head, config.train.seed)));
     let run = RunFolder::create(&path, &config, text.corpus.vocabulary())?;
     let (parameters, head) = (config.model.num_params(device)?, &config.model.head);
-    eprintln!(
+    print_note(format_args!(
         "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {}",
         config.head,
         head.vocab,
         text.corpus.train().len(),
         config.train.steps,
         path.display(),
-    );
+    ));
     let training = device.clone().autodiff();
     training.seed(config.train.seed);
     let (interrupt, interrupter) = (Interrupt::install()?, Interrupter::new());
