@@ -346,8 +346,15 @@ fn the_study_averages_again() {
     for rate in [10.0, 5.0, 2.5] {
         assert_eq!(settings(&format!("falling-500000/mos-12-rate-{rate}")), [rate, 0.1, 0.1]);
     }
-    let second = config("falling-500000/softmax-11-rate-5");
-    assert!(second["finetunes"].as_str().unwrap().ends_with("falling-500000/softmax-11-rate-10/run"));
+    // From where the averaging before them ended.
+    for (stage, before) in [
+        ("mos-11-rate-10", "tuned-500000/mos-11/mos-s11-finetuned"),
+        ("softmax-11-rate-10", "again-500000/softmax-11/run"),
+        ("softmax-11-rate-5", "falling-500000/softmax-11-rate-10/run"),
+    ] {
+        let config = config(&format!("falling-500000/{stage}"));
+        assert!(config["finetunes"].as_str().unwrap().ends_with(before), "{stage}");
+    }
     // What is finished is left alone.
     assert_eq!((started("again"), started("falling")), (0, 0));
 }
