@@ -16,7 +16,7 @@
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
-#   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           6
+#   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           4
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
