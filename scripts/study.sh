@@ -16,7 +16,7 @@
 #   search      twenty trials a head at SIZE parameters; validation text alone                                             4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
-#   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           5
+#   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           6
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
@@ -259,7 +259,7 @@ again() {
 }
 
 # Where averaging at one rate no longer helps, a lower rate may. Each stage begins with the averaged weights of the one before and ends
-# when four epochs did not help, for it takes some until a new average is as good as a long one. At two million parameters forty epochs
+# when six epochs did not help, for it takes some until a new average is as good as a long one. At two million parameters forty epochs
 # are enough for that; of half a million, which go on for longer, ten are taken.
 falling() {
     local head seed run rate name again epochs=40
@@ -271,7 +271,7 @@ falling() {
             [ ! -f "$again/done" ] || run=$again/run
             for rate in 10 5 2.5; do
                 name=falling-$size/$head-$seed-rate-$rate
-                further "$name" "$run" --lr "$rate" --epochs "$epochs" --patience 4
+                further "$name" "$run" --lr "$rate" --epochs "$epochs" --patience 6
                 # Another process has this seed.
                 [ -f "$out/$name/done" ] || break
                 run=$out/$name/run
