@@ -1,7 +1,7 @@
 //! The hand-written backward passes, once for every backend.
 //!
-//! A loss that is not reduced saves its inputs and recomputes each chunk backward, because the upstream gradient of a token
-//! must enter before the sum over tokens. A reduced one knows the whole upstream gradient but one scalar factor: it makes its
+//! Losses of single tokens save their inputs and recompute each chunk backward, because the upstream gradient of a token must
+//! enter before the sum over tokens. A weighted sum knows the whole upstream gradient but one scalar factor: it makes its
 //! gradients in the forward pass and the backward pass multiplies them by that factor. Gradients of half-precision inputs
 //! are rounded to their type at the end, after that factor. Both gradients of a product are products of the same precision.
 
@@ -12,10 +12,9 @@ use burn::tensor::DType;
 use highrank_kernels::node::{Node, inner, record};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::portable::upstream;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
-    MixWanted, Objective, OutputOps, PerInput, Prediction, Reduction, Wanted, assert_constant,
+    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -26,9 +25,10 @@ const WITH_WEIGHTS: usize = INPUTS + 1;
 
 impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
-        let (loss, statistics) = match call.reduction {
-            Reduction::None => per_token(call),
-            Reduction::Mean | Reduction::Sum => reduced(call),
+        let LossCall { input, objective, weights } = call;
+        let (loss, statistics) = match weights {
+            None => per_token(input, objective),
+            Some(weights) => weighted_sum(input, objective, weights),
         };
         let constants = statistics.map(|statistics| Self::from_inner(statistics.into_primitive()));
         std::iter::once(loss.into_primitive()).chain(constants).collect()
@@ -78,9 +78,9 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
 
 /// Losses of tokens, and statistics.
 fn per_token<B: Kernels, C: CheckpointStrategy>(
-    call: LossCall<Autodiff<B, C>>,
+    input: Likelihood<Floats<Autodiff<B, C>>>,
+    objective: Goal<Autodiff<B, C>>,
 ) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
-    let LossCall { input, objective, .. } = call;
     let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
     let types = dtypes(&parents);
     let (input, objective) = (input.map(inner), constant(objective));
@@ -95,35 +95,29 @@ fn per_token<B: Kernels, C: CheckpointStrategy>(
     (loss, statistics)
 }
 
-/// A weighted mean or sum of the losses, and statistics.
-fn reduced<B: Kernels + OutputOps, C: CheckpointStrategy>(
-    call: LossCall<Autodiff<B, C>>,
+/// A weighted sum of the losses, and statistics.
+fn weighted_sum<B: Kernels + OutputOps, C: CheckpointStrategy>(
+    input: Likelihood<Floats<Autodiff<B, C>>>,
+    objective: Goal<Autodiff<B, C>>,
+    weights: Floats<Autodiff<B, C>>,
 ) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
-    let LossCall { input, objective, weights, reduction } = call;
-    let parents = with_weights(input.inputs().map(|tensor| tensor.cloned()), weights.clone());
+    let parents = with_weights(input.inputs().map(|tensor| tensor.cloned()), Some(weights.clone()));
     let types = dtypes(&parents);
-    let (input, objective, weights) = (input.map(inner), constant(objective), weights.map(inner));
+    let (input, objective, weights) = (input.map(inner), constant(objective), inner(weights));
     let mut statistics = None;
-    let loss = record::<Reduced, B, C, _>(parents, |tracked| {
+    let loss = record::<WeightedSum, B, C, _>(parents, |tracked| {
         let Some([wanted @ .., of_weights]) = tracked else {
-            let call = LossCall { input, objective, weights, reduction };
+            let call = LossCall { input, objective, weights: Some(weights) };
             let mut parts = B::loss(call).into_iter().map(Floats::new);
             let loss = parts.next().expect("every call makes a loss");
             statistics = parts.next();
             return (loss, None);
         };
-        let wanted = Wanted::from_array(wanted);
-        let shares = upstream(&input, weights.clone(), reduction).expect("the loss is reduced");
-        let (scores, gradients) = B::score_and_gradients(input, objective, shares.clone(), wanted);
+        let (wanted, weights) = (Wanted::from_array(wanted), weights.cast(input.wide()));
+        let (scores, gradients) = B::score_and_gradients(input, objective, weights.clone(), wanted);
         statistics = scores.statistics;
-        let losses = scores.loss;
-        let total = (losses.clone() * shares).sum();
-        let d_weights = weights.filter(|_| of_weights).map(|weights| match reduction {
-            // ∂(Σ w loss / Σ w)/∂w_n = (loss_n − mean) / Σ w
-            Reduction::Mean => (losses.clone() - total.clone()) / weights.cast(losses.dtype()).sum(),
-            _ => losses,
-        });
-        (total, Some((gradients, d_weights, types)))
+        let total = (scores.loss.clone() * weights).sum();
+        (total, Some((gradients, of_weights.then_some(scores.loss), types)))
     });
     (loss, statistics)
 }
@@ -176,11 +170,11 @@ impl<B: Kernels> Node<B, INPUTS> for PerToken {
     }
 }
 
-/// Weighted mean or sum of the losses.
+/// Weighted sum of the losses.
 #[derive(Debug)]
-struct Reduced;
+struct WeightedSum;
 
-impl<B: Kernels> Node<B, WITH_WEIGHTS> for Reduced {
+impl<B: Kernels> Node<B, WITH_WEIGHTS> for WeightedSum {
     type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; WITH_WEIGHTS]);
 
     fn backward(

@@ -5,8 +5,8 @@ macro_rules! dispatch_to_kernels {
     ($backend:ty $(where $($generics:tt)*)?) => {
         impl$(<$($generics)*>)? $crate::ops::OutputOps for $backend {
             fn loss(call: $crate::ops::LossCall<Self>) -> Vec<burn::backend::tensor::FloatTensor<Self>> {
-                let $crate::ops::LossCall { input, objective, weights, reduction } = call;
-                let parts = $crate::likelihood::portable::loss(input, objective, weights, reduction);
+                let $crate::ops::LossCall { input, objective, weights } = call;
+                let parts = $crate::likelihood::portable::loss(input, objective, weights);
                 parts.into_iter().map(|part| part.into_primitive()).collect()
             }
 

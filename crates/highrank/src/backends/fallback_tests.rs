@@ -7,8 +7,7 @@ use highrank_kernels::{Floats, Precision};
 
 use crate::likelihood::{self, portable};
 use crate::ops::{
-    ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Reduction, Scores,
-    Targets,
+    ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores, Targets,
 };
 
 const TOKENS: usize = 5;
@@ -62,20 +61,21 @@ fn values(x: Floats) -> Vec<f64> {
 fn run(
     map: MapFunction,
     objective: &Objective,
-    reduction: Reduction,
-    form: fn(Likelihood, Objective, Tensor<1>, Reduction) -> Scores,
+    is_sum: bool,
+    form: fn(Likelihood, Objective, Option<Tensor<1>>) -> Scores,
 ) -> Vec<Vec<f64>> {
     let device = Device::flex().autodiff();
     let input = input(map, &device);
     let weights = leaf([TOKENS], 8, &device);
-    let scores = form(input.clone(), objective.clone(), weights.clone().add_scalar(1.5), reduction);
+    let of_sum = is_sum.then(|| weights.clone().add_scalar(1.5));
+    let scores = form(input.clone(), objective.clone(), of_sum);
     let mut all = vec![values(scores.loss.clone())];
     all.extend(scores.statistics.map(values));
     let loss = scores.loss.tensor::<1>();
-    let store = match reduction {
-        Reduction::None => (loss * weights.clone()).sum(),
+    let store = match is_sum {
+        false => (loss * weights.clone()).sum(),
         // Scaled, so that its own upstream gradient is not 1.
-        _ => loss * -2.5,
+        true => loss * -2.5,
     }
     .backward();
     let vectors = |x: &Floats| match x.shape().num_dims() {
@@ -125,20 +125,18 @@ fn the_fallback_agrees_with_the_native_operations() {
             let plain = Objective::new(targets);
             let full = Objective { label_smoothing: 0.25, z_loss: 0.5, statistics: true, ..plain.clone() };
             for objective in [plain, full] {
-                for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-                    let native = run(map, &objective, reduction, |input, objective, weights, reduction| {
-                        likelihood::loss(input, objective, Some(weights), reduction)
-                    });
-                    let fallback = run(map, &objective, reduction, |input, objective, weights, reduction| {
+                for is_sum in [true, false] {
+                    let native = run(map, &objective, is_sum, likelihood::loss);
+                    let fallback = run(map, &objective, is_sum, |input, objective, weights| {
                         let mut parts =
-                            portable::loss(input, objective, Some(weights.into()), reduction).into_iter();
+                            portable::loss(input, objective, weights.map(Floats::from)).into_iter();
                         Scores { loss: parts.next().expect("a loss"), statistics: parts.next() }
                     });
                     assert_eq!(native.len(), fallback.len());
                     for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {
                         for (a, b) in native.iter().zip(fallback) {
                             let near = (a - b).abs() <= 1e-12 * a.abs().max(1.0);
-                            assert!(near, "{map:?}, {objective:?}, {reduction:?}, {i}: {a} against {b}");
+                            assert!(near, "{map:?}, {objective:?}, sum {is_sum}, {i}: {a} against {b}");
                         }
                     }
                 }

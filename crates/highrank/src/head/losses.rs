@@ -1,6 +1,6 @@
 //! The losses of a head.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::Floats;
 
 use super::bound::{BoundHead, leading, same_shape, with_last};
@@ -37,7 +37,8 @@ impl BoundHead<'_> {
     /// Weighted mean of the tokens' negative log-likelihoods in nats, `Σ w nll / Σ w`.
     ///
     /// Without weights the plain mean. A token of weight 0 is ignored: it adds nothing to the loss or any gradient, whatever
-    /// its hidden state and target are. Weights of 0 alone give NaN. The gradient also reaches tracked weights.
+    /// its hidden state and target are. Where nothing counts the mean is NaN, and its gradients are 0. The gradient also reaches
+    /// tracked weights.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`, D dimensions
@@ -173,17 +174,28 @@ impl BoundHead<'_> {
     ) -> Loss<T> {
         let (mut input, log_prior) = self.native_with_prior(counted.hidden(hidden));
         input.temperature *= options.temperature;
-        let weights = match options.reduction {
-            Reduction::None => None,
-            _ => counted.weights.clone(),
+        let on = (&Device::new(input.weight.device()), input.wide());
+        let scores = likelihood::loss;
+        let (mut loss, statistics) = match options.reduction {
+            Reduction::None => {
+                let scores = scores(input, counted.objective(), None);
+                (counted.spread_losses(scores.loss.tensor()), scores.statistics)
+            }
+            Reduction::Sum => {
+                let scores = scores(input, counted.objective(), Some(counted.weights_or_ones(on)));
+                (scores.loss.tensor(), scores.statistics)
+            }
+            Reduction::Mean => {
+                let shares = counted.shares(on);
+                let scores = scores(input, counted.objective(), Some(shares.of_tokens.clone()));
+                (shares.mean(scores.loss.tensor()), scores.statistics)
+            }
         };
-        let scores = likelihood::loss(input, counted.objective(), weights, options.reduction);
-        let mut loss = counted.finish(scores.loss.tensor(), options.reduction);
         let log_prior = log_prior.filter(|_| options.prior_cv != 0.0);
         let variation = log_prior.map(|log_prior| {
-            let (squared, total) = prior_cv(log_prior, counted.weights.clone());
+            let squared = prior_cv(log_prior, counted.shares(on).of_tokens);
             let term = match options.reduction {
-                Reduction::Sum => squared.clone() * total,
+                Reduction::Sum => squared.clone() * counted.weights_or_ones(on).cast(squared.dtype()).sum(),
                 _ => squared.clone(),
             };
             loss = loss.clone() + term.cast(loss.dtype()) * options.prior_cv;
@@ -192,7 +204,7 @@ impl BoundHead<'_> {
         Loss {
             loss,
             prior_cv: variation,
-            statistics: scores.statistics.map(|rows| counted.statistics(rows.tensor(), shape)),
+            statistics: statistics.map(|rows| counted.statistics(rows.tensor(), shape)),
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) mod gated;
 mod mask;
 pub mod portable;
 mod predict;
+mod shares;
 mod spread;
 
 pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget};
@@ -46,58 +47,47 @@ pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget};
 pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
 pub(crate) use predict::predict;
+pub(crate) use shares::Shares;
 pub(crate) use spread::Spread;
 
 use burn::backend::{Dispatch, TensorMetadata};
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use crate::ops::{
-    Kernels, Likelihood, LossCall, Objective, OutputOps, Reduction, Scores, Targets, has_kernels,
-};
+use crate::ops::{Kernels, Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels};
 
-/// The loss of an objective in nats, differentiable: `[1]` if it is reduced, otherwise `[N]` and without weights; and its
-/// statistics. Results are in f32, or f64 if the inputs are.
+/// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
+/// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.
 ///
-/// The gradient of a reduced loss also reaches tracked weights.
+/// The gradient of a weighted sum also reaches tracked weights.
 ///
 /// # Panics
 /// If tensors do not fit each other. On CPU backends, if a word is outside of the vocabulary; on others such a token's loss
 /// is NaN. If target distributions or a teacher's probabilities are tracked: they are constants of the loss.
-pub fn loss(
-    input: Likelihood,
-    objective: Objective,
-    weights: Option<Tensor<1>>,
-    reduction: Reduction,
-) -> Scores {
+pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>) -> Scores {
     let mut weights = weights.map(Floats::from);
     let mut objective = objective;
     let outside = match Dispatch::is_cpu(&input.weight.device()) {
         true => None,
         false => outside(&input, &objective.targets),
     };
-    if outside.is_some() {
+    if let Some(outside) = &outside {
         let last = input.vocab() as i64 - 1;
         objective = objective.map(|probs| probs, |words| words.clamp(0, last));
+        weights = weights.map(|weights| weights.fill_where(outside.clone(), f64::NAN));
     }
-    if let (Some(outside), true) = (&outside, reduction != Reduction::None) {
-        let weight = match weights {
-            Some(weights) => weights,
-            None => Floats::full([input.tokens()], 1.0, &input.weight.device(), input.wide()),
-        };
-        weights = Some(weight.fill_where(outside.clone(), f64::NAN));
-    }
+    let is_sum = weights.is_some();
     let mut parts = match has_kernels(&input.weight.primitive().device()) {
         true => {
-            let call = LossCall { input, objective, weights, reduction };
+            let call = LossCall { input, objective, weights };
             Dispatch::loss(call).into_iter().map(Floats::new).collect()
         }
-        false => portable::loss(input, objective, weights, reduction),
+        false => portable::loss(input, objective, weights),
     }
     .into_iter();
     let loss = parts.next().expect("every call makes a loss");
     let loss = match outside {
-        Some(outside) if reduction == Reduction::None => loss.fill_where(outside, f64::NAN),
+        Some(outside) if !is_sum => loss.fill_where(outside, f64::NAN),
         _ => loss,
     };
     Scores { loss, statistics: parts.next() }
@@ -123,16 +113,20 @@ fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bo
 /// # Panics
 /// As [`loss`].
 pub fn nll(input: Likelihood, targets: Targets) -> Tensor<1> {
-    loss(input, Objective::new(targets), None, Reduction::None).loss.tensor()
+    loss(input, Objective::new(targets), None).loss.tensor()
 }
 
 /// Weighted mean `Σ_n w_n nll_n / Σ_n w_n` in nats, shape `[1]`; without weights the mean. Differentiable, also with respect
 /// to the weights.
 ///
-/// Weights of 0 alone give NaN, a mean over nothing.
+/// Weights of 0 alone give NaN, a mean over nothing, whose gradients are 0.
 ///
 /// # Panics
 /// As [`loss`].
 pub fn mean_nll(input: Likelihood, targets: Targets, weights: Option<Tensor<1>>) -> Tensor<1> {
-    loss(input, Objective::new(targets), weights, Reduction::Mean).loss.tensor()
+    let shares = match weights {
+        Some(weights) => Shares::weighted(weights.clone(), weights),
+        None => Shares::even(input.tokens(), (&Device::new(input.weight.device()), input.wide())),
+    };
+    shares.mean(loss(input, Objective::new(targets), Some(shares.of_tokens.clone())).loss.tensor())
 }

@@ -9,13 +9,16 @@ use super::teacher::{self, TeacherRows};
 use super::{LossOptions, Teacher, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
-use crate::ops::{Kernels, Objective, Reduction, Targets, wide};
+use crate::likelihood::Shares;
+use crate::ops::{Kernels, Objective, Targets, wide};
 
 /// What the tokens that count are scored against, and the way from all tokens there and back.
 #[derive(Debug)]
 pub(crate) struct Counted {
     /// N.
     tokens: usize,
+    /// Tokens that are scored.
+    scored: usize,
     rows: Rows,
     objective: Objective,
     /// Of the tokens that are scored; `None` means that all weights are 1.
@@ -75,7 +78,13 @@ impl Counted {
             }
         };
         let weights = rows.weights(weights, tokens);
-        Ok(Self { tokens, objective: objective(targets, options), weights, rows })
+        Ok(Self {
+            tokens,
+            scored: rows.scored(tokens),
+            objective: objective(targets, options),
+            weights,
+            rows,
+        })
     }
 
     /// The tokens that count among distributions, `[N, V]`: those whose weight is not 0.
@@ -96,7 +105,13 @@ impl Counted {
         };
         let targets = Targets::Distributions(rows.of(distributions).into());
         let weights = rows.weights(weights, tokens);
-        Ok(Self { tokens, objective: objective(targets, options), weights, rows })
+        Ok(Self {
+            tokens,
+            scored: rows.scored(tokens),
+            objective: objective(targets, options),
+            weights,
+            rows,
+        })
     }
 
     /// What the scored tokens are scored against.
@@ -117,18 +132,33 @@ impl Counted {
         }
     }
 
-    /// The result for the loss of the scored tokens: itself, or if it is not reduced, weighted and among all tokens.
-    pub(crate) fn finish(&self, loss: Tensor<1>, reduction: Reduction) -> Tensor<1> {
-        if reduction != Reduction::None {
-            return loss;
+    /// What the scored tokens are multiplied with in a mean.
+    pub(crate) fn shares(&self, on: (&Device, DType)) -> Shares {
+        match &self.weights {
+            None => Shares::even(self.scored, on),
+            Some(weights) => {
+                let weights = weights.clone().cast(on.1);
+                Shares::weighted(weights.clone(), weights)
+            }
         }
+    }
+
+    /// What the scored tokens are multiplied with in a sum.
+    pub(crate) fn weights_or_ones(&self, on: (&Device, DType)) -> Tensor<1> {
+        match &self.weights {
+            None => Tensor::ones([self.scored], on),
+            Some(weights) => weights.clone(),
+        }
+    }
+
+    /// The weighted losses of all tokens, for those of the scored ones.
+    pub(crate) fn spread_losses(&self, loss: Tensor<1>) -> Tensor<1> {
         let dtype = loss.dtype();
         let loss = match &self.weights {
             Some(weights) => loss * weights.clone().cast(dtype),
             None => loss,
         };
-        let [scored] = loss.dims();
-        self.spread(loss.reshape([scored, 1])).reshape([self.tokens])
+        self.spread(loss.reshape([self.scored, 1])).reshape([self.tokens])
     }
 
     /// Statistics of all tokens.
@@ -168,6 +198,14 @@ impl Rows {
             0 => Self::Blanked(Tensor::<1, Int>::zeros([tokens], device).equal_elem(0)),
             count if count == tokens => Self::All,
             _ => Self::Kept(kept),
+        }
+    }
+
+    /// How many are scored, of so many tokens.
+    fn scored(&self, tokens: usize) -> usize {
+        match self {
+            Self::Kept(kept) => kept.len(),
+            Self::All | Self::Blanked(_) => tokens,
         }
     }
 
@@ -285,6 +323,12 @@ impl CountedWords {
         let teacher = options.teacher.as_ref().map(read).transpose()?;
         let words = words.into_iter().zip(&counts).map(|(word, counts)| counts.then_some(word as usize));
         Ok(Self { words: words.collect(), weights, teacher })
+    }
+
+    /// The tokens that do not count, `[N]`; `None` if all do.
+    pub(crate) fn blank(&self, device: &Device) -> Option<Tensor<1, Bool>> {
+        let blank: Vec<bool> = self.words.iter().map(Option::is_none).collect();
+        blank.contains(&true).then(|| Tensor::from_data(blank.as_slice(), device))
     }
 }
 

@@ -24,9 +24,7 @@ mod teacher;
 
 pub use counted::validate_targets;
 pub(crate) use counted::{Counted, CountedWords};
-pub use options::LossOptions;
+pub use options::{LossOptions, Reduction};
 pub(crate) use options::{Teacher, validate_temperature};
 pub(crate) use prior_cv::prior_cv;
 pub use result::{Loss, TokenStatistics};
-
-pub use crate::ops::Reduction;

@@ -4,7 +4,6 @@ use burn::tensor::{Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use crate::error::HeadError;
-use crate::ops::Reduction;
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -51,6 +50,18 @@ pub struct LossOptions {
     pub(crate) temperature: f64,
     pub(crate) reduction: Reduction,
     pub(crate) statistics: bool,
+}
+
+/// How the losses of tokens become the result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// `Σ_n w_n loss_n / Σ_n w_n`. Where nothing counts it is NaN, and its gradients are 0.
+    #[default]
+    Mean,
+    /// `Σ_n w_n loss_n`.
+    Sum,
+    /// `w_n loss_n`, a value for each token.
+    None,
 }
 
 /// Likely words of each token.

@@ -8,7 +8,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::latent::LatentArgs;
 use super::likelihood::Likelihood;
-use super::objective::{Objective, Reduction};
+use super::objective::Objective;
 
 /// Arguments of the likelihood.
 #[derive(Debug, Clone)]
@@ -17,10 +17,8 @@ pub struct LossCall<B: Backend> {
     pub input: Likelihood<Floats<B>>,
     /// What it is scored against, and how.
     pub objective: Objective<Floats<B>, Ints<B>>,
-    /// `w`, `[N]`, of a weighted mean or sum.
+    /// `w`, `[N]`: the loss is `Σ_n w_n loss_n`. `None`: a loss for each token.
     pub weights: Option<Floats<B>>,
-    /// What becomes of the tokens' losses.
-    pub reduction: Reduction,
 }
 
 /// Arguments of the latent layer.
@@ -41,7 +39,6 @@ impl<B: Backend> LossCall<B> {
             input: self.input.map(&mut float),
             weights: self.weights.map(&mut float),
             objective: self.objective.map(float, int),
-            reduction: self.reduction,
         }
     }
 }

@@ -29,7 +29,7 @@ pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, run
 pub use map::MapFunction;
 pub use mix::{MixGradients, MixInputs, MixWanted};
 pub(crate) use objective::{INFINITE, assert_constant};
-pub use objective::{MASKED, MASKING_BIAS, Objective, Reduction, Scores, Statistic, Targets};
+pub use objective::{MASKED, MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
 use burn::backend::tensor::{Device, FloatTensor};
@@ -103,8 +103,8 @@ pub trait Kernels: Rounding {
     Autodiff
 )]
 pub trait OutputOps: Backend {
-    /// The loss, `[1]` if it is reduced and otherwise `[N]` without weights, and after it
-    /// the [statistics](Scores::statistics), if asked for.
+    /// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the
+    /// [statistics](Scores::statistics), if asked for.
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
 
     /// The latent layer of a mixture, shape `[N, F]`.

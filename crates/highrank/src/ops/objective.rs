@@ -118,18 +118,6 @@ pub(crate) fn assert_constant(is_tracked: bool) {
     );
 }
 
-/// How the losses of tokens become the result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Reduction {
-    /// `Σ_n w_n loss_n / Σ_n w_n`.
-    #[default]
-    Mean,
-    /// `Σ_n w_n loss_n`.
-    Sum,
-    /// `w_n loss_n`, a value for each token.
-    None,
-}
-
 /// What a call of the likelihood makes, in the [type of sums](super::wide).
 #[derive(Debug, Clone)]
 pub struct Scores<F = Floats> {

@@ -1,12 +1,13 @@
 //! The loss of an adaptive head: that of the head cluster for all tokens, and of each tail for those that have a share in it.
 
-use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor};
 
 use super::clustered::{Clustered, TailHead, in_a_row, numbers, of_tokens};
 use super::division::{Division, IGNORED, PartTargets};
 use super::target::{Target, Words};
 use crate::error::HeadError;
 use crate::head::bound::{BoundHead, leading, same_shape, with_last};
+use crate::likelihood::Shares;
 use crate::loss::{Counted, CountedWords, Loss, LossOptions, Reduction};
 use crate::ops::wide;
 
@@ -41,12 +42,9 @@ impl Clustered<'_> {
             head.statistics(hidden.clone(), truth, masses, None)
         });
         let statistics = statistics.transpose()?.map(|statistics| statistics.reshape(shape));
-        let Loss { mut loss, prior_cv, .. } =
-            head.summed(hidden, division, counted.weights.clone(), options)?;
-        if options.reduction == Reduction::Mean {
-            loss = mean(loss, &counted);
-        }
-        Ok(Loss { loss, prior_cv, statistics })
+        let made =
+            head.reduced(hidden, division, counted.weights.clone(), options, || counted.blank(&device))?;
+        Ok(Loss { loss: made.loss, prior_cv: made.prior_cv, statistics })
     }
 
     pub(in crate::head) fn soft_loss_with<const D: usize>(
@@ -92,16 +90,35 @@ impl Clustered<'_> {
             head.statistics(hidden.clone(), truth, division.masses(tokens, on), weights.clone())
         });
         let statistics = statistics.transpose()?;
-        let Loss { mut loss, prior_cv, .. } = head.summed(hidden, division, weights.clone(), options)?;
-        if options.reduction == Reduction::Mean {
-            let dtype = loss.dtype();
-            loss = loss
-                / match weights {
-                    Some(weights) => weights.cast(dtype).sum(),
-                    None => count(tokens, on.0, dtype),
-                };
+        let made = head.reduced(hidden, division, weights, options, || None)?;
+        Ok(Loss { statistics, ..made })
+    }
+
+    /// The loss of all parts by the reduction of the options.
+    ///
+    /// - weights: `[N]`; those of tokens that do not count may be anything
+    /// - blank: which tokens do not count; `None` if all do, or their weights are 0
+    fn reduced<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        division: Division,
+        weights: Option<Tensor<1>>,
+        options: &LossOptions,
+        blank: impl FnOnce() -> Option<Tensor<1, Bool>>,
+    ) -> Result<Loss<1>, HeadError> {
+        if options.reduction != Reduction::Mean {
+            return self.summed(hidden, division, weights, options);
         }
-        Ok(Loss { loss, prior_cv, statistics })
+        let on = (&hidden.device(), self.wide());
+        let tokens = hidden.dims()[..D - 1].iter().product::<usize>();
+        let weights = weights.unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
+        let weights = match blank() {
+            Some(blank) => weights.mask_fill(blank, 0.0),
+            None => weights,
+        };
+        let shares = Shares::weighted(weights.clone(), weights);
+        let made = self.summed(hidden, division, Some(shares.of_tokens.clone()), options)?;
+        Ok(Loss { loss: shares.mean(made.loss), ..made })
     }
 
     /// The same head at the temperature of a loss, with one latent mask for all that the loss calls.
@@ -220,22 +237,4 @@ fn scored(counted: &CountedWords, smoothing: f64, all: &Words<'_>) -> Vec<Option
         })
     };
     counted.words.iter().enumerate().map(of_word).collect()
-}
-
-/// A sum over the tokens that count over the sum of their weights.
-fn mean(sum: Tensor<1>, counted: &CountedWords) -> Tensor<1> {
-    let tokens: Vec<u32> =
-        (0..counted.words.len() as u32).filter(|token| counted.words[*token as usize].is_some()).collect();
-    let total = match counted.weights.clone() {
-        Some(weights) if tokens.len() == counted.words.len() => weights.cast(sum.dtype()).sum(),
-        // Those of tokens that do not count may be anything.
-        Some(weights) if !tokens.is_empty() => of_tokens(weights, &tokens).cast(sum.dtype()).sum(),
-        _ => count(tokens.len(), &sum.device(), sum.dtype()),
-    };
-    sum / total
-}
-
-/// A number of tokens as a tensor: the derivative of a division by a number is made of an f32.
-fn count(tokens: usize, device: &Device, dtype: DType) -> Tensor<1> {
-    Tensor::full([1], tokens as f64, (device, dtype))
 }

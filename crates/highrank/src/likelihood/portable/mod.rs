@@ -17,13 +17,12 @@ pub(crate) use chunk::{blocks, context_tensor};
 pub use predict::predict;
 pub(crate) use sums::Sums;
 
-use burn::backend::Backend;
 use highrank_kernels::{Floats, Ints};
 
 use super::mask::Vocabulary;
 use super::spread::Spread;
 use crate::math::{log_softmax, log_sum_exp_dim};
-use crate::ops::{Gradients, Kernels, Likelihood, Objective, Reduction, Scores, Targets, Wanted};
+use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
 use chunk::Chunk;
 use score::{General, Score, Words};
 
@@ -111,38 +110,22 @@ pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: 
     Floats::cat(parts, 0)
 }
 
-/// The loss, `[1]` if it is reduced and otherwise `[N]` without weights, and after it the statistics, if asked for.
-///
-/// Weights of 0 alone give NaN in a mean, which is one over nothing.
+/// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the statistics, if asked
+/// for.
 pub fn loss<B: Kernels>(
     input: Likelihood<Floats<B>>,
     objective: Objective<Floats<B>, Ints<B>>,
     weights: Option<Floats<B>>,
-    reduction: Reduction,
 ) -> Vec<Floats<B>> {
-    let upstream = upstream(&input, weights, reduction);
     let scores = B::score(input, objective);
-    let loss = match upstream {
-        Some(upstream) => (scores.loss * upstream).sum(),
+    let loss = match weights {
+        Some(weights) => {
+            let weights = weights.cast(scores.loss.dtype());
+            (scores.loss * weights).sum()
+        }
         None => scores.loss,
     };
     std::iter::once(loss).chain(scores.statistics).collect()
-}
-
-/// The gradient of the reduced loss with respect to each token's, `[N]`; `None` if the loss is not reduced.
-pub(crate) fn upstream<B: Backend>(
-    input: &Likelihood<Floats<B>>,
-    weights: Option<Floats<B>>,
-    reduction: Reduction,
-) -> Option<Floats<B>> {
-    let (tokens, device, dtype) = (input.tokens(), input.weight.device(), input.wide());
-    match (reduction, weights.map(|weights| weights.cast(dtype))) {
-        (Reduction::None, _) => None,
-        (Reduction::Mean, Some(weights)) => Some(weights.clone() / weights.sum()),
-        (Reduction::Sum, Some(weights)) => Some(weights),
-        (Reduction::Mean, None) => Some(Floats::full([tokens], 1.0 / tokens as f64, &device, dtype)),
-        (Reduction::Sum, None) => Some(Floats::full([tokens], 1.0, &device, dtype)),
-    }
 }
 
 /// What all chunks of a call share.
