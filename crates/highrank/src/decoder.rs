@@ -5,6 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Tensor};
 
 use crate::error::{HeadError, OrPanic};
+use crate::parameters::value;
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
@@ -88,13 +89,13 @@ impl DecoderShape<'_> {
                 expected: format!("[{columns}], as its weight says"),
             });
         }
-        let weight = padded(contiguous(linear.weight.val().transpose()), rows);
+        let weight = padded(contiguous(value(&linear.weight).transpose()), rows);
         let device = weight.device();
         let weight = Param::initialized(ParamId::new(), weight).set_require_grad(is_trained(&linear.weight));
         let bias = linear.bias.map(|bias| match columns == rows {
             true => bias,
             false => {
-                let values = padded(bias.val().reshape([columns, 1]), rows).reshape([rows]).detach();
+                let values = padded(value(&bias).reshape([columns, 1]), rows).reshape([rows]).detach();
                 Param::initialized(ParamId::new(), values).set_require_grad(is_trained(&bias))
             }
         });
@@ -178,7 +179,7 @@ impl Decoder {
     ///
     /// - weight: the matrix in use, which gives a mask without bias its type
     pub(crate) fn masked_bias(&self, weight: &Tensor<2>) -> Option<Tensor<1>> {
-        let bias = self.bias.as_ref().map(|bias| bias.val());
+        let bias = self.bias.as_ref().map(value);
         let Some(mask) = &self.mask else { return bias };
         let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], (&weight.device(), weight.dtype())));
         let mask = beside(mask.clone(), &bias.device());
@@ -187,7 +188,7 @@ impl Decoder {
 
     /// The decoder's own matrix.
     pub(crate) fn own_weight(&self) -> Result<Tensor<2>, HeadError> {
-        self.weight.as_ref().map(|weight| weight.val()).ok_or(HeadError::MissingDecoder)
+        self.weight.as_ref().map(value).ok_or(HeadError::MissingDecoder)
     }
 
     /// The caller's matrix, checked.

@@ -18,6 +18,11 @@ pub fn cast_parameters<M: Module>(module: M, dtype: DType) -> M {
     module.map(&mut Cast(dtype))
 }
 
+/// The value of a parameter as floats: that of a quantised one, as `Module::quantize_weights` leaves it, dequantised.
+pub(crate) fn value<const D: usize>(param: &Param<Tensor<D>>) -> Tensor<D> {
+    param.val().dequantize()
+}
+
 struct Cast(DType);
 
 impl ModuleMapper for Cast {

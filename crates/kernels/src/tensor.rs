@@ -56,6 +56,12 @@ impl<B: Backend> fmt::Debug for Ints<B> {
     }
 }
 
+impl<B: Backend> fmt::Debug for Bools<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bools({:?})", self.0.shape())
+    }
+}
+
 impl<const D: usize> From<Tensor<D>> for Floats {
     fn from(tensor: Tensor<D>) -> Self {
         Self(tensor.into_dispatch())
@@ -306,6 +312,11 @@ impl<B: Backend> Floats<B> {
         Bools(B::float_greater_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
+    pub fn above(&self, bound: f64) -> Bools<B> {
+        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+        Bools(B::float_greater_elem(self.0.clone(), bound.into(), dtype))
+    }
+
     pub fn at_most(&self, bound: f64) -> Bools<B> {
         let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
         Bools(B::float_lower_equal_elem(self.0.clone(), bound.into(), dtype))
@@ -462,6 +473,11 @@ impl<B: Backend> Bools<B> {
 
     pub fn into_primitive(self) -> BoolTensor<B> {
         self.0
+    }
+
+    /// Repeats dimensions of size 1.
+    pub fn expand(self, shape: impl Into<Shape>) -> Self {
+        Self(B::bool_expand(self.0, shape.into()))
     }
 
     pub fn or(self, other: Self) -> Self {

@@ -13,6 +13,7 @@ use super::dropout::{self, TimeAxis};
 use super::mixture::{linear_initializer, log_prior};
 use super::tokens::Tokens;
 use crate::ops::{ContextSource, LatentArgs, LatentMask};
+use crate::parameters::value;
 
 /// A layer that contexts come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +140,7 @@ impl DirectOutputConnection {
     /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`, alike for all components; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
         let shape = [sequences, self.d_embedding()];
-        let mask = dropout::draw(&self.latents[0].weight.val(), shape, self.dropout)?;
+        let mask = dropout::draw(&value(&self.latents[0].weight), shape, self.dropout)?;
         Some(Tensor::cat(vec![mask; self.components()], 1))
     }
 
@@ -150,7 +151,7 @@ impl DirectOutputConnection {
         let [last, _] = self.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
         let log_prior = log_prior(&self.prior, top, self.precision, bodies);
-        let like = self.latents[0].weight.val();
+        let like = value(&self.latents[0].weight);
         // One mask for all components.
         let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], self.time_axis, self.dropout);
         // Where a layer's columns of the hidden states and its features begin.
@@ -161,8 +162,8 @@ impl DirectOutputConnection {
             (column, feature) = (columns.end, range.end);
             bodies.latent(LatentArgs {
                 hidden: hidden.clone().narrow(1, columns),
-                weight: latent.weight.val().into(),
-                bias: latent.bias.as_ref().map(|bias| bias.val().into()),
+                weight: value(&latent.weight).into(),
+                bias: latent.bias.as_ref().map(|bias| value(bias).into()),
                 mask: mask.clone().map(|mask| LatentMask { values: mask.values.narrow(1, range), ..mask }),
                 precision: self.precision,
             })

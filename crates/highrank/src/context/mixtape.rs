@@ -13,6 +13,7 @@ use super::mixture::linear_initializer;
 use super::tokens::Tokens;
 use crate::math::sigmoid;
 use crate::ops::{ContextSource, GatedArgs, LatentArgs, wide};
+use crate::parameters::value;
 
 /// `K`, contexts of a Mixtape.
 pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
@@ -124,29 +125,29 @@ impl Mixtape {
 
     /// A mask for the latent dropout of so many sequences, `[sequences, 4·d]`; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        dropout::draw(&self.latent.weight.val(), [sequences, self.features()], self.dropout)
+        dropout::draw(&value(&self.latent.weight), [sequences, self.features()], self.dropout)
     }
 
     /// The contexts, with the gates of the words that have one of their own.
     pub(super) fn gated(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
         let precision = self.precision;
-        let weight = self.latent.weight.val();
+        let weight = value(&self.latent.weight);
         let (hidden, mask) =
             dropout::of_tokens(&weight, tokens, [self.features(), 1], self.time_axis, self.dropout);
         let layer = |layer: &Linear, mask| LatentArgs {
             hidden: hidden.clone(),
-            weight: layer.weight.val().into(),
-            bias: layer.bias.as_ref().map(|bias| bias.val().into()),
+            weight: value(&layer.weight).into(),
+            bias: layer.bias.as_ref().map(|bias| value(bias).into()),
             mask,
             precision,
         };
         let latent = bodies.latent(layer(&self.latent, mask));
         let features = bodies.latent(layer(&self.features, None));
         let dtype = wide(weight.dtype());
-        let base = Floats::from(self.base.weight.val()).cast(dtype);
+        let base = Floats::from(value(&self.base.weight)).cast(dtype);
         let base = bodies.product(hidden.clone().cast(dtype), base, precision);
 
-        let (vectors, bias) = (Floats::from(self.vectors.val()), Floats::from(self.bias.val()));
+        let (vectors, bias) = (Floats::from(value(&self.vectors)), Floats::from(value(&self.bias)));
         let ([rows, d_gate], tokens) = (vectors.dims(), base.shape()[0]);
         let [of_frequent, shared] = [0..rows - 1, rows - 1..rows];
         let vector = vectors.clone().rows(shared.clone()).cast(dtype);

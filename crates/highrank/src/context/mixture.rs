@@ -15,6 +15,7 @@ use super::dropout::{self, TimeAxis};
 use super::tokens::Tokens;
 use crate::math::log_softmax;
 use crate::ops::{ContextSource, LatentArgs, wide};
+use crate::parameters::value;
 
 /// Configuration of a [`Mixture`].
 // Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
@@ -130,7 +131,7 @@ impl MixtureConfig {
 impl Mixture {
     /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        let weight = self.latent.weight.val();
+        let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
         dropout::draw(&weight, [sequences, features], self.dropout)
     }
@@ -160,10 +161,10 @@ impl Mixture {
     /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
     fn latent_and_log_prior(&self, tokens: Tokens, bodies: Bodies) -> (LatentArgs, Floats) {
         let log_prior = log_prior(&self.prior, tokens.hidden.clone(), self.precision, bodies);
-        let weight = self.latent.weight.val();
+        let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.time_axis, self.dropout);
-        let bias = self.latent.bias.as_ref().map(|bias| bias.val().into());
+        let bias = self.latent.bias.as_ref().map(|bias| value(bias).into());
         let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision };
         (latent, log_prior)
     }
@@ -171,7 +172,7 @@ impl Mixture {
 
 /// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
 pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, bodies: Bodies) -> Floats {
-    let weight = Floats::from(prior.weight.val());
+    let weight = Floats::from(value(&prior.weight));
     let dtype = wide(weight.dtype());
     log_softmax(bodies.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }

@@ -18,7 +18,7 @@ use crate::context::{
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
-use crate::parameters::cast_parameters;
+use crate::parameters::{cast_parameters, value};
 
 /// Configuration to create an [`OutputHead`].
 ///
@@ -516,7 +516,7 @@ impl HeadConfig {
             let reason = "the decoder is made from a linear layer: use `init`, or a head that is not tied";
             return Err(HeadError::Unused { option: "tied", reason });
         }
-        let (device, dtype) = (linear.weight.lazy_device(), linear.weight.val().dtype());
+        let (device, dtype) = (linear.weight.lazy_device(), value(&linear.weight).dtype());
         let decoder = self.decoder_shape().of_linear(linear)?;
         let head = self.assemble(self.init_context(&device), decoder, &device);
         Ok(cast_parameters(head, dtype))

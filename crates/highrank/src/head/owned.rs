@@ -11,6 +11,7 @@ use super::predict::TopK;
 use super::sampling::Sampling;
 use crate::error::{HeadError, OrPanic};
 use crate::loss::{Loss, LossOptions};
+use crate::parameters::value;
 
 impl OutputHead {
     /// Binds a tied head to the caller's embedding matrix `[V, d]`, as the decoder; with a
@@ -48,7 +49,7 @@ impl OutputHead {
     /// # Errors
     /// As [`try_tied_to`](Self::try_tied_to).
     pub fn try_tied_to_embedding(&self, embedding: &Embedding) -> Result<BoundHead<'_>, HeadError> {
-        self.try_tied_to(embedding.weight.val())
+        self.try_tied_to(value(&embedding.weight))
     }
 
     #[track_caller]

@@ -28,7 +28,7 @@ pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWa
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
 pub use mix::{MixGradients, MixInputs, MixWanted};
-pub(crate) use objective::{INFINITE, assert_constant};
+pub(crate) use objective::assert_constant;
 pub use objective::{MASKED, MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 

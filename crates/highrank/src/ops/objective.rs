@@ -146,14 +146,15 @@ pub enum Statistic {
 impl Statistic {
     /// Number of columns.
     pub const COUNT: usize = 5;
+
+    /// All columns, in order.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Nll, Self::Entropy, Self::Argmax, Self::MaxLogProb, Self::ZTerm];
 }
 
 /// Logits so low that their probability is 0, in every float type that sums are made in: what a masked word has in place
 /// of −∞, of which differences are not numbers.
 pub const MASKED: f64 = -1e30;
-
-/// A cross-entropy that only words at [`MASKED`] can have, which counts as infinite.
-pub(crate) const INFINITE: f64 = -MASKED * 1e-10;
 
 /// The largest bias that masks its word: −∞, which GPU languages cannot write down, and what stands in for it.
 pub const MASKING_BIAS: f64 = -3e38;

@@ -34,6 +34,8 @@ pub trait Real:
     const ONE: Self;
     /// Minus infinity.
     const LOWEST: Self;
+    /// The smallest finite number.
+    const MIN: Self;
 
     /// The nearest value of this type.
     fn of(value: f64) -> Self;
@@ -120,6 +122,7 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const LOWEST: Self = <$float>::NEG_INFINITY;
+            const MIN: Self = <$float>::MIN;
 
             #[inline(always)]
             fn of(value: f64) -> Self {

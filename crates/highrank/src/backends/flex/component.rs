@@ -2,14 +2,6 @@
 
 use highrank_kernels::cpu::Real;
 
-use crate::ops::MASKED;
-
-/// Whether a mapped logit, or its distance from another, is that of a masked word.
-#[inline(always)]
-pub(super) fn is_masked<T: Real>(mapped: T) -> bool {
-    mapped < T::of(MASKED * 1e-5)
-}
-
 /// One row's part of the token.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Component<T> {

@@ -170,6 +170,31 @@ fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex>> {
     }
 }
 
+/// Where every word is masked, all have probability 0: losses are +∞, and gradients 0.
+fn no_word_left(
+    input: &Likelihood<Floats<Flex>>,
+    objective: &Objective<Floats<Flex>, Ints<Flex>>,
+    wanted: Option<Wanted>,
+) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
+    let (tokens, device, dtype) = (input.tokens(), input.weight.device(), input.wide());
+    let loss = Floats::full([tokens], f64::INFINITY, &device, dtype);
+    let statistics = objective.statistics.then(|| {
+        let column = |of: Statistic| match of {
+            Statistic::Nll => f64::INFINITY,
+            Statistic::MaxLogProb => f64::NEG_INFINITY,
+            Statistic::Entropy | Statistic::Argmax | Statistic::ZTerm => 0.0,
+        };
+        let columns = Statistic::ALL.map(|of| Floats::full([tokens, 1], column(of), &device, dtype));
+        Floats::cat(columns.to_vec(), 1)
+    });
+    let mut wanted = wanted.unwrap_or_default().into_array().into_iter();
+    let gradients = input.inputs().into_array().map(|tensor| {
+        let is_wanted = wanted.next().expect("as many as there are inputs");
+        tensor.filter(|_| is_wanted).map(|tensor| tensor.clone().cast(dtype).zeros_like())
+    });
+    (Scores { loss, statistics }, Gradients::from_array(gradients))
+}
+
 fn run<T: Real>(
     input: &Likelihood<Floats<Flex>>,
     objective: &Objective<Floats<Flex>, Ints<Flex>>,
@@ -186,6 +211,9 @@ fn run<T: Real>(
     let bias = input.bias.as_ref().map(contiguous);
     assert_length("bias", bias.as_ref(), vocab);
     let vocabulary = Vocabulary::<T>::new(bias);
+    if vocabulary.masked.len() == vocab {
+        return no_word_left(input, objective, upstream.map(|_| wanted));
+    }
     let goal = Goal::new(input, objective, vocabulary.masked.len());
 
     let contexts = Contexts::new(&input.contexts, components, [vocab, d]);

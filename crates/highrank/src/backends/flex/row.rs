@@ -51,12 +51,6 @@ pub(super) fn max<T: Real>(xs: &[T]) -> T {
     T::largest(xs.iter().copied())
 }
 
-/// The largest `of(x, y)` of two slices of one length, as [`max`].
-#[inline(always)]
-pub(super) fn max_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> T {
-    T::largest(xs.iter().zip(ys).map(|(x, y)| of(*x, *y)))
-}
-
 /// The larger of two numbers; of a number and NaN the number, if it comes first.
 #[inline(always)]
 pub(super) fn larger<T: Real>(a: T, b: T) -> T {

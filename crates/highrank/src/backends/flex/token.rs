@@ -24,13 +24,13 @@
 use highrank_kernels::cpu::{Buffer, Real};
 use pulp::{Simd, WithSimd};
 
-use super::component::{Component, is_masked};
+use super::component::Component;
 use super::goal::{Aim, Level};
 use super::map::Map;
 use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use super::words::Words;
-use crate::ops::{INFINITE, MASKED, Statistic};
+use crate::ops::Statistic;
 
 /// How far a logit may be above the number that is subtracted from a row's logits, see [`Words::exponentials`].
 const MARGIN: f64 = 16.0;
@@ -67,8 +67,7 @@ impl<T: Real> Words<'_, T> {
             self.map.apply(block, &mut []);
             let inverse = T::ONE / self.temperature;
             for ((mapped, a), word) in mapped.iter_mut().zip(&*block).zip(words) {
-                let is_masked = self.masked.binary_search(word).is_ok();
-                *mapped = if is_masked { MASKED } else { (*a * inverse).wide() };
+                *mapped = if self.is_masked(*word) { f64::NEG_INFINITY } else { (*a * inverse).wide() };
             }
         }
     }
@@ -83,7 +82,7 @@ impl<T: Real> Words<'_, T> {
     fn exponentials(&self, row: &mut [T], kept: &mut Kept<'_, T>, graded: bool) -> (T, T) {
         let Kept { lanes, parts, sums, arrays, .. } = kept;
         let (logits, slopes) = arrays.split_at_mut(self.array().min(arrays.len()));
-        let (mut top, mut sum) = (T::of(MASKED), Partial([T::ZERO; BLOCK]));
+        let (mut top, mut sum) = (T::MIN, Partial([T::ZERO; BLOCK]));
         lanes.fill(T::ZERO);
         let step = self.map.block();
         let (mut logits, mut slopes) = (logits.chunks_mut(step), slopes.chunks_mut(step));
@@ -373,14 +372,14 @@ impl<T: Real> WithSimd for Weigh<'_, '_, T> {
     fn with_simd<S: Simd>(self, _simd: S) -> T {
         let Self { shared, aim, rows, is_mixture, components, listed, visit, mut seen, statistics } = self;
         let wants_statistics = !statistics.is_empty();
-        let Listed { mut loss, mut nll } = score_listed(&aim, components, listed);
+        let Listed { mut loss, mut nll } = score_listed(shared, &aim, components, listed);
         if !is_mixture {
             components[0].share += seen.mass;
         } else if !aim.level.is_nothing() || wants_statistics {
-            seen = visit.run(rows, shared.vocab, components, &aim.level, wants_statistics);
+            seen = visit.run(rows, shared, components, &aim.level, wants_statistics);
         }
         // A distribution may have some of a masked word.
-        if seen.cross_entropy > INFINITE && !shared.masked.is_empty() {
+        if !aim.level.row.is_empty() && shared.masked.iter().any(|word| aim.level.row[*word] > T::ZERO) {
             seen.cross_entropy = f64::INFINITY;
         }
         loss += seen.cross_entropy;
@@ -411,17 +410,34 @@ struct Listed {
 
 /// Turns `a − top` of the listed words into `e_i r_ki`.
 #[inline(always)]
-fn score_listed<T: Real>(aim: &Aim<'_, T>, components: &mut [Component<T>], listed: &mut [f64]) -> Listed {
+fn score_listed<T: Real>(
+    shared: &Words<'_, T>,
+    aim: &Aim<'_, T>,
+    components: &mut [Component<T>],
+    listed: &mut [f64],
+) -> Listed {
     let width = aim.ids.len();
     let mut result = Listed { loss: 0.0, nll: 0.0 };
-    for (i, extra) in aim.extra.iter().map(|extra| extra.wide()).enumerate() {
+    for (i, (word, extra)) in aim.ids.iter().zip(aim.extra).enumerate() {
+        let extra = extra.wide();
+        if shared.is_masked(*word) {
+            result.nll = f64::INFINITY;
+            // A listed word of probability 0 adds nothing, even if it is masked.
+            if extra != 0.0 {
+                result.loss = f64::INFINITY;
+            }
+            // The gradient of a masked word is 0; that of the others means nothing where the loss is infinite.
+            for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *components) {
+                part.share += extra * part.log_prior.exp();
+                *listed = 0.0;
+            }
+            continue;
+        }
         let of_word = || listed.iter().skip(i).step_by(width);
         let joints = || components.iter().zip(of_word()).map(|(part, shift)| part.joint(*shift));
         let top = joints().fold(f64::NEG_INFINITY, f64::max);
         let log_prob = top + joints().map(|joint| (joint - top).exp()).sum::<f64>().ln();
-        let masked = is_masked(listed[i]);
-        result.nll = if masked { f64::INFINITY } else { -log_prob };
-        // A listed word of probability 0 adds nothing, even if it is masked.
+        result.nll = -log_prob;
         if extra != 0.0 {
             result.loss += extra * result.nll;
         }
@@ -431,8 +447,7 @@ fn score_listed<T: Real>(aim: &Aim<'_, T>, components: &mut [Component<T>], list
                 _ => extra * (part.joint(*listed) - log_prob).exp(),
             };
             part.share += taken;
-            // The gradient of a masked word is 0, also where its loss is infinite.
-            *listed = if masked { 0.0 } else { taken };
+            *listed = taken;
         }
     }
     result

@@ -8,10 +8,10 @@ use std::slice::ChunksExact;
 
 use highrank_kernels::cpu::{Buffer, Real};
 
-use super::component::{Component, is_masked};
+use super::component::Component;
 use super::goal::Level;
-use super::row::{find, larger, max, max_of, sum_of, sums};
-use crate::ops::MASKED;
+use super::row::{find, larger, max, sum_of, sums};
+use super::words::Words;
 
 /// Words of a tile: with all rows of a token it stays in the first-level cache.
 const TILE: usize = 256;
@@ -86,7 +86,9 @@ pub(super) fn see_single<T: Real>(
     let [sum, shifts, products] = sums(row, |a| {
         let shift = *a - top;
         *a = shift.exp_of_bounded();
-        [*a, if is_masked(shift) { T::ZERO } else { shift }, *a * shift]
+        // −∞ is that of a masked word, which counts for nothing.
+        let shift = if shift > T::LOWEST { shift } else { T::ZERO };
+        [*a, shift, *a * shift]
     });
     let log_sum = sum.ln();
     let unmasked = unmasked as f64;
@@ -112,7 +114,7 @@ struct Tile<T> {
     end: usize,
     /// `P_v`
     probs: [T; TILE],
-    /// `log P_v`; [`MASKED`] for masked words.
+    /// `log P_v`; 0 for masked words, which have no probability and no part of the level.
     log_probs: [T; TILE],
     /// `q̃_v` of the level.
     levels: [T; TILE],
@@ -133,31 +135,32 @@ impl<T: Real> Visit<T> {
     pub(super) fn run(
         &mut self,
         rows: &mut [T],
-        vocab: usize,
+        words: &Words<'_, T>,
         components: &mut [Component<T>],
         level: &Level<'_, T>,
         statistics: bool,
     ) -> Seen {
-        let mut seen = Seen::default();
+        let (vocab, mut seen) = (words.vocab, Seen::default());
         for (number, start) in (0..vocab).step_by(TILE).enumerate() {
             let end = vocab.min(start + TILE);
             let [probs, log_probs, levels] = [[T::ZERO; TILE]; 3];
             let mut tile = Tile { start, end, probs, log_probs, levels };
-            let is_faint = !tile.mix(rows.chunks_exact(vocab), components);
+            let masked = words.masked_in(start..end);
+            let is_faint = !tile.mix(rows.chunks_exact(vocab), components, masked.clone());
             self.faint[number] = is_faint;
             if is_faint {
-                tile.mix_logarithms(rows.chunks_exact(vocab), components);
+                tile.mix_logarithms(rows.chunks_exact(vocab), components, masked.clone());
             }
             if level.is_nothing() {
                 for row in rows.chunks_exact_mut(vocab) {
                     row[start..end].iter_mut().for_each(|e| *e = exponential(*e));
                 }
             } else {
-                tile.take(level);
+                tile.take(level, masked.clone());
                 let spread = &mut self.spread[start..end];
-                tile.share(rows.chunks_exact(vocab), components, is_faint, spread);
+                tile.share(rows.chunks_exact(vocab), components, is_faint, masked.clone(), spread);
             }
-            seen.add(&tile, statistics);
+            seen.add(tile, statistics, masked);
         }
         seen
     }
@@ -192,26 +195,36 @@ impl<T: Real> Tile<T> {
 
     /// `P_v` and its logarithm in linear space. False if that is not exact.
     #[inline(always)]
-    fn mix(&mut self, rows: ChunksExact<'_, T>, components: &[Component<T>]) -> bool {
-        for (row, component) in rows.clone().zip(components) {
+    fn mix(
+        &mut self,
+        rows: ChunksExact<'_, T>,
+        components: &[Component<T>],
+        masked: impl Iterator<Item = usize> + Clone,
+    ) -> bool {
+        for (row, component) in rows.zip(components) {
             let row = self.of(row);
             for (prob, e) in self.probs.iter_mut().zip(row) {
                 *prob = component.weight.mul_add(exponential(*e), *prob);
             }
         }
-        let first = self.of(rows.clone().next().expect("a mixture has rows"));
-        for ((log_prob, prob), first) in self.log_probs.iter_mut().zip(&self.probs).zip(first) {
-            let log = prob.log();
-            *log_prob = if is_masked(*first) { T::of(MASKED) } else { log };
-        }
-        let (probs, log_probs) = (&self.probs[..first.len()], &self.log_probs[..first.len()]);
-        let faintest = max_of(probs, log_probs, |prob, log| if is_masked(log) { T::LOWEST } else { -prob });
+        // Any probability that is not faint.
+        masked.clone().for_each(|word| self.probs[word] = T::ONE);
+        let len = self.end - self.start;
+        let probs = &self.probs[..len];
+        self.log_probs.iter_mut().zip(probs).for_each(|(log_prob, prob)| *log_prob = prob.log());
+        let faintest = T::largest(probs.iter().map(|prob| -*prob));
+        self.leave_out(masked);
         -faintest >= T::of(FAINT)
     }
 
     /// The same in log space.
     #[inline(always)]
-    fn mix_logarithms(&mut self, rows: ChunksExact<'_, T>, components: &[Component<T>]) {
+    fn mix_logarithms(
+        &mut self,
+        rows: ChunksExact<'_, T>,
+        components: &[Component<T>],
+        masked: impl Iterator<Item = usize>,
+    ) {
         let mut tops = [T::LOWEST; TILE];
         for (row, component) in rows.clone().zip(components) {
             for (top, e) in tops.iter_mut().zip(self.of(row)) {
@@ -219,29 +232,36 @@ impl<T: Real> Tile<T> {
             }
         }
         let mut sums = [T::ZERO; TILE];
-        for (row, component) in rows.clone().zip(components) {
+        for (row, component) in rows.zip(components) {
             for ((sum, top), e) in sums.iter_mut().zip(&tops).zip(self.of(row)) {
                 *sum += (logarithm(*e) + component.log_weight - *top).exp_of_bounded();
             }
         }
-        let first = self.of(rows.clone().next().expect("a mixture has rows"));
-        for (i, first) in first.iter().enumerate() {
-            self.log_probs[i] = if is_masked(*first) { T::of(MASKED) } else { tops[i] + sums[i].log() };
+        for i in 0..self.end - self.start {
+            self.log_probs[i] = tops[i] + sums[i].log();
             self.probs[i] = self.log_probs[i].exp();
         }
+        self.leave_out(masked);
+    }
+
+    /// Masked words have probability 0 and add nothing to any sum.
+    #[inline(always)]
+    fn leave_out(&mut self, masked: impl Iterator<Item = usize>) {
+        masked.for_each(|word| (self.probs[word], self.log_probs[word]) = (T::ZERO, T::ZERO));
     }
 
     /// Its part of the level.
     #[inline(always)]
-    fn take(&mut self, level: &Level<'_, T>) {
+    fn take(&mut self, level: &Level<'_, T>, masked: impl Iterator<Item = usize>) {
         let Level { even, keep, row } = *level;
-        for (level, log_prob) in self.levels.iter_mut().zip(&self.log_probs) {
-            *level = if is_masked(*log_prob) { T::ZERO } else { even };
-        }
+        self.levels = [even; TILE];
+        // Beyond the last word there is nothing.
+        self.levels[self.end - self.start..].fill(T::ZERO);
         if !row.is_empty() {
             let levels = self.levels.iter_mut().zip(&row[self.start..self.end]);
             levels.for_each(|(level, q)| *level = keep.mul_add(*q, *level));
         }
+        masked.for_each(|word| self.levels[word] = T::ZERO);
     }
 
     /// Adds `Σ_v q̃_v r_kv` to the components' shares, and keeps what `q̃ r` is made of.
@@ -251,23 +271,21 @@ impl<T: Real> Tile<T> {
         rows: ChunksExact<'_, T>,
         components: &mut [Component<T>],
         is_faint: bool,
+        masked: impl Iterator<Item = usize>,
         spread: &mut [T],
     ) {
-        let parts = spread.iter_mut().zip(&self.probs).zip(&self.log_probs);
         if !is_faint {
-            for (((spread, prob), log_prob), level) in parts.zip(&self.levels) {
-                *spread = if is_masked(*log_prob) { T::ZERO } else { *level / *prob };
+            for ((spread, prob), level) in spread.iter_mut().zip(&self.probs).zip(&self.levels) {
+                *spread = *level / *prob;
             }
+            masked.for_each(|word| spread[word] = T::ZERO);
             for (row, component) in rows.zip(components) {
                 let sum = sum_of(self.of(row), spread, |e, spread| exponential(e) * spread);
                 component.share += component.weight.wide() * sum;
             }
             return;
         }
-        for ((spread, _), log_prob) in parts {
-            // All shares of a masked word come out as 0.
-            *spread = if is_masked(*log_prob) { T::ZERO } else { *log_prob };
-        }
+        spread.copy_from_slice(&self.log_probs[..spread.len()]);
         for (row, component) in rows.zip(components) {
             let log_weight = component.log_weight;
             let shares = self.of(row).iter().zip(&*spread).zip(&self.levels);
@@ -280,19 +298,20 @@ impl<T: Real> Tile<T> {
 
 impl Seen {
     #[inline(always)]
-    fn add<T: Real>(&mut self, tile: &Tile<T>, statistics: bool) {
-        let (probs, log_probs) = (&tile.probs, &tile.log_probs);
-        self.cross_entropy -= sum_of(&tile.levels, log_probs, |level, log_prob| level * log_prob);
+    fn add<T: Real>(&mut self, tile: Tile<T>, statistics: bool, masked: impl Iterator<Item = usize>) {
+        let Tile { start, end, probs, mut log_probs, levels } = tile;
+        self.cross_entropy -= sum_of(&levels, &log_probs, |level, log_prob| level * log_prob);
         if !statistics {
             return;
         }
         // Beyond the last word both are 0.
-        self.entropy -= sum_of(probs, log_probs, |prob, log_prob| prob * log_prob);
-        let log_probs = &log_probs[..tile.end - tile.start];
+        self.entropy -= sum_of(&probs, &log_probs, |prob, log_prob| prob * log_prob);
+        masked.for_each(|word| log_probs[word] = T::LOWEST);
+        let log_probs = &log_probs[..end - start];
         let best = max(log_probs);
         if best.wide() > self.max_log_prob {
             self.max_log_prob = best.wide();
-            self.argmax = tile.start + find(log_probs, best).unwrap_or(0);
+            self.argmax = start + find(log_probs, best).unwrap_or(0);
         }
     }
 }

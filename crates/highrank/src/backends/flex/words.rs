@@ -6,7 +6,6 @@ use highrank_kernels::cpu::Real;
 
 use super::map::Map;
 use super::row::{add_bias, max};
-use crate::ops::MASKED;
 
 /// What all rows of a call share.
 pub(super) struct Words<'a, T> {
@@ -24,7 +23,7 @@ pub(super) struct Words<'a, T> {
 impl<T: Real> Words<'_, T> {
     /// The masked words among those of a run, counted from its first.
     #[inline(always)]
-    pub(super) fn masked_in(&self, run: Range<usize>) -> impl Iterator<Item = usize> {
+    pub(super) fn masked_in(&self, run: Range<usize>) -> impl Iterator<Item = usize> + Clone {
         let from = |word: usize| self.masked.partition_point(|masked| *masked < word);
         let masked = match self.masked {
             [] => &[][..],
@@ -41,13 +40,19 @@ impl<T: Real> Words<'_, T> {
         }
     }
 
+    /// Whether the word is masked.
+    #[inline(always)]
+    pub(super) fn is_masked(&self, word: usize) -> bool {
+        self.masked.binary_search(&word).is_ok()
+    }
+
     /// `value` for the masked words of a run.
     #[inline(always)]
     pub(super) fn mask(&self, first: usize, run: &mut [T], value: T) {
         self.masked_in(first..first + run.len()).for_each(|place| run[place] = value);
     }
 
-    /// Turns products into mapped logits, [`MASKED`] for masked words, of words from `first` on, at most [a block](Map::block) of
+    /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](Map::block) of
     /// them. The largest one, as [`max`]. `logits` and `parts` are empty, or take the logits, and what [`Map::apply`] leaves.
     #[inline(always)]
     pub(super) fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
@@ -64,7 +69,7 @@ impl<T: Real> Words<'_, T> {
             let inverse = T::ONE / self.temperature;
             block.iter_mut().for_each(|z| *z *= inverse);
         }
-        self.mask(first, block, T::of(MASKED));
+        self.mask(first, block, T::LOWEST);
         max(block)
     }
 }

@@ -10,6 +10,7 @@ use crate::head::clusters::{Clusters, Tail};
 use crate::head::output::OutputHead;
 use crate::logit_map::LogitMapConfig;
 use crate::ops::wide;
+use crate::parameters::value;
 
 /// A bound head with clusters.
 pub(in crate::head) struct Clustered<'a> {
@@ -38,7 +39,7 @@ impl Clustered<'_> {
     pub(super) fn tails(&self) -> Vec<TailHead> {
         let tail = |tail: &Tail| TailHead {
             head: alone(tail, self.short.head),
-            projection: tail.projection.val(),
+            projection: value(&tail.projection),
             temperature: self.short.temperature,
         };
         self.clusters.tails.iter().map(tail).collect()

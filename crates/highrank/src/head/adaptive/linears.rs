@@ -8,7 +8,7 @@ use crate::error::{HeadError, OrPanic};
 use crate::head::clusters::{AdaptiveConfig, Clusters, Tail, TailSizes};
 use crate::head::config::HeadConfig;
 use crate::head::output::OutputHead;
-use crate::parameters::cast_parameters;
+use crate::parameters::{cast_parameters, value};
 
 impl HeadConfig {
     /// Creates an [adaptive](Self::with_adaptive) head on the device of linear layers, whose parameters become those of its
@@ -61,7 +61,7 @@ impl HeadConfig {
     ) -> Result<OutputHead, HeadError> {
         self.validate()?;
         let Some(adaptive) = &self.adaptive else { return Err(HeadError::NoClusters) };
-        let dtype = head.weight.val().dtype();
+        let dtype = value(&head.weight).dtype();
         let clusters = self.tail_sizes().clusters_of(adaptive, tails, dtype)?;
         let head_cluster =
             HeadConfig { vocab: adaptive.head_words(), adaptive: None, masked_words: vec![], ..self.clone() };
@@ -98,7 +98,7 @@ impl TailSizes {
                 return Err(HeadError::LinearBias { linear: true, head: false });
             }
             let trained = projection.weight.clone().train().val().is_require_grad();
-            let weight = projection.weight.val().detach();
+            let weight = value(&projection.weight).detach();
             let projection = Param::initialized(ParamId::new(), weight).set_require_grad(trained);
             Ok(cast_parameters(Tail { projection, decoder: shape.of_linear(decoder)? }, dtype))
         });

@@ -1,5 +1,6 @@
 //! Runs of tokens that exist at a time: blocks with their contexts, and in them chunks with their logits.
 
+use burn::tensor::DType;
 use highrank_kernels::Floats;
 
 use crate::likelihood::gated;
@@ -113,28 +114,31 @@ impl<'a, B: Kernels> Chunk<'a, B> {
 
     /// `z` with −∞ for masked words.
     pub(super) fn masked_logits(&self) -> Floats<B> {
-        self.with_minus_infinity(self.logits.clone())
+        self.vocabulary.with_minus_infinity(self.logits.clone())
     }
 
-    /// `f(z)/τ`, `[tokens·K, V]`; [`MASKED`](crate::ops::MASKED) for masked words.
-    pub(super) fn mapped(&self) -> Floats<B> {
+    /// The softmax of `f(z)/τ` in every row, without its masked words.
+    pub(super) fn softmax(&self) -> Softmax<B> {
         let mapped = self.input.map.apply(self.logits.clone(), self.table.as_ref());
         let mapped = match self.input.temperature {
             1.0 => mapped,
             temperature => mapped.mul_scalar(1.0 / temperature),
         };
-        match &self.vocabulary.masked {
-            Some(masked) => mapped + masked.low.clone(),
-            None => mapped,
-        }
-    }
-
-    /// −∞ in the columns of masked words.
-    pub(super) fn with_minus_infinity(&self, rows: Floats<B>) -> Floats<B> {
-        match &self.vocabulary.masked {
-            Some(masked) => rows + masked.minus_infinity.clone(),
-            None => rows,
-        }
+        // The maximum is a constant of the gradient, where this is differentiated by composition.
+        let constant = mapped.clone().detach();
+        let Some(masked) = &self.vocabulary.masked else {
+            let max = constant.max_dim(1);
+            let shifted = mapped - max.clone();
+            let exp = shifted.clone().exp();
+            return Softmax { max, sum: exp.clone().sum_dim(1), shifted, exp };
+        };
+        let lowest = if constant.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
+        let max = masked.fill(constant, lowest).max_dim(1);
+        let max = max * (-masked.no_word_left.clone()).add_scalar(1.0);
+        let shifted = masked.fill(mapped - max.clone(), 0.0);
+        let exp = masked.fill(shifted.clone().exp(), 0.0);
+        let sum = exp.clone().sum_dim(1) + masked.no_word_left.clone();
+        Softmax { max, sum, shifted, exp }
     }
 
     /// `log π_k + x_k` for a value a component, `[tokens, K]`.
@@ -154,6 +158,32 @@ impl<'a, B: Kernels> Chunk<'a, B> {
             Some(prior) => x + prior.clone().reshape([self.tokens(), self.components, 1]),
             None => x,
         }
+    }
+}
+
+/// A softmax in every row; the columns of masked words hold 0.
+pub(super) struct Softmax<B: Kernels> {
+    /// The largest `a = f(z)/τ`, `[rows, 1]`.
+    pub(super) max: Floats<B>,
+    /// `a − max`, `[rows, V]`.
+    pub(super) shifted: Floats<B>,
+    /// `e^{a − max}`, `[rows, V]`.
+    pub(super) exp: Floats<B>,
+    /// `Σ_v e^{a_v − max}`, `[rows, 1]`; 1 where no word is left.
+    pub(super) sum: Floats<B>,
+}
+
+impl<B: Kernels> Softmax<B> {
+    /// `log p`, `[rows, V]`; a number without meaning for masked words.
+    ///
+    /// The maximum is subtracted first: where logits are large, a log-probability near 0 keeps its own digits.
+    pub(super) fn log_probs(&self) -> Floats<B> {
+        self.shifted.clone() - self.sum.clone().log()
+    }
+
+    /// `log Σ_v e^{a_v}`, `[rows, 1]`.
+    pub(super) fn log_sum_exp(&self) -> Floats<B> {
+        self.sum.clone().log() + self.max.clone()
     }
 }
 

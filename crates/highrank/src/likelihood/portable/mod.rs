@@ -21,7 +21,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::mask::Vocabulary;
 use super::spread::Spread;
-use crate::math::{log_softmax, log_sum_exp_dim};
+use crate::math::log_sum_exp_dim;
 use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
 use chunk::Chunk;
 use score::{General, Score, Words};
@@ -39,7 +39,7 @@ pub fn score<B: Kernels>(
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
             let scored = sweep.score(&chunk);
-            parts.add(scored.loss(&chunk), scored.statistics(&chunk, objective));
+            parts.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
         }
     }
     parts.finish()
@@ -63,8 +63,9 @@ pub fn score_and_gradients<B: Kernels>(
         for chunk in block.chunks(&sweep.vocabulary) {
             let upstream = upstream.clone().rows(chunk.start..chunk.end);
             let scored = sweep.score(&chunk);
-            parts.add(scored.loss(&chunk), scored.statistics(&chunk, objective));
-            sums.add_chunk(chunk, scored.gradients(upstream), wanted);
+            parts.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
+            let gradients = scored.gradients(&chunk, upstream);
+            sums.add_chunk(chunk, gradients, wanted);
         }
         sums.add_block(block, wanted);
     }
@@ -77,7 +78,9 @@ pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
     let vocabulary = Vocabulary::new(input);
     let mut parts = vec![];
     for block in blocks(input) {
-        parts.extend(block.chunks(&vocabulary).map(|chunk| chunk.with_minus_infinity(log_probs_of(&chunk))));
+        parts.extend(
+            block.chunks(&vocabulary).map(|chunk| vocabulary.with_minus_infinity(log_probs_of(&chunk))),
+        );
     }
     Floats::cat(parts, 0)
 }
@@ -102,7 +105,7 @@ pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: 
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
             let upstream = Floats::full([chunk.tokens()], 1.0, &input.weight.device(), input.wide());
-            let d_mapped = sweep.score(&chunk).gradients(upstream).d_mapped;
+            let d_mapped = sweep.score(&chunk).gradients(&chunk, upstream).d_mapped;
             let Chunk { table, logits, .. } = chunk;
             parts.push(chunk::logit_gradients(input, table.as_ref(), logits, d_mapped).0.detach());
         }
@@ -179,7 +182,7 @@ impl<B: Kernels> Parts<B> {
 }
 
 fn log_probs_of<B: Kernels>(chunk: &Chunk<'_, B>) -> Floats<B> {
-    let component = log_softmax(chunk.mapped());
+    let component = chunk.softmax().log_probs();
     match chunk.log_prior {
         Some(_) => {
             let shape = [chunk.tokens(), chunk.input.vocab()];

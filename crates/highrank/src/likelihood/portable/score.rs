@@ -1,11 +1,12 @@
 //! A chunk's losses, and the gradients of its mapped logits and log-priors.
 
-use highrank_kernels::{Floats, Ints};
+use burn::tensor::DType;
+use highrank_kernels::{Bools, Floats, Ints};
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Softmax};
 use crate::likelihood::spread::Spread;
-use crate::math::{log_softmax_and_normaliser, log_sum_exp, log_sum_exp_dim};
-use crate::ops::{INFINITE, Kernels, Objective, Statistic, Targets};
+use crate::math::{log_sum_exp, log_sum_exp_dim};
+use crate::ops::{Kernels, Objective, Statistic, Targets};
 
 /// The gradients of a chunk's mapped logits and log-priors.
 pub(super) struct Scored<B: Kernels> {
@@ -23,11 +24,13 @@ pub(super) enum Score<B: Kernels> {
 
 impl<B: Kernels> Score<B> {
     /// `[tokens]`
-    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
-        match self {
-            Self::Words(scored) => scored.loss(chunk),
-            Self::General(scored) => scored.loss(chunk),
-        }
+    pub(super) fn loss(&self, chunk: &Chunk<'_, B>, objective: &Objective<Floats<B>, Ints<B>>) -> Floats<B> {
+        let loss = match self {
+            Self::Words(scored) => scored.nll.clone(),
+            Self::General(scored) => scored.loss(),
+        };
+        let targets = objective.targets.slice(chunk.start..chunk.end);
+        or_infinite(loss, infinite(chunk, &targets))
     }
 
     /// `[tokens, Statistic::COUNT]`, if asked for.
@@ -44,11 +47,13 @@ impl<B: Kernels> Score<B> {
         }
     }
 
-    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
-        match self {
+    /// Those of masked words are 0, whatever is computed of their logits.
+    pub(super) fn gradients(self, chunk: &Chunk<'_, B>, upstream: Floats<B>) -> Scored<B> {
+        let scored = match self {
             Self::Words(scored) => scored.gradients(upstream),
             Self::General(scored) => scored.gradients(upstream),
-        }
+        };
+        Scored { d_mapped: chunk.vocabulary.zero_masked(scored.d_mapped), ..scored }
     }
 }
 
@@ -60,9 +65,7 @@ pub(super) struct Words<B: Kernels> {
     joint: Floats<B>,
     /// Target of each row, `[tokens·K, 1]`
     word: Ints<B>,
-    /// `e^{f(z) − max}`, `[tokens·K, V]`, and its row sums `[tokens·K, 1]`
-    exp: Floats<B>,
-    sum: Floats<B>,
+    softmax: Softmax<B>,
 }
 
 impl<B: Kernels> Words<B> {
@@ -70,28 +73,21 @@ impl<B: Kernels> Words<B> {
         let words = words.clone().rows(chunk.start..chunk.end);
         let word = words.reshape([chunk.tokens(), 1]).repeat_dim(1, chunk.components);
         let word = word.reshape([chunk.tokens() * chunk.components, 1]);
-        let mapped = chunk.mapped();
-        // A constant of the gradient, where this is differentiated by composition.
-        let max = mapped.clone().detach().max_dim(1);
-        let at_target = mapped.clone().gather(1, word.clone()) - max.clone();
-        let exp = (mapped - max).exp();
-        let sum = exp.clone().sum_dim(1);
-        let joint = chunk.with_prior(at_target - sum.clone().log());
+        let softmax = chunk.softmax();
+        let at_target = softmax.shifted.clone().gather(1, word.clone());
+        let joint = chunk.with_prior(at_target - softmax.sum.clone().log());
         let nll = -log_sum_exp(joint.clone()).reshape([chunk.tokens()]);
-        Self { nll, joint, word, exp, sum }
-    }
-
-    fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
-        or_infinite(self.nll.clone(), chunk)
+        Self { nll, joint, word, softmax }
     }
 
     /// `∂/∂f(z_k) = u γ_k (softmax − onehot)`, `∂/∂log π_k = −u γ_k` for an upstream gradient `u [tokens]`.
-    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
+    fn gradients(self, upstream: Floats<B>) -> Scored<B> {
         let tokens = self.nll.num_elements();
-        let responsibility = at_most_one((self.joint + self.nll.reshape([tokens, 1])).exp());
+        let responsibility = (self.joint + self.nll.reshape([tokens, 1])).exp();
         let weight = responsibility * upstream.reshape([tokens, 1]);
-        let row_weight = weight.clone().reshape(self.sum.shape());
-        let d_mapped = self.exp * (row_weight.clone() / self.sum);
+        let Softmax { exp, sum, .. } = self.softmax;
+        let row_weight = weight.clone().reshape(sum.shape());
+        let d_mapped = exp * (row_weight.clone() / sum);
         Scored { d_mapped: d_mapped.scatter_add(1, self.word, -row_weight), d_log_prior: -weight }
     }
 }
@@ -103,8 +99,8 @@ impl<B: Kernels> Words<B> {
 pub(super) struct General<B: Kernels> {
     /// `q`, `[tokens, V]`
     q: Floats<B>,
-    /// `log p_k(v)`, `[tokens·K, V]`
-    component: Floats<B>,
+    /// Of each row, `[tokens·K, V]`
+    softmax: Softmax<B>,
     /// `log π_k + log p_k(v)`, `[tokens, K, V]`
     joint: Floats<B>,
     /// `log P(v)`, `[tokens, 1, V]`
@@ -123,16 +119,16 @@ impl<B: Kernels> General<B> {
         spread: Option<&Spread<B>>,
     ) -> Self {
         let (tokens, components) = (chunk.tokens(), chunk.components);
-        let (component, lse) = log_softmax_and_normaliser(chunk.mapped());
-        let joint = chunk.joint(component.clone());
+        let softmax = chunk.softmax();
+        let joint = chunk.joint(softmax.log_probs());
         let log_probs = log_sum_exp_dim(joint.clone(), 1);
-        let lse = lse.reshape([tokens, components]);
+        let lse = softmax.log_sum_exp().reshape([tokens, components]);
         let prior = match &chunk.log_prior {
             Some(prior) => prior.clone().exp(),
             None => lse.zeros_like().add_scalar(1.0),
         };
         let q = target_rows(chunk, objective, spread);
-        Self { q, component, joint, log_probs, lse, prior, z_loss: objective.z_loss }
+        Self { q, softmax, joint, log_probs, lse, prior, z_loss: objective.z_loss }
     }
 
     /// `z_n`, `[tokens]`.
@@ -141,8 +137,8 @@ impl<B: Kernels> General<B> {
         (self.prior.clone() * self.lse.clone().square()).sum_dim(1).reshape([tokens])
     }
 
-    pub(super) fn loss(&self, chunk: &Chunk<'_, B>) -> Floats<B> {
-        let loss = or_infinite(self.cross_entropy(), chunk);
+    fn loss(&self) -> Floats<B> {
+        let loss = self.cross_entropy();
         match self.z_loss {
             0.0 => loss,
             z_loss => loss + self.z_term().mul_scalar(z_loss),
@@ -166,20 +162,37 @@ impl<B: Kernels> General<B> {
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
         let nll = match targets.words() {
             Some(words) => {
-                let words = words.clone().rows(chunk.start..chunk.end).reshape(column);
-                -log_probs.clone().gather(1, words).reshape([tokens])
+                let words = words.clone().rows(chunk.start..chunk.end);
+                let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
+                or_infinite(nll, infinite(chunk, &Targets::Words(words)))
             }
-            None => self.cross_entropy(),
+            None => {
+                let targets = targets.slice(chunk.start..chunk.end);
+                or_infinite(self.cross_entropy(), infinite(chunk, &targets))
+            }
         };
-        let entropy = -(log_probs.clone().exp() * log_probs.clone()).sum_dim(1);
-        let max = log_probs.clone().max_dim(1);
+        let probs = chunk.vocabulary.with_minus_infinity(log_probs.clone()).exp();
+        let entropy = -(probs * log_probs.clone()).sum_dim(1);
+        let lowest = if log_probs.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
+        let (of_words, no_word_left) = match &chunk.vocabulary.masked {
+            Some(masked) => (masked.fill(log_probs.clone(), lowest), Some(masked.no_word_left.at_least(0.5))),
+            None => (log_probs.clone(), None),
+        };
+        let max = of_words.clone().max_dim(1);
         // The lowest of the words that reach the maximum: others count as beyond the vocabulary.
-        let is_best = (log_probs.clone() - max.clone()).at_least(0.0);
+        let is_best = (of_words - max.clone()).at_least(0.0);
+        let max = match no_word_left {
+            Some(none) => {
+                let none = none.expand(max.shape());
+                max.fill_where(none, f64::NEG_INFINITY)
+            }
+            None => max,
+        };
         let beyond = log_probs.zeros_like().add_scalar(vocab as f64).fill_where(is_best, 0.0);
         let number = Ints::<B>::arange(0..vocab as i64, &beyond.device()).float(beyond.dtype());
         let argmax = -(-(beyond + number.reshape([1, vocab]))).max_dim(1);
         let mut columns: Vec<_> = (0..Statistic::COUNT).map(|_| None).collect();
-        columns[Statistic::Nll as usize] = Some(or_infinite(nll, chunk).reshape(column));
+        columns[Statistic::Nll as usize] = Some(nll.reshape(column));
         columns[Statistic::Entropy as usize] = Some(entropy);
         columns[Statistic::Argmax as usize] = Some(argmax);
         columns[Statistic::MaxLogProb as usize] = Some(max);
@@ -187,12 +200,13 @@ impl<B: Kernels> General<B> {
         Floats::cat(columns.into_iter().flatten().collect(), 1).detach()
     }
 
-    pub(super) fn gradients(self, upstream: Floats<B>) -> Scored<B> {
+    fn gradients(self, upstream: Floats<B>) -> Scored<B> {
         let [tokens, vocab] = self.q.dims();
-        let (shape, [_, components]) = (self.component.shape(), self.lse.dims());
+        let Softmax { exp, sum, .. } = self.softmax;
+        let (shape, [_, components]) = (exp.shape(), self.lse.dims());
         let upstream = upstream.reshape([tokens, 1]);
         let q = (self.q * upstream.clone()).reshape([tokens, 1, vocab]);
-        let assigned = at_most_one((self.joint - self.log_probs).exp()) * q;
+        let assigned = (self.joint - self.log_probs).exp() * q;
         let total = assigned.clone().sum_dim(2).reshape([tokens, components]);
         let mut d_log_prior = -total.clone();
         let mut of_probs = total;
@@ -201,7 +215,7 @@ impl<B: Kernels> General<B> {
             d_log_prior = d_log_prior + pull.clone() * self.lse;
             of_probs = of_probs + pull.mul_scalar(2.0);
         }
-        let d_mapped = self.component.exp() * of_probs.reshape([shape[0], 1]) - assigned.reshape(shape);
+        let d_mapped = exp * (of_probs.reshape([shape[0], 1]) / sum) - assigned.reshape(shape);
         Scored { d_mapped, d_log_prior }
     }
 }
@@ -229,19 +243,24 @@ fn target_rows<B: Kernels>(
     }
 }
 
-/// Cross-entropies with +∞ for those of a masked word.
-fn or_infinite<B: Kernels>(loss: Floats<B>, chunk: &Chunk<'_, B>) -> Floats<B> {
-    match chunk.vocabulary.masked {
-        // The share of the word may be a small one.
-        Some(_) => {
-            let infinite = loss.clone().detach().at_least(INFINITE);
-            loss.fill_where(infinite, f64::INFINITY)
+/// The tokens whose targets have some of a masked word, `[tokens]`: its probability is 0, and their cross-entropy +∞.
+fn infinite<B: Kernels>(chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<B>>) -> Option<Bools<B>> {
+    let masked = chunk.vocabulary.masked.as_ref()?;
+    let dtype = chunk.logits.dtype();
+    let mass = match targets.clone() {
+        Targets::Words(words) => masked.of_words(words, dtype),
+        Targets::Teacher { ids, probs, .. } => {
+            (masked.of_words(ids, dtype) * probs.cast(dtype)).sum_dim(1).reshape([chunk.tokens()])
         }
-        None => loss,
-    }
+        Targets::Distributions(rows) => masked.mass(rows.cast(dtype)),
+    };
+    Some(mass.above(0.0))
 }
 
-/// Shares, of which rounding at [`MASKED`] could make anything.
-fn at_most_one<B: Kernels>(shares: Floats<B>) -> Floats<B> {
-    shares.clamp(0.0, 1.0)
+/// The cross-entropies, infinite where said.
+fn or_infinite<B: Kernels>(cross_entropy: Floats<B>, infinite: Option<Bools<B>>) -> Floats<B> {
+    match infinite {
+        Some(infinite) => cross_entropy.fill_where(infinite, f64::INFINITY),
+        None => cross_entropy,
+    }
 }

@@ -3,7 +3,6 @@
 use highrank_kernels::cpu::Real;
 use pulp::{Simd, WithSimd};
 
-use super::super::component::is_masked;
 use super::runs::{Part, RUN};
 use crate::ops::Drawn;
 
@@ -27,7 +26,7 @@ impl<T: Real> WithSimd for Pick<'_, T> {
         if whole.sum.is_nan() {
             return Drawn::NotANumber;
         }
-        if is_masked(T::of(whole.top)) {
+        if whole.sum == 0.0 {
             return Drawn::AllMasked;
         }
         let scale = |part: &Part| (part.top - whole.top).exp();

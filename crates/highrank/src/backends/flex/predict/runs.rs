@@ -4,7 +4,6 @@ use highrank_kernels::cpu::Real;
 
 use super::super::row::{larger, sums};
 use super::super::words::Words;
-use crate::ops::MASKED;
 
 /// Words of a run: of one row it stays in the first-level cache, and it is long enough for what is made once a run not to
 /// count.
@@ -13,7 +12,7 @@ pub(super) const RUN: usize = 1024;
 /// A run of a row, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part {
-    /// The largest mapped logit, but at least [`MASKED`].
+    /// The largest mapped logit; −∞ if all words are masked.
     pub(super) top: f64,
     /// `Σ_v e^{a_v − top}`; NaN if a logit is no number.
     pub(super) sum: f64,
@@ -21,14 +20,22 @@ pub(super) struct Part {
 
 impl Part {
     /// Of no words.
-    pub(super) const NONE: Self = Self { top: MASKED, sum: 0.0 };
+    pub(super) const NONE: Self = Self { top: f64::NEG_INFINITY, sum: 0.0 };
 
     /// Both parts, one after the other.
     #[inline(always)]
     pub(super) fn and(self, next: Self) -> Self {
-        match next.top > self.top {
-            true => Self { top: next.top, sum: next.sum + self.sum * (self.top - next.top).exp() },
-            false => Self { top: self.top, sum: self.sum + next.sum * (next.top - self.top).exp() },
+        let (most, least) = if next.top > self.top { (next, self) } else { (self, next) };
+        Self { top: most.top, sum: most.sum + least.below(most.top) }
+    }
+
+    /// The sum below a number that is at least the largest logit.
+    #[inline(always)]
+    fn below(&self, top: f64) -> f64 {
+        match self.sum {
+            // Masked words alone, of whose logits there is no difference.
+            0.0 => 0.0,
+            sum => sum * (self.top - top).exp(),
         }
     }
 }
@@ -46,30 +53,31 @@ impl<T: Real> Words<'_, T> {
         self.mask(first, run, T::LOWEST);
     }
 
-    /// Turns products into mapped logits, [`MASKED`] for masked words, and gives the largest, but at least [`MASKED`].
+    /// Turns products into mapped logits, −∞ for masked words. Gives the largest, and what to subtract from them: that, or 0 if
+    /// all are masked.
     #[inline(always)]
-    fn mapped(&self, first: usize, run: &mut [T]) -> T {
-        let (mut top, step) = (T::of(MASKED), self.map.block());
+    fn mapped(&self, first: usize, run: &mut [T]) -> (T, T) {
+        let (mut top, step) = (T::LOWEST, self.map.block());
         for (i, block) in run.chunks_mut(step).enumerate() {
             top = larger(top, self.map_block(block, first + i * step, &mut [], &mut []));
         }
-        top
+        (top, if top == T::LOWEST { T::ZERO } else { top })
     }
 
     /// Turns products into mapped logits.
     #[inline(always)]
     pub(super) fn measure(&self, first: usize, run: &mut [T]) -> Part {
-        let top = self.mapped(first, run);
-        let [sum] = sums(run, |a| [(*a - top).exp()]);
+        let (top, base) = self.mapped(first, run);
+        let [sum] = sums(run, |a| [(*a - base).exp()]);
         Part { top: top.wide(), sum }
     }
 
     /// Turns products into `e^{a − top}`, those that are too small for a number into their logarithms, which are negative.
     #[inline(always)]
     pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> Part {
-        let top = self.mapped(first, run);
+        let (top, base) = self.mapped(first, run);
         let [sum] = sums(run, |a| {
-            let shift = *a - top;
+            let shift = *a - base;
             let e = shift.exp();
             *a = if e > T::ZERO { e } else { shift };
             [e]
