@@ -64,6 +64,12 @@ pub(super) fn logarithm<T: Real>(kept: T) -> T {
     if kept > T::ZERO { log } else { kept }
 }
 
+/// The distance of a logit from the largest one; −∞ is that of a masked word, which counts for nothing.
+#[inline(always)]
+fn counted<T: Real>(shift: T) -> T {
+    if shift > T::LOWEST { shift } else { T::ZERO }
+}
+
 /// A single row: `e^{a − top}` in place, their sum, and what is to be seen of its `unmasked` words.
 #[inline(always)]
 pub(super) fn see_single<T: Real>(
@@ -78,7 +84,7 @@ pub(super) fn see_single<T: Real>(
     let (mut mass, mut shift_of_mass) = (0.0, 0.0);
     if !level.row.is_empty() {
         mass = sum_of(level.row, level.row, |q, _| q);
-        shift_of_mass = sum_of(row, level.row, |a, q| (a - top) * q);
+        shift_of_mass = sum_of(row, level.row, |a, q| counted(a - top) * q);
     }
     if statistics {
         seen.argmax = find(row, top).unwrap_or(0);
@@ -86,8 +92,7 @@ pub(super) fn see_single<T: Real>(
     let [sum, shifts, products] = sums(row, |a| {
         let shift = *a - top;
         *a = shift.exp_of_bounded();
-        // −∞ is that of a masked word, which counts for nothing.
-        let shift = if shift > T::LOWEST { shift } else { T::ZERO };
+        let shift = counted(shift);
         [*a, shift, *a * shift]
     });
     let log_sum = sum.ln();
