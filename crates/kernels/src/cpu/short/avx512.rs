@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use faer::MatMut;
 
-use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, Tiles, WIDTH, pairs, right_len};
 use crate::cpu::matrix::{Factor, Matrix, fetch_ahead};
 use number::Number;
 pub(super) use number::first;
@@ -75,9 +75,11 @@ impl Instructions for Avx512 {
     }
 
     fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
-        assert!(out.nrows() * left.layout.row <= left.words.len() && left.layout.pair == 1);
-        assert!(out.ncols() == b.columns() && b.rows().div_ceil(2) <= left.layout.row && b.is_transposed());
-        // SAFETY: the processor has the instructions; the sizes fit.
+        let LeftLayout { row, pair, .. } = left.layout;
+        assert!(out.nrows() * row <= left.words.len() && pair == 1);
+        assert!(row.is_multiple_of(LANES), "products of pairs: the last vector of a line of {row} pairs");
+        assert!(out.ncols() == b.columns() && b.rows().div_ceil(2) <= row && b.is_transposed());
+        // SAFETY: the processor has the instructions, the sizes fit, and lines are whole vectors.
         unsafe {
             match b {
                 Factor::Wide(b) => dots::of(out, left, b, accumulate),
@@ -86,10 +88,9 @@ impl Instructions for Avx512 {
         }
     }
 
-    #[inline(always)]
-    unsafe fn tile(self, tile: &Tile) {
-        // SAFETY: the processor has the instructions; the rest is the caller's.
-        unsafe { tile_of(tile) }
+    fn make(self, tiles: Tiles<'_, Self>) {
+        // SAFETY: the processor has the instructions; the words and sums are those of `tiles`.
+        tiles.each(|tile| unsafe { tile_of(tile) });
     }
 }
 
@@ -297,10 +298,11 @@ unsafe fn pack_transposed<T: Number>(
     }
 }
 
-/// As [`Instructions::tile`], by the kernel of the tile's size.
+/// Makes a tile, by the kernel of its size.
 ///
 /// # Safety
-/// As there, and the processor must have the instructions.
+/// The processor must have the instructions. The words that the tile describes must be readable, and its sums readable and
+/// writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn tile_of(tile: &Tile) {
     // SAFETY: the caller's.

@@ -25,6 +25,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod unit;
 
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use faer::MatMut;
@@ -100,11 +101,6 @@ pub(super) trait Instructions: Copy + Send + Sync {
     /// Most numbers of an inner product that a tile is summed over at a time, a multiple of those that are taken at a time.
     const DEPTH: usize;
 
-    /// Does some work that makes tiles on this thread.
-    fn prepared<R>(self, work: impl FnOnce() -> R) -> R {
-        work()
-    }
-
     /// Packs a left factor in the layout [`LeftLayout::of`] it, rounded. What the layout leaves between lines or behind the
     /// last row may be anything; what a last step of pairs has too many is 0.
     ///
@@ -125,11 +121,8 @@ pub(super) trait Instructions: Copy + Send + Sync {
     /// If the sizes do not fit, or `b` is not transposed.
     fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool);
 
-    /// Makes a tile.
-    ///
-    /// # Safety
-    /// The words that the tile describes must be readable, and its sums writable and, if it is to add to them, readable.
-    unsafe fn tile(self, tile: &Tile);
+    /// Makes all tiles of a result. Nothing else happens meanwhile, so a processor may be set up for them before, and reset after.
+    fn make(self, tiles: Tiles<'_, Self>);
 }
 
 /// Pairs that an inner product is packed in.
@@ -445,51 +438,82 @@ fn neither_stays<I: Instructions>(
 fn tiles<I: Instructions>(
     unit: I,
     out: MatMut<'_, f32>,
-    (left, left_pair): (Left<'_>, usize),
-    (right, right_pair): (Right<'_>, usize),
+    left: (Left<'_>, usize),
+    right: (Right<'_>, usize),
     depth: usize,
     accumulate: bool,
 ) {
-    let (rows, columns, pairs) = (out.nrows(), out.ncols(), pairs::<I>(depth));
-    let layout = left.layout;
-    assert!(columns == right.columns && right_pair + pairs <= right.pairs);
-    assert_eq!(right.words.len(), right.pairs * columns.next_multiple_of(LANES));
-    assert!(rows > 0 && pairs > 0 && columns > 0);
-    let (last_row, last_pair) = (rows.next_multiple_of(I::STEP) - 1, left_pair + pairs - 1);
-    let last = last_row / PANEL * layout.panel + last_row % PANEL * layout.row + last_pair * layout.pair;
-    assert!(last < left.words.len(), "products of pairs: the left factor has too few rows or pairs");
-    let (out_row, out_column) = (out.row_stride() as usize, out.col_stride() as usize);
-    assert!(
-        out_column == 1 || I::STEP > 1 && out_row == 1,
-        "products of pairs: the result is not contiguous"
-    );
-    let out = out.as_ptr_mut();
-    let tile = |top: usize, first: usize| {
-        let width = WIDTH.min(columns - first);
-        let tile = Tile {
-            rows: I::HEIGHT.min(rows - top),
-            columns: width,
-            pairs,
-            left: left.words[top / PANEL * layout.panel + left_pair * layout.pair..].as_ptr(),
-            left_row: layout.row,
-            left_pair: layout.pair,
-            right: right.words[first * right.pairs + right_pair * width.next_multiple_of(LANES)..].as_ptr(),
-            // SAFETY: a sum of `out`.
-            out: unsafe { out.add(top * out_row + first * out_column) },
-            out_row,
-            out_column,
-            accumulate,
+    unit.make(Tiles::new(out, left, right, depth, accumulate));
+}
+
+/// All tiles of a result. Both factors have the words that the tiles read, and the result has the sums.
+pub(super) struct Tiles<'a, I> {
+    out: MatMut<'a, f32>,
+    left: Left<'a>,
+    left_pair: usize,
+    right: Right<'a>,
+    right_pair: usize,
+    pairs: usize,
+    accumulate: bool,
+    /// From front to back of some rows before the next: the product is [shallow](SHALLOW).
+    by_rows: bool,
+    unit: PhantomData<I>,
+}
+
+impl<'a, I: Instructions> Tiles<'a, I> {
+    /// # Panics
+    /// If a factor has too few words, or the result is empty, not contiguous or of another size.
+    fn new(
+        out: MatMut<'a, f32>,
+        (left, left_pair): (Left<'a>, usize),
+        (right, right_pair): (Right<'a>, usize),
+        depth: usize,
+        accumulate: bool,
+    ) -> Self {
+        let (rows, columns, pairs) = (out.nrows(), out.ncols(), pairs::<I>(depth));
+        assert!(columns == right.columns && right_pair + pairs <= right.pairs);
+        assert_eq!(right.words.len(), right.pairs * columns.next_multiple_of(LANES));
+        assert!(rows > 0 && pairs > 0 && columns > 0);
+        let layout = left.layout;
+        let (last_row, last_pair) = (rows.next_multiple_of(I::STEP) - 1, left_pair + pairs - 1);
+        let last = last_row / PANEL * layout.panel + last_row % PANEL * layout.row + last_pair * layout.pair;
+        assert!(last < left.words.len(), "products of pairs: the left factor has too few rows or pairs");
+        let (row, column) = (out.row_stride(), out.col_stride());
+        assert!(row > 0 && column > 0, "products of pairs: the result runs backwards");
+        assert!(column == 1 || I::STEP > 1 && row == 1, "products of pairs: the result is not contiguous");
+        let by_rows = depth <= SHALLOW;
+        Self { out, left, left_pair, right, right_pair, pairs, accumulate, by_rows, unit: PhantomData }
+    }
+
+    /// Calls `make` with each tile in turn. A tile's words are readable, and its sums are readable and writable.
+    fn each(self, mut make: impl FnMut(&Tile)) {
+        let Self { out, left, left_pair, right, right_pair, pairs, accumulate, by_rows, .. } = self;
+        let (rows, columns, layout) = (out.nrows(), out.ncols(), left.layout);
+        let (out_row, out_column) = (out.row_stride() as usize, out.col_stride() as usize);
+        let out = out.as_ptr_mut();
+        let mut tile = |top: usize, first: usize| {
+            let width = WIDTH.min(columns - first);
+            make(&Tile {
+                rows: I::HEIGHT.min(rows - top),
+                columns: width,
+                pairs,
+                left: left.words[top / PANEL * layout.panel + left_pair * layout.pair..].as_ptr(),
+                left_row: layout.row,
+                left_pair: layout.pair,
+                right: right.words[first * right.pairs + right_pair * width.next_multiple_of(LANES)..]
+                    .as_ptr(),
+                // SAFETY: a sum of `out`, whose strides are positive.
+                out: unsafe { out.add(top * out_row + first * out_column) },
+                out_row,
+                out_column,
+                accumulate,
+            });
         };
-        // SAFETY: the words are those of both factors by the assertions above, and the sums belong to `out`, which
-        // nobody else reads or writes.
-        unsafe { unit.tile(&tile) };
-    };
-    let (tops, firsts) = ((0..rows).step_by(I::HEIGHT), (0..columns).step_by(WIDTH));
-    unit.prepared(|| {
-        if depth <= SHALLOW {
+        let (tops, firsts) = ((0..rows).step_by(I::HEIGHT), (0..columns).step_by(WIDTH));
+        if by_rows {
             tops.for_each(|top| firsts.clone().for_each(|first| tile(top, first)));
         } else {
             firsts.for_each(|first| tops.clone().for_each(|top| tile(top, first)));
         }
-    });
+    }
 }

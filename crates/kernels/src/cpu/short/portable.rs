@@ -3,7 +3,7 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tiles, WIDTH, pairs, right_len};
 use crate::cpu::matrix::{Factor, Matrix};
 
 /// Works on every processor, with tiles of a height and pairs taken some at a time as those of its twin.
@@ -85,26 +85,28 @@ impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, S
         }
     }
 
-    unsafe fn tile(self, tile: &Tile) {
-        let width = tile.columns.next_multiple_of(LANES);
-        for row in 0..tile.rows {
-            for column in 0..tile.columns {
-                let mut sum = 0.0;
-                for pair in 0..tile.pairs {
-                    // SAFETY: the caller vouches for the words of the tile.
-                    sum += unsafe {
-                        products(
-                            tile.left.add(row * tile.left_row + pair * tile.left_pair).read(),
-                            tile.right.add(pair * width + column).read(),
-                        )
-                    };
-                }
-                // SAFETY: and for its sums.
-                unsafe {
-                    let out = tile.out.add(row * tile.out_row + column * tile.out_column);
-                    out.write(if tile.accumulate { out.read() + sum } else { sum });
+    fn make(self, tiles: Tiles<'_, Self>) {
+        tiles.each(|tile| {
+            let width = tile.columns.next_multiple_of(LANES);
+            for row in 0..tile.rows {
+                for column in 0..tile.columns {
+                    let mut sum = 0.0;
+                    for pair in 0..tile.pairs {
+                        // SAFETY: a word of the tile.
+                        sum += unsafe {
+                            products(
+                                tile.left.add(row * tile.left_row + pair * tile.left_pair).read(),
+                                tile.right.add(pair * width + column).read(),
+                            )
+                        };
+                    }
+                    // SAFETY: a sum of the tile.
+                    unsafe {
+                        let out = tile.out.add(row * tile.out_row + column * tile.out_column);
+                        out.write(if tile.accumulate { out.read() + sum } else { sum });
+                    }
                 }
             }
-        }
+        });
     }
 }

@@ -190,6 +190,15 @@ fn nothing_times_nothing_is_zero() {
     );
 }
 
+#[test]
+#[should_panic(expected = "the result runs backwards")]
+fn a_result_that_runs_backwards_is_refused() {
+    let (a, b) = (Values::new(3, 4, 1), Values::new(4, 5, 2));
+    let mut out = [0.0; 15];
+    let out = MatMut::from_row_major_slice_mut(&mut out, 3, 5).reverse_rows_mut();
+    multiply(VECTORS, out, a.factor(false, false), b.factor(false, false), false);
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod processor {
     use super::super::{Amx, Avx512};
@@ -278,6 +287,23 @@ mod processor {
                 }
             }
         }
+    }
+
+    /// Whole vectors are read of a line.
+    #[test]
+    fn lines_that_end_within_a_vector_are_refused() {
+        let Some(unit) = Avx512::new() else { return };
+        let b = Values::new(33, 3, 1);
+        let words = [0; 17];
+        let left =
+            Left { words: &words, layout: LeftLayout { row: 17, pair: 1, panel: 17 * PANEL, len: 17 } };
+        let refused = std::panic::catch_unwind(|| {
+            let mut out = [0.0; 3];
+            let out = MatMut::from_row_major_slice_mut(&mut out, 1, 3);
+            unit.dots(out, left, b.factor(false, true), false);
+        });
+        let message = *refused.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("the last vector of a line of 17 pairs"), "{message}");
     }
 
     fn check_infinities(unit: impl Instructions) {

@@ -19,8 +19,8 @@ const AHEAD: usize = 16;
 /// As [`Instructions::dots`](crate::cpu::short::Instructions::dots).
 ///
 /// # Safety
-/// The processor must have the instructions; the left factor as many rows as `out`, in lines of as many pairs as the
-/// columns of `b`, which must be transposed; and `out` as many columns as `b`.
+/// The processor must have the instructions; the left factor as many rows as `out`, in lines of whole vectors that have at
+/// least as many pairs as the columns of `b`, which must be transposed; and `out` as many columns as `b`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub(super) unsafe fn of<T: Number>(out: MatMut<'_, f32>, left: Left<'_>, b: Matrix<'_, T>, accumulate: bool) {
     // SAFETY: the caller's.
