@@ -16,7 +16,6 @@ mod rounding;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod short;
 mod shorten;
-mod thin;
 
 pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
 pub use matrix::{Factor, Matrix};
@@ -24,7 +23,6 @@ pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};
 pub use real::{Real, sigmoid, softplus, softplus_and_sigmoid, tanh};
 pub use shorten::{as_short, shorten};
-pub use thin::{Thin, scale_rounded};
 
 use burn::backend::Flex;
 use burn::tensor::TensorData;
