@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use burn::tensor::bf16;
 use bytemuck::Pod;
-use faer::MatRef;
+use faer::{MatMut, MatRef};
 
 use super::Real;
 
@@ -187,6 +187,28 @@ impl<'a, T: Real> Factor<'a, T> {
             Self::Short(matrix) => Self::Short(matrix.block(rows, columns)),
         }
     }
+}
+
+/// Cuts the columns of a result, of which the first has number `first`, into a part for each of `threads`: whole panels of
+/// `width` columns. Calls `work` with each part and its first column, on the threads of the current pool.
+pub(super) fn by_columns<T: Real>(
+    out: MatMut<'_, T>,
+    first: usize,
+    width: usize,
+    threads: usize,
+    work: &(impl Fn(MatMut<'_, T>, usize) + Sync),
+) {
+    let panels = out.ncols().div_ceil(width);
+    let threads = threads.min(panels);
+    if threads <= 1 {
+        return work(out, first);
+    }
+    let middle = panels * (threads / 2) / threads * width;
+    let (left, right) = out.split_at_col_mut(middle);
+    rayon::join(
+        || by_columns(left, first, width, threads / 2, work),
+        || by_columns(right, first + middle, width, threads - threads / 2, work),
+    );
 }
 
 /// Fetches numbers that are read next into the cache: lines of a block are too short for the processor to see a stream. The

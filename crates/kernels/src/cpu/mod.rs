@@ -3,26 +3,25 @@
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
+#[cfg(any(target_arch = "x86_64", test))]
+// Elsewhere the tests alone use it, and not all of it.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+mod bf16;
+mod blocked;
 mod buffer;
-mod by_hand;
-mod few;
+mod few_rows;
 mod matrix;
 mod panels;
 mod product;
 mod real;
 mod rounding;
-#[cfg(any(target_arch = "x86_64", test))]
-// Elsewhere the tests alone use it, and not all of it.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-mod short;
-mod shorten;
 
 pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};
 pub use real::{Real, sigmoid, softplus, softplus_and_sigmoid, tanh};
-pub use shorten::{as_short, shorten};
+pub use rounding::{as_short, shorten};
 
 use burn::backend::Flex;
 use burn::tensor::TensorData;

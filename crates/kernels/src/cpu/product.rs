@@ -10,10 +10,10 @@ use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, Par};
 
-use super::matrix::{Factor, Matrix};
 #[cfg(target_arch = "x86_64")]
-use super::short::{self, Unit};
-use super::{Real, by_hand, few};
+use super::bf16::{self, product::Unit};
+use super::matrix::{Factor, Matrix};
+use super::{Real, blocked, few_rows};
 use crate::Precision;
 
 /// Multiply-adds below which a product stays on one thread: some ten microseconds, a few times what handing out a
@@ -70,7 +70,7 @@ enum Route {
     /// `faer`, straight from the factors.
     Plain,
     /// `faer`, from blocks that are rounded or widened first.
-    ByHand,
+    Blocked,
     /// The processor's instructions for pairs of bfloat16.
     #[cfg(target_arch = "x86_64")]
     Pairs(Unit),
@@ -92,7 +92,7 @@ impl Route {
     fn portable<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
         match (a, b) {
             (Factor::Wide(_), Factor::Wide(_)) if precision == Precision::Full => Self::Plain,
-            _ => Self::ByHand,
+            _ => Self::Blocked,
         }
     }
 
@@ -125,17 +125,17 @@ fn product<T: Real>(
                 Unit::Tiles(unit) => of_pairs(unit, out, a.cast(), b.cast(), accumulate, parts),
             }
         }
-        Route::Plain | Route::ByHand => {
+        Route::Plain | Route::Blocked => {
             let out = MatMut::from_row_major_slice_mut(out, rows, columns);
             let halves = Halves { rows: 1, columns: 1, cut_columns: |a, b| b.columns() >= a.rows() };
             let digits = precision.digits();
-            let few = matches!((a, b), (Factor::Wide(a), Factor::Wide(b)) if few::fits(a, b));
+            let few = matches!((a, b), (Factor::Wide(a), Factor::Wide(b)) if few_rows::fits(a, b));
             split(out, a, b, parts, &halves, &|out, a, b| match (route, a, b) {
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if few => {
-                    few::multiply(out, a, b, accumulate)
+                    few_rows::multiply(out, a, b, accumulate)
                 }
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) => blocks(out, a, b, accumulate),
-                _ => by_hand::multiply(out, a, b, accumulate, digits),
+                _ => blocked::multiply(out, a, b, accumulate, digits),
             });
         }
     }
@@ -143,7 +143,7 @@ fn product<T: Real>(
 
 /// A product by instructions for pairs of bfloat16.
 #[cfg(target_arch = "x86_64")]
-fn of_pairs<I: short::Instructions>(
+fn of_pairs<I: bf16::Instructions>(
     unit: I,
     out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
@@ -152,15 +152,16 @@ fn of_pairs<I: short::Instructions>(
     parts: usize,
 ) {
     // Both are decided here, so that they do not depend on the number of threads.
-    let (out, a, b) = match short::turns::<I>(a, b) {
+    let (out, a, b) = match bf16::product::turns::<I>(a, b) {
         true => (out.transpose_mut(), b.t(), a.t()),
         false => (out, a, b),
     };
-    let few = short::is_few(a, b);
-    let halves = Halves { rows: I::HEIGHT, columns: short::WIDTH, cut_columns: short::cut_columns::<I> };
+    let few = bf16::product::is_few(a, b);
+    let halves =
+        Halves { rows: I::HEIGHT, columns: bf16::WIDTH, cut_columns: bf16::product::cut_columns::<I> };
     split(out, a, b, parts, &halves, &|out, a, b| match few {
-        true => short::multiply_few(unit, out, a, b, accumulate),
-        false => short::multiply(unit, out, a, b, accumulate),
+        true => bf16::product::multiply_few(unit, out, a, b, accumulate),
+        false => bf16::product::multiply(unit, out, a, b, accumulate),
     });
 }
 
@@ -264,7 +265,7 @@ mod tests {
                     let halves =
                         Halves { rows: unit, columns: 2 * unit, cut_columns: |a, b| b.columns() >= a.rows() };
                     split(target, a.into(), b.into(), parts, &halves, &|out, a, b| {
-                        by_hand::multiply(out, a, b, false, None);
+                        blocked::multiply(out, a, b, false, None);
                     });
                     for (i, value) in out.iter().enumerate() {
                         let want: f64 =
@@ -322,7 +323,7 @@ mod tests {
                         })
                         .collect();
                     let mut routes =
-                        vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::ByHand];
+                        vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::Blocked];
                     routes.dedup();
                     for route in routes {
                         let [made, in_parts] = [1, 3].map(|parts| {
@@ -338,7 +339,7 @@ mod tests {
                             );
                         }
                         // `faer` chooses its kernel by the size of a part.
-                        if route != Route::Plain && route != Route::ByHand {
+                        if route != Route::Plain && route != Route::Blocked {
                             assert_eq!(made, in_parts, "three parts");
                         }
                     }
@@ -365,12 +366,12 @@ mod tests {
         // Without the instructions no product needs them.
         assert_eq!(Route::portable(wide, wide, full), Route::Plain);
         for precision in [tf32, bf16] {
-            assert_eq!(Route::portable(wide, wide, precision), Route::ByHand);
-            assert_eq!(Route::portable(double, double, precision), Route::ByHand);
+            assert_eq!(Route::portable(wide, wide, precision), Route::Blocked);
+            assert_eq!(Route::portable(double, double, precision), Route::Blocked);
         }
-        assert_eq!(Route::portable(wide, short_of_f32, full), Route::ByHand);
+        assert_eq!(Route::portable(wide, short_of_f32, full), Route::Blocked);
 
-        let pairs = |route: Route| route != Route::Plain && route != Route::ByHand;
+        let pairs = |route: Route| route != Route::Plain && route != Route::Blocked;
         let found = pairs(Route::of(wide, wide, bf16));
         #[cfg(target_arch = "x86_64")]
         assert_eq!(found, is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512bw"));

@@ -69,7 +69,7 @@ impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, S
         }
     }
 
-    fn dots(self, mut out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
+    fn few_rows(self, mut out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
         assert!(b.is_transposed() && left.layout.pair == 1);
         for row in 0..out.nrows() {
             let words = &left.words[row * left.layout.row..];

@@ -2,7 +2,7 @@
 //!
 //! There are eight tiles: six for sums of 32 rows and [`WIDTH`] columns, one for either factor. A tile is read from memory as it
 //! is packed, the left factor from lines, the right one from a panel; rounding and packing are those of vectors. The products
-//! take so little time that reading and writing take most of it: hence [`turns`](super::turns), the [depth](Instructions::DEPTH) and
+//! take so little time that reading and writing take most of it: hence [`turns`](super::product::turns), the [depth](Instructions::DEPTH) and
 //! what is fetched ahead.
 
 use core::arch::asm;
@@ -107,8 +107,8 @@ impl Instructions for Amx {
         self.0.pack_right_for::<Self>(words, b);
     }
 
-    fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
-        self.0.dots(out, left, b, accumulate);
+    fn few_rows(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
+        self.0.few_rows(out, left, b, accumulate);
     }
 
     fn make(self, tiles: Tiles<'_, Self>) {

@@ -3,7 +3,8 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::portable::{Portable, TILES, VECTORS, element};
+use super::super::PANEL;
+use super::super::portable::{Portable, TILES, VECTORS, element};
 use super::*;
 
 /// That of vectors and of the twins.
@@ -152,12 +153,8 @@ fn a_packed_factor_gives_the_product() {
         let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
         let packed = Packed::new(unit, b);
         let mut words = Words::new(LeftLayout::of::<I>(a).len);
-        packed.part(
-            MatMut::from_row_major_slice_mut(&mut got, rows, columns),
-            words.left(unit, a),
-            0,
-            3.min(columns.div_ceil(WIDTH)),
-        );
+        let (left, out) = (words.left(unit, a), MatMut::from_row_major_slice_mut(&mut got, rows, columns));
+        by_columns(out, 0, WIDTH, 3, &|out, first| packed.part(out, left, first));
         multiply(unit, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
         assert_eq!(got, want, "{rows} × {depth} × {columns}");
     }
@@ -201,7 +198,6 @@ fn a_result_that_runs_backwards_is_refused() {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod processor {
-    use super::super::{Amx, Avx512};
     use super::*;
 
     #[test]
@@ -300,7 +296,7 @@ mod processor {
         let refused = std::panic::catch_unwind(|| {
             let mut out = [0.0; 3];
             let out = MatMut::from_row_major_slice_mut(&mut out, 1, 3);
-            unit.dots(out, left, b.factor(false, true), false);
+            unit.few_rows(out, left, b.factor(false, true), false);
         });
         let message = *refused.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("the last vector of a line of 17 pairs"), "{message}");
