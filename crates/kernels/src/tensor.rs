@@ -32,17 +32,17 @@ pub struct Ints<B: Backend = Dispatch>(IntTensor<B>);
 /// Truth values of one backend, for [`Floats::fill_where`].
 pub struct Bools<B: Backend = Dispatch>(BoolTensor<B>);
 
-impl<B: Backend> Clone for Floats<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+// Derived, the backend would have to be `Clone`.
+macro_rules! cloned {
+    ($($tensor:ident)+) => {$(
+        impl<B: Backend> Clone for $tensor<B> {
+            fn clone(&self) -> Self {
+                Self(self.0.clone())
+            }
+        }
+    )+};
 }
-
-impl<B: Backend> Clone for Ints<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
+cloned!(Floats Ints Bools);
 
 impl<B: Backend> fmt::Debug for Floats<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -311,11 +311,6 @@ impl<B: Backend> Floats<B> {
         Bools(B::float_lower_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
-    pub fn equals(&self, value: f64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::float_equal_elem(self.0.clone(), value.into(), dtype))
-    }
-
     /// `value` where `mask`, of the same shape, is true, itself elsewhere.
     pub fn fill_where(self, mask: Bools<B>, value: f64) -> Self {
         Self(B::float_mask_fill(self.0, mask.0, value.into()))
@@ -430,18 +425,8 @@ impl<B: Backend> Ints<B> {
         Bools(B::int_greater_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
-    pub fn equals(&self, value: i64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::int_equal_elem(self.0.clone(), value.into(), dtype))
-    }
-
     pub fn clamp(self, min: i64, max: i64) -> Self {
         Self(B::int_clamp(self.0, min.into(), max.into()))
-    }
-
-    /// `value` where `mask`, of the same shape, is true, itself elsewhere.
-    pub fn fill_where(self, mask: Bools<B>, value: i64) -> Self {
-        Self(B::int_mask_fill(self.0, mask.0, value.into()))
     }
 
     pub fn add_scalar(self, x: i64) -> Self {
@@ -456,56 +441,26 @@ impl<B: Backend> Ints<B> {
 // As above.
 #[allow(missing_docs)]
 impl<B: Backend> Bools<B> {
-    pub fn new(primitive: BoolTensor<B>) -> Self {
-        Self(primitive)
-    }
-
-    pub fn into_primitive(self) -> BoolTensor<B> {
-        self.0
-    }
-
     pub fn or(self, other: Self) -> Self {
         Self(B::bool_or(self.0, other.0))
     }
 }
 
-impl<B: Backend> Clone for Bools<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+macro_rules! operator {
+    ($operator:ident $method:ident $operation:ident) => {
+        impl<B: Backend> $operator for Floats<B> {
+            type Output = Self;
+
+            fn $method(self, rhs: Self) -> Self {
+                Self(B::$operation(self.0, rhs.0))
+            }
+        }
+    };
 }
-
-impl<B: Backend> Add for Floats<B> {
-    type Output = Self;
-
-    fn add(self, rhs: Self) -> Self {
-        Self(B::float_add(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Sub for Floats<B> {
-    type Output = Self;
-
-    fn sub(self, rhs: Self) -> Self {
-        Self(B::float_sub(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Mul for Floats<B> {
-    type Output = Self;
-
-    fn mul(self, rhs: Self) -> Self {
-        Self(B::float_mul(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Div for Floats<B> {
-    type Output = Self;
-
-    fn div(self, rhs: Self) -> Self {
-        Self(B::float_div(self.0, rhs.0))
-    }
-}
+operator!(Add add float_add);
+operator!(Sub sub float_sub);
+operator!(Mul mul float_mul);
+operator!(Div div float_div);
 
 impl<B: Backend> Neg for Floats<B> {
     type Output = Self;

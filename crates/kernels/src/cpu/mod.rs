@@ -1,5 +1,16 @@
-//! What native CPU kernels on Burn's Flex backend are made of: float types with vectorised elementary functions, matrix
-//! products on slices, buffers whose memory is kept, and the way from tensors to slices and back.
+//! Building blocks of native CPU kernels on Burn's Flex backend.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `real.rs` | f32 and f64 with vectorised elementary functions |
+//! | `matrix.rs` | matrices on slices, and factors of products: f32, f64 or bfloat16 |
+//! | `product.rs` | matrix products at a precision: which of the following makes one, and its parts for threads |
+//! | `few_rows.rs` | products of few rows |
+//! | `blocked.rs` | products of blocks that are rounded first |
+//! | `bf16/` | products by instructions for bfloat16 |
+//! | `panels.rs` | a right factor that many products share |
+//! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
+//! | `buffer.rs` | buffers whose memory is kept |
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
@@ -16,7 +27,7 @@ mod product;
 mod real;
 mod rounding;
 
-pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
+pub use buffer::{Buffer, clear};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};

@@ -232,6 +232,7 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::*;
+    use crate::cpu::matrix::testing::{KINDS, Values, at};
 
     #[test]
     fn transposes_and_accumulation_are_respected() {
@@ -244,11 +245,6 @@ mod tests {
         assert_eq!(out, [14.0, 25.0, 40.0, 51.0]);
         multiply(&mut out, a, b, false);
         assert_eq!(out, [4.0, 5.0, 10.0, 11.0]);
-    }
-
-    /// Numbers that bfloat16 cannot hold.
-    fn spread<T: Real>(count: usize, seed: usize) -> Vec<T> {
-        (0..count).map(|i| T::of(((i * 37 + seed * 11) % 1009) as f64 / 504.0 - 1.0)).collect()
     }
 
     #[test]
@@ -282,34 +278,17 @@ mod tests {
         const SIZES: [[usize; 3]; 6] =
             [[1, 3, 700], [3, 50, 33], [5, 600, 20], [6, 9, 1100], [1100, 3, 6], [33, 40, 100]];
         for [rows, depth, columns] in SIZES {
-            let (a, b) = (spread::<T>(rows * depth, 1), spread::<T>(depth * columns, 2));
-            let short =
-                |values: &[T]| -> Vec<bf16> { values.iter().map(|x| bf16::from_f64(x.wide())).collect() };
-            let (a_short, b_short) = (short(&a), short(&b));
-            for case in 0..16 {
-                let [a_transposed, b_transposed, a_is_short, b_is_short] =
-                    [1, 2, 4, 8].map(|bit| case & bit > 0);
-                let a: Factor<'_, T> = match (a_is_short, a_transposed) {
-                    (false, false) => Matrix::new(&a, rows, depth).into(),
-                    (false, true) => Matrix::new(&a, depth, rows).t().into(),
-                    (true, false) => Matrix::new(&a_short, rows, depth).into(),
-                    (true, true) => Matrix::new(&a_short, depth, rows).t().into(),
-                };
-                let b: Factor<'_, T> = match (b_is_short, b_transposed) {
-                    (false, false) => Matrix::new(&b, depth, columns).into(),
-                    (false, true) => Matrix::new(&b, columns, depth).t().into(),
-                    (true, false) => Matrix::new(&b_short, depth, columns).into(),
-                    (true, true) => Matrix::new(&b_short, columns, depth).t().into(),
-                };
+            let (a, b) = (Values::<T>::new(rows, depth, 1), Values::<T>::new(depth, columns, 2));
+            let kinds = KINDS.into_iter().flat_map(|a_kind| KINDS.map(|b_kind| (a_kind, b_kind)));
+            for (case, (a_kind, b_kind)) in kinds.enumerate() {
+                let (a, b) = (a.factor(a_kind), b.factor(b_kind));
                 for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
                     let rounded = |factor: Factor<'_, T>, row: usize, column: usize| -> f64 {
-                        let at = |transposed| if transposed { (column, row) } else { (row, column) };
-                        let (line, place) = at(factor.is_transposed());
                         match (factor, precision.digits()) {
-                            (Factor::Short(matrix), _) => matrix.line(line)[place].to_f64(),
-                            (Factor::Wide(matrix), None) => matrix.line(line)[place].wide(),
+                            (Factor::Short(matrix), _) => at(matrix, row, column).to_f64(),
+                            (Factor::Wide(matrix), None) => at(matrix, row, column).wide(),
                             (Factor::Wide(matrix), Some(digits)) => {
-                                matrix.line(line)[place].nearest(digits).wide()
+                                at(matrix, row, column).nearest(digits).wide()
                             }
                         }
                     };
@@ -335,7 +314,7 @@ mod tests {
                             let error = (got.wide() - sum).abs();
                             assert!(
                                 error <= (8 + depth / 16) as f64 * unit * size,
-                                "{route:?}, {precision}, {rows} × {depth} × {columns}, case {case}, place {i}: {got:?} for {sum}"
+                                "{route:?}, {precision}, {rows} × {depth} × {columns}, {a_kind:?}, {b_kind:?}, place {i}: {got:?} for {sum}"
                             );
                         }
                         // `faer` chooses its kernel by the size of a part.

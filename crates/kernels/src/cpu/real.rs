@@ -39,8 +39,6 @@ pub trait Real:
     fn of(value: f64) -> Self;
     /// The value in f64.
     fn wide(self) -> f64;
-    /// Natural logarithm.
-    fn ln(self) -> Self;
     /// Largest whole number not above.
     fn floor(self) -> Self;
     /// Magnitude.
@@ -129,11 +127,6 @@ macro_rules! real {
             #[inline(always)]
             fn wide(self) -> f64 {
                 self as f64
-            }
-
-            #[inline(always)]
-            fn ln(self) -> Self {
-                <$float>::ln(self)
             }
 
             #[inline(always)]

@@ -4,7 +4,8 @@ use burn::tensor::bf16;
 use faer::MatMut;
 
 use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tiles, WIDTH, pairs, right_len};
-use crate::cpu::matrix::{Factor, Matrix};
+use crate::cpu::matrix::Factor;
+use crate::cpu::matrix::testing::at;
 
 /// Works on every processor, with tiles of a height and pairs taken some at a time as those of its twin.
 #[derive(Debug, Clone, Copy)]
@@ -18,9 +19,6 @@ pub(super) const TILES: Portable<32, 16> = Portable;
 
 /// An element of a factor, rounded; 0 outside.
 pub(super) fn element(factor: Factor<'_, f32>, row: usize, column: usize) -> bf16 {
-    fn at<T: Copy>(matrix: Matrix<'_, T>, row: usize, column: usize) -> T {
-        if matrix.is_transposed() { matrix.line(column)[row] } else { matrix.line(row)[column] }
-    }
     if row >= factor.rows() || column >= factor.columns() {
         return bf16::ZERO;
     }
