@@ -18,8 +18,8 @@ use crate::tensor::Floats;
 ///
 /// The rounding is part of the result, so it is the same on every device, up to the order of sums. It brings speed where the
 /// hardware multiplies short numbers: [`Tf32`](Self::Tf32) and [`Bf16`](Self::Bf16) on NVIDIA's tensor cores, `Bf16` also on
-/// x86 processors with AVX-512 BF16 or, on Linux, AMX, which is found out at run time. Elsewhere it is made by hand, to the same results, and
-/// makes products a little slower.
+/// x86 processors with AVX-512 BF16 or, on Linux, AMX, which are detected at run time. Elsewhere numbers are rounded in software, with
+/// the same results, and products become a little slower.
 ///
 /// ```
 /// use highrank_kernels::Precision;

@@ -92,13 +92,13 @@ impl Ints {
     }
 }
 
-/// What a slice of one dimension of a tensor of that shape leaves.
+/// Slices that keep `range` of dimension `dim`, and all of the other dimensions.
 fn narrowed(shape: &Shape, dim: usize, range: Range<usize>) -> Vec<Slice> {
     let full = |i: usize| if i == dim { range.clone() } else { 0..shape[i] };
     (0..shape.num_dims()).map(|i| Slice::from(full(i))).collect()
 }
 
-// Methods that say what Burn's method of that name does have no documentation of their own.
+// A method without documentation does what Burn's method of that name does.
 #[allow(missing_docs)]
 impl<B: Backend> Floats<B> {
     pub fn new(primitive: FloatTensor<B>) -> Self {

@@ -1,13 +1,14 @@
 //! Matrix products on slices.
 //!
-//! Products of f32 and f64 are made by `faer`: its kernels for x86 pack into memory that they keep, and their rate on one
-//! thread holds on several because each thread here has a part of the result to itself.
+//! `faer` makes the products of f32 and f64. Each thread computes a part of the result alone, so its kernels keep their
+//! single-thread rate.
 //!
-//! [`multiply_rounded`] rounds the factors first; to bfloat16 in the processor's own instructions, where it has them.
+//! [`multiply_rounded`] rounds the factors first. Where the processor has instructions for bfloat16, they round and multiply.
 
 #[cfg(target_arch = "x86_64")]
 use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
+use faer::prelude::ReborrowMut;
 use faer::{Accum, MatMut, Par};
 
 #[cfg(target_arch = "x86_64")]
@@ -44,7 +45,7 @@ pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accu
 /// large factor is made.
 ///
 /// Where both factors are bfloat16 once they are rounded, and the sums f32, a processor with AVX-512 BF16 multiplies pairs
-/// of them, and one with AMX tiles of such pairs, if it runs Linux 5.16 or newer. Elsewhere blocks are rounded by hand. All
+/// of them, and one with AMX tiles of such pairs, if it runs Linux 5.16 or newer. Elsewhere blocks are rounded first. All
 /// ways round to nearest, ties to even, keep NaN and infinities, and sum in f32, so they agree up to the order of sums, with
 /// one exception: the instructions take subnormal numbers, below 1.2e-38, for 0. The result does not depend on the number of
 /// threads.
@@ -209,19 +210,15 @@ fn split<T: Real>(
 }
 
 /// A thread's part, cut so that the factors of each piece fit [`PACKED`].
-fn blocks<T: Real>(out: MatMut<'_, T>, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
+fn blocks<T: Real>(mut out: MatMut<'_, T>, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
     let (a, b) = (a.view(), b.view());
     let accumulate = if accumulate { Accum::Add } else { Accum::Replace };
     let most = PACKED / (size_of::<T>() * a.ncols().clamp(1, DEPTH));
-    let mut rest = out;
     for first in (0..b.ncols()).step_by(most) {
         let width = most.min(b.ncols() - first);
-        let (mut columns, right) = rest.split_at_col_mut(width);
-        rest = right;
         for top in (0..a.nrows()).step_by(most) {
             let height = most.min(a.nrows() - top);
-            let (piece, below) = columns.split_at_row_mut(height);
-            columns = below;
+            let piece = out.rb_mut().submatrix_mut(top, first, height, width);
             matmul(piece, accumulate, a.subrows(top, height), b.subcols(first, width), T::ONE, Par::Seq);
         }
     }

@@ -77,27 +77,28 @@ pub(super) struct Tile {
     accumulate: bool,
 }
 
-/// What a processor brings for products of pairs.
+/// A processor's instructions for products of pairs.
 pub(super) trait Instructions: Copy + Send + Sync {
     /// Rows of a tile: a multiple of [`PANEL`] and of [`STEP`](Self::STEP).
     const HEIGHT: usize;
 
     /// Pairs of an inner product, and rows of a left factor, that are taken at a time. Packed factors have multiples of it.
-    /// More than one are taken from lines, so that a left factor of contiguous rows is dear: its products may be [turned](product::turns).
+    /// More than one are read from lines. Packing a left factor of contiguous rows is then expensive, so its products may be
+    /// [turned](product::turns).
     const STEP: usize;
 
     /// Most numbers of an inner product that a tile is summed over at a time, a multiple of those that are taken at a time.
     const DEPTH: usize;
 
-    /// Packs a left factor in the layout [`LeftLayout::of`] it, rounded. What the layout leaves between lines or behind the
-    /// last row may be anything; what a last step of pairs has too many is 0.
+    /// Packs a left factor in the layout [`LeftLayout::of`] it, rounded. Words between lines and behind the last row are
+    /// unspecified; pairs that fill up the last step are 0.
     ///
     /// # Panics
     /// If `words` are not as many as the layout's.
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>);
 
-    /// Packs a right factor in panels, rounded. Columns that the last vector and numbers that the last step of pairs has too
-    /// many are 0.
+    /// Packs a right factor in panels, rounded. Columns that fill up the last vector, and pairs that fill up the last step,
+    /// are 0.
     ///
     /// # Panics
     /// If `words` are not as many as [`right_len`].
@@ -109,7 +110,7 @@ pub(super) trait Instructions: Copy + Send + Sync {
     /// If the sizes do not fit, or `b` is not transposed.
     fn few_rows(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool);
 
-    /// Makes all tiles of a result. Nothing else happens meanwhile, so a processor may be set up for them before, and reset after.
+    /// Makes all tiles of a result. Nothing else runs in between, so the processor may be configured for tiles meanwhile.
     fn make(self, tiles: Tiles<'_, Self>);
 }
 
