@@ -157,7 +157,7 @@ fn a_latent_mask_drops_features_of_the_contexts() {
     assert_close(&values(none), &values(want), 1e-13, "all features dropped");
 }
 
-/// A decoder that is too wide for the sweep of thin ones, in chunks of one, two and all tokens.
+/// A wider decoder, in chunks of one, two and all tokens.
 #[test]
 fn under_a_wide_decoder_all_paths_agree() {
     let (device, vocab) = (ad(), 50);

@@ -1,4 +1,4 @@
-//! What the native kernels of [highrank](https://docs.rs/highrank) and of its example models are made of.
+//! Building blocks of the native kernels of [highrank](https://docs.rs/highrank) and of its example models.
 //!
 //! For crates that bring operations of their own to [Burn](https://burn.dev): an application has no use for it. Nothing here
 //! is a Burn module.
@@ -15,7 +15,7 @@
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
-mod listed;
+mod listed_backends;
 pub mod node;
 pub mod precision;
 mod rounding;

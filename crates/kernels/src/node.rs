@@ -16,15 +16,15 @@ pub trait Node<B: Backend, const N: usize>: Debug + Send + 'static {
     /// What the forward pass keeps for the backward pass. Tensors in it are shared, not copied.
     type State: Clone + Debug + Send + 'static;
 
-    /// The gradients of the inputs for the upstream gradient of the output; `None` where there is none, and at liberty
-    /// where it is not `wanted`.
+    /// The gradients of the inputs for the upstream gradient of the output; `None` where there is none. One that is not
+    /// `wanted` is ignored.
     fn backward(state: Self::State, upstream: Floats<B>, wanted: [bool; N]) -> [Option<Floats<B>>; N];
 }
 
 /// Records the operation `O` in the graph of its inputs, of which some may be absent, and gives its output.
 ///
-/// `forward` makes the output. It is told which inputs are tracked, and returns the state for [`Node::backward`] too: `Some`
-/// if told so, at liberty if no input is tracked.
+/// `forward` returns the output and the state for [`Node::backward`]. Its argument says which inputs are tracked; it is `None`,
+/// and no state is needed, if none is.
 ///
 /// # Panics
 /// If all inputs are absent, or `forward` keeps no state though an input is tracked.

@@ -18,8 +18,8 @@ use crate::tensor::Floats;
 ///
 /// The rounding is part of the result, so it is the same on every device, up to the order of sums. It brings speed where the
 /// hardware multiplies short numbers: [`Tf32`](Self::Tf32) and [`Bf16`](Self::Bf16) on NVIDIA's tensor cores, `Bf16` also on
-/// x86 processors with AVX-512 BF16 or, on Linux, AMX, which is found out at run time. Elsewhere it is made by hand, to the same results, and
-/// makes products a little slower.
+/// x86 processors with AVX-512 BF16 or, on Linux, AMX, which are detected at run time. Elsewhere numbers are rounded in software, with
+/// the same results, and products become a little slower.
 ///
 /// ```
 /// use highrank_kernels::Precision;
@@ -142,6 +142,7 @@ pub fn product<B: Rounding>(lhs: Floats<B>, rhs: Floats<B>, precision: Precision
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use crate::rounding::tests::expected;
     use burn::tensor::{Device, TensorData};
     use serde::de::value::{Error, StrDeserializer};
 
@@ -150,14 +151,6 @@ mod tests {
         let x = Tensor::<1>::from_data(data, (&Device::flex(), dtype));
         assert_eq!(x.dtype(), dtype);
         precision.round(x).into_data().iter::<f64>().collect()
-    }
-
-    /// The bits of an f32 cut to `digits` significant ones, to nearest, ties to even.
-    fn expected(x: f32, digits: u32) -> f64 {
-        let cut = 24 - digits;
-        let bits = x.to_bits();
-        let odd = (bits >> cut) & 1;
-        f64::from(f32::from_bits((bits + ((1 << (cut - 1)) - 1) + odd) >> cut << cut))
     }
 
     #[test]
@@ -169,7 +162,7 @@ mod tests {
             let as_is: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
             assert_eq!(round(Precision::Full, &values, dtype), as_is);
             for (precision, digits) in [(Precision::Tf32, 11), (Precision::Bf16, 8)] {
-                let want: Vec<f64> = values.iter().map(|x| expected(*x, digits)).collect();
+                let want: Vec<f64> = values.iter().map(|x| f64::from(expected(*x, digits))).collect();
                 assert_eq!(round(precision, &values, dtype), want, "{precision} {dtype:?}");
             }
         }

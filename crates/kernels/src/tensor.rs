@@ -32,17 +32,17 @@ pub struct Ints<B: Backend = Dispatch>(IntTensor<B>);
 /// Truth values of one backend, for [`Floats::fill_where`].
 pub struct Bools<B: Backend = Dispatch>(BoolTensor<B>);
 
-impl<B: Backend> Clone for Floats<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+// Derived, the backend would have to be `Clone`.
+macro_rules! cloned {
+    ($($tensor:ident)+) => {$(
+        impl<B: Backend> Clone for $tensor<B> {
+            fn clone(&self) -> Self {
+                Self(self.0.clone())
+            }
+        }
+    )+};
 }
-
-impl<B: Backend> Clone for Ints<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
+cloned!(Floats Ints Bools);
 
 impl<B: Backend> fmt::Debug for Floats<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,13 +98,13 @@ impl Ints {
     }
 }
 
-/// What a slice of one dimension of a tensor of that shape leaves.
+/// Slices that keep `range` of dimension `dim`, and all of the other dimensions.
 fn narrowed(shape: &Shape, dim: usize, range: Range<usize>) -> Vec<Slice> {
     let full = |i: usize| if i == dim { range.clone() } else { 0..shape[i] };
     (0..shape.num_dims()).map(|i| Slice::from(full(i))).collect()
 }
 
-// Methods that say what Burn's method of that name does have no documentation of their own.
+// A method without documentation does what Burn's method of that name does.
 #[allow(missing_docs)]
 impl<B: Backend> Floats<B> {
     pub fn new(primitive: FloatTensor<B>) -> Self {
@@ -322,11 +322,6 @@ impl<B: Backend> Floats<B> {
         Bools(B::float_lower_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
-    pub fn equals(&self, value: f64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::float_equal_elem(self.0.clone(), value.into(), dtype))
-    }
-
     /// `value` where `mask`, of the same shape, is true, itself elsewhere.
     pub fn fill_where(self, mask: Bools<B>, value: f64) -> Self {
         Self(B::float_mask_fill(self.0, mask.0, value.into()))
@@ -441,18 +436,8 @@ impl<B: Backend> Ints<B> {
         Bools(B::int_greater_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
-    pub fn equals(&self, value: i64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::int_equal_elem(self.0.clone(), value.into(), dtype))
-    }
-
     pub fn clamp(self, min: i64, max: i64) -> Self {
         Self(B::int_clamp(self.0, min.into(), max.into()))
-    }
-
-    /// `value` where `mask`, of the same shape, is true, itself elsewhere.
-    pub fn fill_where(self, mask: Bools<B>, value: i64) -> Self {
-        Self(B::int_mask_fill(self.0, mask.0, value.into()))
     }
 
     pub fn add_scalar(self, x: i64) -> Self {
@@ -467,14 +452,6 @@ impl<B: Backend> Ints<B> {
 // As above.
 #[allow(missing_docs)]
 impl<B: Backend> Bools<B> {
-    pub fn new(primitive: BoolTensor<B>) -> Self {
-        Self(primitive)
-    }
-
-    pub fn into_primitive(self) -> BoolTensor<B> {
-        self.0
-    }
-
     /// Repeats dimensions of size 1.
     pub fn expand(self, shape: impl Into<Shape>) -> Self {
         Self(B::bool_expand(self.0, shape.into()))
@@ -485,43 +462,21 @@ impl<B: Backend> Bools<B> {
     }
 }
 
-impl<B: Backend> Clone for Bools<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+macro_rules! operator {
+    ($operator:ident $method:ident $operation:ident) => {
+        impl<B: Backend> $operator for Floats<B> {
+            type Output = Self;
+
+            fn $method(self, rhs: Self) -> Self {
+                Self(B::$operation(self.0, rhs.0))
+            }
+        }
+    };
 }
-
-impl<B: Backend> Add for Floats<B> {
-    type Output = Self;
-
-    fn add(self, rhs: Self) -> Self {
-        Self(B::float_add(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Sub for Floats<B> {
-    type Output = Self;
-
-    fn sub(self, rhs: Self) -> Self {
-        Self(B::float_sub(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Mul for Floats<B> {
-    type Output = Self;
-
-    fn mul(self, rhs: Self) -> Self {
-        Self(B::float_mul(self.0, rhs.0))
-    }
-}
-
-impl<B: Backend> Div for Floats<B> {
-    type Output = Self;
-
-    fn div(self, rhs: Self) -> Self {
-        Self(B::float_div(self.0, rhs.0))
-    }
-}
+operator!(Add add float_add);
+operator!(Sub sub float_sub);
+operator!(Mul mul float_mul);
+operator!(Div div float_div);
 
 impl<B: Backend> Neg for Floats<B> {
     type Output = Self;

@@ -1,9 +1,9 @@
 //! Large buffers whose memory outlives them: fresh memory costs a page fault every four kilobytes, which is a quarter of
 //! the time of an LSTM layer.
 //!
-//! A [`Buffer`] that is dropped, or a tensor made of one, leaves its memory to the next buffer of its size. Idle memory is
-//! bounded: all of it is at most twice the size of what was in use at one time during the last few hundred requests, and at
-//! most what [`keep_at_most`] says. Memory that none of as many requests has taken is freed, and [`clear`] frees all.
+//! A [`Buffer`] that is dropped, or a tensor made of one, leaves its memory to the next buffer of its size. All idle memory
+//! is at most twice the size of what was in use at one time during the last few hundred requests. Memory that none of as many
+//! requests has taken is freed, and [`clear`] frees all.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -45,8 +45,6 @@ struct Pool {
     used: usize,
     /// The largest size in use at one time, among the current [`PATIENCE`] requests and among those before.
     peaks: [usize; 2],
-    /// The bound that the program has set.
-    most: usize,
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
@@ -55,7 +53,7 @@ fn pool() -> MutexGuard<'static, Pool> {
 
 impl Pool {
     const fn new() -> Self {
-        Self { idle: VecDeque::new(), requests: 0, kept: 0, used: 0, peaks: [0; 2], most: usize::MAX }
+        Self { idle: VecDeque::new(), requests: 0, kept: 0, used: 0, peaks: [0; 2] }
     }
 
     /// The smallest idle memory of `lines` to twice as many lines, if there is any, and what is idle for too long.
@@ -93,16 +91,10 @@ impl Pool {
         std::mem::take(&mut self.idle)
     }
 
-    /// Sets the bound; what is too much.
-    fn keep_at_most(&mut self, lines: usize) -> Vec<Vec<Line>> {
-        self.most = lines;
-        self.shrink()
-    }
-
     /// Takes out what is idle for too long or too much, the longest idle first. It is freed where the pool is not locked.
     fn shrink(&mut self) -> Vec<Vec<Line>> {
         let oldest = self.requests.saturating_sub(PATIENCE);
-        let most = (2 * self.peaks[0].max(self.peaks[1])).min(self.most);
+        let most = 2 * self.peaks[0].max(self.peaks[1]);
         let mut out = vec![];
         while let Some((_, memory)) = self.idle.pop_front_if(|(left, _)| *left < oldest || self.kept > most) {
             self.kept -= memory.len();
@@ -119,18 +111,6 @@ impl Pool {
 pub fn clear() -> usize {
     let idle = pool().clear();
     idle.iter().map(|(_, memory)| size_of_val(memory.as_slice())).sum()
-}
-
-/// Bytes of idle memory.
-pub fn idle_bytes() -> usize {
-    pool().kept * size_of::<Line>()
-}
-
-/// Bounds idle memory to so many bytes from now on, for all threads; with 0 none is kept.
-///
-/// The other bound holds as well: twice the memory in use at one time.
-pub fn keep_at_most(bytes: usize) {
-    let _idle = pool().keep_at_most(bytes / size_of::<Line>());
 }
 
 /// Memory that goes back to the pool.
@@ -168,7 +148,7 @@ pub struct Buffer<T> {
 }
 
 impl<T: Element + Pod> Buffer<T> {
-    /// `len` values, whatever they are from earlier use.
+    /// `len` values with unspecified contents.
     pub fn new(len: usize) -> Self {
         Self { memory: Memory::new(len * size_of::<T>()), len, values: PhantomData }
     }
@@ -270,7 +250,6 @@ mod tests {
 
         // It is idle again, until all idle memory is given back.
         drop(again);
-        assert!(idle_bytes() >= 4 * LEN);
         assert!(clear() >= 4 * LEN);
     }
 
@@ -348,20 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_bounds_and_clears_what_is_kept() {
+    fn a_program_clears_what_is_kept() {
         let mut pool = Pool::new();
         let both = [10, 30].map(|lines| request(&mut pool, lines));
         let held = request(&mut pool, 7);
         both.into_iter().for_each(|one| assert!(pool.keep(one).is_empty()));
-        let freed = pool.keep_at_most(30);
-        assert_eq!(freed.iter().map(Vec::len).collect::<Vec<_>>(), [10], "the longest idle");
-        assert_eq!((pool.clear().len(), pool.kept, pool.used), (1, 0, 7));
+        assert_eq!((pool.clear().len(), pool.kept, pool.used), (2, 0, 7));
         // What is in use is known to the pool as before.
         assert!(pool.keep(held).is_empty());
         assert_eq!((pool.kept, pool.used), (7, 0));
-        assert_eq!(pool.keep_at_most(0).len(), 1);
-        let one = request(&mut pool, 9);
-        assert_eq!(pool.keep(one).len(), 1);
-        assert_eq!(pool.kept, 0);
     }
 }

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use burn::tensor::bf16;
 use bytemuck::Pod;
-use faer::MatRef;
+use faer::{MatMut, MatRef};
 
 use super::Real;
 
@@ -189,6 +189,28 @@ impl<'a, T: Real> Factor<'a, T> {
     }
 }
 
+/// Cuts the columns of a result, of which the first has number `first`, into a part for each of `threads`: whole panels of
+/// `width` columns. Calls `work` with each part and its first column, on the threads of the current pool.
+pub(super) fn by_columns<T: Real>(
+    out: MatMut<'_, T>,
+    first: usize,
+    width: usize,
+    threads: usize,
+    work: &(impl Fn(MatMut<'_, T>, usize) + Sync),
+) {
+    let panels = out.ncols().div_ceil(width);
+    let threads = threads.min(panels);
+    if threads <= 1 {
+        return work(out, first);
+    }
+    let middle = panels * (threads / 2) / threads * width;
+    let (left, right) = out.split_at_col_mut(middle);
+    rayon::join(
+        || by_columns(left, first, width, threads / 2, work),
+        || by_columns(right, first + middle, width, threads - threads / 2, work),
+    );
+}
+
 /// Fetches numbers that are read next into the cache: lines of a block are too short for the processor to see a stream. The
 /// numbers need not exist.
 #[inline(always)]
@@ -201,6 +223,49 @@ pub(super) fn fetch_ahead<T>(numbers: *const T, count: usize) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = (numbers, count);
+}
+
+/// What tests of products share.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// A matrix of numbers that bfloat16 cannot hold, and of those rounded to it.
+    pub(in crate::cpu) struct Values<T> {
+        pub(in crate::cpu) wide: Vec<T>,
+        short: Vec<bf16>,
+        rows: usize,
+        columns: usize,
+    }
+
+    /// Whether a factor is bfloat16, and whether it is a transpose.
+    pub(in crate::cpu) const KINDS: [(bool, bool); 4] =
+        [(false, false), (false, true), (true, false), (true, true)];
+
+    impl<T: Real> Values<T> {
+        pub(in crate::cpu) fn new(rows: usize, columns: usize, seed: usize) -> Self {
+            let number = |i: usize| ((i * 37 + seed * 11) % 1009) as f64 / 504.0 - 1.0;
+            let wide: Vec<T> = (0..rows * columns).map(|i| T::of(number(i))).collect();
+            let short = wide.iter().map(|x| bf16::from_f64(x.wide())).collect();
+            Self { wide, short, rows, columns }
+        }
+
+        /// The matrix as a factor of a [kind](KINDS).
+        pub(in crate::cpu) fn factor(&self, (is_short, transposed): (bool, bool)) -> Factor<'_, T> {
+            let Self { wide, short, rows, columns } = self;
+            let (lines, length) = if transposed { (*columns, *rows) } else { (*rows, *columns) };
+            let factor: Factor<'_, T> = match is_short {
+                true => Matrix::new(short, lines, length).into(),
+                false => Matrix::new(wide, lines, length).into(),
+            };
+            if transposed { factor.t() } else { factor }
+        }
+    }
+
+    /// An element of a matrix.
+    pub(in crate::cpu) fn at<T: Copy>(matrix: Matrix<'_, T>, row: usize, column: usize) -> T {
+        if matrix.is_transposed() { matrix.line(column)[row] } else { matrix.line(row)[column] }
+    }
 }
 
 #[cfg(test)]

@@ -1,30 +1,38 @@
-//! What native CPU kernels on Burn's Flex backend are made of: float types with vectorised elementary functions, matrix
-//! products on slices, buffers whose memory is kept, and the way from tensors to slices and back.
+//! Building blocks of native CPU kernels on Burn's Flex backend.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `real.rs` | f32 and f64 with vectorised elementary functions |
+//! | `matrix.rs` | matrices on slices, and factors of products: f32, f64 or bfloat16 |
+//! | `product.rs` | matrix products at a precision: which of the following makes one, and its parts for threads |
+//! | `few_rows.rs` | products of few rows |
+//! | `blocked.rs` | products of blocks that are rounded first |
+//! | `bf16/` | products by instructions for bfloat16 |
+//! | `panels.rs` | a right factor that many products share |
+//! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
+//! | `buffer.rs` | buffers whose memory is kept |
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
+#[cfg(any(target_arch = "x86_64", test))]
+// Elsewhere the tests alone use it, and not all of it.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+mod bf16;
+mod blocked;
 mod buffer;
-mod by_hand;
-mod few;
+mod few_rows;
 mod matrix;
 mod panels;
 mod product;
 mod real;
 mod rounding;
-#[cfg(any(target_arch = "x86_64", test))]
-// Elsewhere the tests alone use it, and not all of it.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-mod short;
-mod shorten;
-mod thin;
 
-pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
+pub use buffer::{Buffer, clear};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};
 pub use real::{Real, sigmoid, softplus, softplus_and_sigmoid, tanh};
-pub use shorten::{as_short, shorten};
-pub use thin::{Thin, scale_rounded};
+pub use rounding::{as_short, shorten};
 
 use burn::backend::Flex;
 use burn::tensor::TensorData;

@@ -3,13 +3,15 @@
 #[cfg(target_arch = "x86_64")]
 use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
+use faer::prelude::ReborrowMut;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::matrix::Factor;
 #[cfg(target_arch = "x86_64")]
-use super::short::{Amx, Avx512, Packed, Unit};
-use super::{Buffer, Real, by_hand};
+use super::bf16::{Amx, Avx512, product::Packed, product::Unit};
+use super::blocked::Room;
+use super::matrix::{Factor, by_columns};
+use super::{Buffer, Real};
 use crate::Precision;
 
 /// Columns of a panel: a multiple of the products' own block for every vector width.
@@ -69,10 +71,11 @@ impl<T: Real> Panels<T> {
         assert_eq!(out.len(), a.rows() * self.columns, "panels: the result has another size");
         match &self.kept {
             Kept::Numbers(values) => {
-                let mut room = by_hand::Room::new(a, self.precision.digits(), a.rows() * a.columns());
+                let mut room = Room::new(a, self.precision.digits(), a.rows() * a.columns());
                 let out = MatMut::from_row_major_slice_mut(out, a.rows(), self.columns);
-                let threads = rayon::current_num_threads().min(self.columns.div_ceil(WIDTH));
-                part(values, out, room.stage(a, self.precision.digits()), threads);
+                let a = room.stage(a, self.precision.digits());
+                let threads = rayon::current_num_threads();
+                by_columns(out, 0, WIDTH, threads, &|out, first| part(values, out, a, first));
             }
             #[cfg(target_arch = "x86_64")]
             Kept::Vectors(packed) => packed.multiply_add(sums(out, self.columns), a.cast()),
@@ -98,33 +101,20 @@ fn numbers<T: Real>(matrix: Factor<'_, T>, precision: Precision) -> Buffer<T> {
         let first = panel * WIDTH;
         let width = WIDTH.min(columns - first);
         let mut out = MatMut::from_row_major_slice_mut(values, rows, width);
-        let mut room = by_hand::Room::new(matrix, precision.digits(), rows * width);
+        let mut room = Room::new(matrix, precision.digits(), rows * width);
         out.copy_from(room.stage(matrix.block(0..rows, first..first + width), precision.digits()));
     });
     values
 }
 
-/// Adds the product with the panels of `values` to `out`.
-fn part<T: Real>(values: &[T], out: MatMut<'_, T>, a: MatRef<'_, T>, threads: usize) {
-    let (rows, panels) = (a.ncols(), out.ncols().div_ceil(WIDTH));
-    if threads > 1 {
-        let left = panels * (threads / 2) / threads;
-        let (out_left, out_right) = out.split_at_col_mut(left * WIDTH);
-        let (values_left, values_right) = values.split_at(left * WIDTH * rows);
-        rayon::join(
-            || part(values_left, out_left, a, threads / 2),
-            || part(values_right, out_right, a, threads - threads / 2),
-        );
-        return;
-    }
-    let mut rest = out;
-    for panel in 0..panels {
-        let width = WIDTH.min(rest.ncols());
-        let (block, right) = rest.split_at_col_mut(width);
-        rest = right;
-        let values = &values[panel * WIDTH * rows..][..rows * width];
+/// Adds the product with some panels of `values` to `out`: the columns of the result from `first` on.
+fn part<T: Real>(values: &[T], mut out: MatMut<'_, T>, a: MatRef<'_, T>, first: usize) {
+    let (rows, columns) = (a.ncols(), out.ncols());
+    for left in (0..columns).step_by(WIDTH) {
+        let width = WIDTH.min(columns - left);
+        let values = &values[(first + left) * rows..][..rows * width];
         let b = MatRef::from_row_major_slice(values, rows, width);
-        matmul(block, Accum::Add, a, b, T::ONE, Par::Seq);
+        matmul(out.rb_mut().subcols_mut(left, width), Accum::Add, a, b, T::ONE, Par::Seq);
     }
 }
 
@@ -151,13 +141,9 @@ mod tests {
                     }
                     let mut got = vec![1.0; m * columns];
                     let panels = numbers(b.into(), Precision::Bf16);
-                    part(
-                        &panels,
-                        MatMut::from_row_major_slice_mut(&mut got, m, columns),
-                        a.view(),
-                        3.min(columns.div_ceil(WIDTH)),
-                    );
-                    assert_eq!(got, want, "{m} × {k} × {columns}, rounded by hand");
+                    let out = MatMut::from_row_major_slice_mut(&mut got, m, columns);
+                    by_columns(out, 0, WIDTH, 3, &|out, first| part(&panels, out, a.view(), first));
+                    assert_eq!(got, want, "{m} × {k} × {columns}, rounded first");
                 }
             }
         }

@@ -1,19 +1,20 @@
 //! Matrix products on slices.
 //!
-//! Products of f32 and f64 are made by `faer`: its kernels for x86 pack into memory that they keep, and their rate on one
-//! thread holds on several because each thread here has a part of the result to itself.
+//! `faer` makes the products of f32 and f64. Each thread computes a part of the result alone, so its kernels keep their
+//! single-thread rate.
 //!
-//! [`multiply_rounded`] rounds the factors first; to bfloat16 in the processor's own instructions, where it has them.
+//! [`multiply_rounded`] rounds the factors first. Where the processor has instructions for bfloat16, they round and multiply.
 
 #[cfg(target_arch = "x86_64")]
 use burn::tensor::DType;
 use faer::linalg::matmul::matmul;
+use faer::prelude::ReborrowMut;
 use faer::{Accum, MatMut, Par};
 
-use super::matrix::{Factor, Matrix};
 #[cfg(target_arch = "x86_64")]
-use super::short::{self, Unit};
-use super::{Real, by_hand, few};
+use super::bf16::{self, product::Unit};
+use super::matrix::{Factor, Matrix};
+use super::{Real, blocked, few_rows};
 use crate::Precision;
 
 /// Multiply-adds below which a product stays on one thread: some ten microseconds, a few times what handing out a
@@ -44,7 +45,7 @@ pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accu
 /// large factor is made.
 ///
 /// Where both factors are bfloat16 once they are rounded, and the sums f32, a processor with AVX-512 BF16 multiplies pairs
-/// of them, and one with AMX tiles of such pairs, if it runs Linux 5.16 or newer. Elsewhere blocks are rounded by hand. All
+/// of them, and one with AMX tiles of such pairs, if it runs Linux 5.16 or newer. Elsewhere blocks are rounded first. All
 /// ways round to nearest, ties to even, keep NaN and infinities, and sum in f32, so they agree up to the order of sums, with
 /// one exception: the instructions take subnormal numbers, below 1.2e-38, for 0. The result does not depend on the number of
 /// threads.
@@ -70,7 +71,7 @@ enum Route {
     /// `faer`, straight from the factors.
     Plain,
     /// `faer`, from blocks that are rounded or widened first.
-    ByHand,
+    Blocked,
     /// The processor's instructions for pairs of bfloat16.
     #[cfg(target_arch = "x86_64")]
     Pairs(Unit),
@@ -92,7 +93,7 @@ impl Route {
     fn portable<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
         match (a, b) {
             (Factor::Wide(_), Factor::Wide(_)) if precision == Precision::Full => Self::Plain,
-            _ => Self::ByHand,
+            _ => Self::Blocked,
         }
     }
 
@@ -125,17 +126,17 @@ fn product<T: Real>(
                 Unit::Tiles(unit) => of_pairs(unit, out, a.cast(), b.cast(), accumulate, parts),
             }
         }
-        Route::Plain | Route::ByHand => {
+        Route::Plain | Route::Blocked => {
             let out = MatMut::from_row_major_slice_mut(out, rows, columns);
             let halves = Halves { rows: 1, columns: 1, cut_columns: |a, b| b.columns() >= a.rows() };
             let digits = precision.digits();
-            let few = matches!((a, b), (Factor::Wide(a), Factor::Wide(b)) if few::fits(a, b));
+            let few = matches!((a, b), (Factor::Wide(a), Factor::Wide(b)) if few_rows::fits(a, b));
             split(out, a, b, parts, &halves, &|out, a, b| match (route, a, b) {
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if few => {
-                    few::multiply(out, a, b, accumulate)
+                    few_rows::multiply(out, a, b, accumulate)
                 }
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) => blocks(out, a, b, accumulate),
-                _ => by_hand::multiply(out, a, b, accumulate, digits),
+                _ => blocked::multiply(out, a, b, accumulate, digits),
             });
         }
     }
@@ -143,7 +144,7 @@ fn product<T: Real>(
 
 /// A product by instructions for pairs of bfloat16.
 #[cfg(target_arch = "x86_64")]
-fn of_pairs<I: short::Instructions>(
+fn of_pairs<I: bf16::Instructions>(
     unit: I,
     out: MatMut<'_, f32>,
     a: Factor<'_, f32>,
@@ -152,15 +153,16 @@ fn of_pairs<I: short::Instructions>(
     parts: usize,
 ) {
     // Both are decided here, so that they do not depend on the number of threads.
-    let (out, a, b) = match short::turns::<I>(a, b) {
+    let (out, a, b) = match bf16::product::turns::<I>(a, b) {
         true => (out.transpose_mut(), b.t(), a.t()),
         false => (out, a, b),
     };
-    let few = short::is_few(a, b);
-    let halves = Halves { rows: I::HEIGHT, columns: short::WIDTH, cut_columns: short::cut_columns::<I> };
+    let few = bf16::product::is_few(a, b);
+    let halves =
+        Halves { rows: I::HEIGHT, columns: bf16::WIDTH, cut_columns: bf16::product::cut_columns::<I> };
     split(out, a, b, parts, &halves, &|out, a, b| match few {
-        true => short::multiply_few(unit, out, a, b, accumulate),
-        false => short::multiply(unit, out, a, b, accumulate),
+        true => bf16::product::multiply_few(unit, out, a, b, accumulate),
+        false => bf16::product::multiply(unit, out, a, b, accumulate),
     });
 }
 
@@ -208,19 +210,15 @@ fn split<T: Real>(
 }
 
 /// A thread's part, cut so that the factors of each piece fit [`PACKED`].
-fn blocks<T: Real>(out: MatMut<'_, T>, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
+fn blocks<T: Real>(mut out: MatMut<'_, T>, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
     let (a, b) = (a.view(), b.view());
     let accumulate = if accumulate { Accum::Add } else { Accum::Replace };
     let most = PACKED / (size_of::<T>() * a.ncols().clamp(1, DEPTH));
-    let mut rest = out;
     for first in (0..b.ncols()).step_by(most) {
         let width = most.min(b.ncols() - first);
-        let (mut columns, right) = rest.split_at_col_mut(width);
-        rest = right;
         for top in (0..a.nrows()).step_by(most) {
             let height = most.min(a.nrows() - top);
-            let (piece, below) = columns.split_at_row_mut(height);
-            columns = below;
+            let piece = out.rb_mut().submatrix_mut(top, first, height, width);
             matmul(piece, accumulate, a.subrows(top, height), b.subcols(first, width), T::ONE, Par::Seq);
         }
     }
@@ -231,6 +229,7 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::*;
+    use crate::cpu::matrix::testing::{KINDS, Values, at};
 
     #[test]
     fn transposes_and_accumulation_are_respected() {
@@ -243,11 +242,6 @@ mod tests {
         assert_eq!(out, [14.0, 25.0, 40.0, 51.0]);
         multiply(&mut out, a, b, false);
         assert_eq!(out, [4.0, 5.0, 10.0, 11.0]);
-    }
-
-    /// Numbers that bfloat16 cannot hold.
-    fn spread<T: Real>(count: usize, seed: usize) -> Vec<T> {
-        (0..count).map(|i| T::of(((i * 37 + seed * 11) % 1009) as f64 / 504.0 - 1.0)).collect()
     }
 
     #[test]
@@ -264,7 +258,7 @@ mod tests {
                     let halves =
                         Halves { rows: unit, columns: 2 * unit, cut_columns: |a, b| b.columns() >= a.rows() };
                     split(target, a.into(), b.into(), parts, &halves, &|out, a, b| {
-                        by_hand::multiply(out, a, b, false, None);
+                        blocked::multiply(out, a, b, false, None);
                     });
                     for (i, value) in out.iter().enumerate() {
                         let want: f64 =
@@ -281,34 +275,17 @@ mod tests {
         const SIZES: [[usize; 3]; 6] =
             [[1, 3, 700], [3, 50, 33], [5, 600, 20], [6, 9, 1100], [1100, 3, 6], [33, 40, 100]];
         for [rows, depth, columns] in SIZES {
-            let (a, b) = (spread::<T>(rows * depth, 1), spread::<T>(depth * columns, 2));
-            let short =
-                |values: &[T]| -> Vec<bf16> { values.iter().map(|x| bf16::from_f64(x.wide())).collect() };
-            let (a_short, b_short) = (short(&a), short(&b));
-            for case in 0..16 {
-                let [a_transposed, b_transposed, a_is_short, b_is_short] =
-                    [1, 2, 4, 8].map(|bit| case & bit > 0);
-                let a: Factor<'_, T> = match (a_is_short, a_transposed) {
-                    (false, false) => Matrix::new(&a, rows, depth).into(),
-                    (false, true) => Matrix::new(&a, depth, rows).t().into(),
-                    (true, false) => Matrix::new(&a_short, rows, depth).into(),
-                    (true, true) => Matrix::new(&a_short, depth, rows).t().into(),
-                };
-                let b: Factor<'_, T> = match (b_is_short, b_transposed) {
-                    (false, false) => Matrix::new(&b, depth, columns).into(),
-                    (false, true) => Matrix::new(&b, columns, depth).t().into(),
-                    (true, false) => Matrix::new(&b_short, depth, columns).into(),
-                    (true, true) => Matrix::new(&b_short, columns, depth).t().into(),
-                };
+            let (a, b) = (Values::<T>::new(rows, depth, 1), Values::<T>::new(depth, columns, 2));
+            let kinds = KINDS.into_iter().flat_map(|a_kind| KINDS.map(|b_kind| (a_kind, b_kind)));
+            for (case, (a_kind, b_kind)) in kinds.enumerate() {
+                let (a, b) = (a.factor(a_kind), b.factor(b_kind));
                 for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
                     let rounded = |factor: Factor<'_, T>, row: usize, column: usize| -> f64 {
-                        let at = |transposed| if transposed { (column, row) } else { (row, column) };
-                        let (line, place) = at(factor.is_transposed());
                         match (factor, precision.digits()) {
-                            (Factor::Short(matrix), _) => matrix.line(line)[place].to_f64(),
-                            (Factor::Wide(matrix), None) => matrix.line(line)[place].wide(),
+                            (Factor::Short(matrix), _) => at(matrix, row, column).to_f64(),
+                            (Factor::Wide(matrix), None) => at(matrix, row, column).wide(),
                             (Factor::Wide(matrix), Some(digits)) => {
-                                matrix.line(line)[place].nearest(digits).wide()
+                                at(matrix, row, column).nearest(digits).wide()
                             }
                         }
                     };
@@ -322,7 +299,7 @@ mod tests {
                         })
                         .collect();
                     let mut routes =
-                        vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::ByHand];
+                        vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::Blocked];
                     routes.dedup();
                     for route in routes {
                         let [made, in_parts] = [1, 3].map(|parts| {
@@ -334,11 +311,11 @@ mod tests {
                             let error = (got.wide() - sum).abs();
                             assert!(
                                 error <= (8 + depth / 16) as f64 * unit * size,
-                                "{route:?}, {precision}, {rows} × {depth} × {columns}, case {case}, place {i}: {got:?} for {sum}"
+                                "{route:?}, {precision}, {rows} × {depth} × {columns}, {a_kind:?}, {b_kind:?}, place {i}: {got:?} for {sum}"
                             );
                         }
                         // `faer` chooses its kernel by the size of a part.
-                        if route != Route::Plain && route != Route::ByHand {
+                        if route != Route::Plain && route != Route::Blocked {
                             assert_eq!(made, in_parts, "three parts");
                         }
                     }
@@ -365,12 +342,12 @@ mod tests {
         // Without the instructions no product needs them.
         assert_eq!(Route::portable(wide, wide, full), Route::Plain);
         for precision in [tf32, bf16] {
-            assert_eq!(Route::portable(wide, wide, precision), Route::ByHand);
-            assert_eq!(Route::portable(double, double, precision), Route::ByHand);
+            assert_eq!(Route::portable(wide, wide, precision), Route::Blocked);
+            assert_eq!(Route::portable(double, double, precision), Route::Blocked);
         }
-        assert_eq!(Route::portable(wide, short_of_f32, full), Route::ByHand);
+        assert_eq!(Route::portable(wide, short_of_f32, full), Route::Blocked);
 
-        let pairs = |route: Route| route != Route::Plain && route != Route::ByHand;
+        let pairs = |route: Route| route != Route::Plain && route != Route::Blocked;
         let found = pairs(Route::of(wide, wide, bf16));
         #[cfg(target_arch = "x86_64")]
         assert_eq!(found, is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512bw"));

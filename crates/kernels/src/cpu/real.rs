@@ -41,8 +41,6 @@ pub trait Real:
     fn of(value: f64) -> Self;
     /// The value in f64.
     fn wide(self) -> f64;
-    /// Natural logarithm.
-    fn ln(self) -> Self;
     /// Largest whole number not above.
     fn floor(self) -> Self;
     /// Magnitude.
@@ -60,15 +58,15 @@ pub trait Real:
     /// below the smallest normal number are 0.
     fn exp(self) -> Self;
 
-    /// As [`exp`](Self::exp), but cheaper, and without meaning for x beyond 88 (f32) or 709 (f64).
+    /// As [`exp`](Self::exp), but cheaper, and unspecified for x beyond 88 (f32) or 709 (f64).
     fn exp_of_bounded(self) -> Self;
 
-    /// `2^x` for x from −126 to 127, relative error below 4 units of the last place; of any other number but NaN it is a
-    /// number without meaning.
+    /// `2^x` for x from −126 to 127, relative error below 4 units of the last place; an unspecified number for any other x
+    /// but NaN.
     fn exp2_of_bounded(self) -> Self;
 
-    /// `e^x − 1` for x up to 0, relative error below 4 units of the last place, also near 0; of positive numbers it is a
-    /// number without meaning.
+    /// `e^x − 1` for x up to 0, relative error below 4 units of the last place, also near 0; an unspecified number for
+    /// positive x.
     fn exp_m1_of_nonpositive(self) -> Self;
 
     /// `2 artanh(s) = log((1 + s) / (1 − s))` for `|s|` up to 1/3, relative error below 3 units of the last place.
@@ -82,7 +80,7 @@ pub trait Real:
     }
 
     /// Natural logarithm of a finite positive number that is not subnormal, vectorised; relative error below 4 units of the
-    /// last place. Of any other number but NaN it is a number without meaning.
+    /// last place. An unspecified number for any other number but NaN.
     fn log(self) -> Self;
 }
 
@@ -132,11 +130,6 @@ macro_rules! real {
             #[inline(always)]
             fn wide(self) -> f64 {
                 self as f64
-            }
-
-            #[inline(always)]
-            fn ln(self) -> Self {
-                <$float>::ln(self)
             }
 
             #[inline(always)]

@@ -1,16 +1,14 @@
-//! What native GPU kernels on Burn's CubeCL backend are made of: products, memory for their results, sizes of launches, sums
-//! in a fixed order, and the way through Burn's fusion.
+//! Building blocks of native GPU kernels on Burn's CubeCL backend: products, memory for their results, launch sizes, sums in a
+//! fixed order, and operations in the stream of Burn's fusion.
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
 pub mod fixed;
 pub mod fused;
-#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
-mod fused_tests;
 mod memory;
-mod parts;
 mod product;
 pub mod rounding;
+mod split_k;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[doc(hidden)]
 pub mod testing;
@@ -31,7 +29,7 @@ use crate::tensor::{Floats, Ints};
 /// Most cubes of a launch along one axis that every API takes.
 const MAX_CUBES: usize = 65_535;
 
-/// Largest index of a kernel, whose numbers have 32 bits: what a unit adds to one before it stops is less than the other half.
+/// Largest index of a kernel. Indices have 32 bits and stay below 2³¹, so that the last stride cannot overflow.
 const MAX_INDEX: usize = i32::MAX as usize;
 
 /// Most rows of `width` values that the 32-bit indices of a kernel reach, so what a launch reads and writes together must be

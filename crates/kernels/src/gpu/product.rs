@@ -22,7 +22,7 @@ use cubek::matmul::tune_key::MatmulAutotuneKey;
 use cubek::std::InputBinding;
 use serde::{Deserialize, Serialize};
 
-use super::{CubeBackend, CubeTensor, empty, parts};
+use super::{CubeBackend, CubeTensor, empty, split_k};
 use crate::precision::{Precision, product_dtype};
 use crate::tensor::Floats;
 
@@ -65,9 +65,9 @@ pub fn product(
         // panics where the kernel chosen for one size refuses another.
         false => exact(lhs, rhs, out),
     };
-    let parts = parts::count(&lhs, &rhs);
+    let parts = split_k::count(&lhs, &rhs);
     if parts > 1 {
-        return Floats::new(parts::product(lhs, rhs, parts, dtype, multiply));
+        return Floats::new(split_k::product(lhs, rhs, parts, dtype, multiply));
     }
     // Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
     let out = empty(&lhs, [m, n], dtype);
@@ -262,7 +262,7 @@ mod tests {
         for (m, k, n, count) in [(5, 64, 7, 4), (70, 33, 65, 2), (3, 1000, 9, 7), (40, 512, 33, 5)] {
             let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
                 let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
-                Floats::<Plain>::new(parts::product(lhs, rhs, count, DType::F32, exact))
+                Floats::<Plain>::new(split_k::product(lhs, rhs, count, DType::F32, exact))
             };
             let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
             let want = expected(&lhs, &rhs);

@@ -2,8 +2,8 @@
 
 use burn::backend::Backend;
 use burn::tensor::TensorData;
+use burn_fusion::Fusion;
 
-use super::fused::Fusion;
 use super::{CubeBackend, CubeDevice};
 use crate::tensor::{Floats, Ints};
 
@@ -34,7 +34,7 @@ where
 
 /// A vector of integers.
 pub fn integers<B: Backend<Device = CubeDevice>>(values: &[i32]) -> Ints<B> {
-    Ints::new(B::int_from_data(TensorData::new(values.to_vec(), [values.len()]), &device()))
+    Ints::from_data(TensorData::new(values.to_vec(), [values.len()]), &device())
 }
 
 /// The elements of a tensor, row-major.

@@ -1,5 +1,7 @@
 //! Native GPU kernels of the latent layer on Burn's CubeCL backend (WebGPU, CUDA), in f32: beside its products, one visit
 //! in either direction. Inputs in half precision are multiplied as they are.
+//!
+//! A kernel's indices reach fewer than 2³¹ features. Where all tokens have more, the layer is computed in runs of tokens.
 
 use burn::tensor::{DType, TensorData};
 use cubecl::prelude::*;
@@ -9,7 +11,7 @@ use highrank_kernels::gpu::{
 use highrank_kernels::{Floats, Ints};
 
 use crate::context::latent as portable;
-use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, wide};
+use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, runs, wide};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -17,13 +19,29 @@ const UNITS: u32 = 256;
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on a GPU.
 ///
 /// # Panics
-/// If a tensor's shape is not what the others' say, or a mask has no row for a token.
+/// If a tensor's shape is not what the others' say, or a mask has no row for a token, or 2³¹ numbers.
 pub(super) fn latent(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> {
     if wide(args.weight.dtype()) != DType::F32 {
         return portable::latent(args);
     }
+    let [_, features] = args.weight.dims();
+    forward_in_runs(args, most_rows(features))
+}
+
+/// The layer's output, computed in runs of at most `most` tokens.
+fn forward_in_runs(args: LatentArgs<Floats<CubeBackend>>, most: usize) -> Floats<CubeBackend> {
+    let [tokens, _] = args.hidden.dims();
+    if tokens <= most {
+        return forward_of_run(args);
+    }
+    let parts = runs(tokens, most).map(|(start, end)| forward_of_run(args.slice(start, end)));
+    Floats::cat(parts.collect(), 0)
+}
+
+/// The layer's output for tokens of which a kernel's indices reach all features.
+fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> {
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
-    let count = indexed(tokens, features);
+    let count = indexed("latent layer", tokens, features);
     let latent = contiguous(product(args.hidden, args.weight, args.precision));
     expect(&latent, "latent layer", [tokens, features], DType::F32);
     let bias = args.bias.map(|bias| {
@@ -69,8 +87,46 @@ pub(super) fn latent_backward(
     if wide(args.weight.dtype()) != DType::F32 {
         return portable::latent_backward(args, output, grad, wanted);
     }
+    let [_, features] = args.weight.dims();
+    backward_in_runs(args, output, grad, wanted, most_rows(features))
+}
+
+/// The layer's gradients, computed in runs of at most `most` tokens: those of the hidden state are joined, the others summed.
+fn backward_in_runs(
+    args: LatentArgs<Floats<CubeBackend>>,
+    output: Floats<CubeBackend>,
+    grad: Floats<CubeBackend>,
+    wanted: LatentWanted,
+    most: usize,
+) -> LatentGradients<Floats<CubeBackend>> {
+    let [tokens, _] = args.hidden.dims();
+    if tokens <= most {
+        return backward_of_run(args, output, grad, wanted);
+    }
+    let sum = |a: Option<Floats<CubeBackend>>, b: Option<Floats<CubeBackend>>| match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    };
+    let (mut hidden, mut weight, mut bias) = (vec![], None, None);
+    for (start, end) in runs(tokens, most) {
+        let [output, grad] = [&output, &grad].map(|x| x.clone().rows(start..end));
+        let made = backward_of_run(args.slice(start, end), output, grad, wanted);
+        hidden.extend(made.hidden);
+        weight = sum(weight, made.weight);
+        bias = sum(bias, made.bias);
+    }
+    LatentGradients { hidden: wanted.hidden.then(|| Floats::cat(hidden, 0)), weight, bias }
+}
+
+/// The layer's gradients for tokens of which a kernel's indices reach all features.
+fn backward_of_run(
+    args: LatentArgs<Floats<CubeBackend>>,
+    output: Floats<CubeBackend>,
+    grad: Floats<CubeBackend>,
+    wanted: LatentWanted,
+) -> LatentGradients<Floats<CubeBackend>> {
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
-    let count = indexed(tokens, features);
+    let count = indexed("latent layer", tokens, features);
     let [output, grad] = [output, grad].map(|x| contiguous(x.cast(DType::F32)));
     expect(&output, "output of the latent layer", [tokens, features], DType::F32);
     expect(&grad, "gradient of the latent layer", [tokens, features], DType::F32);
@@ -103,14 +159,11 @@ pub(super) fn latent_backward(
     })
 }
 
-/// Elements of the layer's output, of which a kernel's indices reach all.
-fn indexed(tokens: usize, features: usize) -> u32 {
+/// Elements of a matrix `[rows, features]`, of which a kernel's indices reach all.
+fn indexed(what: &str, rows: usize, features: usize) -> u32 {
     let most = most_rows(features);
-    assert!(
-        tokens <= most,
-        "latent layer: {tokens} tokens of {features} features, but a kernel reaches {most}"
-    );
-    (tokens * features) as u32
+    assert!(rows <= most, "{what}: {rows} rows of {features} features, but a kernel reaches {most}");
+    (rows * features) as u32
 }
 
 /// How the row of a token's mask is found.
@@ -147,7 +200,7 @@ impl Mask {
         };
         let Some(LatentMask { values, rows, first, .. }) = mask else { return made };
         let ([tokens, features], [period, _]) = (like.meta.shape().dims(), values.dims());
-        indexed(period, features);
+        indexed("mask of the latent layer", period, features);
         made.values = contiguous(values.cast(DType::F32));
         expect(&made.values, "mask of the latent layer", [period, features], DType::F32);
         made.period = period as u32;
@@ -338,6 +391,38 @@ mod tests {
         assert!(want[0].contains(&0.0), "the mask drops something");
         assert_eq!(native(listed_mask::<Plain>(values_of(&mask, period), &list, first)), want);
         assert_eq!(native(listed_mask::<Fused>(values_of(&mask, period), &list, first)), want);
+    }
+
+    /// Even runs, and a last one that is shorter.
+    #[test]
+    fn runs_of_tokens_make_what_the_whole_makes() {
+        let list: Vec<u32> = vec![9, 9, 2, 0, 1, 1, 2, 0];
+        let mask = |rows: Option<&[u32]>| {
+            let args = args::<Plain>(true, 3, Precision::Full);
+            let mask = args.mask.map(|mask| LatentMask { rows: rows.map(Into::into), first: 2, ..mask });
+            LatentArgs { mask, ..args }
+        };
+        let cases =
+            [args(false, 0, Precision::Full), args(true, 5, Precision::Full), mask(None), mask(Some(&list))];
+        for (case, args) in cases.into_iter().enumerate() {
+            let made = |most| {
+                let output = forward_in_runs(args.clone(), most);
+                let grad = spread([TOKENS, FEATURES], 5);
+                listed(output.clone(), backward_in_runs(args.clone(), output, grad, WANTED, most))
+            };
+            let want = made(TOKENS);
+            for most in [2, 4] {
+                let got = made(most);
+                let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
+                assert_eq!(lengths(&got), lengths(&want));
+                for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+                    assert!(
+                        (got - want).abs() <= 1e-5,
+                        "case {case}, runs of {most}: {got}, expected {want}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

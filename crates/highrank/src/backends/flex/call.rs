@@ -3,7 +3,7 @@
 use burn::backend::Flex;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, Thin, as_short, contiguous};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, as_short, contiguous};
 use highrank_kernels::{Floats, Precision};
 
 use super::factor::{Stored, as_factor};
@@ -30,10 +30,6 @@ pub(super) struct Input<'a, T> {
     pub(super) block_tokens: usize,
     /// Of the products with the decoder.
     pub(super) precision: Precision,
-    /// Whether there is a bias. If rows have none, it is the thin decoder's first column.
-    pub(super) has_bias: bool,
-    /// The decoder once more, where it is [thin](super::thin).
-    pub(super) thin: Option<Thin<T>>,
 }
 
 /// The tensors of the contexts, row-major.
@@ -168,7 +164,7 @@ impl<T: Real> Output<T> {
                 true => graded.then(|| Buffer::new(vocab * d)),
                 false => room(wanted.weight, vocab * d),
             },
-            bias: room(wanted.bias && input.has_bias, vocab),
+            bias: room(wanted.bias && input.shared.bias.is_some(), vocab),
             // Each map accumulates it in the same pass.
             params: room(true, input.shared.map.num_params()),
         }
@@ -182,8 +178,6 @@ pub(super) enum Form {
     Unscaled,
     /// As they are.
     Scaled,
-    /// As they are, rounded.
-    Rounded(Precision),
     /// Rounded to bf16, in the first half of each row's memory: the two products read half as much, and neither rounds it
     /// again. The row is in cache when that is done.
     Short,
@@ -202,9 +196,7 @@ impl Form {
     /// The gradients as a factor.
     pub(super) fn factor<T: Real>(self, logits: &[T], rows: usize, vocab: usize) -> Factor<'_, T> {
         match self {
-            Self::Unscaled | Self::Scaled | Self::Rounded(_) => {
-                Factor::Wide(Matrix::new(logits, rows, vocab))
-            }
+            Self::Unscaled | Self::Scaled => Factor::Wide(Matrix::new(logits, rows, vocab)),
             Self::Short => Factor::Short(Matrix::strided(as_short(logits), rows, vocab, 2 * vocab)),
         }
     }

@@ -9,7 +9,7 @@
 
 use core::ops::Range;
 
-use highrank_kernels::cpu::{Buffer, Real, scale_rounded, shorten};
+use highrank_kernels::cpu::{Buffer, Real, shorten};
 use pulp::Arch;
 use rayon::prelude::*;
 
@@ -108,7 +108,7 @@ pub(super) struct Workers<T> {
 }
 
 /// What one thread works with: its sums, and its room for a token.
-pub(super) struct Worker<T> {
+struct Worker<T> {
     sums: Sums<T>,
     room: Room<T>,
 }
@@ -130,8 +130,7 @@ impl<T: Real> Workers<T> {
             None => 0,
         };
         let table = if output.params.is_some() { shared.map.num_sums() } else { 0 };
-        // Rows that have their bias already leave its gradient to whoever gave it.
-        let bias = output.bias.as_ref().filter(|_| shared.bias.is_some()).map_or(0, |bias| bias.len());
+        let bias = output.bias.as_ref().map_or(0, |bias| bias.len());
         let worker = || Worker {
             sums: Sums { bias: Buffer::new(bias), table: Buffer::new(table) },
             room: Room {
@@ -257,14 +256,9 @@ impl<T: Real> Workers<T> {
         });
     }
 
-    /// All workers.
-    pub(super) fn each(&mut self) -> &mut [Worker<T>] {
-        &mut self.all
-    }
-
     /// Makes the gradients that are sums over all rows.
     pub(super) fn finish(mut self, input: &Input<'_, T>, output: &mut Output<T>) {
-        if let Some(bias) = output.bias.as_mut().filter(|_| input.shared.bias.is_some()) {
+        if let Some(bias) = &mut output.bias {
             add(bias, &self.all.iter().map(|worker| &worker.sums.bias[..]).collect::<Vec<_>>());
         }
         if let Some(params) = &mut output.params {
@@ -283,7 +277,6 @@ impl Form {
         match self {
             Self::Unscaled => {}
             Self::Scaled => rows.for_each(|(row, scale)| row.iter_mut().for_each(|g| *g *= *scale)),
-            Self::Rounded(precision) => rows.for_each(|(row, scale)| scale_rounded(row, *scale, precision)),
             Self::Short => rows.for_each(|(row, scale)| shorten(row, *scale)),
         }
     }
@@ -301,7 +294,7 @@ fn add<T: Real>(sum: &mut [T], parts: &[&[T]]) {
 
 impl<T: Real> Worker<T> {
     /// Scores tokens one after the other.
-    pub(super) fn score(&mut self, input: &Input<'_, T>, mut tokens: Chunk<'_, T>, form: Form) {
+    fn score(&mut self, input: &Input<'_, T>, mut tokens: Chunk<'_, T>, form: Form) {
         let Self { sums, room: Room { kept, scratch } } = self;
         let (components, shared, arch) = (input.components, &input.shared, Arch::new());
         while tokens.tokens() > 0 {

@@ -12,7 +12,6 @@
 //! | `call.rs` | what a call reads and makes, on slices |
 //! | `factor.rs` | factors of products, f32, f64 or bf16 |
 //! | `sweep.rs` | chunks and products |
-//! | `thin.rs` | the same for a decoder of few dimensions |
 //! | `deal.rs` | a chunk's tokens, dealt to threads |
 //! | `words.rs` | what logits become before their softmax |
 //! | `token.rs` | one token's rows |
@@ -50,7 +49,6 @@ mod slices;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod thin;
 mod token;
 mod visit;
 mod vocabulary;
@@ -222,15 +220,13 @@ fn run<T: Real>(
         None => ContextGradient::Unwanted,
     };
     let weight = Stored::new(&weight);
-    let thin = thin::decoder(input, weight, vocabulary.bias(), upstream.is_some());
-    let is_in_decoder = thin.as_ref().is_some_and(|thin| thin.columns() > d);
     let kernel = Input {
         contexts: contexts.source(weight),
         log_prior: log_prior.as_ref().map(slice),
         weight,
         shared: Words {
             vocab,
-            bias: vocabulary.bias().filter(|_| !is_in_decoder),
+            bias: vocabulary.bias(),
             masked: &vocabulary.masked,
             map: map::Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
@@ -242,8 +238,6 @@ fn run<T: Real>(
         chunk_tokens: input.chunk_tokens(),
         block_tokens: input.block_tokens(),
         precision: input.precision,
-        has_bias: vocabulary.bias().is_some(),
-        thin,
     };
     let mut output = Output::<T>::new(&kernel, wanted);
     in_pool(|| sweep::run(&kernel, &mut d_contexts, &mut output));

@@ -3,8 +3,6 @@
 //! Contexts that a latent layer makes are made a block of chunks at a time, and their gradient is taken back through the
 //! layer at the block's end. Those that words mix by gates are mixed likewise, with the products that gates need.
 //!
-//! Where the decoder is [thin](super::thin), its blocks are not cut into chunks.
-//!
 //! What each product reads is rounded as [`Precision`](highrank_kernels::Precision) says. Rows of logits hold their gradient up to a factor
 //! ([`token`](super::token)), which at full precision the products' small factors take. Where gradients are rounded it is
 //! applied before that ([`Form`]).
@@ -19,7 +17,6 @@ use super::deal::{Chunk, Workers};
 use super::factor::Stored;
 use super::gated;
 use super::gated_rows::Rows;
-use super::thin;
 use crate::ops::runs;
 
 /// Values that a thread scales at a time: some microseconds' work.
@@ -36,8 +33,6 @@ struct Work<T> {
     /// The contexts times their scales, where gradients are [unscaled](Form::Unscaled).
     scaled: Buffer<T>,
     workers: Workers<T>,
-    /// Where the decoder is thin; but for the workers the rest is not needed then.
-    thin: Option<thin::Sweep<T>>,
 }
 
 /// Losses, and with an upstream gradient the gradients that there is room for.
@@ -51,9 +46,9 @@ pub(super) fn run<T: Real>(
         return;
     }
     let block = even(tokens, input.block_tokens);
-    let chunk = if input.thin.is_some() { 0 } else { even(block, input.chunk_tokens) };
+    let chunk = even(block, input.chunk_tokens);
     let form = Form::at::<T>(input.precision);
-    let has_scaled = chunk > 0 && form == Form::Unscaled && output.weight.is_some();
+    let has_scaled = form == Form::Unscaled && output.weight.is_some();
     let mut work = Work {
         chunk,
         logits: Buffer::new(chunk * components * vocab),
@@ -61,7 +56,6 @@ pub(super) fn run<T: Real>(
         form,
         scaled: Buffer::new(if has_scaled { chunk * components * d } else { 0 }),
         workers: Workers::new(input, output),
-        thin: thin::Sweep::new(input, output, !matches!(d_contexts, ContextGradient::Unwanted)),
     };
 
     let size = |tokens: usize| tokens * components * d;
@@ -113,9 +107,6 @@ pub(super) fn run<T: Real>(
         }
     }
     work.workers.finish(input, output);
-    if let Some(thin) = &work.thin {
-        thin.finish(output);
-    }
 }
 
 /// The length of runs of at most `most` tokens that are as even as can be: a short last chunk would read all of the
@@ -134,9 +125,6 @@ fn run_block<T: Real>(
     output: &mut Output<T>,
     work: &mut Work<T>,
 ) {
-    if let Some(thin) = &mut work.thin {
-        return thin.run_block(input, block, contexts, d_contexts, output, &mut work.workers);
-    }
     let (components, vocab, d, precision) = (input.components, input.shared.vocab, input.d, input.precision);
     let weight = input.weight.factor(vocab, d);
     for (first, last) in runs(block.len(), work.chunk) {

@@ -3,11 +3,8 @@
 use burn::backend::Flex;
 use burn::backend::tensor::Device;
 use burn::tensor::{DType, TensorData};
-use highrank_kernels::cpu::contiguous;
 use highrank_kernels::{Floats, Ints, Precision};
 
-use super::factor::Stored;
-use super::thin;
 use crate::likelihood::portable;
 use crate::ops::{
     ContextSource, Gradients, Kernels, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic,
@@ -18,8 +15,6 @@ mod rounded;
 
 const TOKENS: usize = 5;
 const WIDTH: usize = 4;
-/// Bytes of a chunk that has all tokens.
-const ROOMY: usize = 1 << 24;
 
 const MAPS: [MapFunction; 6] = [
     MapFunction::Identity,
@@ -99,9 +94,9 @@ impl Model {
         }
     }
 
-    /// With the memory for all tokens that a [thin](super::thin) decoder asks for.
-    fn roomy(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
-        Likelihood { chunk_bytes: ROOMY, ..self.input(dtype) }
+    /// With all tokens in one chunk.
+    fn whole(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
+        Likelihood { chunk_bytes: 1 << 24, ..self.input(dtype) }
     }
 }
 
@@ -215,35 +210,16 @@ fn error(got: &[f64], want: &[f64]) -> f64 {
 }
 
 /// Compares everything that a call makes with what the portable body makes in f64.
-///
-/// Chunk by chunk and, where there are tokens for all threads, by the sweep of a [thin](super::thin) decoder.
 fn check(model: &Model, dtype: DType, tolerance: f64) {
-    let mut inputs = vec![model.input(dtype), model.roomy(dtype)];
-    inputs.retain(|input| input.chunk_bytes < ROOMY || is_thin(input));
-    check_inputs(model, &inputs, dtype, tolerance);
-}
-
-fn is_thin(input: &Likelihood<Floats<Flex>>) -> bool {
-    let weight = contiguous(&input.weight);
-    match input.weight.dtype() {
-        DType::F64 => thin::decoder::<f64>(input, Stored::new(&weight), None, true).is_some(),
-        _ => thin::decoder::<f32>(input, Stored::new(&weight), None, true).is_some(),
-    }
-}
-
-fn check_inputs(model: &Model, inputs: &[Likelihood<Floats<Flex>>], dtype: DType, tolerance: f64) {
-    let exact = model.input(DType::F64);
+    let (input, exact) = (model.input(dtype), model.input(DType::F64));
     let targets = all_targets(model, dtype).into_iter().zip(all_targets(model, DType::F64));
     for ((kind, targets), (_, exact_targets)) in targets {
         for (options, label_smoothing, z_loss, statistics) in OPTIONS {
             let goal = |targets| Objective { targets, label_smoothing, z_loss, statistics };
             let (goal, exact_goal) = (goal(targets.clone()), goal(exact_targets.clone()));
             let want = parts(&composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL));
-            for input in inputs {
-                let thin = is_thin(input);
-                let what = format!("{model:?}, {dtype:?}, {kind}, {options}, thin {thin}");
-                check_goal(model, input, &goal, &want, tolerance, &what);
-            }
+            let what = format!("{model:?}, {dtype:?}, {kind}, {options}");
+            check_goal(model, &input, &goal, &want, tolerance, &what);
         }
     }
 }
@@ -308,27 +284,6 @@ fn few_tokens_agree() {
     }
 }
 
-/// Each thread has some tokens for itself, in groups.
-#[test]
-fn a_thin_decoder_agrees_on_any_number_of_threads() {
-    for threads in [1, 2] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        // Four tokens of the largest are a group of their own.
-        for (map, components, vocab) in [
-            (MapFunction::Identity, 1, 41),
-            (MapFunction::SoftCap { cap: 2.5 }, 3, 300),
-            (MapFunction::Plif { pieces: 6, bound: 1.5 }, 3, 1100),
-            (MapFunction::Identity, 3, 9000),
-        ] {
-            let model = Model { masked: true, temperature: 0.5, ..Model::new(map, components, vocab) };
-            pool.install(|| {
-                assert!(is_thin(&model.roomy(DType::F64)) && !is_thin(&model.input(DType::F64)));
-                check(&model, DType::F64, 1e-13);
-            });
-        }
-    }
-}
-
 /// The pieces are dealt to threads in runs.
 #[test]
 fn many_pieces_agree() {
@@ -387,7 +342,7 @@ fn logits_that_grow_along_a_row_agree() {
 #[test]
 fn a_gradient_is_the_same_whichever_others_are_wanted() {
     let (model, goal) = everything(DType::F64);
-    for input in [model.input(DType::F64), model.roomy(DType::F64)] {
+    for input in [model.input(DType::F64), model.whole(DType::F64)] {
         check_wanted(&input, &goal);
     }
 }
@@ -410,7 +365,7 @@ fn check_wanted(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
 #[test]
 fn two_runs_give_the_same_bits_and_any_number_of_threads_the_same_numbers() {
     let (model, goal) = everything(DType::F32);
-    for input in [model.input(DType::F32), model.roomy(DType::F32)] {
+    for input in [model.input(DType::F32), model.whole(DType::F32)] {
         check_threads(&input, &goal);
     }
 }

@@ -16,19 +16,17 @@ struct Sizes {
     d: usize,
     /// Of the hidden state that a latent layer makes the contexts of, or 0.
     d_hidden: usize,
-    /// Whether there is the memory that a [thin](super::super::thin) decoder asks for.
-    is_roomy: bool,
+    /// All tokens are in one chunk.
+    is_whole: bool,
 }
 
-const SIZES: [Sizes; 8] = [
-    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0, is_roomy: false },
-    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_roomy: false },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, is_roomy: false },
-    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11, is_roomy: false },
-    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0, is_roomy: false },
-    Sizes { tokens: 7, components: 1, vocab: 301, d: 7, d_hidden: 0, is_roomy: true },
-    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_roomy: true },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 10, d_hidden: 29, is_roomy: true },
+const SIZES: [Sizes; 6] = [
+    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0, is_whole: false },
+    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_whole: false },
+    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, is_whole: false },
+    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11, is_whole: false },
+    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0, is_whole: false },
+    Sizes { tokens: 8, components: 3, vocab: 203, d: 10, d_hidden: 29, is_whole: true },
 ];
 
 /// Of contexts or hidden state, and of the decoder; the layer's weight is of the former.
@@ -50,7 +48,7 @@ fn input(
     [hidden, decoder]: [DType; 2],
     precision: Precision,
 ) -> Likelihood<Floats<Flex>> {
-    let Sizes { tokens, components, vocab, d, d_hidden, is_roomy } = sizes;
+    let Sizes { tokens, components, vocab, d, d_hidden, is_whole } = sizes;
     let features = components * d;
     let contexts = match d_hidden {
         0 => ContextSource::Given(tensor([tokens * components, d], 1, 1.0, hidden)),
@@ -76,7 +74,7 @@ fn input(
         map,
         map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, decoder)),
         temperature: 1.0,
-        chunk_bytes: if is_roomy { 1 << 20 } else { 3 * components * vocab * decoder.size() },
+        chunk_bytes: if is_whole { 1 << 20 } else { 3 * components * vocab * decoder.size() },
         precision,
     }
 }

@@ -1,8 +1,8 @@
-//! Products of long rows by long columns with a small result, in several parts at a time.
+//! Split-K: products of long rows by long columns with a small result, in several parts at a time.
 //!
-//! A device works on a product tile by tile of the result. Where that has fewer tiles than the device has processors, as the
-//! gradient of a few hundred contexts over a large vocabulary has, most would be idle for as long as a row takes. So the rows
-//! are cut into parts, one product for each, all in one launch, and their results added in the order of the parts.
+//! A device makes a product tile by tile. The gradient of a few hundred contexts over a large vocabulary has fewer tiles than
+//! the device has processors, so most of them would be idle. The rows are therefore cut into parts, with one product for each,
+//! all in one launch. The results are added in the order of the parts.
 
 // `#[cube]` makes a module beside each function, which cannot have documentation.
 #![allow(missing_docs)]

@@ -2,7 +2,7 @@
 //!
 //! There are eight tiles: six for sums of 32 rows and [`WIDTH`] columns, one for either factor. A tile is read from memory as it
 //! is packed, the left factor from lines, the right one from a panel; rounding and packing are those of vectors. The products
-//! take so little time that reading and writing take most of it: hence [`turns`](super::turns), the [depth](Instructions::DEPTH) and
+//! take so little time that reading and writing take most of it: hence [`turns`](super::product::turns), the [depth](Instructions::DEPTH) and
 //! what is fetched ahead.
 
 use core::arch::asm;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use faer::MatMut;
 
 use super::avx512::{Avx512, first, transposed};
-use super::{Instructions, LANES, Left, Tile, WIDTH};
+use super::{Instructions, LANES, Left, Tile, Tiles, WIDTH};
 use crate::cpu::matrix::{Factor, fetch_ahead};
 
 /// Rows of a tile register, and pairs of one of its rows.
@@ -99,15 +99,6 @@ impl Instructions for Amx {
     // Sums are read and written again for every part, which costs more than a panel that is not in the first level of cache.
     const DEPTH: usize = 640;
 
-    fn prepared<R>(self, work: impl FnOnce() -> R) -> R {
-        // SAFETY: the processor has the instruction, and the process may use tiles.
-        unsafe {
-            asm!("ldtilecfg [{config}]", config = in(reg) &raw const CONFIG, options(readonly, nostack, preserves_flags));
-        }
-        let _tiles = Release;
-        work()
-    }
-
     fn pack_left(self, words: &mut [u32], a: Factor<'_, f32>) {
         self.0.pack_left_for::<Self>(words, a);
     }
@@ -116,37 +107,53 @@ impl Instructions for Amx {
         self.0.pack_right_for::<Self>(words, b);
     }
 
-    fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
-        self.0.dots(out, left, b, accumulate);
+    fn few_rows(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
+        self.0.few_rows(out, left, b, accumulate);
     }
 
-    #[inline(always)]
-    unsafe fn tile(self, tile: &Tile) {
-        let mut room = Room([MaybeUninit::uninit(); HEIGHT * WIDTH]);
-        let beside = Tile { out: room.0.as_mut_ptr().cast(), out_row: WIDTH, out_column: 1, ..*tile };
-        // SAFETY: the caller's; there is room for a tile.
+    fn make(self, tiles: Tiles<'_, Self>) {
+        // SAFETY: the processor has the instruction, and the process may use tiles.
         unsafe {
-            if tile.out_column != 1 {
-                sums(&Tile { accumulate: false, ..beside });
-                return turn(tile, beside.out);
-            }
-            // A row of a register across two lines of cache takes several times as long.
-            let aligned = tile.out.addr().is_multiple_of(LINE) && (4 * tile.out_row).is_multiple_of(LINE);
-            if aligned && tile.rows.is_multiple_of(SIDE) && tile.columns.is_multiple_of(LANES) {
-                // The next tile's lines: they are far apart, so the processor does not see them come.
-                let next = tile.out.wrapping_add(HEIGHT * tile.out_row);
-                for row in 0..HEIGHT {
-                    fetch_ahead(next.wrapping_add(row * tile.out_row), tile.columns);
-                }
-                return sums(tile);
-            }
-            // Whole registers beside the result, added to what was there: the order of sums is the same.
-            if tile.accumulate {
-                copy(tile, (tile.out, tile.out_row), (beside.out, WIDTH));
-            }
-            sums(&beside);
-            copy(tile, (beside.out, WIDTH), (tile.out, tile.out_row));
+            asm!("ldtilecfg [{config}]", config = in(reg) &raw const CONFIG, options(readonly, nostack, preserves_flags));
         }
+        let _configured = Release;
+        // SAFETY: the processor has the instructions, the words and sums are those of `tiles`, and the configuration stays:
+        // nothing but tiles is made before it is released.
+        tiles.each(|tile| unsafe { make(tile) });
+    }
+}
+
+/// Makes a tile.
+///
+/// # Safety
+/// The processor must have the instructions and tiles be configured. The words that the tile describes must be readable, and
+/// its sums readable and writable.
+#[inline(always)]
+unsafe fn make(tile: &Tile) {
+    let mut room = Room([MaybeUninit::uninit(); HEIGHT * WIDTH]);
+    let beside = Tile { out: room.0.as_mut_ptr().cast(), out_row: WIDTH, out_column: 1, ..*tile };
+    // SAFETY: the caller's; there is room for a tile.
+    unsafe {
+        if tile.out_column != 1 {
+            sums(&Tile { accumulate: false, ..beside });
+            return turn(tile, beside.out);
+        }
+        // A row of a register across two lines of cache takes several times as long.
+        let aligned = tile.out.addr().is_multiple_of(LINE) && (4 * tile.out_row).is_multiple_of(LINE);
+        if aligned && tile.rows.is_multiple_of(SIDE) && tile.columns.is_multiple_of(LANES) {
+            // The next tile's lines: they are far apart, so the processor does not see them come.
+            let next = tile.out.wrapping_add(HEIGHT * tile.out_row);
+            for row in 0..HEIGHT {
+                fetch_ahead(next.wrapping_add(row * tile.out_row), tile.columns);
+            }
+            return sums(tile);
+        }
+        // Whole registers beside the result, added to what was there: the order of sums is the same.
+        if tile.accumulate {
+            copy_in(tile, beside.out);
+        }
+        sums(&beside);
+        copy_out(tile, beside.out);
     }
 }
 
@@ -154,19 +161,37 @@ impl Instructions for Amx {
 #[repr(C, align(64))]
 struct Room([MaybeUninit<f32>; HEIGHT * WIDTH]);
 
-/// Copies the sums of a tile from one place to another; with either goes the distance of rows.
+/// Copies a tile's sums to rows of [`WIDTH`], with zeros in the rest of the registers that read them.
 ///
 /// # Safety
-/// The processor must have the instructions, and the sums be readable and writable.
+/// The processor must have the instructions, the sums be readable, and a tile of whole registers be writable at `to`.
 #[target_feature(enable = "avx512f")]
-unsafe fn copy(tile: &Tile, (from, from_row): (*const f32, usize), (to, to_row): (*mut f32, usize)) {
+unsafe fn copy_in(tile: &Tile, to: *mut f32) {
+    for row in 0..tile.rows.next_multiple_of(SIDE) {
+        for column in (0..tile.columns).step_by(LANES) {
+            let mask = if row < tile.rows { first(tile.columns - column) } else { 0 };
+            // SAFETY: the caller's; other lanes are not read.
+            unsafe {
+                let sums = _mm512_maskz_loadu_ps(mask, tile.out.wrapping_add(row * tile.out_row + column));
+                _mm512_storeu_ps(to.add(row * WIDTH + column), sums);
+            }
+        }
+    }
+}
+
+/// Copies a tile's sums from rows of [`WIDTH`] to the result.
+///
+/// # Safety
+/// The processor must have the instructions, the sums be readable at `from`, and those of the result writable.
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_out(tile: &Tile, from: *const f32) {
     for row in 0..tile.rows {
         for column in (0..tile.columns).step_by(LANES) {
-            let mask = first(tile.columns - column);
-            // SAFETY: the caller's; other lanes are switched off.
+            // SAFETY: the caller's; registers are whole, and lanes outside of the tile are not written.
             unsafe {
-                let sums = _mm512_maskz_loadu_ps(mask, from.add(row * from_row + column));
-                _mm512_mask_storeu_ps(to.add(row * to_row + column), mask, sums);
+                let sums = _mm512_loadu_ps(from.add(row * WIDTH + column));
+                let mask = first(tile.columns - column);
+                _mm512_mask_storeu_ps(tile.out.add(row * tile.out_row + column), mask, sums);
             }
         }
     }
@@ -202,7 +227,7 @@ unsafe fn turn(tile: &Tile, sums: *const f32) {
 /// Makes a tile of whole registers, as many as it takes to cover its rows and columns.
 ///
 /// # Safety
-/// As for [`Instructions::tile`], for all of these rows and columns; tiles must be configured.
+/// As for [`make`], for all of these rows and columns.
 unsafe fn sums(tile: &Tile) {
     // SAFETY: the caller's.
     unsafe {
@@ -312,3 +337,45 @@ sums!(
         lower, sum 5, column 64, sum 4, column 0, sum 3
     ]
 );
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::null;
+
+    use super::*;
+
+    /// The registers of a tile at an edge read more than its sums.
+    #[test]
+    fn what_registers_read_beside_a_tile_is_zero() {
+        if Avx512::new().is_none() {
+            return;
+        }
+        let mut out = [7.0f32; HEIGHT * WIDTH];
+        for (rows, columns) in [(1, 1), (3, 17), (16, 33), (17, 48), (31, 5)] {
+            let tile = Tile {
+                rows,
+                columns,
+                pairs: SIDE,
+                left: null(),
+                left_row: SIDE,
+                left_pair: 1,
+                right: null(),
+                out: out.as_mut_ptr(),
+                out_row: WIDTH,
+                out_column: 1,
+                accumulate: true,
+            };
+            let mut room = [f32::NAN; HEIGHT * WIDTH];
+            // SAFETY: the processor has the instructions, and both places have room for any tile.
+            unsafe { copy_in(&tile, room.as_mut_ptr()) };
+            for (i, x) in room.into_iter().enumerate() {
+                let (row, column) = (i / WIDTH, i % WIDTH);
+                if row < rows && column < columns {
+                    assert_eq!(x, 7.0, "row {row}, column {column} of {rows} × {columns}");
+                } else if row < rows.next_multiple_of(SIDE) && column < columns.next_multiple_of(LANES) {
+                    assert_eq!(x, 0.0, "row {row}, column {column} of {rows} × {columns}");
+                }
+            }
+        }
+    }
+}

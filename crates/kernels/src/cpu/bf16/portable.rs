@@ -3,8 +3,9 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
-use crate::cpu::matrix::{Factor, Matrix};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tiles, WIDTH, pairs, right_len};
+use crate::cpu::matrix::Factor;
+use crate::cpu::matrix::testing::at;
 
 /// Works on every processor, with tiles of a height and pairs taken some at a time as those of its twin.
 #[derive(Debug, Clone, Copy)]
@@ -18,9 +19,6 @@ pub(super) const TILES: Portable<32, 16> = Portable;
 
 /// An element of a factor, rounded; 0 outside.
 pub(super) fn element(factor: Factor<'_, f32>, row: usize, column: usize) -> bf16 {
-    fn at<T: Copy>(matrix: Matrix<'_, T>, row: usize, column: usize) -> T {
-        if matrix.is_transposed() { matrix.line(column)[row] } else { matrix.line(row)[column] }
-    }
     if row >= factor.rows() || column >= factor.columns() {
         return bf16::ZERO;
     }
@@ -69,7 +67,7 @@ impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, S
         }
     }
 
-    fn dots(self, mut out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
+    fn few_rows(self, mut out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
         assert!(b.is_transposed() && left.layout.pair == 1);
         for row in 0..out.nrows() {
             let words = &left.words[row * left.layout.row..];
@@ -85,26 +83,28 @@ impl<const HEIGHT: usize, const STEP: usize> Instructions for Portable<HEIGHT, S
         }
     }
 
-    unsafe fn tile(self, tile: &Tile) {
-        let width = tile.columns.next_multiple_of(LANES);
-        for row in 0..tile.rows {
-            for column in 0..tile.columns {
-                let mut sum = 0.0;
-                for pair in 0..tile.pairs {
-                    // SAFETY: the caller vouches for the words of the tile.
-                    sum += unsafe {
-                        products(
-                            tile.left.add(row * tile.left_row + pair * tile.left_pair).read(),
-                            tile.right.add(pair * width + column).read(),
-                        )
-                    };
-                }
-                // SAFETY: and for its sums.
-                unsafe {
-                    let out = tile.out.add(row * tile.out_row + column * tile.out_column);
-                    out.write(if tile.accumulate { out.read() + sum } else { sum });
+    fn make(self, tiles: Tiles<'_, Self>) {
+        tiles.each(|tile| {
+            let width = tile.columns.next_multiple_of(LANES);
+            for row in 0..tile.rows {
+                for column in 0..tile.columns {
+                    let mut sum = 0.0;
+                    for pair in 0..tile.pairs {
+                        // SAFETY: a word of the tile.
+                        sum += unsafe {
+                            products(
+                                tile.left.add(row * tile.left_row + pair * tile.left_pair).read(),
+                                tile.right.add(pair * width + column).read(),
+                            )
+                        };
+                    }
+                    // SAFETY: a sum of the tile.
+                    unsafe {
+                        let out = tile.out.add(row * tile.out_row + column * tile.out_column);
+                        out.write(if tile.accumulate { out.read() + sum } else { sum });
+                    }
                 }
             }
-        }
+        });
     }
 }

@@ -1,5 +1,6 @@
-//! Products of factors that must be rounded or widened first, where no instruction does so: a block at a time into
-//! memory that is kept, then a product of the blocks.
+//! Products of factors that must be rounded or widened first, where the processor has no instruction for it.
+//!
+//! A block of each factor is copied to kept memory, rounded, and the copies are multiplied.
 
 use burn::tensor::bf16;
 use faer::linalg::matmul::matmul;

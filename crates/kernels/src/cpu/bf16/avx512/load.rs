@@ -1,14 +1,14 @@
-//! Numbers in memory as pairs of bfloat16 in vectors.
+//! Loading f32 or bfloat16 from memory as pairs of bfloat16 in vectors.
 
 use core::arch::x86_64::*;
 use core::mem::transmute;
 
 use burn::tensor::bf16;
 
-use crate::cpu::short::LANES;
+use crate::cpu::bf16::LANES;
 
 /// f32 or bfloat16 in memory.
-pub(super) trait Number: Copy {
+pub(super) trait Load: Copy {
     /// `count` numbers, at most 32, as pairs of neighbours; 0 for those behind.
     ///
     /// # Safety
@@ -24,11 +24,11 @@ pub(super) trait Number: Copy {
 
 /// The first `count` lanes of sixteen, or all.
 #[inline(always)]
-pub(in crate::cpu::short) fn first(count: usize) -> u16 {
+pub(in crate::cpu::bf16) fn first(count: usize) -> u16 {
     if count >= LANES { u16::MAX } else { (1 << count) - 1 }
 }
 
-impl Number for f32 {
+impl Load for f32 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pairs(numbers: *const Self, count: usize) -> __m512i {
@@ -52,7 +52,7 @@ impl Number for f32 {
     }
 }
 
-impl Number for bf16 {
+impl Load for bf16 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pairs(numbers: *const Self, count: usize) -> __m512i {

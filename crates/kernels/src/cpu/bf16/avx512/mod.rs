@@ -1,7 +1,7 @@
 //! AVX-512 BF16: `vdpbf16ps` multiplies sixteen pairs and adds them to sixteen sums.
 
-mod dots;
-mod number;
+mod few_rows;
+mod load;
 
 use core::arch::x86_64::*;
 use core::mem::transmute;
@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 
 use faer::MatMut;
 
-use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, WIDTH, pairs, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, PANEL, Tile, Tiles, WIDTH, pairs, right_len};
 use crate::cpu::matrix::{Factor, Matrix, fetch_ahead};
-use number::Number;
-pub(super) use number::first;
+use load::Load;
+pub(super) use load::first;
 
 /// Proof that the processor has the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,7 @@ impl Avx512 {
         });
         found.then_some(Self(()))
     }
-}
 
-impl Avx512 {
     /// As [`Instructions::pack_left`], in the layout of `I`.
     pub(super) fn pack_left_for<I: Instructions>(self, words: &mut [u32], a: Factor<'_, f32>) {
         let layout = LeftLayout::of::<I>(a);
@@ -74,22 +72,23 @@ impl Instructions for Avx512 {
         self.pack_right_for::<Self>(words, b);
     }
 
-    fn dots(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
-        assert!(out.nrows() * left.layout.row <= left.words.len() && left.layout.pair == 1);
-        assert!(out.ncols() == b.columns() && b.rows().div_ceil(2) <= left.layout.row && b.is_transposed());
-        // SAFETY: the processor has the instructions; the sizes fit.
+    fn few_rows(self, out: MatMut<'_, f32>, left: Left<'_>, b: Factor<'_, f32>, accumulate: bool) {
+        let LeftLayout { row, pair, .. } = left.layout;
+        assert!(out.nrows() * row <= left.words.len() && pair == 1);
+        assert!(row.is_multiple_of(LANES), "products of pairs: the last vector of a line of {row} pairs");
+        assert!(out.ncols() == b.columns() && b.rows().div_ceil(2) <= row && b.is_transposed());
+        // SAFETY: the processor has the instructions, the sizes fit, and lines are whole vectors.
         unsafe {
             match b {
-                Factor::Wide(b) => dots::of(out, left, b, accumulate),
-                Factor::Short(b) => dots::of(out, left, b, accumulate),
+                Factor::Wide(b) => few_rows::multiply(out, left, b, accumulate),
+                Factor::Short(b) => few_rows::multiply(out, left, b, accumulate),
             }
         }
     }
 
-    #[inline(always)]
-    unsafe fn tile(self, tile: &Tile) {
-        // SAFETY: the processor has the instructions; the rest is the caller's.
-        unsafe { tile_of(tile) }
+    fn make(self, tiles: Tiles<'_, Self>) {
+        // SAFETY: the processor has the instructions; the words and sums are those of `tiles`.
+        tiles.each(|tile| unsafe { tile_of(tile) });
     }
 }
 
@@ -130,7 +129,7 @@ const AHEAD: usize = 4;
 /// # Safety
 /// The processor must have the instructions, and `words` be as many as the layout's, which must be one of such a factor.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_left<T: Number>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
+unsafe fn pack_left<T: Load>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
     if a.is_transposed() && layout.pair == 1 {
         // SAFETY: the caller's.
         return unsafe { pack_left_turned(words, layout, a) };
@@ -179,7 +178,7 @@ unsafe fn pack_left<T: Number>(words: &mut [u32], layout: LeftLayout, a: Matrix<
 /// # Safety
 /// The processor must have the instructions, and the layout room for multiples of sixteen rows and pairs.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_left_turned<T: Number>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
+unsafe fn pack_left_turned<T: Load>(words: &mut [u32], layout: LeftLayout, a: Matrix<'_, T>) {
     let (depth, rows) = (a.columns(), a.rows());
     for start in (0..depth.div_ceil(2)).step_by(LANES) {
         for top in (0..rows).step_by(LANES) {
@@ -206,7 +205,7 @@ const TOGETHER: usize = 4;
 /// The processor must have the instructions, and the lines `count` numbers from there on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn line_pair<T: Number>(matrix: Matrix<'_, T>, pair: usize, first: usize, count: usize) -> __m512i {
+unsafe fn line_pair<T: Load>(matrix: Matrix<'_, T>, pair: usize, first: usize, count: usize) -> __m512i {
     let (lines, _) = matrix.lines();
     let even = matrix.line(2 * pair)[first..].as_ptr();
     fetch_ahead(even.wrapping_add(2 * TOGETHER * matrix.stride()), LANES);
@@ -227,7 +226,7 @@ unsafe fn line_pair<T: Number>(matrix: Matrix<'_, T>, pair: usize, first: usize,
 /// The processor must have the instructions, and `words` be as many `pairs` of all columns in whole vectors; those that the
 /// inner product does not fill are 0.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_right<T: Number>(words: &mut [u32], pairs: usize, b: Matrix<'_, T>) {
+unsafe fn pack_right<T: Load>(words: &mut [u32], pairs: usize, b: Matrix<'_, T>) {
     let (depth, columns) = (b.rows(), b.columns());
     if b.is_transposed() {
         for left in (0..columns).step_by(WIDTH) {
@@ -269,7 +268,7 @@ unsafe fn pack_right<T: Number>(words: &mut [u32], pairs: usize, b: Matrix<'_, T
 /// The processor must have the instructions.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn pack_transposed<T: Number>(
+unsafe fn pack_transposed<T: Load>(
     panel: &mut [u32],
     width: usize,
     column: usize,
@@ -297,10 +296,11 @@ unsafe fn pack_transposed<T: Number>(
     }
 }
 
-/// As [`Instructions::tile`], by the kernel of the tile's size.
+/// Makes a tile, by the kernel of its size.
 ///
 /// # Safety
-/// As there, and the processor must have the instructions.
+/// The processor must have the instructions. The words that the tile describes must be readable, and its sums readable and
+/// writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn tile_of(tile: &Tile) {
     // SAFETY: the caller's.

@@ -3,41 +3,14 @@
 use burn::tensor::bf16;
 use faer::MatMut;
 
-use super::portable::{Portable, TILES, VECTORS, element};
+use super::super::PANEL;
+use super::super::portable::{Portable, TILES, VECTORS, element};
 use super::*;
+use crate::cpu::matrix::Matrix;
+use crate::cpu::matrix::testing::{KINDS, Values};
 
 /// That of vectors and of the twins.
 const DEPTH: usize = 320;
-use crate::cpu::matrix::Matrix;
-
-/// A factor of numbers that need rounding, in one of four ways: f32 or bfloat16, row-major or its transpose.
-struct Values {
-    wide: Vec<f32>,
-    short: Vec<bf16>,
-    rows: usize,
-    columns: usize,
-}
-
-impl Values {
-    fn new(rows: usize, columns: usize, seed: usize) -> Self {
-        let wide: Vec<f32> =
-            (0..rows * columns).map(|i| ((i * 37 + seed * 11) % 1009) as f32 / 504.0 - 1.0).collect();
-        let short = wide.iter().map(|x| bf16::from_f32(*x)).collect();
-        Self { wide, short, rows, columns }
-    }
-
-    fn factor(&self, short: bool, transposed: bool) -> Factor<'_, f32> {
-        let Self { wide, short: narrow, rows, columns } = self;
-        let (lines, length) = if transposed { (*columns, *rows) } else { (*rows, *columns) };
-        let factor: Factor<'_, f32> = match short {
-            true => Matrix::new(narrow, lines, length).into(),
-            false => Matrix::new(wide, lines, length).into(),
-        };
-        if transposed { factor.t() } else { factor }
-    }
-}
-
-const KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 /// Sizes around those of tiles, vectors and blocks.
 fn sizes() -> Vec<[usize; 3]> {
@@ -63,7 +36,7 @@ fn check<I: Instructions>(unit: I) {
             // Every pair of kinds in turn.
             let b_kind = KINDS[(case + index) % 4];
             let accumulate = (case + index).is_multiple_of(3);
-            let (a, b) = (a.factor(a_kind.0, a_kind.1), b.factor(b_kind.0, b_kind.1));
+            let (a, b) = (a.factor(a_kind), b.factor(b_kind));
             let sums: Vec<(f64, f64)> = (0..rows * columns)
                 .map(|i| {
                     let before = if accumulate { (i % 5) as f64 } else { 0.0 };
@@ -132,7 +105,7 @@ fn a_deep_product_is_cut_into_parts_of_its_inner_product() {
     // Too deep for either factor to be packed at once, and not too tall for two parts.
     let (rows, depth, columns) = if cfg!(miri) { return } else { (17, 16_000, 20) };
     let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
-    let (a, b) = (a.factor(false, false), b.factor(false, false));
+    let (a, b) = (a.factor((false, false)), b.factor((false, false)));
     fn check<I: Instructions>(unit: I, a: Factor<'_, f32>, b: Factor<'_, f32>) {
         let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
         assert!(2 * rows * depth > NEAR && 4 * rows * depth_of_tiles::<I>(depth) <= NEAR);
@@ -152,20 +125,16 @@ fn a_packed_factor_gives_the_product() {
         let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
         let packed = Packed::new(unit, b);
         let mut words = Words::new(LeftLayout::of::<I>(a).len);
-        packed.part(
-            MatMut::from_row_major_slice_mut(&mut got, rows, columns),
-            words.left(unit, a),
-            0,
-            3.min(columns.div_ceil(WIDTH)),
-        );
+        let (left, out) = (words.left(unit, a), MatMut::from_row_major_slice_mut(&mut got, rows, columns));
+        by_columns(out, 0, WIDTH, 3, &|out, first| packed.part(out, left, first));
         multiply(unit, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
         assert_eq!(got, want, "{rows} × {depth} × {columns}");
     }
     let tall = if cfg!(miri) { [2, 3, 50] } else { [12, DEPTH + 3, 100] };
     for [rows, depth, columns] in [[1, 1, 1], tall, [3, 7, 48]] {
         let (a, b) = (Values::new(rows, depth, 1), Values::new(depth, columns, 2));
-        for (short, transposed) in KINDS {
-            let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
+        for kind in KINDS {
+            let (a, b) = (a.factor(kind), b.factor(kind));
             check(VECTORS, a, b);
             check(TILES, a, b);
         }
@@ -190,9 +159,17 @@ fn nothing_times_nothing_is_zero() {
     );
 }
 
+#[test]
+#[should_panic(expected = "the result runs backwards")]
+fn a_result_that_runs_backwards_is_refused() {
+    let (a, b) = (Values::new(3, 4, 1), Values::new(4, 5, 2));
+    let mut out = [0.0; 15];
+    let out = MatMut::from_row_major_slice_mut(&mut out, 3, 5).reverse_rows_mut();
+    multiply(VECTORS, out, a.factor((false, false)), b.factor((false, false)), false);
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod processor {
-    use super::super::{Amx, Avx512};
     use super::*;
 
     #[test]
@@ -212,8 +189,8 @@ mod processor {
         assert_eq!((I::HEIGHT, I::STEP), (HEIGHT, STEP), "the twin's");
         for [rows, depth, columns] in sizes() {
             let (a, b) = (Values::new(rows, depth, 3), Values::new(depth, columns, 4));
-            for (short, transposed) in KINDS {
-                let (a, b) = (a.factor(short, transposed), b.factor(short, transposed));
+            for kind in KINDS {
+                let (a, b) = (a.factor(kind), b.factor(kind));
                 let layout = LeftLayout::of::<I>(a);
                 let (mut got, mut want) = (vec![0; layout.len], vec![0; layout.len]);
                 unit.pack_left(&mut got, a);
@@ -229,7 +206,7 @@ mod processor {
                 let (mut got, mut want) = (vec![1; len], vec![2; len]);
                 unit.pack_right(&mut got, b);
                 twin.pack_right(&mut want, b);
-                assert!(got == want, "{depth} × {columns}, short {short}, transposed {transposed}");
+                assert!(got == want, "{depth} × {columns}, {kind:?}");
             }
         }
     }
@@ -280,13 +257,30 @@ mod processor {
         }
     }
 
+    /// Whole vectors are read of a line.
+    #[test]
+    fn lines_that_end_within_a_vector_are_refused() {
+        let Some(unit) = Avx512::new() else { return };
+        let b = Values::new(33, 3, 1);
+        let words = [0; 17];
+        let left =
+            Left { words: &words, layout: LeftLayout { row: 17, pair: 1, panel: 17 * PANEL, len: 17 } };
+        let refused = std::panic::catch_unwind(|| {
+            let mut out = [0.0; 3];
+            let out = MatMut::from_row_major_slice_mut(&mut out, 1, 3);
+            unit.few_rows(out, left, b.factor((false, true)), false);
+        });
+        let message = *refused.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("the last vector of a line of 17 pairs"), "{message}");
+    }
+
     fn check_infinities(unit: impl Instructions) {
         let (rows, depth, columns) = (9, 5, 20);
         let (mut a, mut b) = (Values::new(rows, depth, 5), Values::new(depth, columns, 6));
         a.wide[3 * depth + 4] = f32::NAN;
         a.wide[7 * depth + 1] = f32::MAX;
         b.wide[2 * columns + 11] = f32::NEG_INFINITY;
-        let (a, b) = (a.factor(false, false), b.factor(false, false));
+        let (a, b) = (a.factor((false, false)), b.factor((false, false)));
         let mut out = vec![0.0; rows * columns];
         multiply(unit, MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, false);
         for (i, value) in out.into_iter().enumerate() {
@@ -315,7 +309,7 @@ mod processor {
         let Some(unit) = Amx::new() else { return };
         let (rows, depth, columns) = (64, DEPTH + 50, 96);
         let (a, b) = (Values::new(rows, depth, 7), Values::new(depth, columns, 8));
-        let (a, b) = (a.factor(false, false), b.factor(true, true));
+        let (a, b) = (a.factor((false, false)), b.factor((true, true)));
         let product = |rows: Range<usize>, columns: Range<usize>| {
             let mut out = vec![0.3; rows.len() * columns.len()];
             let target = MatMut::from_row_major_slice_mut(&mut out, rows.len(), columns.len());

@@ -6,9 +6,9 @@ use core::mem::transmute;
 
 use faer::MatMut;
 
-use super::number::Number;
+use super::load::Load;
+use crate::cpu::bf16::{LANES, Left};
 use crate::cpu::matrix::{Matrix, fetch_ahead};
-use crate::cpu::short::{LANES, Left};
 
 /// Sums that are made at a time, each in a vector of its own: as many as such a vector has lanes.
 const SUMS: usize = LANES;
@@ -16,13 +16,18 @@ const SUMS: usize = LANES;
 /// Columns by which the next are fetched ahead.
 const AHEAD: usize = 16;
 
-/// As [`Instructions::dots`](crate::cpu::short::Instructions::dots).
+/// As [`Instructions::few_rows`](crate::cpu::bf16::Instructions::few_rows).
 ///
 /// # Safety
-/// The processor must have the instructions; the left factor as many rows as `out`, in lines of as many pairs as the
-/// columns of `b`, which must be transposed; and `out` as many columns as `b`.
+/// The processor must have the instructions; the left factor as many rows as `out`, in lines of whole vectors that have at
+/// least as many pairs as the columns of `b`, which must be transposed; and `out` as many columns as `b`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(super) unsafe fn of<T: Number>(out: MatMut<'_, f32>, left: Left<'_>, b: Matrix<'_, T>, accumulate: bool) {
+pub(super) unsafe fn multiply<T: Load>(
+    out: MatMut<'_, f32>,
+    left: Left<'_>,
+    b: Matrix<'_, T>,
+    accumulate: bool,
+) {
     // SAFETY: the caller's.
     unsafe {
         match out.nrows() {
@@ -36,9 +41,9 @@ pub(super) unsafe fn of<T: Number>(out: MatMut<'_, f32>, left: Left<'_>, b: Matr
 /// Some columns after the other, each with all rows.
 ///
 /// # Safety
-/// As [`of`].
+/// As [`multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn blocks<T: Number, const COLUMNS: usize>(
+unsafe fn blocks<T: Load, const COLUMNS: usize>(
     mut out: MatMut<'_, f32>,
     left: Left<'_>,
     b: Matrix<'_, T>,
@@ -83,7 +88,7 @@ unsafe fn blocks<T: Number, const COLUMNS: usize>(
 /// The processor must have the instructions. `columns` must point to `depth` numbers each, and the words be as many rows,
 /// `row` words apart, of as many pairs in whole vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn sums<T: Number, const ROWS: usize, const COLUMNS: usize>(
+unsafe fn sums<T: Load, const ROWS: usize, const COLUMNS: usize>(
     words: *const u32,
     row: usize,
     columns: [*const T; COLUMNS],
@@ -112,7 +117,7 @@ unsafe fn sums<T: Number, const ROWS: usize, const COLUMNS: usize>(
 /// As [`sums`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn add<T: Number, const ROWS: usize, const COLUMNS: usize>(
+unsafe fn add<T: Load, const ROWS: usize, const COLUMNS: usize>(
     sums: &mut [__m512; SUMS],
     words: *const u32,
     row: usize,

@@ -1,7 +1,7 @@
-//! Products of few rows with columns that are contiguous in memory: what a decoder does that generates text.
+//! Products of few rows with columns that are contiguous in memory, such as those of a decoder that generates text.
 //!
-//! Such a product runs at the speed at which it reads its right factor. Each column is read once and from front to back, with all
-//! rows in the cache; nothing is packed. Infinite numbers of the right factor may make sums that are no numbers.
+//! Such a product is as fast as its right factor can be read. Each column is read once, from front to back, with all rows in
+//! the cache; nothing is packed. Infinite numbers in the right factor may give NaN sums.
 
 use core::ops::RangeInclusive;
 
@@ -79,7 +79,7 @@ macro_rules! dots {
                 }
                 for first in (0..columns).step_by(WIDTH) {
                     let width = WIDTH.min(columns - first);
-                    // A column or row that is missing is one that is there, and its sums are not written.
+                    // Edges repeat the first line; the extra sums are discarded.
                     let mut lines = [b.line(first); WIDTH];
                     for i in 0..width {
                         lines[i] = b.line(first + i);
@@ -94,21 +94,12 @@ macro_rules! dots {
                             rows[i] = a.line(top + i);
                         }
                         let ends = &ends[top..];
-                        let mut out = [[0.0; WIDTH]; HEIGHT];
-                        match height {
-                            1 => out[..1].copy_from_slice(&sums(simd, [rows[0]], ends, lines, ahead)),
-                            2 => {
-                                out[..2].copy_from_slice(&sums(simd, [rows[0], rows[1]], ends, lines, ahead))
-                            }
-                            3 => out[..3].copy_from_slice(&sums(
-                                simd,
-                                [rows[0], rows[1], rows[2]],
-                                ends,
-                                lines,
-                                ahead,
-                            )),
-                            _ => out = sums(simd, rows, ends, lines, ahead),
-                        }
+                        let out = match height {
+                            1 => sums::<S, 1>(simd, rows, ends, lines, ahead),
+                            2 => sums::<S, 2>(simd, rows, ends, lines, ahead),
+                            3 => sums::<S, 3>(simd, rows, ends, lines, ahead),
+                            _ => sums::<S, 4>(simd, rows, ends, lines, ahead),
+                        };
                         for row in 0..height {
                             for i in 0..width {
                                 write(top + row, first + i, out[row][i]);
@@ -117,31 +108,31 @@ macro_rules! dots {
                     }
                 }
 
-                /// The products of lines of the same length.
+                /// The products of the first `ROWS` rows and all columns, which have the same length.
                 #[inline(always)]
-                fn sums<S: Simd, const HEIGHT: usize>(
+                fn sums<S: Simd, const ROWS: usize>(
                     simd: S,
                     rows: [&[$float]; HEIGHT],
                     ends: &[S::$vectors],
                     columns: [&[$float]; WIDTH],
                     ahead: Option<usize>,
                 ) -> [[$float; WIDTH]; HEIGHT] {
-                    let mut left = [(&[] as &[S::$vectors], &[] as &[$float]); HEIGHT];
+                    let mut left = [(&[] as &[S::$vectors], &[] as &[$float]); ROWS];
                     let mut right = [(&[] as &[S::$vectors], &[] as &[$float]); WIDTH];
-                    for row in 0..HEIGHT {
+                    for row in 0..ROWS {
                         left[row] = S::$vectors_of(rows[row]);
                     }
                     for i in 0..WIDTH {
                         right[i] = S::$vectors_of(columns[i]);
                     }
                     let steps = right[0].0.len();
-                    for row in 0..HEIGHT {
+                    for row in 0..ROWS {
                         left[row].0 = &left[row].0[..steps];
                     }
                     for i in 0..WIDTH {
                         right[i].0 = &right[i].0[..steps];
                     }
-                    let mut sums = [[simd.$splat(0.0); WIDTH]; HEIGHT];
+                    let mut sums = [[simd.$splat(0.0); WIDTH]; ROWS];
                     for step in 0..steps {
                         // One vector at a time: all at once would wait for each other.
                         if let Some(ahead) = ahead {
@@ -152,7 +143,7 @@ macro_rules! dots {
                                 );
                             }
                         }
-                        for row in 0..HEIGHT {
+                        for row in 0..ROWS {
                             let numbers = left[row].0[step];
                             for i in 0..WIDTH {
                                 sums[row][i] = simd.$mul_add(numbers, right[i].0[step], sums[row][i]);
@@ -165,21 +156,21 @@ macro_rules! dots {
                         // call, before which all sums are stored.
                         for i in 0..WIDTH {
                             let end = S::$vectors_of(&columns[i][length - lanes..]).0[0];
-                            for row in 0..HEIGHT {
+                            for row in 0..ROWS {
                                 sums[row][i] = simd.$mul_add(ends[row], end, sums[row][i]);
                             }
                         }
                     } else if !right[0].1.is_empty() {
                         for i in 0..WIDTH {
                             let end = simd.$load(right[i].1);
-                            for row in 0..HEIGHT {
+                            for row in 0..ROWS {
                                 let numbers = simd.$load(left[row].1);
                                 sums[row][i] = simd.$mul_add(numbers, end, sums[row][i]);
                             }
                         }
                     }
                     let mut out = [[0.0; WIDTH]; HEIGHT];
-                    for row in 0..HEIGHT {
+                    for row in 0..ROWS {
                         for i in 0..WIDTH {
                             out[row][i] = simd.$reduce(sums[row][i]);
                         }
