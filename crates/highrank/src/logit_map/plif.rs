@@ -91,6 +91,8 @@ fn locate<B: Backend>(z: Floats<B>, pieces: usize, bound: f64) -> (Ints<B>, Floa
     // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
     let piece =
         z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (pieces - 1) as f64);
+    // NaN is no index: it lies on piece 0, and its distance keeps it NaN.
+    let piece = piece.clone().keep_where(piece.at_least(0.0), piece.zeros_like());
     let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
     let elements = z.num_elements();
     (piece.int().reshape([elements]), z - left)
@@ -121,4 +123,47 @@ pub(super) fn vjp<B: Backend>(
         .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
         .select_add(0, piece.add_scalar(pieces as i64), g.clone().reshape([elements]));
     (g * slope, d_table)
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    /// Every CPU backend that the tests are built with.
+    fn devices() -> impl Iterator<Item = Device> {
+        [
+            Device::flex(),
+            #[cfg(feature = "ndarray")]
+            #[allow(deprecated)]
+            Device::ndarray(),
+        ]
+        .into_iter()
+    }
+
+    fn values(x: Floats) -> Vec<f32> {
+        x.into_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn nan_and_infinite_logits_stay_what_they_are() {
+        let (pieces, bound) = (4, 2.0);
+        for device in devices() {
+            let table = table(Plif::new(pieces, bound, &device).packed_params().into(), pieces, bound);
+            let z = [[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5]];
+            let z = Tensor::<2>::from_floats(z, &device);
+
+            let y = values(apply(z.clone().into(), &table, pieces, bound));
+            assert!(y[0].is_nan(), "{y:?}");
+            assert_eq!(y[1..3], [f32::INFINITY, f32::NEG_INFINITY]);
+            assert!((y[3] - 0.5).abs() < 1e-6, "{y:?}");
+
+            let (dz, d_table) = vjp(z.clone().into(), &table, pieces, bound, z.ones_like().into());
+            let (dz, d_table) = (values(dz), values(d_table));
+            assert!(dz.iter().all(|slope| (slope - 1.0).abs() < 1e-6), "{dz:?}");
+            let (d_slopes, d_values) = d_table.split_at(pieces);
+            assert!(d_slopes[0].is_nan(), "{d_table:?}");
+            assert_eq!(d_slopes[1..], [0.0, 0.5, f32::INFINITY]);
+            assert_eq!(d_values, [2.0, 0.0, 1.0, 1.0]);
+        }
+    }
 }
