@@ -6,6 +6,7 @@
 mod buffer;
 mod by_hand;
 mod few;
+mod lanes;
 mod matrix;
 mod panels;
 mod product;
@@ -19,6 +20,7 @@ mod shorten;
 mod thin;
 
 pub use buffer::{Buffer, clear, idle_bytes, keep_at_most};
+pub use lanes::{BLOCK, LANES};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};

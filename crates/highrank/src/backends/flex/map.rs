@@ -1,10 +1,10 @@
 //! Logit maps on slices: values of a block of logits, and gradient of a block with the sums of its parameters.
 
-use highrank_kernels::cpu::{Real, softplus, softplus_and_sigmoid, tanh};
+use highrank_kernels::cpu::{BLOCK, LANES, Real, softplus, softplus_and_sigmoid, tanh};
 
 use super::monotonic::{self, MonotonicNet};
 use super::plif::{self, Plif};
-use super::row::{BLOCK, LANES, add_products};
+use super::row::add_products;
 use crate::ops::MapFunction;
 
 /// A logit map with its parameters in place, or the tables made of them.

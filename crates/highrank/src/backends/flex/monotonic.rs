@@ -4,9 +4,7 @@
 
 use core::f64::consts::LOG2_E;
 
-use highrank_kernels::cpu::Real;
-
-use super::row::LANES;
+use highrank_kernels::cpu::{LANES, Real};
 
 /// `Σ_i h_i σ(s_i z + b_i) + c`.
 pub(super) struct MonotonicNet<T> {

@@ -21,13 +21,13 @@
 //! A row's sums for the parameters of its map are unscaled, too. `max` may be any number near the largest logit: a row is
 //! visited once, block by block, and the largest of the first blocks will do. A level, and statistics, need `P_v` of all words, for which `visit.rs` visits the rows once more.
 
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{BLOCK, Buffer, LANES, Real};
 use pulp::{Simd, WithSimd};
 
 use super::component::{Component, is_masked};
 use super::goal::{Aim, Level};
 use super::map::Map;
-use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
+use super::row::{Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use super::words::Words;
 use crate::ops::{INFINITE, MASKED, Statistic};
