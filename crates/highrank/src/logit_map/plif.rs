@@ -5,6 +5,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
+use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
+use crate::error::HeadError;
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 
 /// Largest number of knots.
@@ -23,6 +25,8 @@ pub const MAX_KNOTS: usize = 1_000_000;
 /// Ganea et al., ICML 2019, section 4 (arXiv 1902.08077).
 ///
 /// A logit costs one table look-up forward and two sums a knot backward: `O(N·V + P)`.
+///
+/// Packed parameters: `v_0 .. v_{P−1}, b₀`. Table: slopes and values at the left ends, `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`.
 #[derive(Module, Debug)]
 pub struct Plif {
     /// `v`, shape `[P]`: the slope of a piece is `softplus(v_i)`.
@@ -34,15 +38,7 @@ pub struct Plif {
 }
 
 impl Plif {
-    pub(super) fn new(knots: usize, bound: f64, device: &Device) -> Self {
-        Self {
-            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
-            offset: Param::from_tensor(Tensor::zeros([1], device)),
-            bound,
-        }
-    }
-
-    /// Number of linear pieces.
+    /// `P`: the number of linear pieces on `[−T, T]`, 1 to [`MAX_KNOTS`].
     pub fn knots(&self) -> usize {
         self.raw_slopes.shape().num_elements()
     }
@@ -51,78 +47,119 @@ impl Plif {
     pub fn slopes(&self) -> Tensor<1> {
         softplus(self.raw_slopes.val().into()).tensor()
     }
+}
 
-    pub(super) fn packed_params(&self) -> Tensor<1> {
-        Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0)
+/// The map without its parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function {
+    /// `P`.
+    pub(crate) knots: usize,
+    /// `T`.
+    pub(crate) bound: f64,
+}
+
+impl MapModule for Plif {
+    type Function = Function;
+
+    fn new(function: Function, device: &Device) -> Self {
+        let Function { knots, bound } = function;
+        Self {
+            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
+            offset: Param::from_tensor(Tensor::zeros([1], device)),
+            bound,
+        }
+    }
+
+    fn function(&self) -> Function {
+        Function { knots: self.knots(), bound: self.bound }
+    }
+
+    fn packed_params(&self) -> Option<Tensor<1>> {
+        Some(Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0))
     }
 }
 
-/// The table of a PLIF with the parameters `v, b₀`: slopes `s_i`, then values at the left ends `f(l_i)`.
-pub(super) fn table<B: Backend>(params: Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
-    let slopes = softplus(params.clone().rows(0..pieces));
-    let delta = 2.0 * bound / pieces as f64;
-    let start = params.rows(pieces..pieces + 1) - slopes.clone().rows(0..1).mul_scalar(bound);
-    let values = exclusive_cumsum(slopes.clone()).mul_scalar(delta) + start;
-    Floats::cat(vec![slopes, values], 0)
+impl Function {
+    /// `Δ`: the width of a piece.
+    fn delta(self) -> f64 {
+        2.0 * self.bound / self.knots as f64
+    }
+
+    /// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
+    fn locate<B: Backend>(self, z: Floats<B>) -> (Ints<B>, Floats<B>) {
+        let Self { knots, bound } = self;
+        let delta = self.delta();
+        // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
+        let piece =
+            z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (knots - 1) as f64);
+        // NaN is no index: it lies on piece 0, and its distance keeps it NaN.
+        let piece = piece.clone().keep_where(piece.at_least(0.0), piece.zeros_like());
+        let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
+        let elements = z.num_elements();
+        (piece.int().reshape([elements]), z - left)
+    }
 }
 
-/// Gradient of the parameters for that of the table. With `u_i` the gradients of the values and `δ` Kronecker's:
-/// `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`, `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
-pub(super) fn table_vjp<B: Backend>(
-    params: &Floats<B>,
-    pieces: usize,
-    bound: f64,
-    d_table: Floats<B>,
-) -> Floats<B> {
-    let delta = 2.0 * bound / pieces as f64;
-    let d_values = d_table.clone().rows(pieces..2 * pieces);
-    let total = d_values.clone().sum();
-    let above = exclusive_cumsum(d_values.flip(0)).flip(0).mul_scalar(delta);
-    let d_slopes = d_table.rows(0..pieces) + above;
-    let first = d_slopes.clone().rows(0..1) - total.clone().mul_scalar(bound);
-    let d_slopes = d_slopes.assign_rows(0..1, first);
-    let d_raw = d_slopes * sigmoid(params.clone().rows(0..pieces));
-    Floats::cat(vec![d_raw, total], 0)
-}
+impl PortableMap for Function {
+    fn validate(self) -> Result<(), HeadError> {
+        at_least_one("knots", self.knots)?;
+        if self.knots > MAX_KNOTS {
+            return Err(HeadError::TooManyKnots { knots: self.knots, max: MAX_KNOTS });
+        }
+        positive("PLIF's bound T", self.bound)
+    }
 
-/// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
-fn locate<B: Backend>(z: Floats<B>, pieces: usize, bound: f64) -> (Ints<B>, Floats<B>) {
-    let delta = 2.0 * bound / pieces as f64;
-    // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
-    let piece =
-        z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (pieces - 1) as f64);
-    // NaN is no index: it lies on piece 0, and its distance keeps it NaN.
-    let piece = piece.clone().keep_where(piece.at_least(0.0), piece.zeros_like());
-    let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
-    let elements = z.num_elements();
-    (piece.int().reshape([elements]), z - left)
-}
+    fn num_params(self) -> usize {
+        self.knots + 1
+    }
 
-pub(super) fn apply<B: Backend>(z: Floats<B>, table: &Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
-    let shape = z.shape();
-    let (piece, distance) = locate(z, pieces, bound);
-    let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
-    let value = table.clone().select(0, piece.add_scalar(pieces as i64)).reshape(shape);
-    value + slope * distance
-}
+    fn table<B: Backend>(self, params: Floats<B>) -> Floats<B> {
+        let Self { knots, bound } = self;
+        let slopes = softplus(params.clone().rows(0..knots));
+        let start = params.rows(knots..knots + 1) - slopes.clone().rows(0..1).mul_scalar(bound);
+        let values = exclusive_cumsum(slopes.clone()).mul_scalar(self.delta()) + start;
+        Floats::cat(vec![slopes, values], 0)
+    }
 
-/// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
-pub(super) fn vjp<B: Backend>(
-    z: Floats<B>,
-    table: &Floats<B>,
-    pieces: usize,
-    bound: f64,
-    g: Floats<B>,
-) -> (Floats<B>, Floats<B>) {
-    let shape = z.shape();
-    let elements = shape.num_elements();
-    let (piece, distance) = locate(z, pieces, bound);
-    let slope = table.clone().select(0, piece.clone()).reshape(shape);
-    let d_table = table
-        .zeros_like()
-        .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
-        .select_add(0, piece.add_scalar(pieces as i64), g.clone().reshape([elements]));
-    (g * slope, d_table)
+    /// With `u_i` the gradients of the values and `δ` Kronecker's: `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`,
+    /// `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
+    fn table_vjp<B: Backend>(self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
+        let Self { knots, bound } = self;
+        let d_values = d_table.clone().rows(knots..2 * knots);
+        let total = d_values.clone().sum();
+        let above = exclusive_cumsum(d_values.flip(0)).flip(0).mul_scalar(self.delta());
+        let d_slopes = d_table.rows(0..knots) + above;
+        let first = d_slopes.clone().rows(0..1) - total.clone().mul_scalar(bound);
+        let d_slopes = d_slopes.assign_rows(0..1, first);
+        let d_raw = d_slopes * sigmoid(params.clone().rows(0..knots));
+        Floats::cat(vec![d_raw, total], 0)
+    }
+
+    fn apply<B: Backend>(self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
+        let (table, shape) = (required(table), z.shape());
+        let (piece, distance) = self.locate(z);
+        let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
+        let value = table.clone().select(0, piece.add_scalar(self.knots as i64)).reshape(shape);
+        value + slope * distance
+    }
+
+    /// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
+    fn vjp<B: Backend>(
+        self,
+        z: Floats<B>,
+        table: Option<&Floats<B>>,
+        g: Floats<B>,
+    ) -> (Floats<B>, Option<Floats<B>>) {
+        let (table, shape) = (required(table), z.shape());
+        let elements = shape.num_elements();
+        let (piece, distance) = self.locate(z);
+        let slope = table.clone().select(0, piece.clone()).reshape(shape);
+        let d_table = table
+            .zeros_like()
+            .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
+            .select_add(0, piece.add_scalar(self.knots as i64), g.clone().reshape([elements]));
+        (g * slope, Some(d_table))
+    }
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -146,21 +183,22 @@ mod tests {
 
     #[test]
     fn nan_and_infinite_logits_stay_what_they_are() {
-        let (pieces, bound) = (4, 2.0);
+        let function = Function { knots: 4, bound: 2.0 };
         for device in devices() {
-            let table = table(Plif::new(pieces, bound, &device).packed_params().into(), pieces, bound);
+            let params = Plif::new(function, &device).packed_params().expect("a PLIF has parameters");
+            let table = function.table(Floats::from(params));
             let z = [[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5]];
             let z = Tensor::<2>::from_floats(z, &device);
 
-            let y = values(apply(z.clone().into(), &table, pieces, bound));
+            let y = values(function.apply(z.clone().into(), Some(&table)));
             assert!(y[0].is_nan(), "{y:?}");
             assert_eq!(y[1..3], [f32::INFINITY, f32::NEG_INFINITY]);
             assert!((y[3] - 0.5).abs() < 1e-6, "{y:?}");
 
-            let (dz, d_table) = vjp(z.clone().into(), &table, pieces, bound, z.ones_like().into());
-            let (dz, d_table) = (values(dz), values(d_table));
+            let (dz, d_table) = function.vjp(z.clone().into(), Some(&table), z.ones_like().into());
+            let (dz, d_table) = (values(dz), values(d_table.expect("a PLIF has a table")));
             assert!(dz.iter().all(|slope| (slope - 1.0).abs() < 1e-6), "{dz:?}");
-            let (d_slopes, d_values) = d_table.split_at(pieces);
+            let (d_slopes, d_values) = d_table.split_at(function.knots);
             assert!(d_slopes[0].is_nan(), "{d_table:?}");
             assert_eq!(d_slopes[1..], [0.0, 0.5, f32::INFINITY]);
             assert_eq!(d_values, [2.0, 0.0, 1.0, 1.0]);

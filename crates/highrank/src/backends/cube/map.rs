@@ -52,7 +52,7 @@ impl Map {
             MapFunction::Identity => Some((Self::Identity, [0.0; 2], 0)),
             MapFunction::Sigsoftmax => Some((Self::Sigsoftmax, [0.0; 2], 0)),
             MapFunction::SoftCap { cap } => Some((Self::SoftCap, [cap as f32, 0.0], 0)),
-            MapFunction::Plif { pieces, bound } => {
+            MapFunction::Plif { knots: pieces, bound } => {
                 Some((Self::Plif, [bound as f32, (2.0 * bound / pieces as f64) as f32], pieces as u32))
             }
             MapFunction::Gss | MapFunction::MonotonicNet { .. } => None,
