@@ -74,3 +74,75 @@ impl PortableMap for Function {
         (g * excess.add_scalar(1.0), Some(Floats::cat(vec![dc, dk], 0)))
     }
 }
+
+#[cfg(feature = "flex")]
+mod cpu {
+    use highrank_kernels::cpu::{Real, softplus, softplus_and_sigmoid};
+
+    use super::super::cpu::{CpuBody, OnCpu};
+    use super::Function;
+
+    /// `f(z) = z − (k − 1) softplus(c − z)`.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Body<T> {
+        /// `c`
+        center: T,
+        /// `k − 1`
+        excess: T,
+    }
+
+    impl OnCpu for Function {
+        type Body<T> = Body<T>;
+
+        fn on_cpu<T: Real>(self, params: &[T]) -> Body<T> {
+            Body { center: params[0], excess: params[1] - T::ONE }
+        }
+    }
+
+    impl<T: Real> CpuBody<T> for Body<T> {
+        /// `σ(c − z)` and `softplus(c − z)`.
+        fn parts(&self) -> usize {
+            2
+        }
+
+        fn num_sums(&self) -> usize {
+            2
+        }
+
+        #[inline(always)]
+        fn apply(&self, block: &mut [T], parts: &mut [T]) {
+            let Self { center, excess } = *self;
+            if parts.is_empty() {
+                block.iter_mut().for_each(|z| *z = *z - excess * softplus(center - *z));
+                return;
+            }
+            let (sigmoids, softplus) = parts.split_at_mut(parts.len() / 2);
+            for ((z, sigmoid), softplus) in block.iter_mut().zip(sigmoids).zip(softplus) {
+                [*softplus, *sigmoid] = softplus_and_sigmoid(center - *z);
+                *z -= excess * *softplus;
+            }
+        }
+
+        #[inline(always)]
+        fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
+            let Self { excess, .. } = *self;
+            let (sigmoids, softplus) = parts.split_at(parts.len() / 2);
+            let (of_sigmoids, of_softplus) = lanes.split_at_mut(lanes.len() / 2);
+            add_products(of_sigmoids, g, sigmoids);
+            add_products(of_softplus, g, softplus);
+            g.iter_mut().zip(sigmoids).for_each(|(g, sigmoid)| *g *= excess.mul_add(*sigmoid, T::ONE));
+        }
+
+        fn finish(&self, _params: &[T], sums: &[T], d_params: &mut [T]) {
+            d_params.copy_from_slice(&[-self.excess * sums[0], -sums[1]]);
+        }
+    }
+
+    /// `sums_v += x_v y_v`, as far as all go.
+    #[inline(always)]
+    fn add_products<T: Real>(sums: &mut [T], xs: &[T], ys: &[T]) {
+        for ((sum, x), y) in sums.iter_mut().zip(xs).zip(ys) {
+            *sum = x.mul_add(*y, *sum);
+        }
+    }
+}

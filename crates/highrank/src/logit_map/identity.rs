@@ -21,3 +21,35 @@ impl Pointwise for Identity {
         g
     }
 }
+
+#[cfg(feature = "flex")]
+mod cpu {
+    use highrank_kernels::cpu::Real;
+
+    use super::super::cpu::{CpuBody, OnCpu};
+    use super::Identity;
+
+    impl OnCpu for Identity {
+        type Body<T> = Self;
+
+        fn on_cpu<T: Real>(self, _params: &[T]) -> Self {
+            self
+        }
+    }
+
+    impl<T: Real> CpuBody<T> for Identity {
+        fn is_identity(&self) -> bool {
+            true
+        }
+
+        fn parts(&self) -> usize {
+            0
+        }
+
+        #[inline(always)]
+        fn apply(&self, _block: &mut [T], _parts: &mut [T]) {}
+
+        #[inline(always)]
+        fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {}
+    }
+}

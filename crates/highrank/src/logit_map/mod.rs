@@ -12,6 +12,8 @@
 //! short example.
 
 mod contract;
+#[cfg(feature = "flex")]
+mod cpu;
 mod registry;
 
 use burn::backend::Backend;
@@ -19,10 +21,14 @@ use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
+#[cfg(feature = "flex")]
+use highrank_kernels::cpu::Real;
 use highrank_kernels::precision::wide;
 
 use crate::error::{HeadError, OrPanic};
 use contract::{MapModule, PortableMap};
+#[cfg(feature = "flex")]
+use cpu::{CpuBody, OnCpu};
 
 pub use plif::MAX_KNOTS;
 

@@ -138,6 +138,162 @@ impl PortableMap for Function {
     }
 }
 
+/// A block of logits at a time, unit by unit. What each unit makes of a logit is kept until the block's gradient is made.
+#[cfg(feature = "flex")]
+mod cpu {
+    use core::f64::consts::LOG2_E;
+
+    use highrank_kernels::cpu::{LANES, Real};
+
+    use super::super::cpu::{CpuBody, OnCpu};
+    use super::Function;
+
+    /// `Σ_i h_i σ(s_i z + b_i) + c`.
+    pub(crate) struct Body<T> {
+        units: Vec<Unit<T>>,
+        /// `c`
+        offset: T,
+    }
+
+    /// One unit.
+    #[derive(Clone, Copy)]
+    struct Unit<T> {
+        /// `h`
+        height: T,
+        /// `h s`
+        slope: T,
+        /// `−s log₂ e` and `−b log₂ e`, as the sigmoid is `1 / (1 + 2^(rate · z + shift))`.
+        rate: T,
+        shift: T,
+    }
+
+    /// Bounds of the exponent of two: a sigmoid below 2⁻⁶² is 2⁻⁶².
+    const LOW: f64 = -126.0;
+    const HIGH: f64 = 62.0;
+
+    /// Sums that a unit has of a row: those of `g t`, `g t (1 − t) z` and `g t (1 − t)`, where `t` is the unit's sigmoid.
+    const SUMS: usize = 3;
+
+    /// Logits of a block: with all that is kept of them, and all partial sums, they stay in the first-level cache.
+    const BLOCK: usize = 4 * LANES;
+
+    impl OnCpu for Function {
+        type Body<T> = Body<T>;
+
+        fn on_cpu<T: Real>(self, params: &[T]) -> Body<T> {
+            let count = self.units;
+            let unit = |i: usize| {
+                let [height, steepness, bias] = [params[i], params[count + i], params[2 * count + i]];
+                Unit {
+                    height,
+                    slope: height * steepness,
+                    rate: T::of(-steepness.wide() * LOG2_E),
+                    shift: T::of(-bias.wide() * LOG2_E),
+                }
+            };
+            Body { units: (0..count).map(unit).collect(), offset: params[3 * count] }
+        }
+    }
+
+    impl<T: Real> CpuBody<T> for Body<T> {
+        fn block(&self) -> usize {
+            BLOCK
+        }
+
+        /// The logit, and the sigmoid of each unit.
+        fn parts(&self) -> usize {
+            1 + self.units.len()
+        }
+
+        /// Those of each unit, and that of `g`.
+        fn num_sums(&self) -> usize {
+            SUMS * self.units.len() + 1
+        }
+
+        fn lanes(&self) -> usize {
+            LANES
+        }
+
+        /// Takes a row; of the parts only those of one block, an array of [`BLOCK`] values for each.
+        #[inline(always)]
+        fn apply(&self, row: &mut [T], parts: &mut [T]) {
+            for block in row.chunks_mut(BLOCK) {
+                // Copies, of which the compiler knows that they do not overlap with anything.
+                let (mut z, mut sums) = ([T::ZERO; BLOCK], [self.offset; BLOCK]);
+                z[..block.len()].copy_from_slice(block);
+                if let Some(([kept], sigmoids)) = parts.as_chunks_mut::<BLOCK>().0.split_at_mut_checked(1) {
+                    *kept = z;
+                    for (unit, t) in self.units.iter().zip(sigmoids) {
+                        for ((sum, z), t) in sums.iter_mut().zip(&z).zip(t) {
+                            *t = unit.sigmoid(*z);
+                            *sum = unit.height.mul_add(*t, *sum);
+                        }
+                    }
+                } else {
+                    for unit in &self.units {
+                        for (sum, z) in sums.iter_mut().zip(&z) {
+                            *sum = unit.height.mul_add(unit.sigmoid(*z), *sum);
+                        }
+                    }
+                }
+                block.copy_from_slice(&sums[..block.len()]);
+            }
+        }
+
+        #[inline(always)]
+        fn pull_back(&self, parts: &[T], block: &mut [T], lanes: &mut [T]) {
+            let Some(([z], sigmoids)) = parts.as_chunks::<BLOCK>().0.split_at_checked(1) else { return };
+            let (of_units, of_g) = lanes.as_chunks_mut::<LANES>().0.as_chunks_mut::<SUMS>();
+            // Copies here and below, of which the compiler knows that they do not overlap with anything.
+            let (mut g, mut slopes) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
+            g[..block.len()].copy_from_slice(block);
+            for ((unit, t), sums) in self.units.iter().zip(sigmoids).zip(of_units) {
+                let [mut d_height, mut d_steepness, mut d_bias] = *sums;
+                for (group, slopes) in slopes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                    let of = |values: &[T; BLOCK]| values.as_chunks::<LANES>().0[group];
+                    let (g, z, t, mut slope) = (of(&g), of(z), of(t), *slopes);
+                    for i in 0..LANES {
+                        let bend = (-t[i]).mul_add(t[i], t[i]);
+                        let bent = g[i] * bend;
+                        d_height[i] = g[i].mul_add(t[i], d_height[i]);
+                        d_steepness[i] = bent.mul_add(z[i], d_steepness[i]);
+                        d_bias[i] += bent;
+                        slope[i] = unit.slope.mul_add(bend, slope[i]);
+                    }
+                    *slopes = slope;
+                }
+                *sums = [d_height, d_steepness, d_bias];
+            }
+            for g in g.as_chunks::<LANES>().0 {
+                of_g.as_flattened_mut().iter_mut().zip(g).for_each(|(sum, g)| *sum += *g);
+            }
+            for ((to, g), slope) in block.iter_mut().zip(&g).zip(&slopes) {
+                *to = *g * *slope;
+            }
+        }
+
+        fn finish(&self, _params: &[T], sums: &[T], d_params: &mut [T]) {
+            let (of_units, of_g) = sums.as_chunks::<SUMS>();
+            let count = self.units.len();
+            for (i, (unit, [d_height, d_steepness, d_bias])) in self.units.iter().zip(of_units).enumerate() {
+                d_params[i] = *d_height;
+                d_params[count + i] = unit.height * *d_steepness;
+                d_params[2 * count + i] = unit.height * *d_bias;
+            }
+            d_params[3 * count] = of_g[0];
+        }
+    }
+
+    impl<T: Real> Unit<T> {
+        /// `σ(s z + b)`, within bounds.
+        #[inline(always)]
+        fn sigmoid(&self, z: T) -> T {
+            let power = z.mul_add(self.rate, self.shift).clamped(T::of(LOW), T::of(HIGH));
+            T::ONE / (T::ONE + power.exp2_of_bounded())
+        }
+    }
+}
+
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;

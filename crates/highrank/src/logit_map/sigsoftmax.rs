@@ -26,3 +26,24 @@ impl Pointwise for Sigsoftmax {
         g * sigmoid(-z).add_scalar(1.0)
     }
 }
+
+#[cfg(feature = "flex")]
+mod cpu {
+    use highrank_kernels::cpu::{Real, softplus, softplus_and_sigmoid};
+
+    use super::super::cpu::PointwiseOnCpu;
+    use super::Sigsoftmax;
+
+    impl PointwiseOnCpu for Sigsoftmax {
+        #[inline(always)]
+        fn value<T: Real>(self, z: T) -> T {
+            z - softplus(-z)
+        }
+
+        #[inline(always)]
+        fn value_and_slope<T: Real>(self, z: T) -> [T; 2] {
+            let [softplus, sigmoid] = softplus_and_sigmoid(-z);
+            [z - softplus, T::ONE + sigmoid]
+        }
+    }
+}

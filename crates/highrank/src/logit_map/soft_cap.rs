@@ -34,3 +34,24 @@ impl Pointwise for SoftCap {
         g * (-z.mul_scalar(1.0 / self.cap).tanh().square()).add_scalar(1.0)
     }
 }
+
+#[cfg(feature = "flex")]
+mod cpu {
+    use highrank_kernels::cpu::{Real, tanh};
+
+    use super::super::cpu::PointwiseOnCpu;
+    use super::SoftCap;
+
+    impl PointwiseOnCpu for SoftCap {
+        #[inline(always)]
+        fn value<T: Real>(self, z: T) -> T {
+            T::of(self.cap) * tanh(z * T::of(1.0 / self.cap))
+        }
+
+        #[inline(always)]
+        fn value_and_slope<T: Real>(self, z: T) -> [T; 2] {
+            let t = tanh(z * T::of(1.0 / self.cap));
+            [T::of(self.cap) * t, (-t).mul_add(t, T::ONE)]
+        }
+    }
+}

@@ -101,14 +101,6 @@ pub(super) fn sum_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> f64
     sum
 }
 
-/// `sums_v += x_v y_v`, as far as all go.
-#[inline(always)]
-pub(super) fn add_products<T: Real>(sums: &mut [T], xs: &[T], ys: &[T]) {
-    for ((sum, x), y) in sums.iter_mut().zip(xs).zip(ys) {
-        *sum = x.mul_add(*y, *sum);
-    }
-}
-
 /// The sum of some times [`LANES`] values.
 #[inline(always)]
 pub(super) fn total_of<T: Real>(values: &[T]) -> T {
