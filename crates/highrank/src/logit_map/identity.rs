@@ -53,3 +53,25 @@ mod cpu {
         fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {}
     }
 }
+
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu {
+    use cubecl::prelude::*;
+
+    use super::super::gpu::MapNumbers;
+    use super::Function;
+
+    pub(crate) fn numbers(_function: Function) -> MapNumbers {
+        MapNumbers::default()
+    }
+
+    #[cube]
+    pub(crate) fn apply(z: f32, _table: &[f32], _numbers: &MapNumbers) -> f32 {
+        z
+    }
+
+    #[cube]
+    pub(crate) fn slope(_z: f32, _table: &[f32], _numbers: &MapNumbers) -> f32 {
+        1.0f32.runtime()
+    }
+}

@@ -5,15 +5,12 @@
 //!
 //! [`LogitMap`] is the module with its parameters. [`MapFunction`] is the same function as a plain value
 //! whose parameters come packed in one vector, as the [fused likelihood](crate::likelihood) uses it.
-//!
-//! # Adding a map
-//! A map is one file and one line of the list below. The file holds the formula, the module with its parameters, the
-//! configuration's fields and their ranges, the bodies and the tests; `contract.rs` says what it provides, and `soft_cap.rs` is a
-//! short example.
 
 mod contract;
 #[cfg(feature = "flex")]
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod registry;
 
 use burn::backend::Backend;
@@ -29,15 +26,20 @@ use crate::error::{HeadError, OrPanic};
 use contract::{MapModule, PortableMap};
 #[cfg(feature = "flex")]
 use cpu::{CpuBody, OnCpu};
+#[cfg(feature = "gpu")]
+pub(crate) use gpu::{MapNumbers, MapNumbersLaunch};
 
 pub use plif::MAX_KNOTS;
 
+// A map is one file and one line here. The file holds the formula, the module with its parameters, the configuration's fields
+// and their ranges, the bodies and the tests: `contract.rs`, `cpu.rs` and `gpu.rs` say what it provides, and `soft_cap.rs` is a
+// short example.
 registry::logit_maps! {
-    Identity: identity, "z";
-    Sigsoftmax: sigsoftmax, "z + log σ(z)";
+    Identity: identity [gpu], "z";
+    Sigsoftmax: sigsoftmax [gpu], "z + log σ(z)";
     Gss: gss, "z + (k − 1) log σ(z − c)";
-    SoftCap { cap: f64 }: soft_cap, "cap · tanh(z / cap)";
-    Plif { knots: usize, bound: f64 }: plif, "f(l_i) + s_i (z − l_i)";
+    SoftCap { cap: f64 }: soft_cap [gpu], "cap · tanh(z / cap)";
+    Plif { knots: usize, bound: f64 }: plif [gpu], "f(l_i) + s_i (z − l_i)";
     MonotonicNet { units: usize }: monotonic_net, "Σ_i a_i σ(s_i z + b_i) + offset";
 }
 

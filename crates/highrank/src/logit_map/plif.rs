@@ -377,6 +377,56 @@ mod cpu {
     }
 }
 
+/// The table holds the slopes and then the values at the left ends of the pieces.
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu {
+    use cubecl::prelude::*;
+
+    use super::super::gpu::MapNumbers;
+    use super::Function;
+
+    pub(crate) fn numbers(function: Function) -> MapNumbers {
+        let Function { knots, bound } = function;
+        MapNumbers { bound: bound as f32, delta: function.delta() as f32, pieces: knots as u32 }
+    }
+
+    #[cube]
+    pub(crate) fn apply(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
+        let piece = piece_of(z, numbers);
+        let index = u32::cast_from(piece);
+        let slope = table[index as usize];
+        let value = table[(index + numbers.pieces) as usize];
+        value + slope * distance_of(z, piece, numbers)
+    }
+
+    #[cube]
+    pub(crate) fn slope(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
+        table[u32::cast_from(piece_of(z, numbers)) as usize]
+    }
+
+    /// The number of the piece that `z` lies on, as a float: the outer pieces go on beyond `[−T, T]`.
+    #[cube]
+    pub(crate) fn piece_of(z: f32, numbers: &MapNumbers) -> f32 {
+        let piece = ((z + numbers.bound) / numbers.delta).floor();
+        let last = f32::cast_from(numbers.pieces - 1);
+        // Written so that NaN becomes piece 0; the distance keeps it NaN.
+        let mut within = 0.0f32;
+        if piece > 0.0 {
+            within = piece;
+            if piece > last {
+                within = last;
+            }
+        }
+        within
+    }
+
+    /// Distance of `z` from the left end of its piece.
+    #[cube]
+    pub(crate) fn distance_of(z: f32, piece: f32, numbers: &MapNumbers) -> f32 {
+        z - (piece * numbers.delta - numbers.bound)
+    }
+}
+
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;

@@ -6,11 +6,12 @@
 /// * [`LogitMapConfig`](super::LogitMapConfig), [`LogitMap`](super::LogitMap) and [`MapFunction`](super::MapFunction);
 /// * what these ask of the one map that they hold.
 ///
-/// A line reads `Name { field: type, .. }: file, "formula";` where the fields are those of the file's `Function`, and the
-/// name's type has a field or a method of each field's name. A map without fields has no braces.
+/// A line reads `Name { field: type, .. }: file [gpu], "formula";`. The fields are those of the file's `Function`, and the
+/// name's type has a field or a method of each field's name; a map without fields has no braces. `[gpu]` says that the file
+/// has a module of this name with a body for kernels.
 macro_rules! logit_maps {
     ($(
-        $Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident, $formula:literal;
+        $Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident $([$gpu:ident])?, $formula:literal;
     )+) => {
         $(
             pub(crate) mod $file;
@@ -187,112 +188,10 @@ macro_rules! logit_maps {
             }
         }
 
-        /// A logit map on slices: values of a block of logits, and the gradient of a block with the sums of its parameters.
         #[cfg(feature = "flex")]
-        pub(crate) struct CpuMap<'a, T> {
-            params: &'a [T],
-            body: CpuMapBody<T>,
-        }
-
-        #[cfg(feature = "flex")]
-        enum CpuMapBody<T> {
-            $($Map(<$file::Function as OnCpu>::Body<T>),)+
-        }
-
-        #[cfg(feature = "flex")]
-        impl<'a, T: Real> CpuMap<'a, T> {
-            /// The map with its parameters in place, or with the tables made from them.
-            ///
-            /// # Panics
-            /// If the number of parameters is not the function's.
-            pub(crate) fn new(function: MapFunction, params: &'a [T]) -> Self {
-                assert_eq!(params.len(), function.num_params(), "likelihood: packed parameters of {function:?}");
-                let body = match function {
-                    $(MapFunction::$Map $({ $($field),+ })? => {
-                        CpuMapBody::$Map(OnCpu::on_cpu($file::Function { $($($field),+)? }, params))
-                    })+
-                };
-                Self { params, body }
-            }
-
-            /// Length of the packed parameters.
-            pub(crate) fn num_params(&self) -> usize {
-                self.params.len()
-            }
-
-            /// See [`CpuBody::is_identity`].
-            pub(crate) fn is_identity(&self) -> bool {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+
-                }
-            }
-
-            /// See [`CpuBody::is_table`].
-            pub(crate) fn is_table(&self) -> bool {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+
-                }
-            }
-
-            /// See [`CpuBody::block`].
-            pub(crate) fn block(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+
-                }
-            }
-
-            /// See [`CpuBody::parts`].
-            pub(crate) fn parts(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+
-                }
-            }
-
-            /// See [`CpuBody::num_sums`].
-            pub(crate) fn num_sums(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+
-                }
-            }
-
-            /// See [`CpuBody::lanes`].
-            pub(crate) fn lanes(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+
-                }
-            }
-
-            /// See [`CpuBody::apply`].
-            #[inline(always)]
-            pub(crate) fn apply(&self, block: &mut [T], parts: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::apply(map, block, parts),)+
-                }
-            }
-
-            /// See [`CpuBody::pull_back`].
-            #[inline(always)]
-            pub(crate) fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::pull_back(map, parts, g, lanes),)+
-                }
-            }
-
-            /// See [`CpuBody::pull_back_row`].
-            #[inline(always)]
-            pub(crate) fn pull_back_row(&self, z: &[T], parts: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::pull_back_row(map, z, parts, g, scale, sums),)+
-                }
-            }
-
-            /// See [`CpuBody::finish`].
-            pub(crate) fn finish(&self, sums: &[T], d_params: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::finish(map, self.params, sums, d_params),)+
-                }
-            }
-        }
+        cpu::cpu_maps! { $($Map $({ $($field: $type),+ })?: $file;)+ }
+        #[cfg(feature = "gpu")]
+        gpu::gpu_maps! { $($Map $({ $($field: $type),+ })?: $file $([$gpu])?;)+ }
     };
 }
 

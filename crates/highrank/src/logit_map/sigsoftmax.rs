@@ -47,3 +47,29 @@ mod cpu {
         }
     }
 }
+
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu {
+    use cubecl::prelude::*;
+
+    use super::super::gpu::MapNumbers;
+    use super::Function;
+
+    pub(crate) fn numbers(_function: Function) -> MapNumbers {
+        MapNumbers::default()
+    }
+
+    #[cube]
+    pub(crate) fn apply(z: f32, _table: &[f32], _numbers: &MapNumbers) -> f32 {
+        let mut negative = 0.0f32;
+        if z < 0.0 {
+            negative = z;
+        }
+        z + negative - (-z.abs()).exp().log1p()
+    }
+
+    #[cube]
+    pub(crate) fn slope(z: f32, _table: &[f32], _numbers: &MapNumbers) -> f32 {
+        1.0 + 1.0 / (1.0 + z.exp())
+    }
+}

@@ -55,3 +55,26 @@ mod cpu {
         }
     }
 }
+
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu {
+    use cubecl::prelude::*;
+
+    use super::super::gpu::MapNumbers;
+    use super::Function;
+
+    pub(crate) fn numbers(function: Function) -> MapNumbers {
+        MapNumbers { bound: function.cap as f32, ..MapNumbers::default() }
+    }
+
+    #[cube]
+    pub(crate) fn apply(z: f32, _table: &[f32], numbers: &MapNumbers) -> f32 {
+        (z / numbers.bound).tanh() * numbers.bound
+    }
+
+    #[cube]
+    pub(crate) fn slope(z: f32, _table: &[f32], numbers: &MapNumbers) -> f32 {
+        let y = (z / numbers.bound).tanh();
+        1.0 - y * y
+    }
+}
