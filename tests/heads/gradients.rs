@@ -136,7 +136,7 @@ fn gradients_of_subset(tracked: usize, layer: bool) -> [Option<Vec<f64>>; INPUTS
         log_prior: Some(log_prior.clone().into()),
         weight: weight.clone().into(),
         bias: Some(bias.clone().into()),
-        map: MapFunction::Plif { pieces, bound: 1.5 },
+        map: MapFunction::Plif { knots: pieces, bound: 1.5 },
         map_params: Some(params.clone().into()),
         temperature: 1.0,
         // Two tokens a chunk and a block.

@@ -116,7 +116,7 @@ fn the_fallback_agrees_with_the_native_operations() {
         MapFunction::Sigsoftmax,
         MapFunction::Gss,
         MapFunction::SoftCap { cap: 1.5 },
-        MapFunction::Plif { pieces: 6, bound: 1.5 },
+        MapFunction::Plif { knots: 6, bound: 1.5 },
         MapFunction::MonotonicNet { units: 3 },
     ];
     let device = Device::flex().autodiff();

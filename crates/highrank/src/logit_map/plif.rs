@@ -1,10 +1,15 @@
 //! PLIF: Ganea et al., *Breaking the Softmax Bottleneck via Learnable Monotonic Pointwise Non-linearities*, ICML 2019.
 
+#[cfg(feature = "flex")]
+mod tables;
+
 use burn::backend::Backend;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
+use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
+use crate::error::HeadError;
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 
 /// Largest number of knots.
@@ -23,6 +28,8 @@ pub const MAX_KNOTS: usize = 1_000_000;
 /// Ganea et al., ICML 2019, section 4 (arXiv 1902.08077).
 ///
 /// A logit costs one table look-up forward and two sums a knot backward: `O(N·V + P)`.
+///
+/// Packed parameters: `v_0 .. v_{P−1}, b₀`. Table: slopes and values at the left ends, `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`.
 #[derive(Module, Debug)]
 pub struct Plif {
     /// `v`, shape `[P]`: the slope of a piece is `softplus(v_i)`.
@@ -34,15 +41,7 @@ pub struct Plif {
 }
 
 impl Plif {
-    pub(super) fn new(knots: usize, bound: f64, device: &Device) -> Self {
-        Self {
-            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
-            offset: Param::from_tensor(Tensor::zeros([1], device)),
-            bound,
-        }
-    }
-
-    /// Number of linear pieces.
+    /// `P`: the number of linear pieces on `[−T, T]`, 1 to [`MAX_KNOTS`].
     pub fn knots(&self) -> usize {
         self.raw_slopes.shape().num_elements()
     }
@@ -51,74 +50,423 @@ impl Plif {
     pub fn slopes(&self) -> Tensor<1> {
         softplus(self.raw_slopes.val().into()).tensor()
     }
+}
 
-    pub(super) fn packed_params(&self) -> Tensor<1> {
-        Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0)
+/// The map without its parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function {
+    /// `P`.
+    pub(crate) knots: usize,
+    /// `T`.
+    pub(crate) bound: f64,
+}
+
+impl MapModule for Plif {
+    type Function = Function;
+
+    fn new(function: Function, device: &Device) -> Self {
+        let Function { knots, bound } = function;
+        Self {
+            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
+            offset: Param::from_tensor(Tensor::zeros([1], device)),
+            bound,
+        }
+    }
+
+    fn function(&self) -> Function {
+        Function { knots: self.knots(), bound: self.bound }
+    }
+
+    fn packed_params(&self) -> Option<Tensor<1>> {
+        Some(Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0))
     }
 }
 
-/// The table of a PLIF with the parameters `v, b₀`: slopes `s_i`, then values at the left ends `f(l_i)`.
-pub(super) fn table<B: Backend>(params: Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
-    let slopes = softplus(params.clone().rows(0..pieces));
-    let delta = 2.0 * bound / pieces as f64;
-    let start = params.rows(pieces..pieces + 1) - slopes.clone().rows(0..1).mul_scalar(bound);
-    let values = exclusive_cumsum(slopes.clone()).mul_scalar(delta) + start;
-    Floats::cat(vec![slopes, values], 0)
+impl Function {
+    /// `Δ`: the width of a piece.
+    fn delta(self) -> f64 {
+        2.0 * self.bound / self.knots as f64
+    }
+
+    /// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
+    fn locate<B: Backend>(self, z: Floats<B>) -> (Ints<B>, Floats<B>) {
+        let Self { knots, bound } = self;
+        let delta = self.delta();
+        // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
+        let piece =
+            z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (knots - 1) as f64);
+        // NaN is no index: it lies on piece 0, and its distance keeps it NaN.
+        let piece = piece.clone().keep_where(piece.at_least(0.0), piece.zeros_like());
+        let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
+        let elements = z.num_elements();
+        (piece.int().reshape([elements]), z - left)
+    }
 }
 
-/// Gradient of the parameters for that of the table. With `u_i` the gradients of the values and `δ` Kronecker's:
-/// `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`, `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
-pub(super) fn table_vjp<B: Backend>(
-    params: &Floats<B>,
-    pieces: usize,
-    bound: f64,
-    d_table: Floats<B>,
-) -> Floats<B> {
-    let delta = 2.0 * bound / pieces as f64;
-    let d_values = d_table.clone().rows(pieces..2 * pieces);
-    let total = d_values.clone().sum();
-    let above = exclusive_cumsum(d_values.flip(0)).flip(0).mul_scalar(delta);
-    let d_slopes = d_table.rows(0..pieces) + above;
-    let first = d_slopes.clone().rows(0..1) - total.clone().mul_scalar(bound);
-    let d_slopes = d_slopes.assign_rows(0..1, first);
-    let d_raw = d_slopes * sigmoid(params.clone().rows(0..pieces));
-    Floats::cat(vec![d_raw, total], 0)
+impl PortableMap for Function {
+    fn validate(self) -> Result<(), HeadError> {
+        at_least_one("knots", self.knots)?;
+        if self.knots > MAX_KNOTS {
+            return Err(HeadError::TooManyKnots { knots: self.knots, max: MAX_KNOTS });
+        }
+        positive("PLIF's bound T", self.bound)
+    }
+
+    fn num_params(self) -> usize {
+        self.knots + 1
+    }
+
+    fn table<B: Backend>(self, params: Floats<B>) -> Floats<B> {
+        let Self { knots, bound } = self;
+        let slopes = softplus(params.clone().rows(0..knots));
+        let start = params.rows(knots..knots + 1) - slopes.clone().rows(0..1).mul_scalar(bound);
+        let values = exclusive_cumsum(slopes.clone()).mul_scalar(self.delta()) + start;
+        Floats::cat(vec![slopes, values], 0)
+    }
+
+    /// With `u_i` the gradients of the values and `δ` Kronecker's: `∂s_j = d_j + Δ Σ_{i>j} u_i − δ_{j0} T Σ_i u_i`,
+    /// `∂v_j = σ(v_j) ∂s_j` and `∂b₀ = Σ_i u_i`.
+    fn table_vjp<B: Backend>(self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
+        let Self { knots, bound } = self;
+        let d_values = d_table.clone().rows(knots..2 * knots);
+        let total = d_values.clone().sum();
+        let above = exclusive_cumsum(d_values.flip(0)).flip(0).mul_scalar(self.delta());
+        let d_slopes = d_table.rows(0..knots) + above;
+        let first = d_slopes.clone().rows(0..1) - total.clone().mul_scalar(bound);
+        let d_slopes = d_slopes.assign_rows(0..1, first);
+        let d_raw = d_slopes * sigmoid(params.clone().rows(0..knots));
+        Floats::cat(vec![d_raw, total], 0)
+    }
+
+    fn apply<B: Backend>(self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
+        let (table, shape) = (required(table), z.shape());
+        let (piece, distance) = self.locate(z);
+        let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
+        let value = table.clone().select(0, piece.add_scalar(self.knots as i64)).reshape(shape);
+        value + slope * distance
+    }
+
+    /// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
+    fn vjp<B: Backend>(
+        self,
+        z: Floats<B>,
+        table: Option<&Floats<B>>,
+        g: Floats<B>,
+    ) -> (Floats<B>, Option<Floats<B>>) {
+        let (table, shape) = (required(table), z.shape());
+        let elements = shape.num_elements();
+        let (piece, distance) = self.locate(z);
+        let slope = table.clone().select(0, piece.clone()).reshape(shape);
+        let d_table = table
+            .zeros_like()
+            .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
+            .select_add(0, piece.add_scalar(self.knots as i64), g.clone().reshape([elements]));
+        (g * slope, Some(d_table))
+    }
 }
 
-/// For every logit its piece, as an index `[elements]`, and its distance from that piece's left end.
-fn locate<B: Backend>(z: Floats<B>, pieces: usize, bound: f64) -> (Ints<B>, Floats<B>) {
-    let delta = 2.0 * bound / pieces as f64;
-    // The index is a constant of the gradient: f is continuous, and its slope is that of the piece.
-    let piece =
-        z.clone().detach().add_scalar(bound).div_scalar(delta).floor().clamp(0.0, (pieces - 1) as f64);
-    let left = piece.clone().mul_scalar(delta).sub_scalar(bound);
-    let elements = z.num_elements();
-    (piece.int().reshape([elements]), z - left)
+/// In each block of logits pieces are found and lines evaluated in vectors, only the look-ups between them go one by one.
+#[cfg(feature = "flex")]
+mod cpu {
+    use std::mem;
+    use std::sync::Arc;
+
+    use highrank_kernels::cpu::{Buffer, Real, in_pool, sigmoid, softplus};
+    use pulp::{Arch, Simd, WithSimd};
+    use rayon::prelude::*;
+
+    use super::super::cpu::{CpuBody, OnCpu};
+    use super::{Function, tables};
+
+    /// Logits whose pieces are found, then looked up, then evaluated.
+    const BLOCK: usize = 64;
+
+    /// Pieces that a thread takes at a time: some ten microseconds' work.
+    const RUN: usize = 1 << 12;
+
+    /// A PLIF with its table.
+    pub(crate) struct Body<T> {
+        /// Slope of each piece and value at its left end, side by side: a look-up touches one cache line.
+        table: Arc<Buffer<T>>,
+        /// The last piece's number.
+        last: T,
+        bound: T,
+        delta: T,
+        /// `1 / delta`. At a knot, where rounding decides between two pieces, both give the same value.
+        inverse: T,
+    }
+
+    /// `x ← softplus(x)`.
+    struct Softplus<'a, T>(&'a mut [T]);
+
+    impl<T: Real> WithSimd for Softplus<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _simd: S) {
+            self.0.iter_mut().for_each(|x| *x = softplus(*x));
+        }
+    }
+
+    /// `y ← y σ(x)`.
+    struct TimesSigmoid<'a, T> {
+        values: &'a mut [T],
+        of: &'a [T],
+    }
+
+    impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _simd: S) {
+            self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y *= sigmoid(*x));
+        }
+    }
+
+    /// A block of logits with the piece of each, and the distance from its left end.
+    struct Located<T> {
+        pieces: [u32; BLOCK],
+        distances: [T; BLOCK],
+    }
+
+    impl OnCpu for Function {
+        type Body<T> = Body<T>;
+
+        /// Makes the table, or takes the one that was made of the same parameters.
+        fn on_cpu<T: Real>(self, params: &[T]) -> Body<T> {
+            let (bound, delta) = (self.bound, self.delta());
+            let table = tables::table(params, bound, || make_table(params, bound, delta));
+            let [last, bound, delta, inverse] =
+                [(self.knots - 1) as f64, bound, delta, 1.0 / delta].map(T::of);
+            Body { table, last, bound, delta, inverse }
+        }
+    }
+
+    /// The running sum is kept in f64; it goes on from run to run, each of which a thread makes.
+    fn make_table<T: Real>(params: &[T], bound: f64, delta: f64) -> Buffer<T> {
+        let (raw_slopes, offset) = params.split_at(params.len() - 1);
+        let (mut slopes, mut table) = (Buffer::of(raw_slopes), Buffer::new(2 * raw_slopes.len()));
+        let mut make = || {
+            let arch = Arch::new();
+            let mut starts: Vec<f64> = slopes
+                .par_chunks_mut(RUN)
+                .map(|slopes| {
+                    arch.dispatch(Softplus(slopes));
+                    slopes.iter().map(|slope| delta * slope.wide()).sum()
+                })
+                .collect();
+            let mut value = offset[0].wide() - slopes[0].wide() * bound;
+            for start in &mut starts {
+                value += mem::replace(start, value);
+            }
+            let runs = table.par_chunks_mut(2 * RUN).zip(slopes.par_chunks(RUN)).zip(starts);
+            runs.for_each(|((table, slopes), mut value)| {
+                for (entry, slope) in table.as_chunks_mut::<2>().0.iter_mut().zip(slopes) {
+                    *entry = [*slope, T::of(value)];
+                    value += delta * slope.wide();
+                }
+            });
+        };
+        match raw_slopes.len() > RUN {
+            true => in_pool(make),
+            false => make(),
+        }
+        table
+    }
+
+    impl<T: Real> Body<T> {
+        /// Pieces and distances of at most [`BLOCK`] logits.
+        #[inline(always)]
+        fn locate(&self, z: &[T]) -> Located<T> {
+            let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
+            let places = located.pieces.iter_mut().zip(&mut located.distances);
+            for ((number, distance), z) in places.zip(z) {
+                let piece = ((*z + self.bound) * self.inverse).floor();
+                let piece = if piece > self.last { self.last } else { piece };
+                // Written so that NaN becomes piece 0; the distance keeps it NaN.
+                let piece = if piece > T::ZERO { piece } else { T::ZERO };
+                *number = piece.index();
+                *distance = *z - (piece * self.delta - self.bound);
+            }
+            located
+        }
+    }
+
+    impl<T: Real> CpuBody<T> for Body<T> {
+        fn is_table(&self) -> bool {
+            true
+        }
+
+        /// The slope. The piece is found again from the logit.
+        fn parts(&self) -> usize {
+            1
+        }
+
+        /// Two of a piece.
+        fn num_sums(&self) -> usize {
+            self.table.len()
+        }
+
+        /// Keeps the slopes, if there is room for them, so that the backward pass need not look them up again.
+        #[inline(always)]
+        fn apply(&self, block: &mut [T], slopes: &mut [T]) {
+            let table = self.table.as_chunks::<2>().0;
+            let mut slopes = slopes.chunks_mut(BLOCK);
+            for block in block.chunks_mut(BLOCK) {
+                let Located { pieces, distances } = self.locate(block);
+                let mut lines = [[T::ZERO; 2]; BLOCK];
+                for (line, piece) in lines.iter_mut().zip(&pieces[..block.len()]) {
+                    *line = table[*piece as usize];
+                }
+                for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&distances) {
+                    *z = slope.mul_add(*distance, *value);
+                }
+                if let Some(slopes) = slopes.next() {
+                    slopes.iter_mut().zip(&lines).for_each(|(to, [slope, _])| *to = *slope);
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {}
+
+        /// `sums` holds two sums a piece, side by side: those of slope and value.
+        #[inline(always)]
+        fn pull_back_row(&self, z: &[T], slopes: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
+            let (sums, _) = sums.as_chunks_mut::<2>();
+            for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
+                let Located { pieces, distances } = self.locate(z);
+                let mut terms = [[T::ZERO; 2]; BLOCK];
+                for ((terms, distance), g) in terms.iter_mut().zip(&distances).zip(&*g) {
+                    *terms = [*distance * *g * scale, *g * scale];
+                }
+                for (piece, [moment, g]) in pieces.iter().zip(&terms[..g.len()]) {
+                    let sums = &mut sums[*piece as usize];
+                    *sums = [sums[0] + *moment, sums[1] + *g];
+                }
+                g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
+            }
+        }
+
+        /// Running sums in f64, as for the table.
+        fn finish(&self, params: &[T], sums: &[T], d_params: &mut [T]) {
+            let (raw_slopes, _) = params.split_at(params.len() - 1);
+            let (d_raw, d_offset) = d_params.split_at_mut(raw_slopes.len());
+            let (delta, arch) = (self.delta.wide(), Arch::new());
+            let sums = sums.as_chunks::<2>().0;
+            let of_run = |sums: &[[T; 2]]| sums.iter().map(|[_, g]| g.wide()).sum();
+            // Of each run the sum over those behind it.
+            let mut above: Vec<f64> = sums.par_chunks(RUN).map(of_run).collect();
+            let mut total = 0.0;
+            for run in above.iter_mut().rev() {
+                total += mem::replace(run, total);
+            }
+            d_offset[0] = T::of(total);
+            let runs = d_raw.par_chunks_mut(RUN).zip(sums.par_chunks(RUN)).zip(raw_slopes.par_chunks(RUN));
+            runs.zip(above).enumerate().for_each(|(run, (((d_raw, sums), raw_slopes), mut above))| {
+                for (d_slope, [moment, g]) in d_raw.iter_mut().zip(sums).rev() {
+                    *d_slope = T::of(moment.wide() + delta * above);
+                    above += g.wide();
+                }
+                if run == 0 {
+                    d_raw[0] = T::of(d_raw[0].wide() - self.bound.wide() * total);
+                }
+                arch.dispatch(TimesSigmoid { values: d_raw, of: raw_slopes });
+            });
+        }
+    }
 }
 
-pub(super) fn apply<B: Backend>(z: Floats<B>, table: &Floats<B>, pieces: usize, bound: f64) -> Floats<B> {
-    let shape = z.shape();
-    let (piece, distance) = locate(z, pieces, bound);
-    let slope = table.clone().select(0, piece.clone()).reshape(shape.clone());
-    let value = table.clone().select(0, piece.add_scalar(pieces as i64)).reshape(shape);
-    value + slope * distance
+/// The table holds the slopes and then the values at the left ends of the pieces.
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu {
+    use cubecl::prelude::*;
+
+    use super::super::gpu::MapNumbers;
+    use super::Function;
+
+    pub(crate) fn numbers(function: Function) -> MapNumbers {
+        let Function { knots, bound } = function;
+        MapNumbers { bound: bound as f32, delta: function.delta() as f32, pieces: knots as u32 }
+    }
+
+    #[cube]
+    pub(crate) fn apply(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
+        let piece = piece_of(z, numbers);
+        let index = u32::cast_from(piece);
+        let slope = table[index as usize];
+        let value = table[(index + numbers.pieces) as usize];
+        value + slope * distance_of(z, piece, numbers)
+    }
+
+    #[cube]
+    pub(crate) fn slope(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
+        table[u32::cast_from(piece_of(z, numbers)) as usize]
+    }
+
+    /// The number of the piece that `z` lies on, as a float: the outer pieces go on beyond `[−T, T]`.
+    #[cube]
+    pub(crate) fn piece_of(z: f32, numbers: &MapNumbers) -> f32 {
+        let piece = ((z + numbers.bound) / numbers.delta).floor();
+        let last = f32::cast_from(numbers.pieces - 1);
+        // Written so that NaN becomes piece 0; the distance keeps it NaN.
+        let mut within = 0.0f32;
+        if piece > 0.0 {
+            within = piece;
+            if piece > last {
+                within = last;
+            }
+        }
+        within
+    }
+
+    /// Distance of `z` from the left end of its piece.
+    #[cube]
+    pub(crate) fn distance_of(z: f32, piece: f32, numbers: &MapNumbers) -> f32 {
+        z - (piece * numbers.delta - numbers.bound)
+    }
 }
 
-/// `∂f/∂z = s_i`, `∂f/∂s_i = z − l_i`, `∂f/∂f(l_i) = 1`: two sums a knot.
-pub(super) fn vjp<B: Backend>(
-    z: Floats<B>,
-    table: &Floats<B>,
-    pieces: usize,
-    bound: f64,
-    g: Floats<B>,
-) -> (Floats<B>, Floats<B>) {
-    let shape = z.shape();
-    let elements = shape.num_elements();
-    let (piece, distance) = locate(z, pieces, bound);
-    let slope = table.clone().select(0, piece.clone()).reshape(shape);
-    let d_table = table
-        .zeros_like()
-        .select_add(0, piece.clone(), (g.clone() * distance).reshape([elements]))
-        .select_add(0, piece.add_scalar(pieces as i64), g.clone().reshape([elements]));
-    (g * slope, d_table)
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    /// Every CPU backend that the tests are built with.
+    fn devices() -> impl Iterator<Item = Device> {
+        [
+            Device::flex(),
+            #[cfg(feature = "ndarray")]
+            #[allow(deprecated)]
+            Device::ndarray(),
+        ]
+        .into_iter()
+    }
+
+    fn values(x: Floats) -> Vec<f32> {
+        x.into_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn nan_and_infinite_logits_stay_what_they_are() {
+        let function = Function { knots: 4, bound: 2.0 };
+        for device in devices() {
+            let params = Plif::new(function, &device).packed_params().expect("a PLIF has parameters");
+            let table = function.table(Floats::from(params));
+            let z = [[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5]];
+            let z = Tensor::<2>::from_floats(z, &device);
+
+            let y = values(function.apply(z.clone().into(), Some(&table)));
+            assert!(y[0].is_nan(), "{y:?}");
+            assert_eq!(y[1..3], [f32::INFINITY, f32::NEG_INFINITY]);
+            assert!((y[3] - 0.5).abs() < 1e-6, "{y:?}");
+
+            let (dz, d_table) = function.vjp(z.clone().into(), Some(&table), z.ones_like().into());
+            let (dz, d_table) = (values(dz), values(d_table.expect("a PLIF has a table")));
+            assert!(dz.iter().all(|slope| (slope - 1.0).abs() < 1e-6), "{dz:?}");
+            let (d_slopes, d_values) = d_table.split_at(function.knots);
+            assert!(d_slopes[0].is_nan(), "{d_table:?}");
+            assert_eq!(d_slopes[1..], [0.0, 0.5, f32::INFINITY]);
+            assert_eq!(d_values, [2.0, 0.0, 1.0, 1.0]);
+        }
+    }
 }

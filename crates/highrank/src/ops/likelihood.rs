@@ -7,7 +7,7 @@ use highrank_kernels::{Floats, Precision};
 
 use super::gated::{GatedArgs, GatedInputs, GatedWanted};
 use super::latent::{LatentArgs, LatentWanted};
-use super::map::MapFunction;
+use crate::logit_map::MapFunction;
 
 /// The contexts `h_k` of a run of tokens, or what they are made of.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub struct Likelihood<F = Floats> {
     pub bias: Option<F>,
     /// `f`.
     pub map: MapFunction,
-    /// Parameters of `f`, packed as [`MapFunction`] says; `None` if it has none.
+    /// Parameters of `f`, packed as the map's type in [`logit_map`](crate::logit_map) says; `None` if it has none.
     pub map_params: Option<F>,
     /// `τ`, which divides the mapped logits of every component; priors stay as they are.
     pub temperature: f64,

@@ -1,4 +1,5 @@
-//! The ground floor: what a backend may have kernels for, and the plain data that these operations pass.
+//! The ground floor: what a backend may have kernels for, and the plain data that these operations pass. Only the logit maps
+//! lie below: each is a formula with its bodies and needs nothing from here.
 //!
 //! * [`Kernels`]: what runs inside of one backend, forward and backward. A backend's own folder in `backends/` says, a line a
 //!   method, whether it takes a native kernel or the portable body.
@@ -16,17 +17,16 @@ mod calls;
 mod gated;
 mod latent;
 mod likelihood;
-mod map;
 mod mix;
 mod objective;
 mod predict;
 
+pub use crate::logit_map::MapFunction;
 pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
-pub use map::MapFunction;
 pub use mix::{MixGradients, MixInputs, MixWanted};
 pub(crate) use objective::assert_constant;
 pub use objective::{MASKED, MASKING_BIAS, Objective, Scores, Statistic, Targets};

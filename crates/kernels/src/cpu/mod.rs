@@ -9,6 +9,7 @@
 //! | `blocked.rs` | products of blocks that are rounded first |
 //! | `bf16/` | products by instructions for bfloat16 |
 //! | `panels.rs` | a right factor that many products share |
+//! | `lanes.rs` | the width of reductions
 //! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
 //! | `buffer.rs` | buffers whose memory is kept |
 //!
@@ -21,6 +22,7 @@ mod bf16;
 mod blocked;
 mod buffer;
 mod few_rows;
+mod lanes;
 mod matrix;
 mod panels;
 mod product;
@@ -28,6 +30,7 @@ mod real;
 mod rounding;
 
 pub use buffer::{Buffer, clear};
+pub use lanes::{BLOCK, LANES};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};

@@ -14,10 +14,12 @@
 //! | `mixed.rs` | those of mixtures and teachers |
 //! | `gated.rs` | the products of words with gates, and their visits |
 //! | `pieces.rs` | the gradient of a PLIF's table |
-//! | `map.rs` | logit maps, temperature and masked words on the device |
+//! | `map.rs` | bias, logit map, temperature and masked words on the device |
 //! | `reduce.rs` | sums and maxima within a cube |
 //! | `latent.rs` | the latent layer of a mixture |
 //! | `fusion.rs` | all of it as operations of Burn's fusion |
+//!
+//! Logit maps in kernels come from [`logit_map`](crate::logit_map), one file a map.
 //!
 //! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
 //!

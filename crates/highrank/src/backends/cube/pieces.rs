@@ -5,8 +5,9 @@ use cubecl::prelude::*;
 use highrank_kernels::gpu::{self, CubeBackend, CubeTensor, contiguous, empty, fixed, one_unit_each};
 use highrank_kernels::{Floats, Ints};
 
-use super::map::{Numbers, NumbersLaunch, distance_of, piece_of};
+use super::map::{Numbers, NumbersLaunch};
 use super::reduce::ROW_UNITS;
+use crate::logit_map::plif::gpu::{distance_of, piece_of};
 
 /// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
 /// either.
@@ -91,8 +92,8 @@ pub(super) fn add_to_pieces(
     last_moment: &mut f32,
     last_gradient: &mut f32,
 ) {
-    let piece = piece_of(z, numbers);
-    let distance = distance_of(z, piece, numbers);
+    let piece = piece_of(z, &numbers.map);
+    let distance = distance_of(z, piece, &numbers.map);
     let index = u32::cast_from(piece);
     let term = g / unit;
     // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a term a little
@@ -100,11 +101,11 @@ pub(super) fn add_to_pieces(
     if index == 0 || !(term.abs() <= 2.0f32) {
         *first_moment += g * distance;
         *first_gradient += g;
-    } else if index == numbers.pieces - 1 {
+    } else if index == numbers.map.pieces - 1 {
         *last_moment += g * distance;
         *last_gradient += g;
     } else {
-        fixed::add(inner, 2 * index as usize, term * (distance / numbers.delta));
+        fixed::add(inner, 2 * index as usize, term * (distance / numbers.map.delta));
         fixed::add(inner, 2 * index as usize + 1, term);
     }
 }
@@ -114,18 +115,18 @@ pub(super) fn add_to_pieces(
 fn table_gradient(inner: &[u32], outer: &[f32], unit: &[f32], d_table: &mut [f32], numbers: Numbers) {
     let unit = unit[0] / numbers.temperature;
     let mut piece = ABSOLUTE_POS as u32;
-    while piece < numbers.pieces {
-        let mut moment = fixed::value(inner, 2 * piece as usize) * numbers.delta * unit;
+    while piece < numbers.map.pieces {
+        let mut moment = fixed::value(inner, 2 * piece as usize) * numbers.map.delta * unit;
         let mut g = fixed::value(inner, 2 * piece as usize + 1) * unit;
         if piece == 0 {
             moment = outer[0] / numbers.temperature;
             g = outer[1] / numbers.temperature;
-        } else if piece == numbers.pieces - 1 {
+        } else if piece == numbers.map.pieces - 1 {
             moment = outer[2] / numbers.temperature;
             g = outer[3] / numbers.temperature;
         }
         d_table[piece as usize] = moment;
-        d_table[(piece + numbers.pieces) as usize] = g;
+        d_table[(piece + numbers.map.pieces) as usize] = g;
         piece += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }

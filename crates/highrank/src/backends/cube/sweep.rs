@@ -12,12 +12,13 @@ use highrank_kernels::{Floats, Ints};
 
 use super::gated::Gates;
 use super::kernels::{self, Parts, Slopes, Sums, WeightsLaunch, row, token};
-use super::map::{Form, Map, NumbersLaunch};
+use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
 use super::pieces::PieceSums;
 use super::reduce::ROW_UNITS;
 use crate::likelihood::portable::{self, Parts as ScoredParts, Sums as InputSums};
 use crate::likelihood::{Spread, Vocabulary};
+use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 use crate::ops::{
     ContextSource, GatedArgs, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs,
 };
@@ -41,9 +42,7 @@ pub(super) struct Sweep {
     label_smoothing: f64,
     z_loss: f64,
     form: Form,
-    /// The map's numbers that no kernel is compiled for.
-    bound_delta: [f32; 2],
-    pieces: u32,
+    map_numbers: MapNumbers,
     bias: CubeTensor,
     table: CubeTensor,
 }
@@ -109,7 +108,7 @@ impl Sweep {
         objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
         gradients: bool,
     ) -> Option<Self> {
-        let (map, bound_delta, pieces) = Map::of(input.map)?;
+        let (map, map_numbers) = input.map.on_gpu()?;
         let listed = match &objective.targets {
             Targets::Words(_) => None,
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
@@ -128,8 +127,9 @@ impl Sweep {
         let absent = || Floats::zeros([1], &input.weight.device(), DType::F32);
         let table = input.map_params.clone().map(|params| input.map.table(params));
         assert!(
-            pieces == 0 || table.is_some(),
-            "parameters of the logit map: the kernel needs {pieces} pieces, but there are no parameters"
+            map_numbers.pieces == 0 || table.is_some(),
+            "parameters of the logit map: the kernel needs {} pieces, but there are no parameters",
+            map_numbers.pieces
         );
         let table = contiguous(table.unwrap_or_else(absent));
         let bias = contiguous(input.bias.clone().unwrap_or_else(absent));
@@ -146,8 +146,7 @@ impl Sweep {
             label_smoothing: objective.label_smoothing,
             z_loss: objective.z_loss,
             form: Form { map, bias: input.bias.is_some(), temperature: input.temperature != 1.0 },
-            bound_delta,
-            pieces,
+            map_numbers,
             bias,
             table,
             input,
@@ -172,7 +171,7 @@ impl Sweep {
         wanted: Wanted,
     ) -> (Scores<Floats<CubeBackend>>, Gradients<Floats<CubeBackend>>) {
         let upstream = checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()]);
-        let pieces = if wanted.map_params { self.pieces as usize } else { 0 };
+        let pieces = if wanted.map_params { self.map_numbers.pieces as usize } else { 0 };
         let mut parts = ScoredParts::default();
         let mut sums = InputSums::default();
         let unit = match pieces {
@@ -228,8 +227,9 @@ impl Sweep {
     }
 
     fn numbers(&self) -> NumbersLaunch {
-        let [bound, delta] = self.bound_delta;
-        NumbersLaunch::new(bound, delta, self.pieces, self.input.temperature as f32, f32::NAN)
+        let MapNumbers { bound, delta, pieces } = self.map_numbers;
+        let map = MapNumbersLaunch::new(bound, delta, pieces);
+        NumbersLaunch::new(map, self.input.temperature as f32, f32::NAN)
     }
 
     /// Which sums over a token's words the objective asks for.

@@ -15,7 +15,7 @@ use crate::ops::{
 
 mod gated;
 
-const PLIF: MapFunction = MapFunction::Plif { pieces: 12, bound: 1.5 };
+const PLIF: MapFunction = MapFunction::Plif { knots: 12, bound: 1.5 };
 
 const MAPS: [MapFunction; 6] = [
     MapFunction::Identity,
@@ -23,8 +23,8 @@ const MAPS: [MapFunction; 6] = [
     MapFunction::SoftCap { cap: 2.0 },
     // Narrower than the logits, so that the outer pieces are reached.
     PLIF,
-    MapFunction::Plif { pieces: 2, bound: 1.5 },
-    MapFunction::Plif { pieces: 1, bound: 1.5 },
+    MapFunction::Plif { knots: 2, bound: 1.5 },
+    MapFunction::Plif { knots: 1, bound: 1.5 },
 ];
 
 const TOKENS: usize = 7;

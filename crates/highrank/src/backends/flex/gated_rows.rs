@@ -4,11 +4,11 @@
 
 use core::ops::Range;
 
-use highrank_kernels::cpu::{Real, sigmoid};
+use highrank_kernels::cpu::{LANES, Real, sigmoid};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::row::{LANES, Lanes, total};
+use super::row::{Lanes, total};
 use super::slices::take;
 use crate::ops::GatedArgs;
 

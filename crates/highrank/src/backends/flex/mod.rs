@@ -22,12 +22,10 @@
 //! | `mix.rs` | the mixed context of a Mixture of Contexts |
 //! | `gated.rs`, `gated_rows.rs` | the contexts of a Mixtape, and the gates of its words |
 //! | `product.rs` | products of tensors |
-//! | `map.rs` | logit maps on slices |
-//! | `plif.rs`, `plif_tables.rs` | the one with tables, which are kept |
-//! | `monotonic.rs` | the one that is a net |
 //! | `predict/` | predictions |
 //!
-//! Exponentials and products come from [`highrank_kernels::cpu`].
+//! Logit maps on slices come from [`logit_map`](crate::logit_map), one file a map; exponentials and products from
+//! [`highrank_kernels::cpu`].
 
 mod call;
 mod component;
@@ -37,11 +35,7 @@ mod gated;
 mod gated_rows;
 mod goal;
 mod latent;
-mod map;
 mod mix;
-mod monotonic;
-mod plif;
-mod plif_tables;
 mod predict;
 mod product;
 mod row;
@@ -62,6 +56,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use super::dispatched::dispatch_to_kernels;
 use crate::likelihood::default_memory_budget;
+use crate::logit_map::CpuMap;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients, MixWanted,
     Objective, Prediction, Scores, Statistic, Wanted,
@@ -228,7 +223,7 @@ fn run<T: Real>(
             vocab,
             bias: vocabulary.bias(),
             masked: &vocabulary.masked,
-            map: map::Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
+            map: CpuMap::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
         },
         goal: &goal,

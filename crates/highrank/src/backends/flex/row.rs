@@ -1,16 +1,9 @@
 //! One row of logits, or a block of one: maximum, exponentials and their sum.
 
-use highrank_kernels::cpu::Real;
-
-/// Width of the accumulators: a reduction over a row keeps this many partial results, so that it can be vectorised and
-/// gives the same bits on every machine.
-pub(super) const LANES: usize = 32;
+use highrank_kernels::cpu::{BLOCK, LANES, Real};
 
 /// Partial results of a reduction.
 pub(super) type Lanes<T> = [T; LANES];
-
-/// Values of a block, which stays in the first-level cache with whatever is made of it.
-pub(super) const BLOCK: usize = 16 * LANES;
 
 /// Partial results of the sum over a row, one for each place in a block. Aligned, because they are loaded and stored as often
 /// as the row is.
@@ -100,14 +93,6 @@ pub(super) fn sum_of<T: Real>(xs: &[T], ys: &[T], of: impl Fn(T, T) -> T) -> f64
         sum += total(lanes).wide();
     }
     sum
-}
-
-/// `sums_v += x_v y_v`, as far as all go.
-#[inline(always)]
-pub(super) fn add_products<T: Real>(sums: &mut [T], xs: &[T], ys: &[T]) {
-    for ((sum, x), y) in sums.iter_mut().zip(xs).zip(ys) {
-        *sum = x.mul_add(*y, *sum);
-    }
 }
 
 /// The sum of some times [`LANES`] values.

@@ -21,7 +21,7 @@ const MAPS: [MapFunction; 6] = [
     MapFunction::Sigsoftmax,
     MapFunction::Gss,
     MapFunction::SoftCap { cap: 2.5 },
-    MapFunction::Plif { pieces: 6, bound: 1.5 },
+    MapFunction::Plif { knots: 6, bound: 1.5 },
     MapFunction::MonotonicNet { units: 3 },
 ];
 
@@ -287,7 +287,7 @@ fn few_tokens_agree() {
 /// The pieces are dealt to threads in runs.
 #[test]
 fn many_pieces_agree() {
-    let model = Model::new(MapFunction::Plif { pieces: 10_000, bound: 3.0 }, 3, 300);
+    let model = Model::new(MapFunction::Plif { knots: 10_000, bound: 3.0 }, 3, 300);
     check(&model, DType::F64, 1e-12);
     check(&model, DType::F32, 1e-5);
 }
@@ -320,7 +320,7 @@ fn logits_of_any_size_agree() {
 
 /// A model, and an objective with everything in it.
 fn everything(dtype: DType) -> (Model, Goal) {
-    let model = Model { masked: true, ..Model::new(MapFunction::Plif { pieces: 6, bound: 1.5 }, 3, 300) };
+    let model = Model { masked: true, ..Model::new(MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 300) };
     let (_, targets) = all_targets(&model, dtype).swap_remove(2);
     (model, Objective { targets, label_smoothing: 0.125, z_loss: 0.25, statistics: true })
 }

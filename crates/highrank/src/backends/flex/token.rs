@@ -21,13 +21,12 @@
 //! A row's sums for the parameters of its map are unscaled, too. `max` may be any number near the largest logit: a row is
 //! visited once, block by block, and the largest of the first blocks will do. A level, and statistics, need `P_v` of all words, for which `visit.rs` visits the rows once more.
 
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{BLOCK, Buffer, LANES, Real};
 use pulp::{Simd, WithSimd};
 
 use super::component::Component;
 use super::goal::{Aim, Level};
-use super::map::Map;
-use super::row::{BLOCK, LANES, Partial, add_exponentials, add_scaled, larger, total_of};
+use super::row::{Partial, add_exponentials, add_scaled, larger, total_of};
 use super::visit::{Seen, Visit, keep_exponentials, see_single};
 use super::words::Words;
 use crate::ops::Statistic;
@@ -37,7 +36,7 @@ const MARGIN: f64 = 16.0;
 
 impl<T: Real> Words<'_, T> {
     /// Turns a row of products into mapped logits. The largest one, as [`max`](super::row::max). `kept` is empty, or takes
-    /// [as many arrays](Map::arrays) as the map asks for.
+    /// as many arrays as [`kept_of_row`](Self::kept_of_row) counts.
     #[inline(always)]
     pub(super) fn map_row(&self, row: &mut [T], kept: &mut [T]) -> T {
         let (logits, parts) = kept.split_at_mut(self.array().min(kept.len()));
@@ -149,10 +148,15 @@ impl<T: Real> Words<'_, T> {
     /// How many values a row keeps from its first stage to its last if gradients are asked for, see [`Kept`]: with
     /// `listed` words, and with what [all words](Sees) need or without.
     pub(super) fn kept_of_row(&self, listed: usize, sees_all: bool) -> usize {
-        match self.map {
-            Map::Identity => 0,
-            _ => self.layout(listed).iter().sum::<usize>() + self.map.arrays(sees_all) * self.array(),
+        if self.map.is_identity() {
+            return 0;
         }
+        // The logits where they are needed again, and the parts of a map with a table.
+        let arrays = match self.map.is_table() {
+            true => 1 + self.map.parts(),
+            false => usize::from(sees_all),
+        };
+        self.layout(listed).iter().sum::<usize>() + arrays * self.array()
     }
 
     /// Length of an array over the vocabulary.
@@ -187,7 +191,7 @@ impl<T: Real> Words<'_, T> {
 struct Kept<'k, T> {
     /// Partial results of `sums`.
     lanes: &'k mut [T],
-    /// What [`Map::apply`] leaves of a block.
+    /// What [`CpuMap::apply`](crate::logit_map::CpuMap::apply) leaves of a block.
     parts: &'k mut [T],
     /// What the row adds to the sums of the map, before it is multiplied with the row's scale.
     sums: &'k mut [T],
@@ -201,7 +205,7 @@ struct Kept<'k, T> {
 pub(super) struct Sums<T> {
     /// Gradient of the decoder bias, `[V]`, or nothing.
     pub(super) bias: Buffer<T>,
-    /// What the map [sums](Map::num_sums), or nothing.
+    /// What the map [sums](crate::logit_map::CpuMap::num_sums), or nothing.
     pub(super) table: Buffer<T>,
 }
 
@@ -512,18 +516,17 @@ impl<T: Real> WithSimd for Grade<'_, '_, T> {
             let taken = &listed[k * width..(k + 1) * width];
             let listed = taken.iter().map(|taken| T::of(-unit * taken));
             let mut kept = shared.divide(&mut kept[k * kept_of_row..(k + 1) * kept_of_row], width);
-            if !sees.all && shared.map.has_parts() {
+            let map = &shared.map;
+            if !sees.all && !map.is_identity() && !map.is_table() {
                 // The rest of the row has its slopes already.
                 shared.add_words(row, aim.ids, listed, &mut kept);
             } else {
                 aim.ids.iter().zip(listed).for_each(|(id, g)| row[*id] += g);
-                match &shared.map {
-                    Map::Identity => {}
-                    Map::Plif(map) => {
-                        let (logits, slopes) = kept.arrays.split_at(shared.array());
-                        map.pull_back(&logits[..vocab], slopes, row, scales[k], &mut sums.table);
-                    }
-                    _ => shared.pull_back(row, &mut kept),
+                if map.is_table() {
+                    let (logits, parts) = kept.arrays.split_at(shared.array());
+                    map.pull_back_row(&logits[..vocab], parts, row, scales[k], &mut sums.table);
+                } else if !map.is_identity() {
+                    shared.pull_back(row, &mut kept);
                 }
             }
             sums.table.iter_mut().zip(&*kept.sums).for_each(|(sum, x)| *sum = scales[k].mul_add(*x, *sum));

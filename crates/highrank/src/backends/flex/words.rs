@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use highrank_kernels::cpu::Real;
 
-use super::map::Map;
 use super::row::{add_bias, max};
+use crate::logit_map::CpuMap;
 
 /// What all rows of a call share.
 pub(super) struct Words<'a, T> {
@@ -15,7 +15,7 @@ pub(super) struct Words<'a, T> {
     pub(super) bias: Option<&'a [T]>,
     /// The words of probability 0, in order.
     pub(super) masked: &'a [usize],
-    pub(super) map: Map<'a, T>,
+    pub(super) map: CpuMap<'a, T>,
     /// Divides mapped logits.
     pub(super) temperature: T,
 }
@@ -52,11 +52,12 @@ impl<T: Real> Words<'_, T> {
         self.masked_in(first..first + run.len()).for_each(|place| run[place] = value);
     }
 
-    /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](Map::block) of
-    /// them. The largest one, as [`max`]. `logits` and `parts` are empty, or take the logits, and what [`Map::apply`] leaves.
+    /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](CpuMap::block) of
+    /// them. The largest one, as [`max`]. `logits` and `parts` are empty, or take the logits, and what [`CpuMap::apply`] leaves.
     #[inline(always)]
     pub(super) fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
-        if let (Map::Identity, Some(bias)) = (&self.map, self.bias)
+        if let Some(bias) = self.bias
+            && self.map.is_identity()
             && self.temperature == T::ONE
             && self.masked_in(first..first + block.len()).next().is_none()
         {

@@ -33,10 +33,10 @@ use highrank_kernels::cpu::{Buffer, contiguous, in_pool, slice};
 
 use super::call::{Contexts, contexts_as_read};
 use super::factor::{Stored, as_factor};
-use super::map::Map;
 use super::slices::assert_length;
 use super::vocabulary::Vocabulary;
 use super::words::Words;
+use crate::logit_map::CpuMap;
 use crate::ops::{Likelihood, Prediction};
 use task::{Sums, Task};
 
@@ -66,7 +66,7 @@ fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> 
             vocab,
             bias: vocabulary.bias(),
             masked: &vocabulary.masked,
-            map: Map::new(input.map, params.as_ref().map_or(&[][..], slice)),
+            map: CpuMap::new(input.map, params.as_ref().map_or(&[][..], slice)),
             temperature: T::of(input.temperature),
         },
         tokens,

@@ -21,7 +21,7 @@ const MAPS: [MapFunction; 6] = [
     MapFunction::Sigsoftmax,
     MapFunction::Gss,
     MapFunction::SoftCap { cap: 2.5 },
-    MapFunction::Plif { pieces: 6, bound: 1.5 },
+    MapFunction::Plif { knots: 6, bound: 1.5 },
     MapFunction::MonotonicNet { units: 3 },
 ];
 

@@ -1,0 +1,144 @@
+//! What the file of a logit map provides.
+//!
+//! | | a map without parameters | a map with parameters |
+//! |---|---|---|
+//! | module | the map itself | a struct that implements [`MapModule`] |
+//! | plain value, named `Function` | the map itself | a struct that implements [`PortableMap`] |
+//! | portable body | [`Pointwise`] | in [`PortableMap`] |
+//!
+//! The fields of `Function` are those of the map's configuration.
+
+use burn::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use highrank_kernels::Floats;
+
+use crate::error::HeadError;
+
+/// A logit map as a plain value: the function without its parameters, which come packed in one vector.
+///
+/// A logit is looked up in the function's *table*, made from the parameters once a call. Most maps have the parameters
+/// themselves as their table.
+pub(crate) trait PortableMap: Copy {
+    /// Checks the ranges of all fields.
+    fn validate(self) -> Result<(), HeadError> {
+        Ok(())
+    }
+
+    /// Length of the packed parameters.
+    fn num_params(self) -> usize {
+        0
+    }
+
+    /// The table of packed parameters, differentiable by composition.
+    fn table<B: Backend>(self, params: Floats<B>) -> Floats<B> {
+        params
+    }
+
+    /// The gradient of the packed parameters for that of their table.
+    fn table_vjp<B: Backend>(self, _params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
+        d_table
+    }
+
+    /// `f(z)`, differentiable by composition.
+    fn apply<B: Backend>(self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B>;
+
+    /// The gradient of `Σ g ∘ f(z)` with respect to the logits and, if there is one, the table.
+    fn vjp<B: Backend>(
+        self,
+        z: Floats<B>,
+        table: Option<&Floats<B>>,
+        g: Floats<B>,
+    ) -> (Floats<B>, Option<Floats<B>>);
+}
+
+/// The module of a logit map: its parameters.
+pub(crate) trait MapModule {
+    /// The map as a plain value.
+    type Function: PortableMap;
+
+    /// The module with its starting parameters.
+    fn new(function: Self::Function, device: &Device) -> Self;
+
+    /// The function itself, without its parameters.
+    fn function(&self) -> Self::Function;
+
+    /// The packed parameters, differentiable; `None` for a map without any.
+    fn packed_params(&self) -> Option<Tensor<1>> {
+        None
+    }
+}
+
+/// A map without parameters.
+pub(crate) trait Pointwise: Copy {
+    /// Checks the ranges of all fields.
+    fn validate(self) -> Result<(), HeadError> {
+        Ok(())
+    }
+
+    /// `f(z)`, differentiable by composition.
+    fn apply<B: Backend>(self, z: Floats<B>) -> Floats<B>;
+
+    /// `g ∘ f'(z)`.
+    fn vjp<B: Backend>(self, z: Floats<B>, g: Floats<B>) -> Floats<B>;
+}
+
+impl<M: Pointwise> PortableMap for M {
+    fn validate(self) -> Result<(), HeadError> {
+        Pointwise::validate(self)
+    }
+
+    fn apply<B: Backend>(self, z: Floats<B>, _table: Option<&Floats<B>>) -> Floats<B> {
+        Pointwise::apply(self, z)
+    }
+
+    fn vjp<B: Backend>(
+        self,
+        z: Floats<B>,
+        _table: Option<&Floats<B>>,
+        g: Floats<B>,
+    ) -> (Floats<B>, Option<Floats<B>>) {
+        (Pointwise::vjp(self, z, g), None)
+    }
+}
+
+impl<M: Pointwise> MapModule for M {
+    type Function = Self;
+
+    fn new(function: Self, _device: &Device) -> Self {
+        function
+    }
+
+    fn function(&self) -> Self {
+        *self
+    }
+}
+
+/// The table of a map with parameters.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub(super) fn required<T>(table: Option<T>) -> T {
+    table.expect("a logit map with parameters needs its table")
+}
+
+/// Checks a field that must be positive and finite.
+pub(super) fn positive(name: &'static str, value: f64) -> Result<(), HeadError> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(HeadError::NotPositive { name, value }),
+    }
+}
+
+/// Checks a size that must be at least 1.
+pub(super) fn at_least_one(name: &'static str, size: usize) -> Result<(), HeadError> {
+    match size {
+        0 => Err(HeadError::ZeroSize { name }),
+        _ => Ok(()),
+    }
+}
+
+/// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.
+pub(super) fn element<B: Backend>(vector: &Floats<B>, i: usize) -> Floats<B> {
+    vector.clone().rows(i..i + 1).reshape([1, 1])
+}

@@ -1,0 +1,216 @@
+//! What the file of a logit map provides for Burn's Flex backend: its body on slices.
+//!
+//! A map without parameters implements [`PointwiseOnCpu`], two functions of one number. Any other implements [`OnCpu`] for its
+//! plain value and [`CpuBody`] for what that makes of the parameters.
+
+use highrank_kernels::cpu::{BLOCK, Real};
+
+/// A plain value that has a body on slices.
+pub(crate) trait OnCpu: Sized {
+    /// The map with its parameters in place, or with the tables made from them.
+    type Body<T>;
+
+    /// The body for packed parameters.
+    fn on_cpu<T: Real>(self, params: &[T]) -> Self::Body<T>;
+}
+
+/// A map on a row's logits, a block at a time, and its gradient.
+///
+/// A row's block goes through [`apply`](Self::apply) and, while it is in cache, through [`pull_back`](Self::pull_back).
+pub(crate) trait CpuBody<T: Real> {
+    /// Whether `f(z) = z`: nothing to apply, keep or pull back.
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    /// Whether the sums of the parameters' gradient are about as many as logits. Such a map keeps the logits and parts of a
+    /// whole row, and adds to all rows' sums in [`pull_back_row`](Self::pull_back_row).
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    /// Logits of a block: what [`apply`](Self::apply) makes of them stays in the first-level cache.
+    fn block(&self) -> usize {
+        BLOCK
+    }
+
+    /// Values a logit that [`apply`](Self::apply) leaves for the way back.
+    fn parts(&self) -> usize;
+
+    /// Length of the sums that make the gradient of the packed parameters.
+    fn num_sums(&self) -> usize {
+        0
+    }
+
+    /// How many partial results make a sum of a row.
+    fn lanes(&self) -> usize {
+        BLOCK
+    }
+
+    /// `f(z)` of a block, in place. `parts` is empty, or takes [`parts`](Self::parts) values a logit, of as many logits as
+    /// are whole [`LANES`](highrank_kernels::cpu::LANES).
+    fn apply(&self, block: &mut [T], parts: &mut [T]);
+
+    /// Turns the gradient of a block's mapped logits into that of the logits, by their [`parts`](Self::parts), and adds to
+    /// the row's sums, [`num_sums`](Self::num_sums) times [`lanes`](Self::lanes) of them. Not called for a
+    /// [table](Self::is_table).
+    fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]);
+
+    /// Turns `g / scale`, the gradient of the mapped logits of a row, into the gradient of the logits `z`, and adds to the sums
+    /// of all rows. Only called for a [table](Self::is_table).
+    fn pull_back_row(&self, _z: &[T], _parts: &[T], _g: &mut [T], _scale: T, _sums: &mut [T]) {}
+
+    /// Makes the gradient of the packed parameters from the sums.
+    fn finish(&self, _params: &[T], _sums: &[T], _d_params: &mut [T]) {}
+}
+
+/// A map without parameters, one number at a time; the loops over a block are the same for all such maps.
+pub(crate) trait PointwiseOnCpu: Copy {
+    /// `f(z)`.
+    fn value<T: Real>(self, z: T) -> T;
+
+    /// `f(z)` and `f'(z)`.
+    fn value_and_slope<T: Real>(self, z: T) -> [T; 2];
+}
+
+impl<M: PointwiseOnCpu> OnCpu for M {
+    type Body<T> = M;
+
+    fn on_cpu<T: Real>(self, _params: &[T]) -> M {
+        self
+    }
+}
+
+impl<T: Real, M: PointwiseOnCpu> CpuBody<T> for M {
+    /// The slope.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn apply(&self, block: &mut [T], parts: &mut [T]) {
+        let map = *self;
+        match parts {
+            [] => block.iter_mut().for_each(|z| *z = map.value(*z)),
+            slopes => block.iter_mut().zip(slopes).for_each(|(z, slope)| {
+                [*z, *slope] = map.value_and_slope(*z);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn pull_back(&self, slopes: &[T], g: &mut [T], _lanes: &mut [T]) {
+        g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
+    }
+}
+
+/// Generates, from the lines of the list, [`CpuMap`](super::CpuMap): one of the maps, asked a block at a time which it is.
+macro_rules! cpu_maps {
+    ($($Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident;)+) => {
+        /// A logit map on slices: values of a block of logits, and the gradient of a block with the sums of its parameters.
+        pub(crate) struct CpuMap<'a, T> {
+            params: &'a [T],
+            body: CpuMapBody<T>,
+        }
+
+        enum CpuMapBody<T> {
+            $($Map(<$file::Function as OnCpu>::Body<T>),)+
+        }
+
+        impl<'a, T: Real> CpuMap<'a, T> {
+            /// The map with its parameters in place, or with the tables made from them.
+            ///
+            /// # Panics
+            /// If the number of parameters is not the function's.
+            pub(crate) fn new(function: MapFunction, params: &'a [T]) -> Self {
+                assert_eq!(params.len(), function.num_params(), "likelihood: packed parameters of {function:?}");
+                let body = match function {
+                    $(MapFunction::$Map $({ $($field),+ })? => {
+                        CpuMapBody::$Map(OnCpu::on_cpu($file::Function { $($($field),+)? }, params))
+                    })+
+                };
+                Self { params, body }
+            }
+
+            /// Length of the packed parameters.
+            pub(crate) fn num_params(&self) -> usize {
+                self.params.len()
+            }
+
+            /// See [`CpuBody::is_identity`].
+            pub(crate) fn is_identity(&self) -> bool {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+
+                }
+            }
+
+            /// See [`CpuBody::is_table`].
+            pub(crate) fn is_table(&self) -> bool {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+
+                }
+            }
+
+            /// See [`CpuBody::block`].
+            pub(crate) fn block(&self) -> usize {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+
+                }
+            }
+
+            /// See [`CpuBody::parts`].
+            pub(crate) fn parts(&self) -> usize {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+
+                }
+            }
+
+            /// See [`CpuBody::num_sums`].
+            pub(crate) fn num_sums(&self) -> usize {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+
+                }
+            }
+
+            /// See [`CpuBody::lanes`].
+            pub(crate) fn lanes(&self) -> usize {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+
+                }
+            }
+
+            /// See [`CpuBody::apply`].
+            #[inline(always)]
+            pub(crate) fn apply(&self, block: &mut [T], parts: &mut [T]) {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::apply(map, block, parts),)+
+                }
+            }
+
+            /// See [`CpuBody::pull_back`].
+            #[inline(always)]
+            pub(crate) fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::pull_back(map, parts, g, lanes),)+
+                }
+            }
+
+            /// See [`CpuBody::pull_back_row`].
+            #[inline(always)]
+            pub(crate) fn pull_back_row(&self, z: &[T], parts: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::pull_back_row(map, z, parts, g, scale, sums),)+
+                }
+            }
+
+            /// See [`CpuBody::finish`].
+            pub(crate) fn finish(&self, sums: &[T], d_params: &mut [T]) {
+                match &self.body {
+                    $(CpuMapBody::$Map(map) => CpuBody::finish(map, self.params, sums, d_params),)+
+                }
+            }
+        }
+    };
+}
+
+pub(super) use cpu_maps;

@@ -1,0 +1,198 @@
+//! The macro that turns the list of logit maps into every type and every choice among all of them.
+
+/// Generates, from one line a map:
+///
+/// * the map's module, which is its file, and the re-export of the type with the map's name;
+/// * [`LogitMapConfig`](super::LogitMapConfig), [`LogitMap`](super::LogitMap) and [`MapFunction`](super::MapFunction);
+/// * what these ask of the one map that they hold.
+///
+/// A line reads `Name { field: type, .. }: file [gpu], "formula";`. The fields are those of the file's `Function`, and the
+/// name's type has a field or a method of each field's name; a map without fields has no braces. `[gpu]` says that the file
+/// has a module of this name with a body for kernels.
+macro_rules! logit_maps {
+    ($(
+        $Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident $([$gpu:ident])?, $formula:literal;
+    )+) => {
+        $(
+            pub(crate) mod $file;
+            pub use $file::$Map;
+        )+
+
+        /// Which logit map a head applies.
+        #[derive(Config, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum LogitMapConfig {
+            $(
+                #[doc = concat!("`f(z) = ", $formula, "`, see [`", stringify!($Map), "`].")]
+                $Map $({ $(
+                    #[doc = concat!("See [`", stringify!($Map), "::", stringify!($field), "`].")]
+                    $field: $type,
+                )+ })?,
+            )+
+        }
+
+        impl LogitMapConfig {
+            /// Checks the ranges of all fields.
+            ///
+            /// # Errors
+            /// [`HeadError::ZeroSize`], [`HeadError::TooManyKnots`] or [`HeadError::NotPositive`].
+            pub fn validate(&self) -> Result<(), HeadError> {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::validate($file::Function { $($($field),+)? })
+                    })+
+                }
+            }
+
+            /// Creates the map with its starting parameters.
+            ///
+            /// # Panics
+            /// With the message of [`validate`](Self::validate) if the configuration is invalid.
+            pub fn init(&self, device: &Device) -> LogitMap {
+                self.validate().or_panic("LogitMapConfig::init");
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        LogitMap::$Map(MapModule::new($file::Function { $($($field),+)? }, device))
+                    })+
+                }
+            }
+        }
+
+        /// An increasing function applied to every logit, with its parameters.
+        ///
+        /// Should be created with [`LogitMapConfig`].
+        // A head has one map: the size of the largest variant costs nothing, a box would only add a look-up.
+        #[allow(clippy::large_enum_variant)]
+        #[derive(Module, Debug)]
+        #[module(custom_display)]
+        #[non_exhaustive]
+        pub enum LogitMap {
+            $(
+                #[doc = concat!("See [`", stringify!($Map), "`].")]
+                $Map($Map),
+            )+
+        }
+
+        impl LogitMap {
+            /// The function itself, without its parameters.
+            pub fn function(&self) -> MapFunction {
+                match self {
+                    $(Self::$Map(map) => {
+                        let $file::Function { $($($field),+)? } = MapModule::function(map);
+                        MapFunction::$Map $({ $($field),+ })?
+                    })+
+                }
+            }
+
+            /// The parameters packed in one vector, as [`MapFunction`] takes them, differentiable; `None` for a map without any.
+            pub fn packed_params(&self) -> Option<Tensor<1>> {
+                match self {
+                    $(Self::$Map(map) => MapModule::packed_params(map),)+
+                }
+            }
+        }
+
+        impl ModuleDisplay for LogitMap {
+            fn custom_settings(&self) -> Option<DisplaySettings> {
+                DisplaySettings::new().with_new_line_after_attribute(false).optional()
+            }
+
+            fn custom_content(&self, content: Content) -> Option<Content> {
+                match self {
+                    $(Self::$Map(map) => {
+                        let $file::Function { $($($field),+)? } = MapModule::function(map);
+                        let content = content.set_top_level_type(stringify!($Map));
+                        content $($(.add(stringify!($field), &$field))+)?
+                    })+
+                }
+                .optional()
+            }
+        }
+
+        /// A logit map `f` as a plain value, without its parameters, which come packed in one vector.
+        ///
+        /// A logit is looked up in the function's *table*, made from the parameters once a call by [`table`](Self::table). Most
+        /// maps have the parameters themselves as their table. Each map's type says how its parameters are packed, and what its
+        /// table is where it has one of its own.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum MapFunction {
+            $(
+                #[doc = concat!("`f(z) = ", $formula, "`, see [`", stringify!($Map), "`].")]
+                $Map $({ $(
+                    #[doc = concat!("See [`", stringify!($Map), "::", stringify!($field), "`].")]
+                    $field: $type,
+                )+ })?,
+            )+
+        }
+
+        impl MapFunction {
+            /// Length of the packed parameter vector; 0 for a map without parameters.
+            pub fn num_params(&self) -> usize {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::num_params($file::Function { $($($field),+)? })
+                    })+
+                }
+            }
+
+            /// The table of packed parameters, differentiable by composition.
+            pub fn table<B: Backend>(&self, params: Floats<B>) -> Floats<B> {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::table($file::Function { $($($field),+)? }, params)
+                    })+
+                }
+            }
+
+            /// The gradient of the packed parameters for that of their table.
+            pub fn table_vjp<B: Backend>(&self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::table_vjp($file::Function { $($($field),+)? }, params, d_table)
+                    })+
+                }
+            }
+
+            /// `f(z)`, differentiable by composition.
+            ///
+            /// # Panics
+            /// If a map with parameters gets no table.
+            pub fn apply<B: Backend>(&self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::apply($file::Function { $($($field),+)? }, z, table)
+                    })+
+                }
+            }
+
+            /// The gradient with respect to the logits and the table of `Σ g ∘ f(z)`.
+            ///
+            /// # Shapes
+            /// - z, g: `[rows, V]`
+            /// - returns: `[rows, V]` and that of the table
+            ///
+            /// # Panics
+            /// If a map with parameters gets no table.
+            pub fn vjp<B: Backend>(
+                &self,
+                z: Floats<B>,
+                table: Option<&Floats<B>>,
+                g: Floats<B>,
+            ) -> (Floats<B>, Option<Floats<B>>) {
+                match *self {
+                    $(Self::$Map $({ $($field),+ })? => {
+                        PortableMap::vjp($file::Function { $($($field),+)? }, z, table, g)
+                    })+
+                }
+            }
+        }
+
+        #[cfg(feature = "flex")]
+        cpu::cpu_maps! { $($Map $({ $($field: $type),+ })?: $file;)+ }
+        #[cfg(feature = "gpu")]
+        gpu::gpu_maps! { $($Map $({ $($field: $type),+ })?: $file $([$gpu])?;)+ }
+    };
+}
+
+pub(super) use logit_maps;
