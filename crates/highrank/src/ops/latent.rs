@@ -6,6 +6,8 @@ use burn::backend::Backend;
 use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
+use super::inputs::per_input;
+
 /// Inputs of the latent layer `h = tanh(g·W + b) ∘ mask`.
 #[derive(Debug, Clone)]
 pub struct LatentArgs<F = Floats> {
@@ -51,22 +53,6 @@ impl<F> LatentArgs<F> {
         }
     }
 
-    /// The same layer with references to its tensors.
-    pub fn as_ref(&self) -> LatentArgs<&F> {
-        LatentArgs {
-            hidden: &self.hidden,
-            weight: &self.weight,
-            bias: self.bias.as_ref(),
-            mask: self.mask.as_ref().map(|mask| LatentMask {
-                values: &mask.values,
-                rows: mask.rows.clone(),
-                first: mask.first,
-                keep: mask.keep,
-            }),
-            precision: self.precision,
-        }
-    }
-
     /// The inputs that may be differentiated.
     pub fn inputs(&self) -> LatentInputs<Option<&F>> {
         LatentInputs { hidden: Some(&self.hidden), weight: Some(&self.weight), bias: self.bias.as_ref() }
@@ -97,31 +83,18 @@ impl<B: Backend> LatentArgs<Floats<B>> {
     }
 }
 
-/// A value for each input of the latent layer that may be differentiated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LatentInputs<T> {
-    /// Of the hidden state, `[N, H]`.
-    pub hidden: T,
-    /// Of the weight, `[H, F]`.
-    pub weight: T,
-    /// Of the bias, `[F]`.
-    pub bias: T,
-}
-
-/// Gradients of the latent layer, each of its tensor's shape; `None` where not wanted or without such an input.
-pub type LatentGradients<F = Floats> = LatentInputs<Option<F>>;
-
-/// Which gradients of the latent layer are asked for.
-pub type LatentWanted = LatentInputs<bool>;
-
-impl<T> LatentInputs<T> {
-    /// The values in the order hidden state, weight, bias.
-    pub fn into_array(self) -> [T; 3] {
-        [self.hidden, self.weight, self.bias]
+per_input! {
+    /// A value for each input of the latent layer that may be differentiated.
+    pub struct LatentInputs {
+        /// Of the hidden state, `[N, H]`.
+        hidden,
+        /// Of the weight, `[H, F]`.
+        weight,
+        /// Of the bias, `[F]`.
+        bias,
     }
-
-    /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array([hidden, weight, bias]: [T; 3]) -> Self {
-        Self { hidden, weight, bias }
-    }
+    /// Gradients of the latent layer, each of its tensor's shape; `None` where not wanted or without such an input.
+    pub type LatentGradients;
+    /// Which gradients of the latent layer are asked for.
+    pub type LatentWanted;
 }

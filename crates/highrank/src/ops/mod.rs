@@ -14,6 +14,7 @@
 
 mod calls;
 mod gated;
+mod inputs;
 mod latent;
 mod likelihood;
 mod map;
@@ -24,6 +25,7 @@ mod predict;
 pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
+pub use highrank_kernels::{Floats, Ints, Precision};
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
@@ -34,7 +36,7 @@ pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
 use burn::backend::tensor::{Device, FloatTensor};
 use burn::backend::{Backend, backend_extension};
-use highrank_kernels::{Floats, Ints, Precision, Rounding};
+use highrank_kernels::Rounding;
 
 /// What a backend computes inside of itself, by native kernels or by the portable bodies. No call is tracked.
 pub trait Kernels: Rounding {
