@@ -14,7 +14,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
-    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant,
+    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -174,7 +174,7 @@ impl<B: Kernels> Node<B, INPUTS> for PerToken {
 #[derive(Debug)]
 struct WeightedSum;
 
-impl<B: Kernels> Node<B, WITH_WEIGHTS> for WeightedSum {
+impl<B: Backend> Node<B, WITH_WEIGHTS> for WeightedSum {
     type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; WITH_WEIGHTS]);
 
     fn backward(
@@ -194,9 +194,9 @@ enum Scale<B: Backend> {
     Tensor(Floats<B>),
 }
 
-impl<B: Kernels> Scale<B> {
+impl<B: Backend> Scale<B> {
     fn new(upstream: Floats<B>) -> Self {
-        match B::is_cpu(&upstream.device()) {
+        match is_cpu::<B>(&upstream.device()) {
             true => Self::Number(upstream.into_data().iter::<f64>().next().expect("one number")),
             false => Self::Tensor(upstream),
         }

@@ -22,16 +22,4 @@ impl Kernels for Dispatch {
             _ => default_memory_budget(decoder_bytes),
         }
     }
-
-    fn is_cpu(device: &Device<Self>) -> bool {
-        match device {
-            #[cfg(feature = "flex")]
-            DispatchDevice::Flex(_) => true,
-            #[cfg(feature = "ndarray")]
-            DispatchDevice::NdArray(_) => true,
-            DispatchDevice::Autodiff(device) => Self::is_cpu(device),
-            #[allow(unreachable_patterns)]
-            _ => false,
-        }
-    }
 }

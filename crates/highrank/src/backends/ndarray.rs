@@ -19,8 +19,4 @@ impl Kernels for NdArray {
     fn memory_budget(decoder_bytes: usize, _device: &Device<Self>) -> usize {
         default_memory_budget(decoder_bytes)
     }
-
-    fn is_cpu(_device: &Device<Self>) -> bool {
-        true
-    }
 }

@@ -2,15 +2,16 @@
 //!
 //! These are the portable bodies: they run on every backend, and native kernels are checked against them.
 
+use burn::backend::Backend;
 use highrank_kernels::Floats;
 
-use crate::ops::{Kernels, MixGradients, MixWanted};
+use crate::ops::{MixGradients, MixWanted, is_cpu};
 
 /// `h̄`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`; differentiable by composition.
-pub fn mix<B: Kernels>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
+pub fn mix<B: Backend>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
     let [tokens, components, d] = sizes(&prior, &latent);
     let latent = latent.reshape([tokens, components, d]);
-    let mixed = match B::is_cpu(&prior.device()) {
+    let mixed = match is_cpu::<B>(&prior.device()) {
         // A batch of products of one row: on a CPU the faster form.
         true => prior.reshape([tokens, 1, components]).matmul(latent),
         // Fuses into one kernel and involves no matrix product, so nothing is rounded.
@@ -20,7 +21,7 @@ pub fn mix<B: Kernels>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
 }
 
 /// Gradients of `Σ grad ∘ h̄`: `∂π_k = grad · h_k` and `∂h_k = π_k grad`.
-pub fn mix_backward<B: Kernels>(
+pub fn mix_backward<B: Backend>(
     prior: Floats<B>,
     latent: Floats<B>,
     grad: Floats<B>,
@@ -40,7 +41,7 @@ pub fn mix_backward<B: Kernels>(
 }
 
 /// N, K and d.
-fn sizes<B: Kernels>(prior: &Floats<B>, latent: &Floats<B>) -> [usize; 3] {
+fn sizes<B: Backend>(prior: &Floats<B>, latent: &Floats<B>) -> [usize; 3] {
     let ([tokens, components], [_, features]) = (prior.dims(), latent.dims());
     [tokens, components, features / components]
 }

@@ -54,7 +54,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use crate::ops::{Kernels, Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels};
+use crate::ops::{Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels, is_cpu};
 
 /// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
 /// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.
@@ -67,7 +67,7 @@ use crate::ops::{Kernels, Likelihood, LossCall, Objective, OutputOps, Scores, Ta
 pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>) -> Scores {
     let mut weights = weights.map(Floats::from);
     let mut objective = objective;
-    let outside = match Dispatch::is_cpu(&input.weight.device()) {
+    let outside = match is_cpu::<Dispatch>(&input.weight.device()) {
         true => None,
         false => outside(&input, &objective.targets),
     };

@@ -14,6 +14,7 @@
 
 mod calls;
 mod gated;
+mod host;
 mod inputs;
 mod latent;
 mod likelihood;
@@ -26,6 +27,7 @@ pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
+pub use host::is_cpu;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use map::MapFunction;
@@ -90,9 +92,6 @@ pub trait Kernels: Rounding {
     /// The largest logit matrix in bytes that a head without a budget of its own makes on the device, for a decoder of
     /// so many bytes.
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize;
-
-    /// Whether the device is the host's own processor, so reading a tensor back costs nothing.
-    fn is_cpu(device: &Device<Self>) -> bool;
 }
 
 /// The operations that users' tensors pass through.

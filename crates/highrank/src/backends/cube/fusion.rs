@@ -114,10 +114,6 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
     fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize {
         B::memory_budget(decoder_bytes, device)
     }
-
-    fn is_cpu(device: &Device<Self>) -> bool {
-        B::is_cpu(device)
-    }
 }
 
 /// Shapes of the gradients that a call will make.

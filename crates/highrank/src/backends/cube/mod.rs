@@ -96,8 +96,4 @@ impl Kernels for CubeBackend {
     fn memory_budget(decoder_bytes: usize, device: &CubeDevice) -> usize {
         gpu::memory_budget(default_memory_budget(decoder_bytes), device)
     }
-
-    fn is_cpu(_device: &CubeDevice) -> bool {
-        false
-    }
 }

@@ -131,10 +131,6 @@ impl Kernels for Flex {
     fn memory_budget(decoder_bytes: usize, _device: &Device<Self>) -> usize {
         default_memory_budget(decoder_bytes)
     }
-
-    fn is_cpu(_device: &Device<Self>) -> bool {
-        true
-    }
 }
 
 /// Losses and gradients, half precision by way of f32.
