@@ -6,12 +6,12 @@ use burn::backend::tensor::Device;
 /// The names of backends that do so.
 const CPUS: [&str; 3] = ["flex", "ndarray", "libtorch<cpu>"];
 
-/// Whether a device is the host's own processor and an operation has made its tensor when it returns, so reading
-/// one back costs nothing.
+/// Whether a device is the host's own processor and an operation has made its tensor when it returns, so
+/// reading one back costs nothing.
 ///
-/// The backend's name says so. The variants of a dispatched device do not: they depend on features of Burn that
-/// another crate may have switched on and this one cannot see. CubeCL's runtime for CPUs counts as a GPU, because
-/// it queues its work and lets indices out of bounds pass.
+/// The backend's name says so. The variants of a dispatched device do not: they depend on features of Burn
+/// that another crate may have switched on and this one cannot see. CubeCL's runtime for CPUs counts as a
+/// GPU, because it queues its work and lets indices out of bounds pass.
 pub fn is_cpu<B: Backend>(device: &Device<B>) -> bool {
     is_name_of_cpu(&B::name(device))
 }

@@ -1,9 +1,9 @@
 //! Values for each input of an operation: its gradients, and which of them are wanted.
 
-/// Defines a struct with a value for each input of an operation that may be differentiated, and two names for it: with an
-/// optional tensor for each input, and with a flag for each.
+/// Defines a struct with a value for each input of an operation that may be differentiated, and two names for
+/// it: with an optional tensor for each input, and with a flag for each.
 ///
-/// The fields after a `..` are such structs themselves, whose values follow in the array.
+/// A field after `..` is such a struct itself. Its values come last in the array.
 macro_rules! per_input {
     (
         $(#[$about:meta])*

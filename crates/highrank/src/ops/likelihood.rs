@@ -51,7 +51,8 @@ pub struct Likelihood<F = Floats> {
     pub temperature: f64,
     /// Size in bytes of the largest logit matrix that may exist at a time.
     pub chunk_bytes: usize,
-    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own, and so have [gates](ContextSource::Gated).
+    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own, and so have
+    /// [gates](ContextSource::Gated).
     pub precision: Precision,
 }
 
@@ -88,16 +89,6 @@ impl<F> Likelihood<F> {
             map_params: self.map_params.as_ref(),
             gated: gated.map_or(GatedInputs::default(), |gated| gated.map(Some)),
         }
-    }
-
-    /// Whether no product rounds what it reads.
-    pub fn is_exact(&self) -> bool {
-        let of_contexts = match &self.contexts {
-            ContextSource::Given(_) => Precision::Full,
-            ContextSource::Latent(args) => args.precision,
-            ContextSource::Gated(args) => args.precision,
-        };
-        self.precision == Precision::Full && of_contexts == Precision::Full
     }
 }
 
@@ -142,8 +133,8 @@ impl<B: Backend> Likelihood<Floats<B>> {
         (self.chunk_bytes / token_bytes.max(1)).max(1)
     }
 
-    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as leave the
-    /// contexts and their gradients half a chunk's bytes; one chunk where there are gates.
+    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as
+    /// leave the contexts and their gradients half a chunk's bytes; one chunk where there are gates.
     pub fn block_tokens(&self) -> usize {
         match &self.contexts {
             ContextSource::Given(_) => self.tokens(),
@@ -204,18 +195,11 @@ per_input! {
         /// Of contexts with gates.
         gated: GatedInputs,
     }
-    /// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or without such an
-    /// input.
+    /// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or
+    /// without such an input.
     pub type Gradients;
     /// Which gradients are asked for; those of frozen inputs cost nothing.
     pub type Wanted;
-}
-
-impl<F> Gradients<F> {
-    /// Each gradient that there is, changed by `f`.
-    pub fn map_some<G>(self, mut f: impl FnMut(F) -> G) -> Gradients<G> {
-        self.map(|gradient| gradient.map(&mut f))
-    }
 }
 
 impl Wanted {

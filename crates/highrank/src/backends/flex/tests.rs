@@ -8,10 +8,10 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use super::factor::Stored;
 use super::thin;
-use crate::likelihood::portable;
+use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, Gradients, Kernels, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic,
-    Targets, Wanted,
+    ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
+    Wanted,
 };
 
 mod rounded;
