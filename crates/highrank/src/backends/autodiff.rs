@@ -12,9 +12,10 @@ use burn::tensor::DType;
 use highrank_kernels::node::{Node, inner, record};
 use highrank_kernels::{Floats, Ints, Precision};
 
+use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
-    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant,
+    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -23,7 +24,7 @@ type Goal<B> = Objective<Floats<B>, Ints<B>>;
 const INPUTS: usize = PerInput::<()>::COUNT;
 const WITH_WEIGHTS: usize = INPUTS + 1;
 
-impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
+impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
         let LossCall { input, objective, weights } = call;
         let (loss, statistics) = match weights {
@@ -40,7 +41,7 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
         let types = dtypes(&parents);
         let args = args.map(inner);
         record::<Latent, B, C, _>(parents, |_| {
-            let output = <B as Kernels>::latent(args.clone());
+            let output = B::latent(args.clone());
             (output.clone(), Some((args, output, types)))
         })
         .into_primitive()
@@ -50,14 +51,14 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
         let parents = [prior, latent].map(Floats::<Self>::new);
         let [prior, latent] = parents.clone().map(inner);
         record::<Mix, B, C, _>(parents.map(Some), |tracked| {
-            let output = <B as Kernels>::mix(prior.clone(), latent.clone());
+            let output = B::mix(prior.clone(), latent.clone());
             (output, tracked.map(|tracked| (prior, latent, MixWanted::from_array(tracked))))
         })
         .into_primitive()
     }
 
     fn predict(call: LikelihoodCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
-        let made = <B as Kernels>::predict(call.0.map(inner), prediction);
+        let made = B::predict(call.0.map(inner), prediction);
         made.map(|made| Self::from_inner(made.into_primitive()))
     }
 
@@ -67,7 +68,7 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
         let types = dtypes(&parents);
         let (lhs, rhs) = (inner(lhs), inner(rhs));
         record::<Product, B, C, _>(parents, |tracked| {
-            let output = <B as Kernels>::product(lhs.clone(), rhs.clone(), precision);
+            let output = B::product(lhs.clone(), rhs.clone(), precision);
             // Each gradient needs the other matrix only.
             let matrices = |[of_lhs, of_rhs]: [bool; 2]| [of_rhs.then_some(lhs), of_lhs.then_some(rhs)];
             (output, tracked.map(|tracked| (matrices(tracked), precision, types)))
@@ -77,7 +78,7 @@ impl<B: Kernels + OutputOps, C: CheckpointStrategy> OutputOps for Autodiff<B, C>
 }
 
 /// Losses of tokens, and statistics.
-fn per_token<B: Kernels, C: CheckpointStrategy>(
+fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
 ) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
@@ -96,7 +97,7 @@ fn per_token<B: Kernels, C: CheckpointStrategy>(
 }
 
 /// A weighted sum of the losses, and statistics.
-fn weighted_sum<B: Kernels + OutputOps, C: CheckpointStrategy>(
+fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
     weights: Floats<Autodiff<B, C>>,
@@ -107,11 +108,9 @@ fn weighted_sum<B: Kernels + OutputOps, C: CheckpointStrategy>(
     let mut statistics = None;
     let loss = record::<WeightedSum, B, C, _>(parents, |tracked| {
         let Some([wanted @ .., of_weights]) = tracked else {
-            let call = LossCall { input, objective, weights: Some(weights) };
-            let mut parts = B::loss(call).into_iter().map(Floats::new);
-            let loss = parts.next().expect("every call makes a loss");
-            statistics = parts.next();
-            return (loss, None);
+            let scores = B::score(input, objective).weighted(Some(weights));
+            statistics = scores.statistics;
+            return (scores.loss, None);
         };
         let (wanted, weights) = (Wanted::from_array(wanted), weights.cast(input.wide()));
         let (scores, gradients) = B::score_and_gradients(input, objective, weights.clone(), wanted);
@@ -157,7 +156,7 @@ fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T
 #[derive(Debug)]
 struct PerToken;
 
-impl<B: Kernels> Node<B, INPUTS> for PerToken {
+impl<B: LikelihoodKernels> Node<B, INPUTS> for PerToken {
     type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; INPUTS]);
 
     fn backward(
@@ -174,7 +173,7 @@ impl<B: Kernels> Node<B, INPUTS> for PerToken {
 #[derive(Debug)]
 struct WeightedSum;
 
-impl<B: Kernels> Node<B, WITH_WEIGHTS> for WeightedSum {
+impl<B: Backend> Node<B, WITH_WEIGHTS> for WeightedSum {
     type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; WITH_WEIGHTS]);
 
     fn backward(
@@ -194,9 +193,9 @@ enum Scale<B: Backend> {
     Tensor(Floats<B>),
 }
 
-impl<B: Kernels> Scale<B> {
+impl<B: Backend> Scale<B> {
     fn new(upstream: Floats<B>) -> Self {
-        match B::is_cpu(&upstream.device()) {
+        match is_cpu::<B>(&upstream.device()) {
             true => Self::Number(upstream.into_data().iter::<f64>().next().expect("one number")),
             false => Self::Tensor(upstream),
         }
@@ -261,8 +260,8 @@ impl<B: Kernels> Node<B, 2> for Product {
         _: [bool; 2],
     ) -> [Option<Floats<B>>; 2] {
         let gradients = [
-            rhs.map(|rhs| <B as Kernels>::product(upstream.clone(), rhs.transpose(), precision)),
-            lhs.map(|lhs| <B as Kernels>::product(lhs.transpose(), upstream, precision)),
+            rhs.map(|rhs| B::product(upstream.clone(), rhs.transpose(), precision)),
+            lhs.map(|lhs| B::product(lhs.transpose(), upstream, precision)),
         ];
         rounded(gradients, types)
     }

@@ -6,10 +6,10 @@ use burn::backend::Flex;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::portable;
+use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, Gradients, Kernels, Likelihood, MapFunction, Objective, Prediction, Scores,
-    Targets, Wanted,
+    ContextSource, GatedArgs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores, Targets,
+    Wanted,
 };
 
 /// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.

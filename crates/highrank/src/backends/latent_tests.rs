@@ -6,8 +6,9 @@ use burn::backend::{Dispatch, Flex};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Precision};
 
-use crate::context::latent;
-use crate::ops::{Kernels, LatentArgs, LatentCall, LatentGradients, LatentMask, LatentWanted, OutputOps};
+use crate::ops::{
+    Kernels, LatentArgs, LatentCall, LatentGradients, LatentMask, LatentWanted, OutputOps, latent,
+};
 
 fn spread<const D: usize>(shape: [usize; D], seed: usize, device: &Device, dtype: DType) -> Tensor<D> {
     let count = shape.iter().product();

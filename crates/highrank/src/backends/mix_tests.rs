@@ -4,8 +4,7 @@ use burn::backend::{Dispatch, Flex};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::Floats;
 
-use crate::context::mixed;
-use crate::ops::{Kernels, MixGradients, MixWanted, OutputOps};
+use crate::ops::{Kernels, MixGradients, MixWanted, OutputOps, mix};
 
 /// N, K and d: single ones, rows that no vector fills, and more tokens than a block.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 1], [3, 1, 7], [5, 4, 33], [2, 15, 280], [301, 3, 40], [1, 2, 20_000]];
@@ -48,8 +47,8 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                 [Some(output), gradients.prior, gradients.latent].map(|made| values(made.unwrap()))
             };
             let want = all(
-                mixed::mix(prior.clone(), latent.clone()),
-                mixed::mix_backward(prior.clone(), latent.clone(), grad.clone(), ALL),
+                mix::mix(prior.clone(), latent.clone()),
+                mix::mix_backward(prior.clone(), latent.clone(), grad.clone(), ALL),
             );
             let mut bits = None;
             for threads in 1..=3 {
@@ -77,7 +76,7 @@ fn only_what_is_wanted_is_made() {
     for [prior, latent] in [[false, false], [true, false], [false, true]] {
         let wanted = MixWanted { prior, latent };
         let native = <Flex as Kernels>::mix_backward(input(3, 1), input(15, 2), input(5, 3), wanted);
-        let portable = mixed::mix_backward(input(3, 1), input(15, 2), input(5, 3), wanted);
+        let portable = mix::mix_backward(input(3, 1), input(15, 2), input(5, 3), wanted);
         for made in [native, portable] {
             assert_eq!((made.prior.is_some(), made.latent.is_some()), (prior, latent));
         }
@@ -95,7 +94,7 @@ fn the_operation_is_differentiated_as_the_composed_formula() {
         [output.inner(), prior.grad(&store).unwrap(), latent.grad(&store).unwrap()]
             .map(|made| made.into_data().iter::<f64>().collect::<Vec<_>>())
     };
-    let want = run(mixed::mix);
+    let want = run(mix::mix);
     let got = run(|prior, latent| {
         Floats::new(<Dispatch as OutputOps>::mix(prior.into_primitive(), latent.into_primitive()))
     });

@@ -9,17 +9,69 @@
 //!
 //! `Autodiff` adds a backward pass written by hand to the first three.
 
+/// Implements the dispatched operations of a plain backend by its kernels.
+// Before the modules, which use it by its place.
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "gpu"))]
+macro_rules! dispatch_to_kernels {
+    ($backend:ty $(where $($generics:tt)*)?) => {
+        const _: () = {
+            use burn::backend::tensor::FloatTensor;
+            use $crate::likelihood::LikelihoodKernels;
+            use $crate::ops::{
+                Floats, Kernels, LatentCall, LikelihoodCall, LossCall, OutputOps, Precision, Prediction,
+            };
+
+            impl$(<$($generics)*>)? OutputOps for $backend {
+                fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
+                    let scores = Self::score(call.input, call.objective).weighted(call.weights);
+                    scores.into_parts().into_iter().map(Floats::into_primitive).collect()
+                }
+
+                fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
+                    <Self as Kernels>::latent(call.0).into_primitive()
+                }
+
+                fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self> {
+                    <Self as Kernels>::mix(Floats::new(prior), Floats::new(latent)).into_primitive()
+                }
+
+                fn predict(
+                    call: LikelihoodCall<Self>,
+                    prediction: Prediction<'_>,
+                ) -> Option<FloatTensor<Self>> {
+                    <Self as LikelihoodKernels>::predict(call.0, prediction).map(Floats::into_primitive)
+                }
+
+                fn product(
+                    lhs: FloatTensor<Self>,
+                    rhs: FloatTensor<Self>,
+                    precision: Precision,
+                ) -> FloatTensor<Self> {
+                    let (lhs, rhs) = (Floats::new(lhs), Floats::new(rhs));
+                    <Self as Kernels>::product(lhs, rhs, precision).into_primitive()
+                }
+            }
+        };
+    };
+}
+
 mod autodiff;
 #[cfg(feature = "gpu")]
 mod cube;
-mod dispatch;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "gpu"))]
-mod dispatched;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
-mod portable_kernels;
+
+use burn::backend::Dispatch;
+
+use crate::likelihood::LikelihoodKernels;
+use crate::ops::Kernels;
+
+// The portable bodies are differentiable by composition, on whatever backend a device has.
+impl Kernels for Dispatch {}
+
+impl LikelihoodKernels for Dispatch {}
 
 #[cfg(all(test, feature = "flex"))]
 mod fallback_tests;

@@ -4,23 +4,12 @@
 #![allow(deprecated)]
 
 use burn::backend::NdArray;
-use burn::backend::tensor::Device;
 
-use super::dispatched::dispatch_to_kernels;
-use super::portable_kernels::portable_kernels;
-use crate::likelihood::default_memory_budget;
+use crate::likelihood::LikelihoodKernels;
 use crate::ops::Kernels;
 
 dispatch_to_kernels!(NdArray);
 
-impl Kernels for NdArray {
-    portable_kernels!();
+impl Kernels for NdArray {}
 
-    fn memory_budget(decoder_bytes: usize, _device: &Device<Self>) -> usize {
-        default_memory_budget(decoder_bytes)
-    }
-
-    fn is_cpu(_device: &Device<Self>) -> bool {
-        true
-    }
-}
+impl LikelihoodKernels for NdArray {}

@@ -1,12 +1,11 @@
 //! The two ways in which a context is computed.
 
 use burn::backend::{Dispatch, TensorMetadata};
-use highrank_kernels::{Floats, Precision, precision};
+use highrank_kernels::{Floats, Precision};
 
-use super::{latent, mixed};
-use crate::ops::{LatentArgs, LatentCall, OutputOps, has_kernels};
+use crate::ops::{Kernels, LatentArgs, LatentCall, OutputOps, has_kernels};
 
-/// Which bodies compute the products and the latent layer of a context.
+/// Selects portable or native products and latent layers for a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bodies {
     /// The formulas themselves, composed of Burn's operations.
@@ -29,7 +28,7 @@ impl Bodies {
                 rhs.into_primitive(),
                 precision,
             )),
-            false => precision::product(lhs, rhs, precision),
+            false => <Dispatch as Kernels>::product(lhs, rhs, precision),
         }
     }
 
@@ -37,7 +36,7 @@ impl Bodies {
     pub(super) fn latent(self, args: LatentArgs) -> Floats {
         match self.is_native(&args.weight) {
             true => Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args))),
-            false => latent::latent(args),
+            false => <Dispatch as Kernels>::latent(args),
         }
     }
 
@@ -47,7 +46,7 @@ impl Bodies {
             true => {
                 Floats::new(<Dispatch as OutputOps>::mix(prior.into_primitive(), latent.into_primitive()))
             }
-            false => mixed::mix(prior, latent),
+            false => <Dispatch as Kernels>::mix(prior, latent),
         }
     }
 }

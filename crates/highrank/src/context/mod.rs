@@ -8,8 +8,6 @@ mod bodies;
 mod connection;
 mod contexts;
 mod dropout;
-pub mod latent;
-pub mod mixed;
 mod mixtape;
 mod mixture;
 mod tokens;

@@ -1,15 +1,14 @@
 //! A head together with its decoder matrix: what every method works on.
 
-use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 use highrank_kernels::Floats;
 
 use super::output::OutputHead;
 use crate::context::{Contexts, Tokens};
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood::default_memory_budget;
+use crate::likelihood::{default_memory_budget, memory_budget};
 use crate::loss::validate_temperature;
-use crate::ops::{Kernels, Likelihood, wide};
+use crate::ops::{Likelihood, wide};
 
 /// An [`OutputHead`] bound to its decoder matrix, its own or the caller's.
 ///
@@ -112,7 +111,7 @@ impl<'a> BoundHead<'a> {
 
     /// As [`native`](Self::native), with `log π` of the latent contexts, `[N, K]`, where there are any.
     pub(super) fn native_with_prior(&self, tokens: Tokens) -> (Likelihood, Option<Tensor<2>>) {
-        let budget = Dispatch::memory_budget(self.decoder_bytes(), self.weight.device().as_dispatch());
+        let budget = memory_budget(self.decoder_bytes(), self.weight.device().as_dispatch());
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
         let contexts = self.head.context.forward_native(tokens);
         let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);

@@ -77,8 +77,7 @@ pub struct HeadConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked_words: Vec<usize>,
     /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default: what suits the
-    /// device ([`Kernels::memory_budget`](crate::ops::Kernels::memory_budget)), on a CPU
-    /// [`default_memory_budget`](crate::likelihood::default_memory_budget).
+    /// device, see [`memory_budget`](crate::likelihood::memory_budget).
     pub memory_budget: Option<usize>,
     /// What the inputs of matrix products are rounded to. Nothing by default.
     pub precision: Precision,

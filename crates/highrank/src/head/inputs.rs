@@ -9,7 +9,7 @@ use super::bound::BoundHead;
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::likelihood::{self, portable};
-use crate::ops::{Kernels, Likelihood, Prediction};
+use crate::ops::{Likelihood, Prediction, is_cpu};
 
 /// The likelihood's inputs for a prediction.
 pub(super) struct Inputs {
@@ -32,7 +32,7 @@ impl BoundHead<'_> {
 
     fn inputs<const D: usize>(&self, hidden: Tensor<D>, differentiable: bool) -> Result<Inputs, HeadError> {
         self.validate_hidden(&hidden.dims())?;
-        let on_host = Dispatch::is_cpu(self.weight.device().as_dispatch());
+        let on_host = is_cpu::<Dispatch>(self.weight.device().as_dispatch());
         let native = on_host && !(differentiable && self.is_tracked(&hidden));
         Ok(match native {
             true => Inputs { input: self.native(Tokens::all(hidden)), native },

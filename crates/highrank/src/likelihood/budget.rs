@@ -1,5 +1,7 @@
 //! How much memory a chunk of logits may take.
 
+use burn::backend::DispatchDevice;
+
 /// The least that a head without [`HeadConfig::memory_budget`](crate::HeadConfig::memory_budget) takes for a chunk of
 /// logits: 16 MiB.
 ///
@@ -11,4 +13,20 @@ pub const DEFAULT_MEMORY_BUDGET: usize = 16 << 20;
 /// its gradient once, and for less than that many logits the reading would cost more than the arithmetic.
 pub fn default_memory_budget(decoder_bytes: usize) -> usize {
     DEFAULT_MEMORY_BUDGET.max(decoder_bytes / 4)
+}
+
+/// The largest logit matrix in bytes that a head without
+/// [`HeadConfig::memory_budget`](crate::HeadConfig::memory_budget) makes on a device.
+///
+/// On a CPU it is [`default_memory_budget`]; on a GPU, cache and memory decide.
+pub fn memory_budget(decoder_bytes: usize, device: &DispatchDevice) -> usize {
+    let least = default_memory_budget(decoder_bytes);
+    match device {
+        #[cfg(feature = "gpu")]
+        DispatchDevice::Cube(device) => highrank_kernels::gpu::memory_budget(least, device),
+        DispatchDevice::Autodiff(device) => memory_budget(decoder_bytes, device),
+        // Without any backend's feature there is no other.
+        #[allow(unreachable_patterns)]
+        _ => least,
+    }
 }

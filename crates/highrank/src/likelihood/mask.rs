@@ -4,7 +4,7 @@ use burn::backend::Backend;
 use burn::tensor::DType;
 use highrank_kernels::{Bools, Floats, Ints};
 
-use crate::ops::{Kernels, Likelihood, MASKING_BIAS};
+use crate::ops::{Likelihood, MASKING_BIAS, is_cpu};
 
 /// Which words of the vocabulary count.
 ///
@@ -33,14 +33,14 @@ pub(crate) struct Masked<B: Backend> {
     pub(crate) no_word_left: Floats<B>,
 }
 
-impl<B: Kernels> Vocabulary<B> {
+impl<B: Backend> Vocabulary<B> {
     /// Where reading back costs nothing, it is found out whether there are masked words; elsewhere there might be.
     pub(crate) fn new(input: &Likelihood<Floats<B>>) -> Self {
         let size = input.vocab();
         let Some(bias) = &input.bias else { return Self { bias: None, masked: None, size } };
         let bias = bias.clone().reshape([1, size]);
         let constant = bias.clone().detach();
-        if B::is_cpu(&bias.device()) {
+        if is_cpu::<B>(&bias.device()) {
             let any = constant.clone().into_data().iter::<f64>().any(|bias| bias <= MASKING_BIAS);
             if !any {
                 return Self { bias: Some(bias), masked: None, size };

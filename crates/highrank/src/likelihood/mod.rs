@@ -36,13 +36,15 @@
 mod budget;
 mod draw;
 pub(crate) mod gated;
+mod kernels;
 mod mask;
 pub mod portable;
 mod predict;
 mod shares;
 mod spread;
 
-pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget};
+pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
+pub use kernels::LikelihoodKernels;
 
 pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
@@ -54,7 +56,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use crate::ops::{Kernels, Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels};
+use crate::ops::{Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels, is_cpu};
 
 /// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
 /// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.
@@ -67,7 +69,7 @@ use crate::ops::{Kernels, Likelihood, LossCall, Objective, OutputOps, Scores, Ta
 pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>) -> Scores {
     let mut weights = weights.map(Floats::from);
     let mut objective = objective;
-    let outside = match Dispatch::is_cpu(&input.weight.device()) {
+    let outside = match is_cpu::<Dispatch>(&input.weight.device()) {
         true => None,
         false => outside(&input, &objective.targets),
     };
@@ -77,20 +79,17 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
         weights = weights.map(|weights| weights.fill_where(outside.clone(), f64::NAN));
     }
     let is_sum = weights.is_some();
-    let mut parts = match has_kernels(&input.weight.primitive().device()) {
+    let scores = match has_kernels(&input.weight.primitive().device()) {
         true => {
             let call = LossCall { input, objective, weights };
-            Dispatch::loss(call).into_iter().map(Floats::new).collect()
+            Scores::from_parts(Dispatch::loss(call).into_iter().map(Floats::new))
         }
-        false => portable::loss(input, objective, weights),
-    }
-    .into_iter();
-    let loss = parts.next().expect("every call makes a loss");
-    let loss = match outside {
-        Some(outside) if !is_sum => loss.fill_where(outside, f64::NAN),
-        _ => loss,
+        false => portable::score(&input, &objective).weighted(weights),
     };
-    Scores { loss, statistics: parts.next() }
+    match outside {
+        Some(outside) if !is_sum => Scores { loss: scores.loss.fill_where(outside, f64::NAN), ..scores },
+        _ => scores,
+    }
 }
 
 /// The tokens that name a word outside of the vocabulary, `[N]`, found without reading anything back.

@@ -10,7 +10,7 @@ use super::{LossOptions, Teacher, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::likelihood::Shares;
-use crate::ops::{Kernels, Objective, Targets, wide};
+use crate::ops::{self, Objective, Targets, wide};
 
 /// What the tokens that count are scored against, and the way from all tokens there and back.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ fn objective(targets: Targets, options: &LossOptions) -> Objective {
 }
 
 fn is_cpu(device: &Device) -> bool {
-    Dispatch::is_cpu(device.as_dispatch())
+    ops::is_cpu::<Dispatch>(device.as_dispatch())
 }
 
 /// Token weights times those of the target words.

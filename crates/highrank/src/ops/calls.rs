@@ -1,5 +1,7 @@
 //! The arguments of the dispatched operations, and their way to the backend that their tensors are on.
 
+use std::cell::Cell;
+
 use burn::backend::{
     Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
     ExtensionType,
@@ -30,6 +32,7 @@ pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
 pub struct LikelihoodCall<B: Backend>(pub Likelihood<Floats<B>>);
 
 impl<B: Backend> LossCall<B> {
+    /// The same call with each tensor changed by one of the functions.
     fn map<C: Backend>(
         self,
         mut float: impl FnMut(Floats<B>) -> Floats<C>,
@@ -43,84 +46,58 @@ impl<B: Backend> LossCall<B> {
     }
 }
 
-/// Merges the autodiff contexts of tensors.
-#[derive(Default)]
-struct Context(DispatchAutodiffContext);
-
-impl Context {
-    fn merge(&mut self, tensor: &DispatchTensor) {
-        self.0 = self.0.merge(tensor.autodiff);
+impl<B: Backend> LatentCall<B> {
+    /// As [`LossCall::map`].
+    fn map<C: Backend>(
+        self,
+        float: impl FnMut(Floats<B>) -> Floats<C>,
+        _: impl FnMut(Ints<B>) -> Ints<C>,
+    ) -> LatentCall<C> {
+        LatentCall(self.0.map(float))
     }
 }
 
-impl<B: Backend> ExtensionType<B> for LossCall<B> {
-    type Target = LossCall<Dispatch>;
-
-    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
-    where
-        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
-    {
-        let tensor = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
-        self.map(
-            |x| Floats::new(tensor(BackendTensor::Float(x.into_primitive()))),
-            |x| Ints::new(tensor(BackendTensor::Int(x.into_primitive()))),
-        )
-    }
-
-    fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
-    where
-        F: Fn(DispatchTensor) -> BackendTensor<B>,
-    {
-        target.map(
-            |x| Floats::new(unwrap_kind(x.into_primitive()).float()),
-            |x| Ints::new(unwrap_kind(x.into_primitive()).int()),
-        )
-    }
-
-    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Some(target.input.weight.primitive())
-    }
-
-    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        Self::routing_tensor(target)
-    }
-
-    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-        let mut context = Context::default();
-        target.input.as_ref().map(|x| context.merge(x.primitive()));
-        target.weights.iter().for_each(|x| context.merge(x.primitive()));
-        let targets = &target.objective.targets;
-        targets.words().iter().for_each(|x| context.merge(x.primitive()));
-        targets.probabilities().iter().for_each(|x| context.merge(x.primitive()));
-        context.0
+impl<B: Backend> LikelihoodCall<B> {
+    /// As [`LossCall::map`].
+    fn map<C: Backend>(
+        self,
+        float: impl FnMut(Floats<B>) -> Floats<C>,
+        _: impl FnMut(Ints<B>) -> Ints<C>,
+    ) -> LikelihoodCall<C> {
+        LikelihoodCall(self.0.map(float))
     }
 }
 
-/// The way of calls whose tensors are all floats, and of which the weight says the backend.
-macro_rules! calls_of_floats {
-    ($($call:ident),*) => {$(
-        impl<B: Backend> ExtensionType<B> for $call<B> {
-            type Target = $call<Dispatch>;
+/// Takes calls to a backend and back by their method `map`; the named tensor says the backend.
+// Burn's derive macro knows tensors as fields, but neither optional nor generic ones.
+macro_rules! extension_types {
+    ($($Call:ident by $($field:tt).+),* $(,)?) => {$(
+        impl<B: Backend> ExtensionType<B> for $Call<B> {
+            type Target = $Call<Dispatch>;
 
             fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
             where
                 F: Fn(BackendTensor<B>) -> DispatchTensorKind,
             {
-                $call(self.0.map(|x| {
-                    let kind = map_kind(BackendTensor::Float(x.into_primitive()));
-                    Floats::new(DispatchTensor { kind, autodiff })
-                }))
+                let tensor = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
+                self.map(
+                    |x| Floats::new(tensor(BackendTensor::Float(x.into_primitive()))),
+                    |x| Ints::new(tensor(BackendTensor::Int(x.into_primitive()))),
+                )
             }
 
             fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
             where
                 F: Fn(DispatchTensor) -> BackendTensor<B>,
             {
-                Self(target.0.map(|x| Floats::new(unwrap_kind(x.into_primitive()).float())))
+                target.map(
+                    |x| Floats::new(unwrap_kind(x.into_primitive()).float()),
+                    |x| Ints::new(unwrap_kind(x.into_primitive()).int()),
+                )
             }
 
             fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-                Some(target.0.weight.primitive())
+                Some(target.$($field).+.primitive())
             }
 
             fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
@@ -128,11 +105,26 @@ macro_rules! calls_of_floats {
             }
 
             fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-                let mut context = Context::default();
-                target.0.as_ref().map(|x| context.merge(x.primitive()));
-                context.0
+                // Every tensor counts: any of them may be tracked, the others are then constants.
+                let context = Cell::new(DispatchAutodiffContext::default());
+                let merge = |tensor: &DispatchTensor| context.set(context.get().merge(tensor.autodiff));
+                target.clone().map(
+                    |x| {
+                        merge(x.primitive());
+                        x
+                    },
+                    |x| {
+                        merge(x.primitive());
+                        x
+                    },
+                );
+                context.get()
             }
         }
     )*};
 }
-calls_of_floats!(LatentCall, LikelihoodCall);
+extension_types! {
+    LossCall by input.weight,
+    LatentCall by 0.weight,
+    LikelihoodCall by 0.weight,
+}

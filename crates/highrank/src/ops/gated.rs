@@ -3,6 +3,8 @@
 use burn::backend::Backend;
 use highrank_kernels::{Floats, Precision};
 
+use super::inputs::per_input;
+
 /// Four contexts `h_k` of every token, which each word `x` mixes by probabilities of its own:
 ///
 /// ```text
@@ -57,19 +59,6 @@ impl<F> GatedArgs<F> {
         }
     }
 
-    /// The same arguments with references to their tensors.
-    pub fn as_ref(&self) -> GatedArgs<&F> {
-        GatedArgs {
-            prior: &self.prior,
-            latent: &self.latent,
-            features: &self.features,
-            base: &self.base,
-            vectors: &self.vectors,
-            bias: &self.bias,
-            precision: self.precision,
-        }
-    }
-
     /// The inputs, all of which may be differentiated.
     pub fn inputs(&self) -> GatedInputs<&F> {
         GatedInputs {
@@ -117,53 +106,29 @@ impl<B: Backend> GatedArgs<Floats<B>> {
     }
 }
 
-/// A value for each input of a Mixtape's contexts and gates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GatedInputs<T> {
-    /// Of `π̄`, `[N, 4]`.
-    pub prior: T,
-    /// Of the contexts, `[N, 4·d]`.
-    pub latent: T,
-    /// Of the gates' features, `[N, 3·G]`.
-    pub features: T,
-    /// Of the gates' part that all words share, `[N, 3]`.
-    pub base: T,
-    /// Of the words' gate vectors, `[S, G]`.
-    pub vectors: T,
-    /// Of their biases, `[S, 3]`.
-    pub bias: T,
-}
-
-/// Gradients of a Mixtape's contexts and gates, each of its tensor's shape; `None` where not wanted.
-pub type GatedGradients<F = Floats> = GatedInputs<Option<F>>;
-
-/// Which gradients of a Mixtape's contexts and gates are asked for.
-pub type GatedWanted = GatedInputs<bool>;
-
-impl<T> GatedInputs<T> {
-    /// The values in the order of the fields.
-    pub fn into_array(self) -> [T; 6] {
-        let Self { prior, latent, features, base, vectors, bias } = self;
-        [prior, latent, features, base, vectors, bias]
+per_input! {
+    /// A value for each input of a Mixtape's contexts and gates.
+    pub struct GatedInputs {
+        /// Of `π̄`, `[N, 4]`.
+        prior,
+        /// Of the contexts, `[N, 4·d]`.
+        latent,
+        /// Of the gates' features, `[N, 3·G]`.
+        features,
+        /// Of the gates' part that all words share, `[N, 3]`.
+        base,
+        /// Of the words' gate vectors, `[S, G]`.
+        vectors,
+        /// Of their biases, `[S, 3]`.
+        bias,
     }
-
-    /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array(values: [T; 6]) -> Self {
-        let [prior, latent, features, base, vectors, bias] = values;
-        Self { prior, latent, features, base, vectors, bias }
-    }
-
-    /// Each value changed by `f`.
-    pub fn map<U>(self, f: impl FnMut(T) -> U) -> GatedInputs<U> {
-        GatedInputs::from_array(self.into_array().map(f))
-    }
+    /// Gradients of a Mixtape's contexts and gates, each of its tensor's shape; `None` where not wanted.
+    pub type GatedGradients;
+    /// Which gradients of a Mixtape's contexts and gates are asked for.
+    pub type GatedWanted;
 }
 
 impl GatedWanted {
-    /// Every gradient there is.
-    pub const ALL: Self =
-        Self { prior: true, latent: true, features: true, base: true, vectors: true, bias: true };
-
     /// Whether the gradient of the mixed context is needed.
     pub fn mixed_context(&self) -> bool {
         self.prior || self.latent

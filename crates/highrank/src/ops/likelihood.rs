@@ -5,7 +5,8 @@ use burn::tensor::DType;
 use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
-use super::gated::{GatedArgs, GatedInputs, GatedWanted};
+use super::gated::{GatedArgs, GatedInputs};
+use super::inputs::per_input;
 use super::latent::{LatentArgs, LatentWanted};
 use crate::logit_map::MapFunction;
 
@@ -29,15 +30,6 @@ impl<F> ContextSource<F> {
             Self::Gated(args) => ContextSource::Gated(args.map(f)),
         }
     }
-
-    /// The same contexts with references to their tensors.
-    pub fn as_ref(&self) -> ContextSource<&F> {
-        match self {
-            Self::Given(contexts) => ContextSource::Given(contexts),
-            Self::Latent(args) => ContextSource::Latent(args.as_ref()),
-            Self::Gated(args) => ContextSource::Gated(args.as_ref()),
-        }
-    }
 }
 
 /// Everything the likelihood of a run of tokens depends on, except the targets.
@@ -59,7 +51,8 @@ pub struct Likelihood<F = Floats> {
     pub temperature: f64,
     /// Size in bytes of the largest logit matrix that may exist at a time.
     pub chunk_bytes: usize,
-    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own, and so have [gates](ContextSource::Gated).
+    /// Of the products with `W`; a [latent layer](ContextSource::Latent) has its own, and so have
+    /// [gates](ContextSource::Gated).
     pub precision: Precision,
 }
 
@@ -73,21 +66,6 @@ impl<F> Likelihood<F> {
             bias: self.bias.map(&mut f),
             map: self.map,
             map_params: self.map_params.map(&mut f),
-            temperature: self.temperature,
-            chunk_bytes: self.chunk_bytes,
-            precision: self.precision,
-        }
-    }
-
-    /// The same likelihood with references to its tensors.
-    pub fn as_ref(&self) -> Likelihood<&F> {
-        Likelihood {
-            contexts: self.contexts.as_ref(),
-            log_prior: self.log_prior.as_ref(),
-            weight: &self.weight,
-            bias: self.bias.as_ref(),
-            map: self.map,
-            map_params: self.map_params.as_ref(),
             temperature: self.temperature,
             chunk_bytes: self.chunk_bytes,
             precision: self.precision,
@@ -111,16 +89,6 @@ impl<F> Likelihood<F> {
             map_params: self.map_params.as_ref(),
             gated: gated.map_or(GatedInputs::default(), |gated| gated.map(Some)),
         }
-    }
-
-    /// Whether no product rounds what it reads.
-    pub fn is_exact(&self) -> bool {
-        let of_contexts = match &self.contexts {
-            ContextSource::Given(_) => Precision::Full,
-            ContextSource::Latent(args) => args.precision,
-            ContextSource::Gated(args) => args.precision,
-        };
-        self.precision == Precision::Full && of_contexts == Precision::Full
     }
 }
 
@@ -165,8 +133,8 @@ impl<B: Backend> Likelihood<Floats<B>> {
         (self.chunk_bytes / token_bytes.max(1)).max(1)
     }
 
-    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as leave the
-    /// contexts and their gradients half a chunk's bytes; one chunk where there are gates.
+    /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as
+    /// leave the contexts and their gradients half a chunk's bytes; one chunk where there are gates.
     pub fn block_tokens(&self) -> usize {
         match &self.contexts {
             ContextSource::Given(_) => self.tokens(),
@@ -206,78 +174,35 @@ pub fn runs(tokens: usize, step: usize) -> impl Iterator<Item = (usize, usize)> 
     (0..tokens).step_by(step).map(move |start| (start, tokens.min(start + step)))
 }
 
-/// A value for each input of the likelihood that may be differentiated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PerInput<T> {
-    /// Of the given contexts, `[N·K, d]`, or of the hidden states they are made from, `[N, H]`.
-    pub contexts: T,
-    /// Of the latent layer's weight, `[H, K·d]`.
-    pub latent_weight: T,
-    /// Of the latent layer's bias, `[K·d]`.
-    pub latent_bias: T,
-    /// Of [`Likelihood::log_prior`], `[N, K]`.
-    pub log_prior: T,
-    /// Of [`Likelihood::weight`], `[V, d]`.
-    pub weight: T,
-    /// Of [`Likelihood::bias`], `[V]`.
-    pub bias: T,
-    /// Of [`Likelihood::map_params`].
-    pub map_params: T,
-    /// Of contexts with gates.
-    pub gated: GatedInputs<T>,
-}
-
-/// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or without such an input.
-pub type Gradients<F = Floats> = PerInput<Option<F>>;
-
-/// Which gradients are asked for; those of frozen inputs cost nothing.
-pub type Wanted = PerInput<bool>;
-
-impl<T> PerInput<T> {
-    /// How many values there are.
-    pub const COUNT: usize = 13;
-
-    /// The values in the order of the fields.
-    pub fn into_array(self) -> [T; 13] {
-        let Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated } = self;
-        let others = [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params];
-        let mut all = others.into_iter().chain(gated.into_array());
-        std::array::from_fn(|_| all.next().expect("as many as are counted"))
+per_input! {
+    /// A value for each input of the likelihood that may be differentiated.
+    pub struct PerInput {
+        /// Of the given contexts, `[N·K, d]`, or of the hidden states they are made from, `[N, H]`.
+        contexts,
+        /// Of the latent layer's weight, `[H, K·d]`.
+        latent_weight,
+        /// Of the latent layer's bias, `[K·d]`.
+        latent_bias,
+        /// Of [`Likelihood::log_prior`], `[N, K]`.
+        log_prior,
+        /// Of [`Likelihood::weight`], `[V, d]`.
+        weight,
+        /// Of [`Likelihood::bias`], `[V]`.
+        bias,
+        /// Of [`Likelihood::map_params`].
+        map_params,
+        ..
+        /// Of contexts with gates.
+        gated: GatedInputs,
     }
-
-    /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array(values: [T; 13]) -> Self {
-        let [contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated @ ..] = values;
-        let gated = GatedInputs::from_array(gated);
-        Self { contexts, latent_weight, latent_bias, log_prior, weight, bias, map_params, gated }
-    }
-
-    /// Each value changed by `f`.
-    pub fn map<U>(self, f: impl FnMut(T) -> U) -> PerInput<U> {
-        PerInput::from_array(self.into_array().map(f))
-    }
-}
-
-impl<F> Gradients<F> {
-    /// Each gradient that there is, changed by `f`.
-    pub fn map_some<G>(self, mut f: impl FnMut(F) -> G) -> Gradients<G> {
-        self.map(|gradient| gradient.map(&mut f))
-    }
+    /// Gradients of `Σ_n upstream_n · loss_n`, in the [type of sums](wide); `None` where not wanted or
+    /// without such an input.
+    pub type Gradients;
+    /// Which gradients are asked for; those of frozen inputs cost nothing.
+    pub type Wanted;
 }
 
 impl Wanted {
-    /// Every gradient there is.
-    pub const ALL: Self = Self {
-        contexts: true,
-        latent_weight: true,
-        latent_bias: true,
-        log_prior: true,
-        weight: true,
-        bias: true,
-        map_params: true,
-        gated: GatedWanted::ALL,
-    };
-
     /// What is wanted of the latent layer, if there is one.
     pub fn latent(&self) -> LatentWanted {
         LatentWanted { hidden: self.contexts, weight: self.latent_weight, bias: self.latent_bias }

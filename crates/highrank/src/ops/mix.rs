@@ -1,28 +1,63 @@
-//! Which gradients the mixed context of a Mixture of Contexts has.
+//! The mixed context of a Mixture of Contexts, `h̄ = Σ_k π_k h_k`.
+//!
+//! [`mix`] and [`mix_backward`] are the portable bodies: they run on every backend, and native kernels are
+//! checked against them.
 
-/// A value for each input of the mixed context `h̄ = Σ_k π_k h_k`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MixInputs<T> {
-    /// Of the priors, `[N, K]`.
-    pub prior: T,
-    /// Of the components' contexts, `[N, K·d]`.
-    pub latent: T,
+use burn::backend::Backend;
+use highrank_kernels::Floats;
+
+use super::host::is_cpu;
+use super::inputs::per_input;
+
+per_input! {
+    /// A value for each input of the mixed context `h̄ = Σ_k π_k h_k`.
+    pub struct MixInputs {
+        /// Of the priors, `[N, K]`.
+        prior,
+        /// Of the components' contexts, `[N, K·d]`.
+        latent,
+    }
+    /// Gradients of the mixed context, each of its tensor's shape; `None` where not wanted.
+    pub type MixGradients;
+    /// Which gradients of the mixed context are asked for.
+    pub type MixWanted;
 }
 
-/// Gradients of the mixed context, each of its tensor's shape; `None` where not wanted.
-pub type MixGradients<F> = MixInputs<Option<F>>;
+/// `h̄`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`; differentiable by composition.
+pub fn mix<B: Backend>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
+    let [tokens, components, d] = sizes(&prior, &latent);
+    let latent = latent.reshape([tokens, components, d]);
+    let mixed = match is_cpu::<B>(&prior.device()) {
+        // A batch of products of one row: on a CPU the faster form.
+        true => prior.reshape([tokens, 1, components]).matmul(latent),
+        // Fuses into one kernel and involves no matrix product, so nothing is rounded.
+        false => (latent * prior.reshape([tokens, components, 1])).sum_dim(1),
+    };
+    mixed.reshape([tokens, d])
+}
 
-/// Which gradients of the mixed context are asked for.
-pub type MixWanted = MixInputs<bool>;
-
-impl<T> MixInputs<T> {
-    /// The values in the order prior, contexts.
-    pub fn into_array(self) -> [T; 2] {
-        [self.prior, self.latent]
+/// Gradients of `Σ grad ∘ h̄`: `∂π_k = grad · h_k` and `∂h_k = π_k grad`.
+pub fn mix_backward<B: Backend>(
+    prior: Floats<B>,
+    latent: Floats<B>,
+    grad: Floats<B>,
+    wanted: MixWanted,
+) -> MixGradients<Floats<B>> {
+    let [tokens, components, d] = sizes(&prior, &latent);
+    let grad = grad.reshape([tokens, 1, d]);
+    MixGradients {
+        prior: wanted.prior.then(|| {
+            let products = latent.reshape([tokens, components, d]) * grad.clone();
+            products.sum_dim(2).reshape([tokens, components])
+        }),
+        latent: wanted
+            .latent
+            .then(|| (prior.reshape([tokens, components, 1]) * grad).reshape([tokens, components * d])),
     }
+}
 
-    /// The inverse of [`into_array`](Self::into_array).
-    pub fn from_array([prior, latent]: [T; 2]) -> Self {
-        Self { prior, latent }
-    }
+/// N, K and d.
+fn sizes<B: Backend>(prior: &Floats<B>, latent: &Floats<B>) -> [usize; 3] {
+    let ([tokens, components], [_, features]) = (prior.dims(), latent.dims());
+    [tokens, components, features / components]
 }

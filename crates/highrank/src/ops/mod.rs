@@ -1,23 +1,23 @@
 //! The ground floor: what a backend may have kernels for, and the plain data that these operations pass. Only the logit maps
 //! lie below: each is a formula with its bodies and needs nothing from here.
 //!
-//! * [`Kernels`]: what runs inside of one backend, forward and backward. A backend's own folder in `backends/` says, a line a
-//!   method, whether it takes a native kernel or the portable body.
+//! * [`Kernels`]: what a backend computes for a context, forward and backward. The default bodies are the
+//!   portable ones of [`latent`] and [`mix`]. What it computes for the likelihood is
+//!   [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels).
 //! * [`OutputOps`]: what users' tensors pass through, dispatched at run time to the backend they are on.
-//! * [`Likelihood`], [`LatentArgs`], [`MapFunction`] and their gradients: generic over the type of a tensor, so the same data
-//!   describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
-//!
-//! The traits have no bodies; the portable bodies are in [`context::latent`](crate::context::latent) and
-//! [`likelihood::portable`](crate::likelihood::portable).
+//! * [`Likelihood`], [`LatentArgs`], [`MapFunction`] and their gradients: generic over the type of a tensor,
+//!   so the same data describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
 
 // Burn has deprecated NdArray; the feature stays for as long as Burn has it.
 #![allow(deprecated)]
 
 mod calls;
 mod gated;
-mod latent;
+mod host;
+mod inputs;
+pub mod latent;
 mod likelihood;
-mod mix;
+pub mod mix;
 mod objective;
 mod predict;
 
@@ -25,6 +25,8 @@ pub use crate::logit_map::MapFunction;
 pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
+pub use highrank_kernels::{Floats, Ints, Precision};
+pub use host::is_cpu;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use mix::{MixGradients, MixInputs, MixWanted};
@@ -32,47 +34,40 @@ pub(crate) use objective::assert_constant;
 pub use objective::{MASKED, MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
-use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
-use highrank_kernels::{Floats, Ints, Precision, Rounding};
+use highrank_kernels::{Rounding, precision};
 
-/// What a backend computes inside of itself, by native kernels or by the portable bodies. No call is tracked.
+/// Matrix products and the operations that make a context, inside one backend. No call is tracked.
+///
+/// The default bodies are the portable ones. A backend overrides those that it has native kernels for.
 pub trait Kernels: Rounding {
-    /// Loss of every token in nats, and what else the objective asks for.
-    ///
-    /// Tensors may have any float type; results have the [type of sums](wide). Targets are words of the vocabulary.
-    fn score(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>>;
-
-    /// As [`score`](Self::score), and the gradients of `Σ_n upstream_n · loss_n`.
-    ///
-    /// The upstream gradient, shape `[N]`, does not depend on the losses, so one pass computes both.
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
-    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>);
-
     /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
-    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self>;
+    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
+        precision::product(lhs, rhs, precision)
+    }
 
     /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`, in the [type of sums](wide).
-    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self>;
+    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
+        latent::latent(args)
+    }
 
-    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`latent`](Self::latent) for `args`, in the type of
-    /// sums.
+    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`latent`](Self::latent) for `args`,
+    /// in the type of sums.
     fn latent_backward(
         args: LatentArgs<Floats<Self>>,
         output: Floats<Self>,
         grad: Floats<Self>,
         wanted: LatentWanted,
-    ) -> LatentGradients<Floats<Self>>;
+    ) -> LatentGradients<Floats<Self>> {
+        latent::latent_backward(args, output, grad, wanted)
+    }
 
-    /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`, of one float type.
-    fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self>;
+    /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`, of one float
+    /// type.
+    fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self> {
+        mix::mix(prior, latent)
+    }
 
     /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`mix`](Self::mix).
     fn mix_backward(
@@ -80,22 +75,16 @@ pub trait Kernels: Rounding {
         latent: Floats<Self>,
         grad: Floats<Self>,
         wanted: MixWanted,
-    ) -> MixGradients<Floats<Self>>;
-
-    /// What is predicted of every token; a tensor in the [type of sums](wide), if one was asked for.
-    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>>;
-
-    /// The largest logit matrix in bytes that a head without a budget of its own makes on the device, for a decoder of
-    /// so many bytes.
-    fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize;
-
-    /// Whether the device is the host's own processor, so reading a tensor back costs nothing.
-    fn is_cpu(device: &Device<Self>) -> bool;
+    ) -> MixGradients<Floats<Self>> {
+        mix::mix_backward(prior, latent, grad, wanted)
+    }
 }
 
 /// The operations that users' tensors pass through.
 ///
-/// On a plain backend they are its [`Kernels`]; on `Autodiff` a hand-written backward pass over these.
+/// On a plain backend they are its [`Kernels`] and
+/// [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels); on `Autodiff` a hand-written backward pass
+/// over these.
 #[backend_extension(
     Flex: cfg(feature = "flex"),
     NdArray: cfg(feature = "ndarray"),
@@ -114,7 +103,8 @@ pub trait OutputOps: Backend {
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// What is predicted of every token; a tensor, if one was asked for. A constant: no gradient flows through it.
+    /// What is predicted of every token; a tensor, if one was asked for. A constant: no gradient flows
+    /// through it.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn predict(
         #[extension_type] call: LikelihoodCall<Self>,
@@ -127,6 +117,7 @@ pub trait OutputOps: Backend {
 }
 
 highrank_kernels::listed_backends! {
-    /// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the dispatched backend.
+    /// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the
+    /// dispatched backend.
     pub fn has_kernels
 }

@@ -127,6 +127,36 @@ pub struct Scores<F = Floats> {
     pub statistics: Option<F>,
 }
 
+impl<F> Scores<F> {
+    /// The loss, and after it the statistics, if there are any.
+    pub fn into_parts(self) -> Vec<F> {
+        std::iter::once(self.loss).chain(self.statistics).collect()
+    }
+
+    /// The inverse of [`into_parts`](Self::into_parts).
+    ///
+    /// # Panics
+    /// If there is no loss.
+    pub fn from_parts(parts: impl IntoIterator<Item = F>) -> Self {
+        let mut parts = parts.into_iter();
+        Self { loss: parts.next().expect("every call makes a loss"), statistics: parts.next() }
+    }
+}
+
+impl<B: Backend> Scores<Floats<B>> {
+    /// With weights `w`, `[N]`, the loss becomes the sum `Σ_n w_n loss_n`, `[1]`; without, nothing changes.
+    pub fn weighted(self, weights: Option<Floats<B>>) -> Self {
+        let loss = match weights {
+            Some(weights) => {
+                let weights = weights.cast(self.loss.dtype());
+                (self.loss * weights).sum()
+            }
+            None => self.loss,
+        };
+        Self { loss, ..self }
+    }
+}
+
 /// A column of [`Scores::statistics`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]

@@ -2,68 +2,21 @@
 
 use std::array::from_fn;
 
-use burn::backend::tensor::Device;
 use burn::tensor::{DType, Shape};
 use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, IntSlot, Taken, operation};
 use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::backends::dispatched::dispatch_to_kernels;
-use crate::backends::portable_kernels::{portable_mix, portable_predictions};
+use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
     Wanted, wide,
 };
 
-dispatch_to_kernels!(Fusion<B> where B: FusionBackend + Kernels);
+dispatch_to_kernels!(Fusion<B> where B: FusionBackend + LikelihoodKernels);
 
+// The mixed context is left to the portable body: composed, its few operations fuse into one kernel.
 impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
-    fn score(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        let outputs = scores(&input, &objective);
-        let mut inputs = Inputs::<B>::default();
-        let input = input.map(|tensor| inputs.float(tensor));
-        let objective = add(objective, &mut inputs);
-        let run = move |taken: &mut Taken<B>| {
-            let input = input.clone().map(|slot| taken.float(slot));
-            let scores = B::score(input, take(&objective, taken));
-            std::iter::once(scores.loss).chain(scores.statistics).collect()
-        };
-        let mut made = operation("highrank_score", inputs, &outputs, run).into_iter();
-        Scores { loss: made.next().expect("the losses"), statistics: made.next() }
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
-    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        let dtype = input.wide();
-        let shapes = wanted_shapes(input.inputs().into_array(), wanted.into_array());
-        let mut outputs = scores(&input, &objective);
-        outputs.extend(shapes.iter().flatten().map(|shape| (shape.clone(), dtype)));
-        let statistics = objective.statistics;
-        let mut inputs = Inputs::<B>::default();
-        let input = input.map(|tensor| inputs.float(tensor));
-        let objective = add(objective, &mut inputs);
-        let upstream = inputs.float(upstream);
-        let run = move |taken: &mut Taken<B>| {
-            let input = input.clone().map(|slot| taken.float(slot));
-            let objective = take(&objective, taken);
-            let (scores, gradients) = B::score_and_gradients(input, objective, taken.float(upstream), wanted);
-            let scores = std::iter::once(scores.loss).chain(scores.statistics);
-            scores.chain(gradients.into_array().into_iter().flatten()).collect()
-        };
-        let mut made = operation("highrank_score_and_gradients", inputs, &outputs, run).into_iter();
-        let loss = made.next().expect("the losses");
-        let statistics = if statistics { made.next() } else { None };
-        let gradients = Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())));
-        (Scores { loss, statistics }, gradients)
-    }
-
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
         let ([m, _], [_, n]) = (lhs.dims(), rhs.dims());
         let dtype = product_dtype(lhs.dtype(), rhs.dtype());
@@ -106,17 +59,50 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
         let mut made = operation("highrank_latent_backward", inputs, &outputs, run).into_iter();
         LatentGradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())))
     }
+}
 
-    // Composed, these few operations fuse into one kernel.
-    portable_mix!();
-    portable_predictions!();
-
-    fn memory_budget(decoder_bytes: usize, device: &Device<Self>) -> usize {
-        B::memory_budget(decoder_bytes, device)
+impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
+    fn score(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>> {
+        let outputs = scores(&input, &objective);
+        let mut inputs = Inputs::<B>::default();
+        let input = input.map(|tensor| inputs.float(tensor));
+        let objective = add(objective, &mut inputs);
+        let run = move |taken: &mut Taken<B>| {
+            let input = input.clone().map(|slot| taken.float(slot));
+            B::score(input, take(&objective, taken)).into_parts()
+        };
+        Scores::from_parts(operation("highrank_score", inputs, &outputs, run))
     }
 
-    fn is_cpu(device: &Device<Self>) -> bool {
-        B::is_cpu(device)
+    fn score_and_gradients(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+        upstream: Floats<Self>,
+        wanted: Wanted,
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
+        let dtype = input.wide();
+        let shapes = wanted_shapes(input.inputs().into_array(), wanted.into_array());
+        let mut outputs = scores(&input, &objective);
+        outputs.extend(shapes.iter().flatten().map(|shape| (shape.clone(), dtype)));
+        let statistics = objective.statistics;
+        let mut inputs = Inputs::<B>::default();
+        let input = input.map(|tensor| inputs.float(tensor));
+        let objective = add(objective, &mut inputs);
+        let upstream = inputs.float(upstream);
+        let run = move |taken: &mut Taken<B>| {
+            let input = input.clone().map(|slot| taken.float(slot));
+            let objective = take(&objective, taken);
+            let (scores, gradients) = B::score_and_gradients(input, objective, taken.float(upstream), wanted);
+            scores.into_parts().into_iter().chain(gradients.into_array().into_iter().flatten()).collect()
+        };
+        let mut made = operation("highrank_score_and_gradients", inputs, &outputs, run).into_iter();
+        let loss = made.next().expect("the losses");
+        let statistics = if statistics { made.next() } else { None };
+        let gradients = Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())));
+        (Scores { loss, statistics }, gradients)
     }
 }
 

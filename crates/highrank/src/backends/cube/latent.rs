@@ -10,7 +10,7 @@ use highrank_kernels::gpu::{
 };
 use highrank_kernels::{Floats, Ints};
 
-use crate::context::latent as portable;
+use crate::ops::latent as portable;
 use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, runs, wide};
 
 /// Units of a cube.

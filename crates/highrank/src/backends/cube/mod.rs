@@ -42,17 +42,35 @@ mod sweep;
 #[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests;
 
-use highrank_kernels::gpu::{self, CubeBackend, CubeDevice};
+use highrank_kernels::gpu::{self, CubeBackend};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use super::portable_kernels::{portable_mix, portable_predictions};
-use crate::likelihood::{default_memory_budget, portable};
+use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Wanted,
 };
 use sweep::Sweep;
 
 impl Kernels for CubeBackend {
+    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
+        gpu::product(lhs, rhs, precision)
+    }
+
+    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
+        latent::latent(args)
+    }
+
+    fn latent_backward(
+        args: LatentArgs<Floats<Self>>,
+        output: Floats<Self>,
+        grad: Floats<Self>,
+        wanted: LatentWanted,
+    ) -> LatentGradients<Floats<Self>> {
+        latent::latent_backward(args, output, grad, wanted)
+    }
+}
+
+impl LikelihoodKernels for CubeBackend {
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
@@ -73,33 +91,5 @@ impl Kernels for CubeBackend {
             Some(sweep) => sweep.score_and_gradients(upstream, wanted),
             None => portable::score_and_gradients(&input, &objective, upstream, wanted),
         }
-    }
-
-    fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
-        gpu::product(lhs, rhs, precision)
-    }
-
-    fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
-        latent::latent(args)
-    }
-
-    fn latent_backward(
-        args: LatentArgs<Floats<Self>>,
-        output: Floats<Self>,
-        grad: Floats<Self>,
-        wanted: LatentWanted,
-    ) -> LatentGradients<Floats<Self>> {
-        latent::latent_backward(args, output, grad, wanted)
-    }
-
-    portable_mix!();
-    portable_predictions!();
-
-    fn memory_budget(decoder_bytes: usize, device: &CubeDevice) -> usize {
-        gpu::memory_budget(default_memory_budget(decoder_bytes), device)
-    }
-
-    fn is_cpu(_device: &CubeDevice) -> bool {
-        false
     }
 }

@@ -6,11 +6,11 @@ use highrank_kernels::gpu::CubeDevice;
 use highrank_kernels::gpu::testing::{Fused, Plain, device, integers, spread as tensor, values};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::portable;
+use crate::likelihood::{LikelihoodKernels, portable};
 use crate::math::log_softmax;
 use crate::ops::{
-    ContextSource, Gradients, Kernels, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
-    Targets, Wanted,
+    ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic, Targets,
+    Wanted,
 };
 
 mod gated;
@@ -91,7 +91,7 @@ impl Case {
     /// More words than units share a row; chunks of three tokens that do not divide the tokens.
     fn input<B>(&self) -> Likelihood<Floats<B>>
     where
-        B: Kernels<Device = CubeDevice>,
+        B: LikelihoodKernels<Device = CubeDevice>,
     {
         let (d, components) = (5, self.components);
         let [contexts, weight, other] = self.dtypes;
@@ -113,7 +113,7 @@ impl Case {
 
     fn objective<B>(&self) -> Objective<Floats<B>, Ints<B>>
     where
-        B: Kernels<Device = CubeDevice>,
+        B: LikelihoodKernels<Device = CubeDevice>,
     {
         let words: Vec<i32> = (0..TOKENS).map(|i| self.masked.word(i * 7919) as i32).collect();
         let words = integers(&words);
@@ -146,7 +146,7 @@ impl Case {
 
     fn by_kernels<B>(&self) -> Made
     where
-        B: Kernels<Device = CubeDevice>,
+        B: LikelihoodKernels<Device = CubeDevice>,
     {
         let (scores, gradients) =
             B::score_and_gradients(self.input(), self.objective(), tensor([TOKENS], 6), Wanted::ALL);
@@ -155,7 +155,7 @@ impl Case {
 
     fn scored_by_kernels<B>(&self) -> Made
     where
-        B: Kernels<Device = CubeDevice>,
+        B: LikelihoodKernels<Device = CubeDevice>,
     {
         Made::new(B::score(self.input(), self.objective()), None)
     }
@@ -196,7 +196,7 @@ impl Part {
 struct Made(Vec<Part>);
 
 impl Made {
-    fn new<B: Kernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
+    fn new<B: LikelihoodKernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
         let gradients = gradients.unwrap_or_default();
         let parts = [
             ("loss", Some(scores.loss)),
@@ -373,7 +373,7 @@ fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
 fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
     let dtypes = [DType::F32, DType::F16, DType::BF16];
     for dtype in dtypes.into_iter().filter(|dtype| Plain::supports_dtype(&device(), *dtype)) {
-        fn input<B: Kernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
+        fn input<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
             let dtype = case.dtypes[0];
             let layer = LatentArgs {
                 hidden: tensor([TOKENS, 4], 7).cast(dtype),
@@ -384,7 +384,7 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
             };
             Likelihood { contexts: ContextSource::Latent(layer), ..case.input() }
         }
-        fn made<B: Kernels<Device = CubeDevice>>(case: Case) -> Made {
+        fn made<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Made {
             let upstream = tensor([TOKENS], 6);
             let (scores, gradients) =
                 B::score_and_gradients(input(case), case.objective(), upstream, Wanted::ALL);

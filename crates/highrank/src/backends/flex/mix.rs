@@ -9,7 +9,7 @@ use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, slice};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::context::mixed as portable;
+use crate::ops::mix as portable;
 use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.

@@ -49,13 +49,11 @@ mod vocabulary;
 mod words;
 
 use burn::backend::Flex;
-use burn::backend::tensor::Device;
 use burn::tensor::DType;
 use highrank_kernels::cpu::{self, Buffer, Real, contiguous, in_pool, slice};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use super::dispatched::dispatch_to_kernels;
-use crate::likelihood::default_memory_budget;
+use crate::likelihood::LikelihoodKernels;
 use crate::logit_map::CpuMap;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients, MixWanted,
@@ -71,22 +69,6 @@ use words::Words;
 dispatch_to_kernels!(Flex);
 
 impl Kernels for Flex {
-    fn score(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        score(input, objective, None, Wanted::ALL).0
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
-    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        score(input, objective, Some(upstream), wanted)
-    }
-
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
         product::product(lhs, rhs, precision)
     }
@@ -116,17 +98,27 @@ impl Kernels for Flex {
     ) -> MixGradients<Floats<Self>> {
         mix::mix_backward(prior, latent, grad, wanted)
     }
+}
+
+impl LikelihoodKernels for Flex {
+    fn score(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>> {
+        score(input, objective, None, Wanted::ALL).0
+    }
+
+    fn score_and_gradients(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+        upstream: Floats<Self>,
+        wanted: Wanted,
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
+        score(input, objective, Some(upstream), wanted)
+    }
 
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
         predict::predict(input, prediction)
-    }
-
-    fn memory_budget(decoder_bytes: usize, _device: &Device<Self>) -> usize {
-        default_memory_budget(decoder_bytes)
-    }
-
-    fn is_cpu(_device: &Device<Self>) -> bool {
-        true
     }
 }
 

@@ -5,10 +5,10 @@ use burn::backend::tensor::Device;
 use burn::tensor::{DType, TensorData};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::portable;
+use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, Gradients, Kernels, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic,
-    Targets, Wanted,
+    ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
+    Wanted,
 };
 
 mod rounded;

@@ -113,24 +113,6 @@ pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: 
     Floats::cat(parts, 0)
 }
 
-/// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the statistics, if asked
-/// for.
-pub fn loss<B: Kernels>(
-    input: Likelihood<Floats<B>>,
-    objective: Objective<Floats<B>, Ints<B>>,
-    weights: Option<Floats<B>>,
-) -> Vec<Floats<B>> {
-    let scores = B::score(input, objective);
-    let loss = match weights {
-        Some(weights) => {
-            let weights = weights.cast(scores.loss.dtype());
-            (scores.loss * weights).sum()
-        }
-        None => scores.loss,
-    };
-    std::iter::once(loss).chain(scores.statistics).collect()
-}
-
 /// What all chunks of a call share.
 struct Sweep<'a, B: Kernels> {
     objective: &'a Objective<Floats<B>, Ints<B>>,

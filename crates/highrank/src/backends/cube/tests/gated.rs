@@ -6,7 +6,7 @@ use crate::ops::GatedArgs;
 /// The input of a case whose first `words` words have gates, with what all words share of them multiplied by `scale`.
 fn gated<B>(case: Case, words: usize, scale: f64) -> Likelihood<Floats<B>>
 where
-    B: Kernels<Device = CubeDevice>,
+    B: LikelihoodKernels<Device = CubeDevice>,
 {
     let (d, d_gate) = (5, 3);
     let [contexts, _, other] = case.dtypes;
@@ -24,7 +24,7 @@ where
 
 fn of_gated<B>(case: Case, words: usize, scale: f64) -> Made
 where
-    B: Kernels<Device = CubeDevice>,
+    B: LikelihoodKernels<Device = CubeDevice>,
 {
     let input = gated(case, words, scale);
     let (scores, gradients) =

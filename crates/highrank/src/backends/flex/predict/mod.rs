@@ -40,7 +40,7 @@ use crate::logit_map::CpuMap;
 use crate::ops::{Likelihood, Prediction};
 use task::{Sums, Task};
 
-/// [`Kernels::predict`](crate::ops::Kernels::predict) on Flex.
+/// [`LikelihoodKernels::predict`](crate::likelihood::LikelihoodKernels::predict) on Flex.
 pub(super) fn predict(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
     match input.wide() {
         DType::F64 => run::<f64>(input, prediction),

@@ -8,10 +8,8 @@ use burn::tensor::{DType, TensorData};
 use highrank_kernels::{Floats, Precision};
 use rayon::ThreadPoolBuilder;
 
-use crate::likelihood::portable;
-use crate::ops::{
-    ContextSource, Draw, Drawn, Kernels, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction,
-};
+use crate::likelihood::{LikelihoodKernels, portable};
+use crate::ops::{ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction};
 
 const WIDTH: usize = 6;
 const HIDDEN: usize = 5;

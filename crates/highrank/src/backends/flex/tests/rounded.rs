@@ -110,7 +110,7 @@ fn composed_of_burns(input: &Likelihood<Floats<Flex>>, goal: &Goal, upstream: Fl
         Wanted::ALL,
     );
     let scores = Scores { loss: back(scores.loss), statistics: scores.statistics.map(back) };
-    (scores, gradients.map_some(back))
+    (scores, gradients.map(|gradient| gradient.map(back)))
 }
 
 /// What two correct programs may differ by: sums of f32 in another order round a number the other way, now and then; of the

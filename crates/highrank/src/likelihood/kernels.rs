@@ -1,0 +1,38 @@
+//! What a backend may compute of the likelihood by kernels of its own.
+
+use super::portable;
+use crate::ops::{Floats, Gradients, Ints, Kernels, Likelihood, Objective, Prediction, Scores, Wanted};
+
+/// The likelihood inside one backend. No call is tracked.
+///
+/// The default bodies are the [portable] ones. A backend overrides those that it has native kernels for.
+pub trait LikelihoodKernels: Kernels {
+    /// Loss of every token in nats, and what else the objective asks for.
+    ///
+    /// Tensors may have any float type; results have the [type of sums](crate::ops::wide). Targets are words
+    /// of the vocabulary.
+    fn score(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+    ) -> Scores<Floats<Self>> {
+        portable::score(&input, &objective)
+    }
+
+    /// As [`score`](Self::score), and the gradients of `Σ_n upstream_n · loss_n`.
+    ///
+    /// The upstream gradient, shape `[N]`, does not depend on the losses, so one pass computes both.
+    fn score_and_gradients(
+        input: Likelihood<Floats<Self>>,
+        objective: Objective<Floats<Self>, Ints<Self>>,
+        upstream: Floats<Self>,
+        wanted: Wanted,
+    ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
+        portable::score_and_gradients(&input, &objective, upstream, wanted)
+    }
+
+    /// What is predicted of every token; a tensor in the [type of sums](crate::ops::wide), if one was asked
+    /// for.
+    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
+        portable::predict(&input, prediction)
+    }
+}
