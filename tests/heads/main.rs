@@ -19,6 +19,7 @@ mod prediction;
 mod prior_cv;
 #[cfg(feature = "ndarray")]
 mod properties;
+mod quantised;
 mod rank;
 mod support;
 mod time_axis;

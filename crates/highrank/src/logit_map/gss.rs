@@ -7,6 +7,7 @@ use highrank_kernels::Floats;
 
 use super::contract::{MapModule, PortableMap, element, required};
 use crate::math::{log_sigmoid, sigmoid};
+use crate::parameters::value;
 
 /// The generalised sigsoftmax map with a learnable centre `c` and slope `k`:
 ///
@@ -43,7 +44,7 @@ impl MapModule for Gss {
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
-        Some(Tensor::cat(vec![self.center.val(), self.slope.val()], 0))
+        Some(Tensor::cat(vec![value(&self.center), value(&self.slope)], 0))
     }
 }
 

@@ -10,6 +10,7 @@ use highrank_kernels::precision::wide;
 use super::contract::{MapModule, PortableMap, at_least_one, element, required};
 use crate::error::HeadError;
 use crate::math::{inverse_softplus, sigmoid, softplus};
+use crate::parameters::value;
 
 /// A learnable increasing function, a sum of rising sigmoids:
 ///
@@ -78,9 +79,9 @@ impl MapModule for MonotonicNet {
     /// In the type of sums: rounded to half precision, a height would be off by more than the parameter that it is made of.
     fn packed_params(&self) -> Option<Tensor<1>> {
         let widened = |param: &Param<Tensor<1>>| {
-            let value = Floats::from(param.val());
-            let dtype = wide(value.dtype());
-            value.cast(dtype)
+            let values = Floats::from(value(param));
+            let dtype = wide(values.dtype());
+            values.cast(dtype)
         };
         let height = softplus(widened(&self.raw_height));
         let steepness = softplus(widened(&self.raw_steepness));

@@ -11,6 +11,7 @@ use highrank_kernels::{Floats, Ints};
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
 use crate::error::HeadError;
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
+use crate::parameters::value;
 
 /// Largest number of knots.
 pub const MAX_KNOTS: usize = 1_000_000;
@@ -48,7 +49,7 @@ impl Plif {
 
     /// `s = softplus(v)`, shape `[P]`.
     pub fn slopes(&self) -> Tensor<1> {
-        softplus(self.raw_slopes.val().into()).tensor()
+        softplus(value(&self.raw_slopes).into()).tensor()
     }
 }
 
@@ -78,7 +79,7 @@ impl MapModule for Plif {
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
-        Some(Tensor::cat(vec![self.raw_slopes.val(), self.offset.val()], 0))
+        Some(Tensor::cat(vec![value(&self.raw_slopes), value(&self.offset)], 0))
     }
 }
 

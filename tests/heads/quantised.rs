@@ -1,0 +1,67 @@
+//! Heads with quantised weights, as `Module::quantize_weights` leaves them: what is read is dequantised.
+
+use burn::module::{Module, ModuleMapper, Param, Quantizer};
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue};
+use burn::tensor::{DType, Tensor};
+use highrank::{HeadConfig, OutputHead, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::support::*;
+
+const VOCAB: usize = 16;
+
+/// All parameters of a quantised head as floats.
+fn dequantised(head: OutputHead) -> OutputHead {
+    struct Dequantise;
+    impl ModuleMapper for Dequantise {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            Param::from_tensor(param.val().dequantize())
+        }
+    }
+    head.map(&mut Dequantise)
+}
+
+#[test]
+fn every_method_of_a_quantised_head_is_that_of_its_dequantised_weights() {
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S);
+    let on = (&cpu(), DType::F32);
+    for config in all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB)) {
+        let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+        let quantised = head(&config, on).quantize_weights(&mut quantizer);
+        let plain = dequantised(quantised.clone());
+        let hidden = tensor::<2>([5, config.d_hidden], 1, on);
+        let targets = targets(5, VOCAB, on.0);
+        let what = format!("{config:?}");
+        assert_eq!(
+            values(quantised.nll(hidden.clone(), targets.clone())),
+            values(plain.nll(hidden.clone(), targets)),
+            "{what}"
+        );
+        assert_eq!(
+            values(quantised.log_probs(hidden.clone())),
+            values(plain.log_probs(hidden.clone())),
+            "{what}"
+        );
+        let words = |head: &OutputHead| head.top_k(hidden.clone(), 3).words.into_data();
+        assert_eq!(words(&quantised), words(&plain), "{what}");
+        let drawn = |head: &OutputHead| {
+            head.sample::<2, 1>(hidden.clone(), &Sampling::new(), &mut Pcg64::seed_from_u64(1)).into_data()
+        };
+        assert_eq!(drawn(&quantised), drawn(&plain), "{what}");
+    }
+}
+
+#[test]
+fn a_quantised_embedding_is_tied_to() {
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S);
+    let device = cpu();
+    let embedding = burn::nn::EmbeddingConfig::new(VOCAB, 8).init(&device);
+    let head = HeadConfig::mos(6, 8, VOCAB, 2).with_tied(true).init(&device);
+    let quantised = embedding.clone().quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
+    let hidden = tensor::<2>([3, 6], 1, (&device, DType::F32));
+    let words = targets(3, VOCAB, &device);
+    let [exact, rounded] = [embedding, quantised]
+        .map(|embedding| values(head.tied_to_embedding(&embedding).nll(hidden.clone(), words.clone())));
+    assert_close(&rounded, &exact, 1e-2, "losses");
+}
