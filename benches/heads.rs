@@ -1,19 +1,19 @@
-//! Throughput of every output head at the sizes of the papers' data sets: forward, forward with backward in full precision and
-//! in bfloat16, and the ten most probable words.
+//! Throughput of every output head at the sizes of the papers' data sets: the mean loss forward and backward in full precision
+//! and in bfloat16, and what a head predicts: the nll of every token, all log-probabilities, the ten most probable words, a word
+//! drawn at random.
 //!
 //! ```text
 //! cargo bench --bench heads                 everything; the 1B-Word sizes take minutes a head
 //! cargo bench --bench heads -- ptb/mos      one data set, one head
 //! ```
 //!
-//! Before it is timed, every head's loss is compared with the portable likelihood's, so that a wrong kernel cannot win.
+//! Before it is timed, every head's loss is compared with its log-probabilities, which are composed of Burn's own operations
+//! where they are differentiated, so that a wrong kernel cannot win.
 
 use burn::module::Module;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use highrank::likelihood::portable;
-use highrank::ops::{Likelihood, Objective, Targets};
-use highrank::{AdaptiveConfig, HeadConfig, OutputHead, Precision};
+use highrank::{AdaptiveConfig, HeadConfig, OutputHead, Precision, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -61,29 +61,29 @@ impl Workload {
 }
 
 fn heads(criterion: &mut Criterion) {
+    const FULL: [(&str, fn(&Case)); 5] = [
+        ("forward+backward", Case::step),
+        ("nll", Case::nll),
+        ("log-probs", Case::log_probs),
+        ("top-k", Case::top_k),
+        ("sample", Case::sample),
+    ];
+    const BF16: [(&str, fn(&Case)); 1] = [("forward+backward, bf16", Case::step)];
     for workload in &WORKLOADS {
         let mut group = criterion.benchmark_group(workload.name);
         group.sample_size(10).throughput(Throughput::Elements(workload.tokens as u64));
         for (name, config) in workload.heads() {
-            // Prepared when first timed: a filter must not pay for what it leaves out.
-            let mut prepared = None;
-            group.bench_function(BenchmarkId::new(name, "forward"), |bencher| {
-                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
-                bencher.iter(|| case.forward());
-            });
-            group.bench_function(BenchmarkId::new(name, "forward+backward"), |bencher| {
-                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
-                bencher.iter(|| case.step());
-            });
-            group.bench_function(BenchmarkId::new(name, "top-k"), |bencher| {
-                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
-                bencher.iter(|| case.top_k());
-            });
-            let (config, mut prepared) = (config.clone().with_precision(Precision::Bf16), None);
-            group.bench_function(BenchmarkId::new(name, "forward+backward, bf16"), |bencher| {
-                let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
-                bencher.iter(|| case.step());
-            });
+            for (precision, timed) in [(Precision::Full, &FULL[..]), (Precision::Bf16, &BF16[..])] {
+                let config = config.clone().with_precision(precision);
+                // Prepared when first timed: a filter must not pay for what it leaves out.
+                let mut prepared = None;
+                for (what, run) in timed {
+                    group.bench_function(BenchmarkId::new(name, what), |bencher| {
+                        let case = prepared.get_or_insert_with(|| Case::new(&config, workload.tokens));
+                        bencher.iter(|| run(case));
+                    });
+                }
+            }
         }
     }
 }
@@ -115,53 +115,41 @@ impl Case {
         case
     }
 
-    fn forward(&self) -> f32 {
-        let (hidden, targets) = (self.hidden.clone().inner(), self.targets.clone().inner());
-        self.untracked.loss(hidden, targets, None).into_scalar()
+    fn step(&self) {
+        drop(self.head.loss(self.hidden.clone(), self.targets.clone()).backward());
     }
 
-    fn step(&self) -> f32 {
-        let loss = self.head.loss(self.hidden.clone(), self.targets.clone(), None);
-        drop(loss.backward());
-        loss.into_scalar()
+    fn nll(&self) {
+        drop(self.untracked.nll(self.hidden.clone().inner(), self.targets.clone().inner()));
+    }
+
+    fn log_probs(&self) {
+        drop(self.untracked.forward(self.hidden.clone().inner()));
     }
 
     fn top_k(&self) {
         drop(self.untracked.top_k(self.hidden.clone().inner(), 10));
     }
 
-    /// The portable likelihood of the first tokens against the kernel's.
+    fn sample(&self) {
+        let mut rng = Pcg64::seed_from_u64(0);
+        drop::<Tensor<1, Int>>(self.untracked.sample(
+            self.hidden.clone().inner(),
+            &Sampling::new(),
+            &mut rng,
+        ));
+    }
+
+    /// The loss of the first tokens, which the kernel computes, against what the composed log-probabilities say.
     fn verify(&self) {
         let few = 20.min(self.targets.dims()[0]);
-        let hidden = self.hidden.clone().inner().slice(0..few);
-        let targets = self.targets.clone().inner().slice(0..few);
-        if self.untracked.clusters.is_some() {
-            let picked = self.untracked.log_probs(hidden.clone()).gather(1, targets.clone().unsqueeze_dim(1));
-            let want: f32 = picked.neg().mean().into_scalar();
-            let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
-            assert!((got - want).abs() < 1e-3 * want.abs(), "loss {got}, the log-probabilities say {want}");
-            return;
-        }
-        let contexts = self.untracked.context.forward(hidden.clone());
-        let decoder = &self.untracked.decoder;
-        let input = Likelihood {
-            contexts: contexts.contexts,
-            log_prior: contexts.log_prior,
-            weight: decoder.weight.as_ref().expect("an owned decoder").val().into(),
-            bias: decoder.bias.as_ref().map(|bias| bias.val().into()),
-            map: self.untracked.logit_map.function(),
-            map_params: self.untracked.logit_map.packed_params().map(Into::into),
-            temperature: 1.0,
-            chunk_bytes: 1 << 24,
-            precision: self.untracked.precision,
-        };
-        let objective = Objective::new(Targets::Words(targets.clone().into()));
-        let want = portable::score(&input, &objective).loss;
-        let want: f32 = want.tensor::<1>().mean().into_scalar();
-        let got: f32 = self.untracked.loss(hidden, targets, None).into_scalar();
+        let (hidden, targets) = (self.hidden.clone().slice(0..few), self.targets.clone().slice(0..few));
+        let log_probs = self.head.forward(hidden.clone());
+        let want: f32 = log_probs.gather(1, targets.clone().unsqueeze_dim(1)).neg().mean().into_scalar();
+        let got: f32 = self.untracked.loss(hidden.inner(), targets.inner()).into_scalar();
         // A sum made in another order may round a context to the other neighbour.
-        let within = if self.untracked.precision == Precision::Full { 1e-4 } else { 1e-3 };
-        assert!((got - want).abs() < within * want.abs(), "loss {got}, the portable likelihood says {want}");
+        let within = if self.head.precision == Precision::Full { 1e-4 } else { 1e-3 };
+        assert!((got - want).abs() < within * want.abs(), "loss {got}, the log-probabilities say {want}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! process of its own.
 
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
-use highrank::{AdaptiveConfig, HeadConfig, LossOptions, cast_parameters};
+use highrank::{AdaptiveConfig, HeadConfig, LossOptions, TimeAxis, cast_parameters};
 
 const TOKENS: usize = 12;
 const HIDDEN: usize = 8;
@@ -12,7 +12,9 @@ const VOCAB: usize = 23;
 fn statistics_are_of_the_contexts_that_the_loss_reads() {
     let device = Device::flex().autodiff();
     let adaptive = AdaptiveConfig::new(vec![4, 9, 16]).with_division(2.0);
-    let config = HeadConfig::mos(HIDDEN, 5, VOCAB, 3).with_adaptive(adaptive).with_latent_dropout(0.5);
+    let config = HeadConfig::mos(HIDDEN, 5, VOCAB, 3)
+        .with_adaptive(adaptive)
+        .with_latent_dropout(0.5, TimeAxis::First);
     let head = cast_parameters(config.init(&device), DType::F64);
     let state = Tensor::<3>::random([3, 4, HIDDEN], Distribution::Normal(0.0, 1.0), (&device, DType::F64));
     let words: Vec<i64> = (0..TOKENS as i64).map(|token| (token * 7 + 3) % VOCAB as i64).collect();
@@ -22,12 +24,12 @@ fn statistics_are_of_the_contexts_that_the_loss_reads() {
         head.loss_with(state.clone(), words.clone(), &LossOptions::new().with_statistics(statistics))
     };
     let (with, without) = (loss(true), loss(false));
-    assert_close(&values(with.loss.clone()), &values(without.loss));
+    assert_close(&values(with.value.clone()), &values(without.value));
     let nll = values(with.statistics.unwrap().nll);
-    assert_close(&values(with.loss), &[nll.iter().sum::<f64>() / TOKENS as f64]);
+    assert_close(&values(with.value), &[nll.iter().sum::<f64>() / TOKENS as f64]);
     device.seed(9);
-    let another = values(head.loss(state.clone(), words.clone(), None));
-    assert_ne!(another, values(loss(false).loss));
+    let another = values(head.loss(state.clone(), words.clone()));
+    assert_ne!(another, values(loss(false).value));
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

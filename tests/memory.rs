@@ -119,7 +119,7 @@ fn predictions_take_memory_for_a_chunk_of_logits_whatever_the_components() {
         // One row of each token alone would be 960 kB, all of eight components 7.7 MB.
         println!("{components} components: {peaks:?} bytes");
         assert!(peaks.iter().all(|peak| *peak < 4 * BUDGET), "{components} components: {peaks:?} bytes");
-        let written = once_warm(|| assert_eq!(head.log_probs(hidden.clone()).dims(), [TOKENS, VOCAB]));
+        let written = once_warm(|| assert_eq!(head.forward(hidden.clone()).dims(), [TOKENS, VOCAB]));
         let rows = TOKENS * VOCAB * size_of::<f32>();
         assert!((rows..rows + 4 * BUDGET).contains(&written), "{components} components: {written} bytes");
     }
@@ -153,7 +153,7 @@ fn ten_thousand_padded_sequences_take_a_chunk_of_logits_and_their_gradient() {
     let options = LossOptions::new().with_ignore_index(PADDING);
 
     let step = || {
-        let loss = head.loss_with(hidden.clone(), targets.clone(), &options).loss;
+        let loss = head.loss_with(hidden.clone(), targets.clone(), &options).value;
         let gradient = hidden.grad(&loss.clone().backward()).unwrap();
         (loss.into_scalar::<f32>(), gradient)
     };
@@ -169,7 +169,7 @@ fn ten_thousand_padded_sequences_take_a_chunk_of_logits_and_their_gradient() {
     let flat = hidden.clone().detach().reshape([LENGTH * SEQUENCES, WIDTH]);
     let packed = flat.select(0, places.clone()).detach().require_grad();
     let of_words = integers(words.iter().map(|index| target(*index)).collect(), &device);
-    let packed_loss = head.loss(packed.clone(), of_words, None);
+    let packed_loss = head.loss(packed.clone(), of_words);
     let want = packed.grad(&packed_loss.clone().backward()).unwrap();
     let packed_loss = packed_loss.into_scalar::<f32>();
     assert!((loss / packed_loss - 1.0).abs() < 1e-5, "{loss} against {packed_loss}");

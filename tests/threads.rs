@@ -111,7 +111,7 @@ fn train_tagger(device: &Device) -> Vec<f32> {
     let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(1e-3);
     for step in 0..STEPS {
         let hidden = model.encoder.forward(model.embedding.forward(words(step, 0, device))).tanh();
-        let loss = model.head.loss_with(hidden, words(step, BATCH, device), &options).loss;
+        let loss = model.head.loss_with(hidden, words(step, BATCH, device), &options).value;
         let gradients = gradients(loss, &model, tensors, step);
         model = optimiser.step(0.01, model, gradients);
     }

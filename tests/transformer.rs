@@ -37,7 +37,7 @@ impl Model {
 
     /// Mean negative log-likelihood in nats.
     fn loss(&self, tokens: Tensor<2, Int>, targets: Tensor<2, Int>) -> Tensor<1> {
-        self.head.loss(self.hidden(tokens), targets, None)
+        self.head.loss(self.hidden(tokens), targets)
     }
 }
 

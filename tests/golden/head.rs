@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use burn::module::Param;
 use burn::tensor::{Gradients, Tensor};
-use highrank::context::{Context, ContextConfig};
+use highrank::context::{Context, ContextConfig, MixtapeConfig};
 use highrank::logit_map::LogitMap;
-use highrank::{AdaptiveConfig, HeadConfig, OutputHead};
+use highrank::{AdaptiveConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead};
 
 use crate::backends::Setting;
 use crate::case::Case;
@@ -32,13 +32,13 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let targets = || case.ints::<1>("targets", &on.device);
     let weights = || case.find("token_weights").map(|weights| weights.tensor::<1>(on));
 
-    let log_probs = head.log_probs(hidden());
+    let log_probs = head.forward(hidden());
     let composed_tolerance = tolerance.composed("log_probs");
     report.compare("log_probs", &values(log_probs), case.array("log_probs"), composed_tolerance);
 
     let composed = |hidden| {
         let [tokens, _] = Tensor::dims(&hidden);
-        head.log_probs(hidden).gather(1, targets().reshape([tokens, 1])).neg().squeeze_dim::<1>(1)
+        head.forward(hidden).gather(1, targets().reshape([tokens, 1])).neg().squeeze_dim::<1>(1)
     };
     let mean = |nll: Tensor<1>| match weights() {
         Some(weights) => (nll * weights.clone()).sum() / weights.sum(),
@@ -56,7 +56,12 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     compare("per-token nll", &state, mean(nll), report);
 
     let state = hidden();
-    let loss = head.loss(state.clone(), targets(), weights());
+    let loss = match weights() {
+        None => head.loss(state.clone(), targets()),
+        Some(weights) => {
+            head.loss_with(state.clone(), targets(), &LossOptions::new().with_token_weights(weights)).value
+        }
+    };
     compare("fused loss", &state, loss, report);
 
     // Burn's own derivative, in which the project has no part.
@@ -123,28 +128,25 @@ pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
         .map_while(|name| case.find(&format!("param.{name}")))
         .map(|weight| (weight.shape[1], weight.shape[0] / d))
         .collect();
-    let pieces = case.find("param.plif_v").map_or(1, |v| v.shape[0]);
+    let plif =
+        || LogitMapConfig::Plif { knots: case.array("param.plif_v").shape[0], bound: case.number("plif.t") };
     let config = match case.entry.head.as_deref()? {
         "softmax" => HeadConfig::softmax(d, vocab),
         "sigsoftmax" => HeadConfig::sigsoftmax(d, vocab),
         "gss" => HeadConfig::gss(d, vocab),
         "soft_cap" => HeadConfig::soft_cap(d, vocab, case.number("soft_cap.c")),
-        "plif" => HeadConfig::plif(d, vocab, pieces).with_plif_bound(case.number("plif.t")),
+        "plif" => HeadConfig::softmax(d, vocab).with_logit_map(plif()),
         "mononet" => HeadConfig::monotonic_net(d, vocab, case.array("param.mononet_v").shape[0]),
         "moc" => HeadConfig::moc(hidden, d, vocab, components),
         "mos" => HeadConfig::mos(hidden, d, vocab, components),
-        "mos_plif" => {
-            HeadConfig::mos_plif(hidden, d, vocab, components, pieces).with_plif_bound(case.number("plif.t"))
-        }
+        "mos_plif" => HeadConfig::mos(hidden, d, vocab, components).with_logit_map(plif()),
         "adaptive" => adaptive(HeadConfig::softmax(d, words(case)), case),
         "adaptive_mos" => adaptive(HeadConfig::mos(hidden, d, words(case), components), case),
         "doc" => HeadConfig::doc(&layers, d, vocab),
-        "doc_plif" => HeadConfig::doc(&layers, d, vocab)
-            .with_logit_map(HeadConfig::plif(d, vocab, pieces).logit_map)
-            .with_plif_bound(case.number("plif.t")),
+        "doc_plif" => HeadConfig::doc(&layers, d, vocab).with_logit_map(plif()),
         "mixtape" => {
             let [rows, d_gate] = case.array("param.gate_vectors").shape[..] else { return None };
-            let context = ContextConfig::Mixtape { frequent: rows - 1, d_gate };
+            let context = ContextConfig::Mixtape(MixtapeConfig::new(rows - 1, d_gate));
             HeadConfig::mixtape(hidden, d, vocab).with_context(context)
         }
         _ => return None,

@@ -1,7 +1,7 @@
 //! Losses with options: gradients by every path, the terms of every token, and the statistics.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use highrank::{BoundHead, LossOptions, OutputHead, Reduction, TokenStatistics};
+use highrank::{LossOptions, OutputHead, Reduction, TokenStatistics};
 use serde::Deserialize;
 
 use crate::backends::Setting;
@@ -29,6 +29,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         }
     };
     let tolerance = Tolerance::new(&case.entry, on);
+    let head = head.at_temperature(stated.temperature);
     let checks = Checks { case, on, head, stated, counted, masked, tolerance };
     checks.log_probs(report);
     checks.gradients(report);
@@ -63,12 +64,13 @@ enum Reduced {
     None,
 }
 
-impl From<Reduced> for Reduction {
-    fn from(reduced: Reduced) -> Self {
-        match reduced {
-            Reduced::Mean => Self::Mean,
-            Reduced::Sum => Self::Sum,
-            Reduced::None => Self::None,
+impl Reduced {
+    /// The reduction, if the case has one.
+    fn reduction(self) -> Option<Reduction> {
+        match self {
+            Self::Mean => Some(Reduction::Mean),
+            Self::Sum => Some(Reduction::Sum),
+            Self::None => None,
         }
     }
 }
@@ -100,6 +102,7 @@ impl Terms {
 struct Checks<'a> {
     case: &'a Case,
     on: &'a Setting,
+    /// At the case's temperature.
     head: OutputHead,
     stated: Options,
     /// Tokens that count.
@@ -128,7 +131,7 @@ impl Checks<'_> {
 
     /// The case's options with some of the terms.
     fn options(&self, terms: Terms) -> LossOptions {
-        let mut options = self.shared(terms).with_temperature(self.stated.temperature);
+        let mut options = self.shared(terms);
         if let Some(index) = self.stated.ignore_index {
             options = options.with_ignore_index(index);
         }
@@ -145,7 +148,7 @@ impl Checks<'_> {
     /// Those of them that any kind of target takes.
     fn shared(&self, terms: Terms) -> LossOptions {
         LossOptions::new()
-            .with_reduction(self.stated.reduction.into())
+            .with_reduction(self.stated.reduction.reduction().unwrap_or_default())
             .with_label_smoothing(if terms.smoothing { self.stated.label_smoothing } else { 0.0 })
             .with_z_loss(if terms.z_loss { self.stated.z_loss } else { 0.0 })
     }
@@ -189,7 +192,7 @@ impl Checks<'_> {
             let options = self.options(Terms::ALL).with_statistics(statistics);
             let made = self.head.loss_with(state.clone(), self.targets(), &options);
             if self.stated.reduction != Reduced::None {
-                self.compare(&format!("reduced loss {with} statistics"), &state, made.loss, report);
+                self.compare(&format!("reduced loss {with} statistics"), &state, made.value, report);
             }
             match made.statistics {
                 Some(made) if statistics => self.statistics(made, report),
@@ -198,27 +201,16 @@ impl Checks<'_> {
             }
 
             let state = self.hidden();
-            let options = options.with_reduction(Reduction::None);
-            // A head at a temperature is the same as an option.
-            let made = match statistics {
-                true => self.head.loss_with(state.clone(), self.targets(), &options),
-                false => {
-                    self.cooled().loss_with(state.clone(), self.targets(), &options.with_temperature(1.0))
-                }
-            };
+            let made = self.head.loss_with(state.clone(), self.targets(), &options.with_per_token(true));
+            let losses = made.per_token.expect("values of tokens are asked for");
             let path = format!("token losses {with} statistics");
-            self.compare_tokens(&path, made.loss.clone(), Terms::ALL, report);
+            self.compare_tokens(&path, losses.clone(), Terms::ALL, report);
             let cotangent = self.tensor(self.cotangent(), [self.tokens()]);
-            self.compare(&path, &state, (made.loss * cotangent).sum(), report);
+            self.compare(&path, &state, (losses * cotangent).sum(), report);
             if let Some(made) = made.statistics {
                 self.statistics(made, report);
             }
         }
-    }
-
-    /// The head at the case's temperature.
-    fn cooled(&self) -> BoundHead<'_> {
-        self.head.at_temperature(self.stated.temperature)
     }
 
     /// Compares weighted losses of all tokens, 0 for those that do not count, with those of some terms.
@@ -278,13 +270,14 @@ impl Checks<'_> {
                 && (has.z_loss || !terms.z_loss)
         };
         for terms in Terms::subsets().filter(is_new) {
-            let options = self.options(terms).with_reduction(Reduction::None);
+            let options = self.options(terms).with_per_token(true);
             let made = self.head.loss_with(self.hidden(), self.targets(), &options);
-            self.compare_tokens(&terms.name(), made.loss, terms, report);
+            let losses = made.per_token.expect("values of tokens are asked for");
+            self.compare_tokens(&terms.name(), losses, terms, report);
         }
     }
 
-    /// Sum and mean, whatever the case asks for.
+    /// Sum and mean, whatever the case asks for, alone and beside the values of tokens.
     fn values_of_reductions(&self, report: &mut Report) {
         let (losses, _) = self.token_losses(Terms::ALL);
         let weights = self.weights();
@@ -293,12 +286,14 @@ impl Checks<'_> {
         let tolerance = self.tolerance.value("token_loss").max(self.tolerance.value("loss"));
         for (path, reduction, want) in [("sum", Reduction::Sum, sum), ("mean", Reduction::Mean, sum / total)]
         {
-            let options = self.options(Terms::ALL).with_reduction(reduction);
-            let got = values(self.head.loss_with(self.hidden(), self.targets(), &options).loss);
-            match want.is_nan() {
-                // A mean over nothing.
-                true if got[0].is_nan() => {}
-                _ => report.compare(path, &got, &Array { shape: vec![1], values: vec![want] }, tolerance),
+            for per_token in [false, true] {
+                let options = self.options(Terms::ALL).with_reduction(reduction).with_per_token(per_token);
+                let got = values(self.head.loss_with(self.hidden(), self.targets(), &options).value);
+                match want.is_nan() {
+                    // A mean over nothing.
+                    true if got[0].is_nan() => {}
+                    _ => report.compare(path, &got, &Array { shape: vec![1], values: vec![want] }, tolerance),
+                }
             }
         }
     }
@@ -359,7 +354,7 @@ impl Checks<'_> {
         if self.counted.is_empty() {
             return;
         }
-        let got = values(self.cooled().log_probs(self.rows_that_count(self.hidden())));
+        let got = values(self.head.forward(self.rows_that_count(self.hidden())));
         let reference = self.case.array("log_probs");
         let want: Vec<f64> = self.counted.iter().flat_map(|token| reference.row(*token).values).collect();
         let is_infinite = |x: f64| x == f64::NEG_INFINITY;
@@ -395,18 +390,18 @@ impl Checks<'_> {
         rows
     }
 
-    /// The same loss against full distributions.
+    /// The same loss against full distributions. Tokens that do not count have the weight 0.
     fn distributions(&self, report: &mut Report) {
         let shape = [self.tokens(), self.masked.len()];
         let rows = self.tensor(self.dense_targets(), shape);
         let weights = self.tensor(self.weights(), [self.tokens()]);
-        let options = self.shared(Terms::ALL).with_token_weights(weights);
+        let per_token = self.stated.reduction == Reduced::None;
+        let options = self.shared(Terms::ALL).with_token_weights(weights).with_distributions(rows);
         let state = self.hidden();
-        let made = self.cooled().try_soft_loss_with(state.clone(), rows, &options);
-        let loss = made.expect("the options fit").loss;
-        let loss = match self.stated.reduction {
-            Reduced::None => (loss * self.tensor(self.cotangent(), [self.tokens()])).sum(),
-            _ => loss,
+        let made = self.head.loss_with(state.clone(), self.targets(), &options.with_per_token(per_token));
+        let loss = match made.per_token {
+            Some(losses) => (losses * self.tensor(self.cotangent(), [self.tokens()])).sum(),
+            None => made.value,
         };
         self.compare("loss against distributions", &state, loss, report);
     }
@@ -431,7 +426,7 @@ impl Checks<'_> {
         let masked = self.masked.repeat(count);
         let masked = Tensor::from_data(TensorData::new(masked, [count, vocab]), &self.on.device);
         let state = self.hidden();
-        let log_probs = self.cooled().log_probs(self.rows_that_count(state.clone())).mask_fill(masked, 0.0);
+        let log_probs = self.head.forward(self.rows_that_count(state.clone())).mask_fill(masked, 0.0);
         let loss = -(log_probs * self.tensor(factors, [count, vocab])).sum();
         self.compare("composed loss", &state, loss, report);
     }

@@ -1,7 +1,9 @@
 //! Losses with a penalty on the variation of the priors: the loss, the squared coefficient of variation, and every gradient.
 
 use burn::tensor::Tensor;
-use highrank::{LossOptions, Reduction};
+use burn::tensor::activation::log_softmax;
+use highrank::context::Context;
+use highrank::{LossOptions, OutputHead, Reduction};
 use serde::Deserialize;
 
 use crate::backends::Setting;
@@ -44,15 +46,15 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
 
     let state = hidden();
     let made = head.loss_with(state.clone(), targets(), &options.clone().with_prior_cv(prior_cv));
-    report.compare("loss", &values(made.loss.clone()), case.array("loss"), tolerance.value("loss"));
+    report.compare("loss", &values(made.value.clone()), case.array("loss"), tolerance.value("loss"));
     match made.prior_cv {
         Some(squared) => report.compare("cv2", &values(squared), case.array("cv2"), tolerance.value("cv2")),
         None => report.fail("the loss says nothing of the priors".into()),
     }
-    head::gradients("loss with penalty", case, &head, &state, made.loss, tolerance, report);
+    head::gradients("loss with penalty", case, &head, &state, made.value, tolerance, report);
 
     // Without the penalty, the loss is less by just that.
-    let plain = values(head.loss_with(hidden(), targets(), &options).loss);
+    let plain = values(head.loss_with(hidden(), targets(), &options).value);
     let counted = &case.array("counted").values;
     let weights = match case.find("token_weights") {
         Some(weights) => weights.values.clone(),
@@ -63,15 +65,14 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let want = Array { shape: vec![1], values: vec![case.array("loss").values[0] - penalty] };
     report.compare("loss without penalty", &plain, &want, 2.0 * tolerance.value("loss"));
 
-    // The same from Burn's own derivative of the log-probabilities and priors.
+    // The same by Burn's own derivative, from the log-probabilities and the layer of the priors.
     if !on.compiles && ignore_index.is_none() {
         let state = hidden();
         let [tokens, _] = state.dims();
         let words = targets().reshape([tokens, 1]);
-        let nll: Tensor<1> = head.log_probs(state.clone()).gather(1, words).neg().squeeze_dim(1);
+        let nll: Tensor<1> = head.forward(state.clone()).gather(1, words).neg().squeeze_dim(1);
         let weights: Tensor<1> = Array { shape: vec![tokens], values: weights }.tensor(on);
-        let log_prior = head.context.forward(state.clone()).component_log_prior;
-        let prior: Tensor<2> = log_prior.expect("a mixture has priors").tensor::<2>().exp();
+        let prior = priors(&head, state.clone());
         let [_, components] = prior.dims();
         let used = (prior * weights.clone().reshape([tokens, 1])).sum_dim(0).reshape([components]);
         let mean = used.clone().mean();
@@ -84,4 +85,16 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         }
         head::gradients("composed loss", case, &head, &state, loss, tolerance, report);
     }
+}
+
+/// `π` of every token, `[N, K]`, by Burn's operations.
+fn priors(head: &OutputHead, hidden: Tensor<2>) -> Tensor<2> {
+    let layer = match &head.context {
+        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => &mixture.prior,
+        Context::DirectOutputConnection(connection) => &connection.prior,
+        other => panic!("no priors: {other}"),
+    };
+    // Of several layers the last gives the priors.
+    let ([_, all], [last, _]) = (hidden.dims(), layer.weight.shape().dims());
+    log_softmax(layer.forward(hidden.narrow(1, all - last, last)), 1).exp()
 }

@@ -1,11 +1,14 @@
-//! What a configuration says: starting values, files of earlier versions, options without effect, parameters of a linear
+//! What a configuration says: starting values, files without later fields, options without effect, parameters of a linear
 //! layer, and how a head prints.
+
+use std::panic::AssertUnwindSafe;
 
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::nn::{EmbeddingConfig, Linear, LinearConfig, LinearLayout};
 use burn::store::ModuleRecord;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Tensor};
+use highrank::context::{Context, MixtureConfig};
 use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, OutputHead, Precision, TimeAxis};
 
 use crate::support::*;
@@ -38,12 +41,12 @@ fn is_uniform(values: &[f64], bound: f64) -> bool {
 fn parameters_start_from_their_initialisers() {
     let device = cpu();
     let head = mos().init(&device);
-    let ContextConfig::MixtureOfSoftmaxes { components } = mos().context else { unreachable!() };
+    let components = mos().context.components();
     assert_eq!(weight(&head).len(), VOCAB * EMBEDDING);
     assert!(is_uniform(&weight(&head), 0.1));
     assert!(bias(&head).iter().all(|x| *x == 0.0));
     let mixture = |head: &OutputHead| match &head.context {
-        highrank::context::Context::MixtureOfSoftmaxes(mixture) => {
+        Context::MixtureOfSoftmaxes(mixture) => {
             let latent = values(mixture.latent.weight.val());
             [values(mixture.prior.weight.val()), latent, values(mixture.latent.bias.as_ref().unwrap().val())]
         }
@@ -56,7 +59,8 @@ fn parameters_start_from_their_initialisers() {
     }
 
     let constant = |value| Initializer::Constant { value };
-    let head = mos().with_initializer(constant(0.25)).with_mixture_initializer(constant(-0.5)).init(&device);
+    let context = ContextConfig::MixtureOfSoftmaxes(MixtureConfig::new(3).with_initializer(constant(-0.5)));
+    let head = mos().with_initializer(constant(0.25)).with_context(context).init(&device);
     assert!(weight(&head).iter().all(|x| *x == 0.25));
     assert!(bias(&head).iter().all(|x| *x == 0.0));
     assert!(mixture(&head).concat().iter().all(|x| *x == -0.5));
@@ -71,32 +75,37 @@ fn parameters_start_from_their_initialisers() {
 }
 
 #[test]
-fn files_of_earlier_versions_load() {
+fn files_may_lack_what_was_added_later() {
     let text = r#"{
         "d_hidden": 6, "d_embedding": 5, "vocab": 11,
         "context": {"MixtureOfSoftmaxes": {"components": 3}}, "logit_map": {"Plif": {"knots": 9, "bound": 7.0}},
-        "latent_dropout": 0.29, "bias": true, "tied": false, "memory_budget": null, "precision": "bf16"
+        "bias": true, "tied": false, "memory_budget": null, "precision": "bf16"
     }"#;
     let plif = LogitMapConfig::Plif { knots: 9, bound: 7.0 };
-    let want = mos().with_logit_map(plif).with_latent_dropout(0.29).with_precision(Precision::Bf16);
+    let want = mos().with_logit_map(plif).with_precision(Precision::Bf16);
     assert_eq!(serde_json::from_str::<HeadConfig>(text).unwrap(), want);
+    // What is not known is not passed over.
+    let text = text.replace(r#""bias": true"#, r#""latent_dropout": 0.29, "bias": true"#);
+    let error = serde_json::from_str::<HeadConfig>(&text).unwrap_err().to_string();
+    assert!(error.contains("unknown field `latent_dropout`"), "{error}");
 }
 
 #[test]
 fn every_option_survives_json() {
-    let config = mos()
-        .with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 7.0 })
-        .with_plif_bound(3.0)
-        .with_latent_dropout(0.29)
-        .with_time_axis(TimeAxis::Second)
+    let mixture = MixtureConfig::new(3).with_initializer(Initializer::Ones);
+    let config = HeadConfig::new(HIDDEN, EMBEDDING, VOCAB)
+        .with_context(ContextConfig::MixtureOfSoftmaxes(mixture.clone()))
+        .with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 3.0 })
+        .with_latent_dropout(0.29, TimeAxis::Second)
         .with_bias(false)
         .with_initializer(Initializer::Zeros)
-        .with_mixture_initializer(Initializer::Ones)
         .with_vocab_multiple(64)
         .with_masked_words(vec![3, 1])
         .with_memory_budget(Some(1 << 20))
         .with_precision(Precision::Bf16);
     config.validate().unwrap();
+    let mixture = mixture.with_dropout(0.29, TimeAxis::Second);
+    assert_eq!(config.context, ContextConfig::MixtureOfSoftmaxes(mixture));
     let text = serde_json::to_string(&config).unwrap();
     assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
     assert_eq!(serde_json::from_str::<HeadConfig>(&config.to_string()).unwrap(), config);
@@ -106,39 +115,30 @@ fn every_option_survives_json() {
 fn options_without_effect_are_errors() {
     let device = cpu();
     let zeros = Initializer::Zeros;
-    let cases = [
-        (softmax().with_plif_bound(5.0), "plif_bound is set, but the logit map is not a PLIF"),
-        (HeadConfig::gss(5, 11).with_plif_bound(5.0), "plif_bound is set, but the logit map is not a PLIF"),
-        (
-            softmax().with_latent_dropout(0.3),
-            "latent_dropout is set, but a head without mixture has no latent features to drop: use a mixture, \
-             or drop hidden features",
-        ),
-        (
-            softmax().with_mixture_initializer(zeros.clone()),
-            "mixture_initializer is set, but this head has no mixture",
-        ),
-        (
-            mos().with_tied(true).with_initializer(zeros.clone()),
-            "initializer is set, but a tied head has no decoder matrix: initialise the embedding that it is tied \
-             to",
-        ),
-    ];
-    for (config, message) in cases {
-        assert_eq!(config.validate().unwrap_err().to_string(), message);
-        assert!(matches!(config.try_init(&device), Err(HeadError::Unused { .. })));
-    }
+    let tied = mos().with_tied(true).with_initializer(zeros.clone());
+    let error = tied.validate().unwrap_err();
+    assert!(matches!(error, HeadError::Unused { option: "initializer", .. }));
+    assert_eq!(
+        error.to_string(),
+        "initializer is set, but a tied head has no decoder matrix: initialise the embedding that it is tied to"
+    );
+    let panic = panic_of(AssertUnwindSafe(|| drop(tied.init(&device))));
+    assert_eq!(panic, format!("HeadConfig::init: {error}"));
+    let panic = panic_of(|| drop(softmax().with_latent_dropout(0.3, TimeAxis::First)));
+    assert_eq!(
+        panic,
+        "with_latent_dropout: a head without mixture has no latent features to drop: use a mixture, or drop hidden \
+         features"
+    );
     let used = [
-        // Whatever the order of the two.
-        softmax().with_plif_bound(5.0).with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 7.0 }),
-        HeadConfig::moc(6, 5, 11, 3).with_latent_dropout(0.3).with_mixture_initializer(zeros.clone()),
-        softmax().with_latent_dropout(0.0).with_time_axis(TimeAxis::Second),
+        HeadConfig::moc(6, 5, 11, 3).with_latent_dropout(0.3, TimeAxis::First),
+        softmax().with_latent_dropout(0.0, TimeAxis::Second),
         softmax().with_initializer(zeros),
     ];
     for config in used {
         config.validate().unwrap();
     }
-    let plif = HeadConfig::plif(5, 11, 9).with_plif_bound(5.0).init(&device);
+    let plif = softmax().with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 5.0 }).init(&device);
     assert!(matches!(plif.logit_map, highrank::logit_map::LogitMap::Plif(map) if map.bound == 5.0));
 }
 
@@ -158,11 +158,13 @@ fn wrong_masks_and_multiples_are_errors() {
     // A word that is named twice counts once.
     softmax().with_masked_words(vec![3; VOCAB]).validate().unwrap();
     let head = softmax().with_vocab_multiple(8).init(&cpu());
-    let wrong = head.clone().try_mask_words(&[11]).unwrap_err();
-    assert_eq!(wrong, HeadError::MaskedWord { word: 11, vocab: VOCAB });
+    let masking =
+        |head: OutputHead, words: &[usize]| panic_of(AssertUnwindSafe(|| drop(head.mask_words(words))));
+    let wrong = HeadError::MaskedWord { word: 11, vocab: VOCAB };
+    assert_eq!(masking(head.clone(), &[11]), format!("OutputHead::mask_words: {wrong}"));
     let rest: Vec<usize> = (1..VOCAB).collect();
-    let last = head.mask_words(&rest);
-    assert_eq!(last.try_mask_words(&[0]).unwrap_err(), HeadError::NoWordLeft { vocab: VOCAB });
+    let none_left = HeadError::NoWordLeft { vocab: VOCAB };
+    assert_eq!(masking(head.mask_words(&rest), &[0]), format!("OutputHead::mask_words: {none_left}"));
 }
 
 fn linear(device: &Device) -> Linear {
@@ -179,19 +181,19 @@ fn a_head_takes_over_a_linear_layer() {
                 let linear = config.init(&device);
                 let want = values(log_softmax(linear.forward(hidden.clone()), 1));
                 let plain = OutputHead::from_linear(linear.clone());
-                assert_close(&values(plain.log_probs(hidden.clone())), &want, 1e-6, "the layer's softmax");
+                assert_close(&values(plain.forward(hidden.clone())), &want, 1e-6, "the layer's softmax");
 
                 // The layer's parameter may transpose itself when it is saved; the decoder's does not.
                 let record = plain.clone().into_record().into_bytes().unwrap();
                 let record = ModuleRecord::from_bytes(record).unwrap();
                 let loaded = softmax().with_bias(with_bias).init(&device).load_record(record);
-                assert_close(&values(loaded.log_probs(hidden.clone())), &want, 1e-6, "after a record");
+                assert_close(&values(loaded.forward(hidden.clone())), &want, 1e-6, "after a record");
 
                 // Whatever the head, with the padding masked.
                 let padded =
                     HeadConfig::plif(EMBEDDING, VOCAB, 9).with_bias(with_bias).with_vocab_multiple(8);
                 let padded = padded.init_from_linear(linear);
-                let log_probs = padded.log_probs(hidden.clone());
+                let log_probs = padded.forward(hidden.clone());
                 assert_eq!(log_probs.dims(), [4, 16]);
                 let words = values(log_probs.clone().slice([0..4, 0..VOCAB]));
                 assert_close(&words, &want, 1e-5, "a padded PLIF");
@@ -210,7 +212,7 @@ fn a_linear_layer_that_is_padded_already_fits() {
     let words = linear.forward(hidden.clone()).slice([0..4, 0..VOCAB]);
     let want = values(log_softmax(words, 1));
     let head = softmax().with_vocab_multiple(8).init_from_linear(linear);
-    assert_close(&values(head.log_probs(hidden).slice([0..4, 0..VOCAB])), &want, 1e-6, "of the words");
+    assert_close(&values(head.forward(hidden).slice([0..4, 0..VOCAB])), &want, 1e-6, "of the words");
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn a_head_takes_the_type_of_its_linear_layer() {
         let mut types = Types(vec![]);
         head.visit(&mut types);
         assert_eq!(types.0, [DType::F64; 7]);
-        assert_eq!(head.log_probs(tensor([2, HIDDEN], 1, (&device, DType::F64))).dtype(), DType::F64);
+        assert_eq!(head.forward(tensor([2, HIDDEN], 1, (&device, DType::F64))).dtype(), DType::F64);
         let trained = head.clone().train();
         assert_eq!(trained.num_params(), head.num_params());
     }
@@ -259,7 +261,10 @@ fn a_head_takes_the_type_of_its_linear_layer() {
 
 #[test]
 fn a_linear_layer_that_does_not_fit_is_refused() {
-    let refused = |config: HeadConfig, layer| config.try_init_from_linear(layer).unwrap_err().to_string();
+    let refused = |config: HeadConfig, layer: Linear| {
+        let panic = panic_of(AssertUnwindSafe(|| drop(config.init_from_linear(layer))));
+        panic.strip_prefix("HeadConfig::init_from_linear: ").expect("the method's name").to_string()
+    };
     let layer = || linear(&cpu());
     assert_eq!(
         refused(HeadConfig::softmax(EMBEDDING, 12), layer()),
@@ -288,10 +293,8 @@ fn a_linear_layer_that_does_not_fit_is_refused() {
         refused(softmax().with_tied(true), layer()),
         "tied is set, but the decoder is made from a linear layer: use `init`, or a head that is not tied"
     );
-    assert!(matches!(
-        mos().with_latent_dropout(2.0).try_init_from_linear(layer()),
-        Err(HeadError::Dropout { .. })
-    ));
+    let error = HeadError::Dropout { value: 2.0 };
+    assert_eq!(refused(mos().with_latent_dropout(2.0, TimeAxis::First), layer()), error.to_string());
 }
 
 #[test]
@@ -302,7 +305,9 @@ fn a_head_is_tied_to_an_embedding_layer() {
     let hidden = tensor([4, HIDDEN], 1, (&device, DType::F32));
     let words = targets(4, VOCAB, &device);
     let by_value = head.tied_to(embedding.weight.val()).nll(hidden.clone(), words.clone());
-    let by_layer = head.tied_to_embedding(&embedding).nll(hidden, words);
+    let by_param = head.tied_to(&embedding.weight).nll(hidden.clone(), words.clone());
+    let by_layer = head.tied_to(&embedding).nll(hidden, words);
+    assert_close(&values(by_layer.clone()), &values(by_param), 0.0, "nll");
     assert_close(&values(by_layer.clone()), &values(by_value), 0.0, "nll");
     let store = by_layer.sum().backward();
     let gradient = values(embedding.weight.val().grad(&store).expect("a gradient of the embedding"));
@@ -310,8 +315,9 @@ fn a_head_is_tied_to_an_embedding_layer() {
 
     let other = EmbeddingConfig::new(VOCAB, 4).init(&device);
     assert_eq!(
-        head.try_tied_to_embedding(&other).unwrap_err().to_string(),
-        "the tied embedding matrix has shape [11, 4], expected [11, 5], [vocabulary, d_embedding] of the head"
+        panic_of(AssertUnwindSafe(|| drop(head.tied_to(&other)))),
+        "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], as the head's other \
+         parameters say"
     );
 }
 
@@ -330,7 +336,7 @@ fn heads_print_as_burns_modules_do() {
 }"
     );
     let full = HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)
-        .with_latent_dropout(0.29)
+        .with_latent_dropout(0.29, TimeAxis::First)
         .with_vocab_multiple(8)
         .with_masked_words(vec![4])
         .with_memory_budget(Some(1000))
@@ -350,7 +356,7 @@ fn heads_print_as_burns_modules_do() {
     assert_eq!(
         printed(moc.with_logit_map(LogitMapConfig::SoftCap { cap: 2.5 })),
         "OutputHead {
-  context: MixtureOfContexts {d_hidden: 6, d_embedding: 5, components: 3, dropout: 0, params: 123}
+  context: MixtureOfContexts {d_hidden: 6, d_embedding: 5, components: 3, params: 123}
   logit_map: SoftCap {cap: 2.5}
   decoder: Decoder {d_embedding: 5, vocab: 11, bias: false, tied: true}
   precision: Full

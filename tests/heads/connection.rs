@@ -2,9 +2,10 @@
 
 use burn::module::{Module, Param};
 use burn::store::ModuleRecord;
+use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor};
-use highrank::context::{ConnectedLayer, Context};
-use highrank::{ContextConfig, HeadConfig, HeadError, OutputHead, TimeAxis};
+use highrank::context::{ConnectedLayer, Context, DirectOutputConnectionConfig};
+use highrank::{ContextConfig, HeadConfig, HeadError, LossOptions, OutputHead, TimeAxis};
 
 use crate::support::*;
 
@@ -47,10 +48,10 @@ fn layers_that_are_all_the_same_make_a_mixture_of_softmaxes() {
             let hidden = Tensor::cat(vec![several.clone(); layers.len()], 1);
             let words = || targets(5, VOCAB, &device);
             let what = format!("{layers:?}");
-            let log_probs = |head: &OutputHead, hidden: &Tensor<2>| values(head.log_probs(hidden.clone()));
+            let log_probs = |head: &OutputHead, hidden: &Tensor<2>| values(head.forward(hidden.clone()));
             assert_close(&log_probs(&doc, &hidden), &log_probs(&mos, &one), 1e-13, &what);
             let [got, want] =
-                [(&doc, hidden), (&mos, one.clone())].map(|(head, hidden)| head.loss(hidden, words(), None));
+                [(&doc, hidden), (&mos, one.clone())].map(|(head, hidden)| head.loss(hidden, words()));
             assert_close(&values(got.clone()), &values(want.clone()), 1e-13, &what);
             let (got, want) = (got.backward(), want.backward());
             let [got, want] = [several.grad(&got), one.grad(&want)].map(|grad| values(grad.unwrap()));
@@ -73,8 +74,13 @@ fn each_layer_reaches_its_own_components_alone() {
         let rows = values(Tensor::cat(head.logit_blocks(hidden).collect(), 0));
         rows.chunks(VOCAB).map(<[f64]>::to_vec).collect()
     };
-    let prior = |hidden: Tensor<2>| {
-        values(head.context.forward(hidden).component_log_prior.expect("priors").tensor::<2>())
+    // The components' distributions by priors of the last layer.
+    let mixed = |hidden: Tensor<2>| {
+        let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
+        let probs: Tensor<3> = softmax(logits, 1).reshape([2, 3, VOCAB]);
+        let last = hidden.narrow(1, BELOW, HIDDEN);
+        let prior: Tensor<3> = softmax(connection.prior.forward(last), 1).unsqueeze_dim(2);
+        values((probs * prior).sum_dim(1))
     };
     let before = logits(hidden.clone());
     // Rows of the logits: three components of the first token, then of the second.
@@ -84,8 +90,10 @@ fn each_layer_reaches_its_own_components_alone() {
         let after = logits(changed.clone());
         let differ: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
         assert_eq!(differ, [moved, moved].concat(), "column {column}");
-        // Priors are those of the last layer.
-        assert_eq!(prior(hidden.clone()) != prior(changed), column == BELOW);
+        for hidden in [hidden.clone(), changed] {
+            let what = format!("priors, column {column}");
+            assert_close(&values(head.forward(hidden.clone()).exp()), &mixed(hidden), 1e-13, &what);
+        }
     }
 }
 
@@ -95,16 +103,14 @@ fn one_dropout_mask_serves_all_components_and_steps_of_a_sequence() {
     const WIDTH: usize = 40;
     let device = ad();
     for (time, leading) in [(TimeAxis::First, [3, 2]), (TimeAxis::Second, [2, 3])] {
-        let config = HeadConfig::doc(&[(BELOW, 1), (HIDDEN, 2)], WIDTH, 5).with_latent_dropout(0.5);
-        let head = config.with_time_axis(time).init(&device);
+        // Logits that are the contexts themselves.
+        let config = HeadConfig::doc(&[(BELOW, 1), (HIDDEN, 2)], WIDTH, WIDTH).with_bias(false);
+        let mut head = config.with_latent_dropout(0.5, time).init(&device);
+        head.decoder.weight = Some(Param::from_tensor(Tensor::eye(WIDTH, &device)));
         let hidden = Tensor::<3>::ones([leading[0], leading[1], BELOW + HIDDEN], &device);
-        let highrank::ops::ContextSource::Given(contexts) = head.context.forward(hidden).contexts else {
-            panic!("contexts of several layers are given")
-        };
-        let kept: Vec<Vec<bool>> = values(contexts.tensor::<2>())
-            .chunks(WIDTH)
-            .map(|row| row.iter().map(|x| *x != 0.0).collect())
-            .collect();
+        let contexts = Tensor::cat(head.logit_blocks(hidden).collect(), 0);
+        let kept: Vec<Vec<bool>> =
+            values(contexts).chunks(WIDTH).map(|row| row.iter().map(|x| *x != 0.0).collect()).collect();
         assert_eq!(kept.len(), 6 * 3);
         let sequence = |token: usize| if time == TimeAxis::First { token % 2 } else { token / 3 };
         for (row, mask) in kept.iter().enumerate() {
@@ -113,18 +119,22 @@ fn one_dropout_mask_serves_all_components_and_steps_of_a_sequence() {
         }
         let other = (0..6).find(|token| sequence(*token) != sequence(0)).unwrap();
         assert_ne!(kept[0], kept[other * 3]);
+        let drawn = values(head.draw_latent_mask(2).expect("a mask in training"));
+        for mask in drawn.chunks(3 * WIDTH) {
+            assert!(mask.chunks(WIDTH).all(|of_component| of_component == &mask[..WIDTH]));
+        }
     }
 }
 
 #[test]
 fn a_given_mask_acts_alike_in_losses_and_predictions() {
     let on = (&cpu(), DType::F64);
-    let head = head(&doc().with_latent_dropout(0.5), on);
+    let head = head(&doc().with_latent_dropout(0.5, TimeAxis::First), on);
     let mask = tensor::<2>([2, 3 * EMBEDDING], 5, on).greater_elem(0.0).float().cast(DType::F64) * 2.0;
-    let masked = head.at_temperature(1.0).with_latent_mask(mask);
+    let masked = head.with_latent_mask(mask);
     let hidden = tensor::<3>([3, 2, BELOW + HIDDEN], 1, on);
     let words = Tensor::<2, Int>::from_data([[1, 5], [2, 0], [10, 7]], on.0);
-    let picked = masked.log_probs(hidden.clone()).gather(2, words.clone().unsqueeze_dim(2)).neg();
+    let picked = masked.forward(hidden.clone()).gather(2, words.clone().unsqueeze_dim(2)).neg();
     let nll = values(masked.nll(hidden.clone(), words.clone()));
     assert_close(&nll, &values(picked), 1e-13, "nll under a mask");
     assert_ne!(nll, values(head.nll(hidden, words)));
@@ -132,19 +142,19 @@ fn a_given_mask_acts_alike_in_losses_and_predictions() {
 
 #[test]
 fn a_connection_survives_records_and_json() {
-    let config = doc().with_latent_dropout(0.25).with_time_axis(TimeAxis::Second);
+    let config = doc().with_latent_dropout(0.25, TimeAxis::Second);
     config.validate().unwrap();
     let text = serde_json::to_string(&config).unwrap();
-    let context = r#""context":{"DirectOutputConnection":{"layers":[{"d_hidden":4,"components":1},{"d_hidden":6,"components":2}]}}"#;
+    let context = r#""context":{"DirectOutputConnection":{"layers":[{"d_hidden":4,"components":1},{"d_hidden":6,"components":2}],"dropout":{"probability":0.25,"time_axis":"Second"}"#;
     assert!(text.contains(context), "{text}");
     assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
     let device = cpu();
     let [saved, other] = [config.init(&device), config.init(&device)];
     let hidden = tensor::<2>([3, BELOW + HIDDEN], 1, (&device, DType::F32));
-    let want = values(saved.log_probs(hidden.clone()));
-    assert_ne!(values(other.log_probs(hidden.clone())), want);
+    let want = values(saved.forward(hidden.clone()));
+    assert_ne!(values(other.forward(hidden.clone())), want);
     let record = ModuleRecord::from_bytes(saved.clone().into_record().into_bytes().unwrap()).unwrap();
-    assert_eq!(values(other.load_record(record).log_probs(hidden)), want);
+    assert_eq!(values(other.load_record(record).forward(hidden)), want);
     let shown = saved.to_string();
     let line = "context: DirectOutputConnection {d_hidden: [4, 6], d_embedding: 5, components: [1, 2], dropout: 0.25, \
                 time_axis: Second, params: 113}";
@@ -157,7 +167,8 @@ fn wrong_layers_and_hidden_states_are_errors() {
         layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect()
     };
     let with = |list: &[(usize, usize)]| {
-        doc().with_context(ContextConfig::DirectOutputConnection { layers: layers(list) })
+        let config = DirectOutputConnectionConfig::new(layers(list));
+        doc().with_context(ContextConfig::DirectOutputConnection(config))
     };
     let cases = [
         (
@@ -174,7 +185,8 @@ fn wrong_layers_and_hidden_states_are_errors() {
         assert_eq!(config.validate().unwrap_err().to_string(), message);
     }
     let head = doc().init(&cpu());
-    let wrong = head.try_log_probs(tensor::<2>([2, HIDDEN], 1, (&cpu(), DType::F32))).unwrap_err();
+    let hidden = tensor::<2>([2, HIDDEN], 1, (&cpu(), DType::F32));
+    let wrong = head.try_loss_with(hidden, targets(2, VOCAB, &cpu()), &LossOptions::new()).unwrap_err();
     assert!(matches!(wrong, HeadError::Shape { what: "hidden", .. }));
     assert!(wrong.to_string().contains("expected [.., 10]"), "{wrong}");
 }

@@ -32,7 +32,8 @@ fn check(config: &HeadConfig, tokens: usize, on: On<'_>, tolerance: f64) {
     let mean = (nll * weights()).sum() / weights().sum();
     let want = all_gradients(&head, &state, mean.mul_scalar(-3.1));
     let state = hidden();
-    let loss = head.loss(state.clone(), targets(), Some(weights()));
+    let options = LossOptions::new().with_token_weights(weights());
+    let loss = head.loss_with(state.clone(), targets(), &options).value;
     let got = all_gradients(&head, &state, loss.mul_scalar(-3.1));
     assert_close(&got, &want, tolerance, &format!("gradients of the loss of {what}"));
 }
@@ -62,16 +63,16 @@ fn ragged_sizes_around_every_chunk_boundary_agree() {
 }
 
 /// All options at once; of the teacher's words none is above 6.
-fn every_option(tokens: usize, on: On<'_>) -> LossOptions {
+fn every_option(tokens: usize, vocab: usize, on: On<'_>) -> LossOptions {
     let ids: Vec<i64> = (0..tokens as i64).flat_map(|token| [token % 7, (token + 3) % 7]).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [tokens, 2]), on.0);
     LossOptions::new()
         .with_ignore_index(1)
         .with_token_weights(tensor([tokens], 7, on).add_scalar(1.5))
+        .with_class_weights(tensor([vocab], 9, on).add_scalar(1.5))
         .with_teacher(ids, tensor([tokens, 2], 8, on).add_scalar(1.0).mul_scalar(0.2))
         .with_label_smoothing(0.1)
         .with_z_loss(0.01)
-        .with_temperature(1.3)
         .with_statistics(true)
 }
 
@@ -86,10 +87,12 @@ fn one_chunk_gives_what_many_give() {
             let run = |budget: usize| {
                 let head = head(&config.clone().with_memory_budget(Some(budget)), on);
                 let hidden = || tensor([10, config.d_hidden], 1, on).require_grad();
-                let mut all = values(head.log_probs(hidden()));
-                for options in [LossOptions::new(), every_option(10, on)] {
-                    let state = hidden();
-                    let loss = head.loss_with(state.clone(), targets(10, vocab, &device), &options).loss;
+                let mut all = values(head.forward(hidden()));
+                for (options, temperature) in [(LossOptions::new(), 1.0), (every_option(10, vocab, on), 1.3)]
+                {
+                    let (state, words) = (hidden(), targets(10, vocab, &device));
+                    let loss =
+                        head.at_temperature(temperature).loss_with(state.clone(), words, &options).value;
                     all.extend(values(loss.clone()));
                     all.extend(all_gradients(&head, &state, loss));
                 }
@@ -115,12 +118,13 @@ fn soft_targets_agree_with_the_composed_formula() {
             };
             let weights = || tensor([5], 3, on).add_scalar(1.2);
             let state = hidden();
-            let cross_entropy = (rows() * head.log_probs(state.clone())).sum_dim(1).neg().squeeze_dim::<1>(1);
+            let cross_entropy = (rows() * head.forward(state.clone())).sum_dim(1).neg().squeeze_dim::<1>(1);
             let mean = (cross_entropy * weights()).sum() / weights().sum();
             let want_value = values(mean.clone());
             let want = all_gradients(&head, &state, mean);
             let state = hidden();
-            let loss = head.soft_loss(state.clone(), rows(), Some(weights()));
+            let options = LossOptions::new().with_distributions(rows()).with_token_weights(weights());
+            let loss = head.loss_with(state.clone(), targets(5, 11, &device), &options).value;
             assert_close(&values(loss.clone()), &want_value, 1e-12, "soft loss");
             assert_close(&all_gradients(&head, &state, loss), &want, 1e-12, &format!("{config:?}"));
         }
@@ -141,8 +145,10 @@ fn a_soft_target_that_is_certain_is_a_hard_target() {
         Tensor::ones([6, 1], on),
         burn::tensor::IndexingUpdateOp::Add,
     );
-    let hard = values(head.loss(hidden.clone(), words, None));
-    assert_close(&values(head.soft_loss(hidden, one_hot, None)), &hard, 1e-13, "soft against hard");
+    let hard = values(head.loss(hidden.clone(), words.clone()));
+    let options = LossOptions::new().with_distributions(one_hot);
+    let soft = values(head.loss_with(hidden, words, &options).value);
+    assert_close(&soft, &hard, 1e-13, "soft against hard");
 }
 
 #[test]
@@ -154,7 +160,8 @@ fn the_gradient_of_token_weights_is_there() {
     let hidden = tensor([6, HIDDEN], 1, on);
     let weights = || tensor([6], 3, on).add_scalar(1.2).detach().require_grad();
     let fused = weights();
-    let store = head.loss(hidden.clone(), targets(6, 11, &device), Some(fused.clone())).backward();
+    let options = LossOptions::new().with_token_weights(fused.clone());
+    let store = head.loss_with(hidden.clone(), targets(6, 11, &device), &options).value.backward();
     let got = values(fused.grad(&store).expect("a gradient of the weights"));
     let composed = weights();
     let nll = composed_nll(&head, hidden, targets(6, 11, &device));

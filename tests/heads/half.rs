@@ -24,10 +24,11 @@ fn cast(head: OutputHead, dtype: DType) -> OutputHead {
     head.map(&mut Cast(dtype))
 }
 
-fn options() -> [LossOptions; 3] {
+/// Options and the temperature of the head.
+fn options() -> [(LossOptions, f64); 3] {
     let plain = LossOptions::new();
     let smoothed = plain.clone().with_label_smoothing(0.1).with_z_loss(1e-3);
-    [plain, smoothed.clone(), smoothed.with_reduction(Reduction::Sum).with_temperature(1.5)]
+    [(plain, 1.0), (smoothed.clone(), 1.0), (smoothed.with_reduction(Reduction::Sum), 1.5)]
 }
 
 /// All gradients in the module's order and last that of the hidden state, and their types.
@@ -151,28 +152,30 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
             let exact = cast(half.clone(), DType::F64);
             let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype)).require_grad();
             let words = || targets(TOKENS, VOCAB, &device);
-            for (i, options) in options().iter().enumerate() {
+            for (i, (options, temperature)) in options().iter().enumerate() {
+                let [half, exact] = [&half, &exact].map(|head| head.at_temperature(*temperature));
                 let state = hidden();
-                let loss = half.loss_with(state.clone(), words(), options).loss;
+                let loss = half.loss_with(state.clone(), words(), options).value;
                 assert_eq!(loss.dtype(), DType::F32, "{what}");
                 let (got_loss, (got, types)) = (values(loss.clone()), gradients(&half, &state, loss));
                 assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
 
                 let state = hidden().cast(DType::F64).detach().require_grad();
-                let loss = exact.loss_with(state.clone(), words(), options).loss;
+                let loss = exact.loss_with(state.clone(), words(), options).value;
                 let (want_loss, (want, _)) = (values(loss.clone()), gradients(&exact, &state, loss));
                 assert_close(&got_loss, &want_loss, 2e-6, &format!("loss {i} of {what}"));
                 // One rounding, at the end. A value near the smallest of f16 is off by more, but is small.
                 let gradient_error = error(&got, &want);
                 assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
 
-                // The same from a loss that is not reduced.
+                // The same from the losses of tokens.
                 let state = hidden();
                 let scale = if i == 2 { 1.0 } else { 1.0 / TOKENS as f64 };
-                let losses = options.clone().with_reduction(Reduction::None).with_statistics(true);
+                let losses = options.clone().with_per_token(true).with_statistics(true);
                 let made = half.loss_with(state.clone(), words(), &losses);
                 assert_eq!(made.statistics.unwrap().entropy.dtype(), DType::F32, "{what}");
-                let loss = made.loss.mul_scalar(scale).sum();
+                assert_close(&values(made.value), &want_loss, 2e-6, &format!("value {i} of {what}"));
+                let loss = made.per_token.unwrap().mul_scalar(scale).sum();
                 assert_close(&values(loss.clone()), &want_loss, 2e-6, &format!("losses {i} of {what}"));
                 let (got, types) = gradients(&half, &state, loss);
                 assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
@@ -197,7 +200,7 @@ fn errors_are_no_larger_than_those_of_the_composed_formula() {
             let state = hidden().cast(DType::F64).detach().require_grad();
             let want = run(&exact, state.clone(), naive(&exact, state, &device));
             let state = hidden();
-            let fused = run(&half, state.clone(), half.loss(state, targets(TOKENS, VOCAB, &device), None));
+            let fused = run(&half, state.clone(), half.loss(state, targets(TOKENS, VOCAB, &device)));
             let state = hidden();
             let composed = run(&half, state.clone(), naive(&half, state, &device));
             for (name, got, composed, want) in
@@ -223,22 +226,27 @@ fn gradients_are_scaled_before_they_are_rounded() {
         let exact = cast(half.clone(), DType::F64);
         let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, DType::F16)).require_grad();
         let words = || targets(TOKENS, VOCAB, &device);
-        for (i, options) in options().into_iter().enumerate() {
+        for (i, (options, temperature)) in options().into_iter().enumerate() {
+            let [half, exact] = [&half, &exact].map(|head| head.at_temperature(temperature));
             // Weights so small that no gradient by itself is a number of f16.
             let weights = || Tensor::<1>::full([TOKENS], 2f64.powi(-27), (&device, DType::F32));
             let options = options.with_reduction(Reduction::Sum).with_token_weights(weights());
             let state = hidden().cast(DType::F64).detach().require_grad();
-            let loss = exact.loss_with(state.clone(), words(), &options).loss;
+            let loss = exact.loss_with(state.clone(), words(), &options).value;
             let (want, _) = gradients(&exact, &state, loss.mul_scalar(scale));
-            for reduction in [Reduction::Sum, Reduction::None] {
-                let what = format!("{config:?}, options {i}, {reduction:?}");
-                let options = options.clone().with_reduction(reduction);
+            for per_token in [false, true] {
+                let what = format!("{config:?}, options {i}, of tokens: {per_token}");
+                let options = options.clone().with_per_token(per_token);
+                let sum = |state: Tensor<2>| {
+                    let made = half.loss_with(state, words(), &options);
+                    made.per_token.map_or(made.value, Tensor::sum)
+                };
                 let state = hidden();
-                let loss = half.loss_with(state.clone(), words(), &options).loss.sum();
+                let loss = sum(state.clone());
                 let (unscaled, _) = gradients(&half, &state, loss);
                 assert!(error(&unscaled, &want) > 0.5, "{what}: nothing to be lifted");
                 let state = hidden();
-                let loss = half.loss_with(state.clone(), words(), &options).loss.sum();
+                let loss = sum(state.clone());
                 let (got, _) = gradients(&half, &state, loss.mul_scalar(scale));
                 let error = error(&got, &want);
                 assert!(error < 0.6 * rounding(DType::F16), "{what}: {error:e}");
@@ -257,9 +265,9 @@ fn everything_else_works_in_half_precision() {
             let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype));
             let wide = hidden.clone().cast(DType::F64);
             let what = format!("{config:?}, {dtype:?}");
-            let log_probs = half.log_probs(hidden.clone());
+            let log_probs = half.forward(hidden.clone());
             assert_eq!(log_probs.dtype(), DType::F32, "{what}");
-            assert_close(&values(log_probs), &values(exact.log_probs(wide.clone())), 1e-5, &what);
+            assert_close(&values(log_probs), &values(exact.forward(wide.clone())), 1e-5, &what);
             let words = || targets(TOKENS, VOCAB, &device);
             assert_close(
                 &values(half.nll(hidden.clone(), words())),
@@ -272,9 +280,11 @@ fn everything_else_works_in_half_precision() {
             let want = exact.loss_with(wide.clone(), words(), &options).statistics.unwrap();
             assert_close(&values(made.entropy), &values(want.entropy), 1e-5, &what);
             let rows = || softmax(tensor::<2>([TOKENS, VOCAB], 3, (&device, DType::F32)), 1);
-            let soft = half.soft_loss(hidden.clone(), rows().cast(dtype), None);
+            let against = |rows: Tensor<2>| LossOptions::new().with_distributions(rows);
+            let soft = half.loss_with(hidden.clone(), words(), &against(rows().cast(dtype))).value;
             assert_eq!(soft.dtype(), DType::F32, "{what}");
-            let want = exact.soft_loss(wide, rows().cast(dtype).cast(DType::F64), None);
+            let options = against(rows().cast(dtype).cast(DType::F64));
+            let want = exact.loss_with(wide, words(), &options).value;
             assert_close(&values(soft), &values(want), 1e-5, &what);
 
             // Masked words, a token that does not count, and weights in half precision.
@@ -293,7 +303,7 @@ fn everything_else_works_in_half_precision() {
                 targets(TOKENS, VOCAB, &device).mask_fill(targets(TOKENS, VOCAB, &device).equal_elem(7), 8);
             let words = words.clone().mask_fill(words.equal_elem(0), 8);
             let loss =
-                masked.loss_with(Tensor::<2>::from_data(states, (&device, dtype)), words, &options).loss;
+                masked.loss_with(Tensor::<2>::from_data(states, (&device, dtype)), words, &options).value;
             assert!(values(loss)[0].is_finite(), "{what}");
         }
     }

@@ -2,9 +2,9 @@
 
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor};
-use highrank::HeadConfig;
 use highrank::context::Context;
 use highrank::logit_map::LogitMap;
+use highrank::{HeadConfig, LogitMapConfig, LossOptions, linear_cross_entropy};
 
 use crate::support::*;
 
@@ -20,7 +20,7 @@ fn rows_are_distributions() {
     let on = (&device, DType::F64);
     for config in all_heads(VOCAB) {
         let hidden = tensor([4, config.d_hidden], 1, on);
-        let log_probs = head(&config, on).log_probs(hidden);
+        let log_probs = head(&config, on).forward(hidden);
         assert_close(&values(log_probs.exp().sum_dim(1)), &[1.0; 4], 1e-13, &format!("{config:?}"));
     }
 }
@@ -39,8 +39,37 @@ fn one_component_is_the_softmax_of_its_latent_context() {
             panic!("not a mixture")
         };
         let latent = parts.latent.forward(hidden(&device)).tanh();
-        let want = values(single.log_probs(latent));
-        assert_close(&values(mixture.log_probs(hidden(&device))), &want, 1e-13, "K = 1");
+        let want = values(single.forward(latent));
+        assert_close(&values(mixture.forward(hidden(&device))), &want, 1e-13, "K = 1");
+    }
+}
+
+#[test]
+fn a_linear_cross_entropy_is_the_loss_of_a_softmax() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_per_token(true);
+    for with_bias in [true, false] {
+        let mut head = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_bias(with_bias), on);
+        // The last word, no target here, is masked.
+        if let Some(bias) = &mut head.decoder.bias {
+            let masking = bias.val().slice_fill([VOCAB - 1..VOCAB], f64::NEG_INFINITY).detach();
+            *bias = Param::from_tensor(masking);
+        }
+        let weight = || head.decoder.weight.as_ref().unwrap().val();
+        let bias = || head.decoder.bias.as_ref().map(|bias| bias.val());
+        let [want, got] = [false, true].map(|is_function| {
+            let hidden = tensor([6, EMBEDDING], 1, on).require_grad();
+            let state = hidden.clone().reshape([2, 3, EMBEDDING]);
+            let words = targets(6, VOCAB - 1, &device).reshape([2, 3]);
+            let made = match is_function {
+                true => linear_cross_entropy(state, weight(), bias(), words, &options),
+                false => head.loss_with(state, words, &options),
+            };
+            let numbers = [values(made.value.clone()), values(made.per_token.expect("asked for"))].concat();
+            [numbers, all_gradients(&head, &hidden, made.value)].concat()
+        });
+        assert_close(&got, &want, 1e-14, &format!("with bias: {with_bias}"));
     }
 }
 
@@ -50,13 +79,14 @@ fn unit_slopes_are_no_map_at_all() {
     let on = (&device, DType::F64);
     let state = || tensor([4, EMBEDDING], 1, on);
     let plain = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
-    let mut plif = head(&HeadConfig::plif(EMBEDDING, VOCAB, 33).with_plif_bound(1.0), on);
+    let unit = LogitMapConfig::Plif { knots: 33, bound: 1.0 };
+    let mut plif = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_logit_map(unit), on);
     plif.decoder = plain.decoder.clone();
     let LogitMap::Plif(map) = &mut plif.logit_map else { panic!("not a PLIF") };
     let ones = tensor([33], 0, on).mul_scalar(0.0).add_scalar((1f64.exp() - 1.0).ln());
     map.raw_slopes = Param::from_tensor(ones);
-    let want = values(plain.log_probs(state()));
-    assert_close(&values(plif.log_probs(state())), &want, 1e-13, "unit slopes");
+    let want = values(plain.forward(state()));
+    assert_close(&values(plif.forward(state())), &want, 1e-13, "unit slopes");
 }
 
 #[test]
@@ -66,7 +96,7 @@ fn generalised_sigsoftmax_starts_as_sigsoftmax() {
     let sig = head(&HeadConfig::sigsoftmax(EMBEDDING, VOCAB), (&device, DType::F32));
     gss.decoder = sig.decoder.clone();
     let state = || tensor([4, EMBEDDING], 1, (&device, DType::F32)).mul_scalar(30.0);
-    assert_close(&values(gss.log_probs(state())), &values(sig.log_probs(state())), 1e-6, "k = 2, c = 0");
+    assert_close(&values(gss.forward(state())), &values(sig.forward(state())), 1e-6, "k = 2, c = 0");
 }
 
 #[test]
@@ -74,7 +104,7 @@ fn a_fresh_plif_of_any_size_is_the_identity() {
     let device = cpu();
     let z: Vec<f32> = (-250..=250).map(|i| i as f32 / 10.0).collect();
     for knots in [1, 2, 1000, 100_000, 1_000_000] {
-        let config = highrank::LogitMapConfig::Plif { knots, bound: 20.0 };
+        let config = LogitMapConfig::Plif { knots, bound: 20.0 };
         let map = config.init(&device);
         let y = values(map.forward(Tensor::<1>::from_floats(z.as_slice(), &device)));
         for (z, y) in z.iter().zip(y) {
@@ -106,7 +136,7 @@ fn a_mixture_of_contexts_stays_within_the_rank_bound_and_a_mixture_of_softmaxes_
     let rank = |config: HeadConfig| {
         let head = head(&config, on);
         let hidden = tensor([tokens, config.d_hidden], 5, on).mul_scalar(3.0);
-        let log_probs = values(head.log_probs(hidden));
+        let log_probs = values(head.forward(hidden));
         highrank::analysis::Spectrum::of(&log_probs, vocab).expect("a finite matrix").rank()
     };
     // d + 1 without decoder bias, d + 2 with it.

@@ -1,9 +1,12 @@
 //! The head as its users see it: shapes, sampling, records, and the messages of misuse.
 
+use std::panic::AssertUnwindSafe;
+
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::{DType, Int, Tensor};
-use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, Sampling};
+use highrank::context::DirectConfig;
+use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, LossOptions, Sampling, TimeAxis};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
@@ -22,12 +25,12 @@ fn leading_dimensions_of_any_rank_are_accepted() {
     let flat = tensor([12, HIDDEN], 1, (&device, DType::F32));
     let words = targets(12, VOCAB, &device);
     let cube = flat.clone().reshape([3, 2, 2, HIDDEN]);
-    assert_eq!(head.log_probs(cube.clone()).dims(), [3, 2, 2, VOCAB]);
+    assert_eq!(head.forward(cube.clone()).dims(), [3, 2, 2, VOCAB]);
     let nll: Tensor<3> = head.nll(cube.clone(), words.clone().reshape([3, 2, 2]));
     assert_eq!(nll.dims(), [3, 2, 2]);
     let want = values(head.nll(flat.clone(), words.clone()));
     assert_close(&values(nll), &want, 0.0, "nll of a cube");
-    let loss = values(head.loss(cube.clone(), words.reshape([3, 2, 2]), None));
+    let loss = values(head.loss(cube.clone(), words.reshape([3, 2, 2])));
     assert_close(&loss, &[want.iter().sum::<f64>() / 12.0], 1e-6, "loss of a cube");
     let top = head.top_k(cube.clone(), 4);
     assert_eq!((top.log_probs.dims(), top.words.dims()), ([3, 2, 2, 4], [3, 2, 2, 4]));
@@ -44,7 +47,7 @@ fn top_k_lists_the_most_probable_words_in_order() {
         let hidden = tensor([5, HIDDEN], 1, (&device, DType::F32));
         let top = head.top_k(hidden.clone(), 3);
         let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
-        let (log_probs, all) = (values(top.log_probs), values(head.log_probs(hidden)));
+        let (log_probs, all) = (values(top.log_probs), values(head.forward(hidden)));
         for (n, row) in all.chunks(VOCAB).enumerate() {
             let mut order: Vec<usize> = (0..VOCAB).collect();
             order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
@@ -61,7 +64,7 @@ fn samples_follow_the_mixture() {
     let device = cpu();
     let head = head(&mos(), (&device, DType::F64));
     let row = tensor([1, HIDDEN], 1, (&device, DType::F64));
-    let probs: Vec<f64> = values(head.log_probs(row.clone())).iter().map(|x| x.exp()).collect();
+    let probs: Vec<f64> = values(head.forward(row.clone())).iter().map(|x| x.exp()).collect();
     let draws = 20_000;
     let mut rng = Pcg64::seed_from_u64(3);
     let frequencies = |sampling: &Sampling, rng: &mut Pcg64| {
@@ -89,7 +92,8 @@ fn a_token_of_weight_zero_counts_for_nothing() {
     let words = targets(4, VOCAB, &device);
     let weights = Tensor::<1>::from_data([1.0, 0.0, 1.0, 0.0], (&device, DType::F64));
     let nll = values(head.nll(hidden.clone(), words.clone()));
-    let loss = values(head.loss(hidden, words, Some(weights)));
+    let options = LossOptions::new().with_token_weights(weights);
+    let loss = values(head.loss_with(hidden, words, &options).value);
     assert_close(&loss, &[(nll[0] + nll[2]) / 2.0], 1e-13, "masked mean");
 }
 
@@ -102,8 +106,8 @@ fn records_round_trip() {
         let record = ModuleRecord::from_bytes(bytes).unwrap();
         let loaded = config.init(&device).load_record(record);
         let hidden = || tensor([3, config.d_hidden], 1, (&device, DType::F32));
-        let want = values(saved.log_probs(hidden()));
-        assert_close(&values(loaded.log_probs(hidden())), &want, 0.0, &format!("{config:?}"));
+        let want = values(saved.forward(hidden()));
+        assert_close(&values(loaded.forward(hidden())), &want, 0.0, &format!("{config:?}"));
         assert_eq!(saved.num_params(), loaded.num_params());
     }
 }
@@ -124,7 +128,10 @@ fn parameters_are_counted() {
 #[test]
 fn configurations_survive_json() {
     for config in all_heads(VOCAB) {
-        let config = config.with_latent_dropout(0.29);
+        let config = match config.context {
+            ContextConfig::Direct(_) => config,
+            _ => config.with_latent_dropout(0.29, TimeAxis::Second),
+        };
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
     }
@@ -141,22 +148,23 @@ fn invalid_configurations_say_what_is_wrong() {
         (HeadConfig::plif(4, 10, 0), "knots is 0, but a head needs at least 1"),
         (HeadConfig::plif(4, 10, 1_000_001), "1000001 knots, but PLIF takes 1 to 1000000"),
         (
-            HeadConfig::plif(4, 10, 8).with_plif_bound(-1.0),
+            HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: -1.0 }),
             "PLIF's bound T is -1, but it must be positive and finite",
         ),
         (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, but it must be positive and finite"),
         (HeadConfig::monotonic_net(4, 10, 0), "units is 0, but a head needs at least 1"),
         (
-            HeadConfig::mos(6, 4, 10, 2).with_latent_dropout(1.0),
+            HeadConfig::mos(6, 4, 10, 2).with_latent_dropout(1.0, TimeAxis::First),
             "latent dropout is 1, but a dropout probability lies in [0, 1)",
         ),
     ];
     for (config, message) in cases {
         assert_eq!(config.validate().unwrap_err().to_string(), message);
-        assert!(config.try_init(&device).is_err());
+        let panic = panic_of(AssertUnwindSafe(|| drop(config.init(&device))));
+        assert_eq!(panic, format!("HeadConfig::init: {message}"));
     }
     let direct = HeadConfig::new(6, 4, 10);
-    assert_eq!(direct.context, ContextConfig::Direct);
+    assert_eq!(direct.context, ContextConfig::Direct(DirectConfig));
     assert_eq!(direct.logit_map, LogitMapConfig::Identity);
     assert_eq!(direct.validate(), Err(HeadError::DirectSizes { d_hidden: 6, d_embedding: 4 }));
 }
@@ -172,8 +180,8 @@ fn misuse_panics_with_both_shapes() {
     let owned = || head(&mos(), (&cpu(), DType::F32));
     let tied = || head(&mos().with_tied(true), (&cpu(), DType::F32));
     check(
-        &|| drop(owned().log_probs(of_shape([3, 4]))),
-        "log_probs: hidden has shape [3, 4], expected [.., 6] with at least one token",
+        &|| drop(owned().forward(of_shape([3, 4]))),
+        "forward: hidden has shape [3, 4], expected [.., 6] with at least one token",
     );
     check(
         &|| drop(owned().nll(state(), targets(4, VOCAB, &cpu()))),
@@ -181,30 +189,31 @@ fn misuse_panics_with_both_shapes() {
     );
     check(
         &|| {
-            drop(owned().loss(state(), targets(3, VOCAB, &cpu()), Some(tensor([2], 1, (&cpu(), DType::F32)))))
+            let options = LossOptions::new().with_token_weights(tensor([2], 1, (&cpu(), DType::F32)));
+            drop(owned().loss_with(state(), targets(3, VOCAB, &cpu()), &options))
         },
-        "loss: token_weights has shape [2], expected [3], the shape of the targets",
+        "loss_with: token_weights has shape [2], expected [3], the shape of the targets",
     );
     check(
         &|| drop(owned().nll(state(), words([0, 11, 2]))),
         "nll: target 11 at token 1 is outside the vocabulary 0..11",
     );
     check(
-        &|| drop(owned().loss(state(), words([0, 1, -1]), None)),
+        &|| drop(owned().loss(state(), words([0, 1, -1]))),
         "loss: target -1 at token 2 is outside the vocabulary 0..11",
     );
     check(
-        &|| drop(tied().log_probs(state())),
-        "OutputHead: this head has no decoder matrix of its own: call `head.tied_to(embedding)` first",
+        &|| drop(tied().forward(state())),
+        "forward: this head has no decoder matrix of its own: call `head.tied_to(embedding)` first",
     );
     check(
-        &|| drop(owned().tied_to(of_shape([VOCAB, EMBEDDING])).log_probs(state())),
+        &|| drop(owned().tied_to(of_shape([VOCAB, EMBEDDING]))),
         "OutputHead::tied_to: this head owns its decoder matrix: configure it `with_tied(true)` to use another",
     );
     check(
-        &|| drop(tied().tied_to(of_shape([VOCAB, 4])).log_probs(state())),
-        "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], [vocabulary, \
-         d_embedding] of the head",
+        &|| drop(tied().tied_to(of_shape([VOCAB, 4]))),
+        "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], as the \
+         head's other parameters say",
     );
     check(&|| drop(owned().top_k(state(), 12)), "top_k: k is 12, expected 1 to the vocabulary's 11");
 }
@@ -215,7 +224,8 @@ fn tracked_target_distributions_are_refused() {
         let device = ad();
         let on = (&device, DType::F32);
         let rows = tensor([3, VOCAB], 2, on).require_grad().mul_scalar(1.0);
-        drop(head(&mos(), on).soft_loss(tensor([3, HIDDEN], 1, on), rows, None));
+        let (hidden, words) = (tensor([3, HIDDEN], 1, on), targets(3, VOCAB, &device));
+        drop(head(&mos(), on).loss_with(hidden, words, &LossOptions::new().with_distributions(rows)));
     });
     assert!(message.contains("detach() them"), "{message}");
 }
@@ -228,7 +238,7 @@ fn blocks_are_the_rows_of_the_whole() {
     let head = head(&mos().with_memory_budget(Some(3 * 3 * VOCAB * 8)), (&device, DType::F64));
     let blocks: Vec<_> = head.log_prob_blocks(hidden()).collect();
     assert_eq!(blocks.iter().map(|block| block.dims()).collect::<Vec<_>>(), [3, 3, 3, 1].map(|n| [n, VOCAB]));
-    let whole = head.log_probs(hidden()).reshape([10, VOCAB]);
+    let whole = head.forward(hidden()).reshape([10, VOCAB]);
     Tensor::cat(blocks, 0).into_data().assert_approx_eq::<f64>(&whole.into_data(), Default::default());
 
     let rows: Vec<usize> = head.logit_blocks(hidden()).map(|block| block.dims()[0]).collect();
@@ -239,5 +249,5 @@ fn blocks_are_the_rows_of_the_whole() {
     let hidden = tensor([4, EMBEDDING], 4, (&device, DType::F64));
     let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
     let got = burn::tensor::activation::log_softmax(logits, 1);
-    got.into_data().assert_approx_eq::<f64>(&head.log_probs(hidden).into_data(), Default::default());
+    got.into_data().assert_approx_eq::<f64>(&head.forward(hidden).into_data(), Default::default());
 }

@@ -69,16 +69,13 @@ fn numbers_outside_of_their_ranges() {
     }
     for (tau, text) in [(0.0, "0"), (-1.0, "-1"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
         let message = format!("temperature is {text}, expected a finite number above 0");
-        check(options().with_temperature(tau), &message);
-        let error = mos().at_temperature(1.0).try_at_temperature(tau).expect_err("a wrong temperature");
-        assert_eq!(error.to_string(), message);
         let panic = panic_of(AssertUnwindSafe(|| drop(mos().at_temperature(tau))));
         assert_eq!(panic, format!("at_temperature: {message}"));
     }
     // The ends of the ranges that belong to them.
-    let options =
-        options().with_label_smoothing(0.0).with_z_loss(0.0).with_temperature(f64::MIN_POSITIVE.sqrt());
-    assert!(options.validate(&[TOKENS], VOCAB).is_ok());
+    let options = options().with_label_smoothing(0.0).with_z_loss(0.0);
+    let cold = mos().at_temperature(f64::MIN_POSITIVE.sqrt());
+    assert!(cold.try_loss_with(state(), words(&[1, 2, 3]), &options).is_ok());
 }
 
 #[test]
@@ -129,14 +126,9 @@ fn weights_that_are_none() {
     for (weight, text) in [(-0.5, "-0.5"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
         check(weighted([1.0, weight, 1.0]), &message(text));
         check(by_class(1, weight), &message(text));
-        let panic = panic_of(AssertUnwindSafe(|| {
-            let weights = floats(&[1.0, weight, 1.0], [TOKENS]);
-            drop(mos().loss(state(), words(&[1, 2, 3]), Some(weights)));
-        }));
-        assert_eq!(panic, format!("loss: {}", message(text)));
         // Of a token that is ignored it may be any number.
         let options = weighted([1.0, weight, 1.0]).with_ignore_index(2);
-        let loss = mos().try_loss_with(state(), words(&[1, 2, 3]), &options).expect("no wrong weight").loss;
+        let loss = mos().try_loss_with(state(), words(&[1, 2, 3]), &options).expect("no wrong weight").value;
         assert!(values(loss)[0].is_finite());
     }
 }
@@ -180,7 +172,7 @@ fn teachers_that_are_no_distributions() {
     check(teacher([0, 1, 2, 3, -1, 4], good), &of_words(-1));
     // A row of an ignored token is not read.
     let options = teacher([0, 1, 2, 3, -1, -1], [0.5, 0.5, 1.0, 0.0, 7.0, f64::NAN]).with_ignore_index(3);
-    let loss = mos().try_loss_with(state(), words(&[1, 2, 3]), &options).expect("no wrong row").loss;
+    let loss = mos().try_loss_with(state(), words(&[1, 2, 3]), &options).expect("no wrong row").value;
     assert!(values(loss)[0].is_finite());
 }
 
@@ -189,7 +181,7 @@ fn teachers_of_masked_words() {
     let head = mos().mask_words(&[3, 9]);
     let run = |probs: [f64; 6]| {
         let options = teacher([0, 1, 2, 3, 4, 5], probs);
-        values(head.loss_with(state(), words(&[1, 2, 4]), &options).loss)[0]
+        values(head.loss_with(state(), words(&[1, 2, 4]), &options).value)[0]
     };
     assert!(run([0.5, 0.5, 1.0, 0.0, 0.25, 0.25]).is_finite());
     // What no distribution can follow.
@@ -197,36 +189,73 @@ fn teachers_of_masked_words() {
 }
 
 #[test]
-fn options_about_words_of_a_loss_against_distributions() {
-    let rows = || floats(&[1.0 / VOCAB as f64; TOKENS * VOCAB], [TOKENS, VOCAB]);
-    let teacher = teacher([0, 1, 2, 3, 4, 5], [0.5; 6]);
-    for (option, options) in [
-        ("ignore_index", LossOptions::new().with_ignore_index(-100)),
-        ("class_weights", by_class(0, 1.0)),
-        ("teacher", teacher),
-    ] {
-        let error = mos().try_soft_loss_with(state(), rows(), &options).expect_err("an option about words");
-        assert_eq!(error, HeadError::NeedsWords { option });
-        assert_eq!(
-            error.to_string(),
-            format!("{option} needs target words, but this loss is against distributions: use token weights")
-        );
-    }
-    let narrow = floats(&[0.1; TOKENS * 10], [TOKENS, 10]);
-    let error = mos().try_soft_loss_with(state(), narrow, &LossOptions::new()).expect_err("ten words");
-    assert_eq!(
-        error.to_string(),
-        "distributions has shape [3, 10], expected [3, 11], as the hidden state says"
-    );
-    let error = mos().try_soft_loss_with(state(), rows(), &weighted([1.0, -1.0, 1.0])).expect_err("a weight");
+fn losses_against_distributions() {
+    let rows = |width: usize| floats(&vec![0.1; TOKENS * width], [TOKENS, width]);
+    let against = |width: usize| LossOptions::new().with_distributions(rows(width));
+    let of_shape = |got: &str| {
+        format!(
+            "distributions has shape {got}, expected [3, 11], of the targets and then a probability for each row of the \
+             decoder"
+        )
+    };
+    check(against(10), &of_shape("[3, 10]"));
+    let flat: Tensor<1> = rows(VOCAB).reshape([TOKENS * VOCAB]);
+    check(LossOptions::new().with_distributions(flat), &of_shape("[33]"));
+    // What is wrong otherwise is so here.
+    let weights = floats(&[1.0, -1.0, 1.0], [TOKENS]);
+    let error = error_of(&[1, 2, 3], &against(VOCAB).with_token_weights(weights));
     assert_eq!(error, HeadError::Weight { value: -1.0, token: 1 });
-    let error = mos().try_soft_loss_with(state(), rows(), &LossOptions::new().with_z_loss(-1.0));
-    assert!(matches!(error, Err(HeadError::LossOption { name: "z_loss", .. })));
-    let panic = panic_of(|| {
-        let weights = floats(&[1.0, f64::NAN, 1.0], [TOKENS]);
-        drop(mos().soft_loss(state(), rows(), Some(weights)));
-    });
-    assert_eq!(panic, "soft_loss: weight NaN at position 1, expected a finite number of at least 0");
+    let error = error_of(&[1, 2, 3], &against(VOCAB).with_z_loss(-1.0));
+    assert!(matches!(error, HeadError::LossOption { name: "z_loss", .. }));
+    let error = error_of(&[1, 11, 3], &against(VOCAB));
+    assert_eq!(error, HeadError::Target { target: 11, token: 1, vocab: VOCAB });
+    // The later of two distributions is the target.
+    let teacher = teacher([0, 1, 2, 3, 4, 11], [0.5; 6]);
+    error_of(&[1, 2, 3], &teacher);
+    let options = teacher.with_distributions(rows(VOCAB));
+    assert!(mos().try_loss_with(state(), words(&[1, 2, 3]), &options).is_ok());
+}
+
+#[test]
+fn class_weights_of_more_than_words_under_clusters() {
+    let on = (&cpu(), DType::F64);
+    let [_, adaptive] = adaptive_heads(VOCAB).map(|config| head(&config, on));
+    let run = |options: &LossOptions| adaptive.try_loss_with(state(), words(&[1, 2, 3]), options);
+    assert!(run(&by_class(1, 0.5)).is_ok());
+    let distributions = floats(&[1.0 / VOCAB as f64; TOKENS * VOCAB], [TOKENS, VOCAB]);
+    for options in
+        [by_class(1, 0.5).with_label_smoothing(0.1), by_class(1, 0.5).with_distributions(distributions)]
+    {
+        let error = run(&options).expect_err("class weights of many words");
+        assert!(matches!(error, HeadError::Unused { option: "class_weights", .. }), "{error}");
+    }
+}
+
+#[test]
+fn tensors_on_another_device() {
+    let options = LossOptions::new;
+    // None where the tests are built with one backend.
+    for other in cpus().skip(1) {
+        let there = (&other, DType::F64);
+        let check = |hidden: Tensor<2>, words: Tensor<1, Int>, options: LossOptions, name: &str| {
+            let error = mos().try_loss_with(hidden, words, &options).expect_err("another device");
+            let line = error.to_string();
+            assert!(matches!(error, HeadError::Device { what, .. } if what == name), "{line}");
+            assert!(line.starts_with(&format!("{name} is on ")), "{line}");
+        };
+        let targets = || words(&[1, 2, 3]);
+        check(tensor::<2>([TOKENS, HIDDEN], 1, there), targets(), options(), "hidden");
+        check(state(), Tensor::from_data([1i64, 2, 3], &other), options(), "targets");
+        let weights = tensor::<1>([TOKENS], 2, there);
+        check(state(), targets(), options().with_token_weights(weights), "token_weights");
+        let weights = tensor::<1>([VOCAB], 2, there);
+        check(state(), targets(), options().with_class_weights(weights), "class_weights");
+        let rows = tensor::<2>([TOKENS, VOCAB], 2, there);
+        check(state(), targets(), options().with_distributions(rows.clone()), "distributions");
+        let ids = Tensor::from_data([[1i64], [2], [3]], &other);
+        let probs = rows.narrow(1, 0, 1);
+        check(state(), targets(), options().with_teacher(ids, probs), "teacher_ids");
+    }
 }
 
 #[test]
@@ -236,11 +265,6 @@ fn tied_heads_without_their_matrix() {
     let options = LossOptions::new();
     let error = tied.try_loss_with(state(), words(&[1, 2, 3]), &options).expect_err("no matrix");
     assert_eq!(error, HeadError::MissingDecoder);
-    let rows = floats(&[0.0; TOKENS * VOCAB], [TOKENS, VOCAB]);
-    assert_eq!(
-        tied.try_soft_loss_with(state(), rows, &options).expect_err("no matrix"),
-        HeadError::MissingDecoder
-    );
     let bound = tied.tied_to(tensor([VOCAB, EMBEDDING], 7, (&cpu(), DType::F64)));
     let error = bound.try_loss_with(state(), words(&[1, 2, 3]), &options.with_label_smoothing(2.0));
     assert!(matches!(error, Err(HeadError::LossOption { name: "label_smoothing", .. })));

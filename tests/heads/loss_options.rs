@@ -3,7 +3,7 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::context::Context;
-use highrank::{HeadConfig, LossOptions, OutputHead, Reduction, TimeAxis, TokenStatistics};
+use highrank::{HeadConfig, Loss, LossOptions, OutputHead, Reduction, TimeAxis, TokenStatistics};
 
 use crate::support::*;
 
@@ -37,25 +37,68 @@ fn teacher(on: On<'_>) -> (Tensor<2, Int>, Tensor<2>) {
     (ints(&ids, [TOKENS, 3], on.0), floats(&probs, [TOKENS, 3], on))
 }
 
-/// Nothing; everything that works together with words; the same with a teacher.
-fn choices(on: On<'_>) -> [LossOptions; 3] {
-    let all = LossOptions::new().with_label_smoothing(0.2).with_z_loss(0.05).with_temperature(1.3);
-    let (ids, probs) = teacher(on);
-    [LossOptions::new(), all.clone(), all.with_teacher(ids, probs)]
+/// A distribution over all words for each token.
+fn distributions(on: On<'_>) -> Tensor<2> {
+    let rows = tensor([TOKENS, VOCAB], 4, on).add_scalar(1.0);
+    rows.clone() / rows.sum_dim(1)
 }
 
-const REDUCTIONS: [Reduction; 3] = [Reduction::Mean, Reduction::Sum, Reduction::None];
+const CHOICES: usize = 4;
 
-/// Values and all gradients of a loss, under upstream gradients that differ from token to token if it is not reduced.
+/// Nothing; everything that works together with words; the same with a teacher, and with distributions.
+fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
+    let all = LossOptions::new().with_label_smoothing(0.2).with_z_loss(0.05);
+    let (ids, probs) = teacher(on);
+    let against_rows = all.clone().with_distributions(distributions(on));
+    [LossOptions::new(), all.clone(), all.with_teacher(ids, probs), against_rows]
+}
+
+/// The temperature of a head that a choice is for.
+fn temperature(choice: usize) -> f64 {
+    if choice == 0 { 1.0 } else { 1.3 }
+}
+
+/// What is asked for of a loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Asked {
+    Value(Reduction),
+    /// The values of the tokens.
+    Tokens,
+}
+
+const ALL_ASKED: [Asked; 3] = [Asked::Value(Reduction::Mean), Asked::Value(Reduction::Sum), Asked::Tokens];
+
+impl Asked {
+    fn of(self, options: LossOptions) -> LossOptions {
+        match self {
+            Self::Value(reduction) => options.with_reduction(reduction),
+            Self::Tokens => options.with_per_token(true),
+        }
+    }
+
+    fn read(self, made: Loss<1>) -> Tensor<1> {
+        match self {
+            Self::Value(_) => made.value,
+            Self::Tokens => made.per_token.expect("asked for"),
+        }
+    }
+}
+
+/// All choices with all that can be asked for.
+fn every_choice() -> impl Iterator<Item = (usize, Asked)> {
+    (0..CHOICES).flat_map(|choice| ALL_ASKED.map(|asked| (choice, asked)))
+}
+
+/// What is asked for of a loss and all gradients of it, under upstream gradients if there are any.
 fn run(
     head: &OutputHead,
     hidden: Tensor<2>,
     targets: Tensor<1, Int>,
-    options: &LossOptions,
+    (options, asked): (LossOptions, Asked),
     upstream: Option<Tensor<1>>,
 ) -> [Vec<f64>; 2] {
     let hidden = hidden.require_grad();
-    let loss = head.loss_with(hidden.clone(), targets, options).loss;
+    let loss = asked.read(head.loss_with(hidden.clone(), targets, &asked.of(options)));
     let total = match upstream {
         Some(upstream) => (loss.clone() * upstream).sum(),
         None => loss.clone().sum(),
@@ -90,30 +133,29 @@ fn tokens_that_do_not_count_are_as_if_removed() {
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let words = targets(TOKENS, VOCAB, &device);
             let upstream = tensor([TOKENS], 5, on);
-            for (choice, reduction) in
-                (0..3).flat_map(|choice| REDUCTIONS.map(|reduction| (choice, reduction)))
-            {
-                let what = format!("{config:?}, options {choice}, {reduction:?}, {device:?}");
-                let is_vector = reduction == Reduction::None;
+            for (choice, asked) in every_choice() {
+                let what = format!("{config:?}, options {choice}, {asked:?}, {device:?}");
+                let is_vector = asked == Asked::Tokens;
+                let head = head.at_temperature(temperature(choice));
                 let small = match choice {
                     2 => {
                         let (ids, probs) = teacher(on);
                         let (ids, probs) = (ids.select(0, rows.clone()), probs.select(0, rows.clone()));
                         choices(on)[1].clone().with_teacher(ids, probs)
                     }
+                    3 => choices(on)[1].clone().with_distributions(distributions(on).select(0, rows.clone())),
                     other => choices(on)[other].clone(),
                 };
-                let small =
-                    small.with_reduction(reduction).with_token_weights(weights(on).select(0, rows.clone()));
+                let small = small.with_token_weights(weights(on).select(0, rows.clone()));
                 let [want_loss, want] = run(
                     &head,
                     hidden.clone().select(0, rows.clone()),
                     words.clone().select(0, rows.clone()),
-                    &small,
+                    (small, asked),
                     is_vector.then(|| upstream.clone().select(0, rows.clone())),
                 );
 
-                // Two are ignored, whatever their weights and words of their teacher; two have weight 0 and any target.
+                // Two are ignored, whatever their weights, their teacher and their distribution; two have weight 0 and any target.
                 let (mut given, mut weights) =
                     (words.to_data().iter::<i64>().collect::<Vec<_>>(), values(weights(on)));
                 (given[0], given[4], given[3], given[7]) = (IGNORED, IGNORED, -3, 99);
@@ -130,15 +172,21 @@ fn tokens_that_do_not_count_are_as_if_removed() {
                     options = options
                         .with_teacher(ints(&ids, [TOKENS, 3], &device), floats(&probs, [TOKENS, 3], on));
                 }
+                if choice == 3 {
+                    let mut rows = values(distributions(on));
+                    WITHOUT.iter().for_each(|row| rows[row * VOCAB..(row + 1) * VOCAB].fill(f64::NAN));
+                    options = options.with_distributions(floats(&rows, [TOKENS, VOCAB], on));
+                }
+                // One of two targets to ignore is nowhere.
                 let options = options
-                    .with_reduction(reduction)
                     .with_ignore_index(IGNORED)
+                    .with_ignore_index(77)
                     .with_token_weights(floats(&weights, [TOKENS], on));
                 let [loss, got] = run(
                     &head,
                     poisoned(hidden.clone(), &WITHOUT, on),
                     ints(&given, [TOKENS], &device),
-                    &options,
+                    (options, asked),
                     is_vector.then(|| upstream.clone()),
                 );
 
@@ -172,15 +220,12 @@ fn where_nothing_counts_the_sum_is_zero_the_mean_no_number_and_every_gradient_ze
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let hidden = poisoned(hidden, &(0..TOKENS).collect::<Vec<_>>(), on);
             let words = ints(&[IGNORED; TOKENS], [TOKENS], &device);
-            for (choice, reduction) in
-                (0..3).flat_map(|choice| REDUCTIONS.map(|reduction| (choice, reduction)))
-            {
-                let what = format!("{config:?}, options {choice}, {reduction:?}, {device:?}");
-                let options =
-                    choices(on)[choice].clone().with_ignore_index(IGNORED).with_reduction(reduction);
-                let [loss, gradients] = run(&head, hidden.clone(), words.clone(), &options, None);
-                match reduction {
-                    Reduction::Mean => assert!(loss[0].is_nan(), "{what}: {loss:?}"),
+            for (choice, asked) in every_choice() {
+                let what = format!("{config:?}, options {choice}, {asked:?}, {device:?}");
+                let options = choices(on)[choice].clone().with_ignore_index(IGNORED);
+                let [loss, gradients] = run(&head, hidden.clone(), words.clone(), (options, asked), None);
+                match asked {
+                    Asked::Value(Reduction::Mean) => assert!(loss[0].is_nan(), "{what}: {loss:?}"),
                     _ => assert!(loss.iter().all(|x| *x == 0.0), "{what}: {loss:?}"),
                 }
                 assert!(gradients.iter().all(|x| *x == 0.0), "{what}: {gradients:?}");
@@ -199,10 +244,7 @@ fn tokens_that_count_keep_their_masks() {
     let counts = [[true, false, true, true], [false, false, true, true], [true, true, false, true]];
     let device = ad();
     let on = (&device, DType::F64);
-    let mixtures = [
-        HeadConfig::mos(HIDDEN, WIDTH, VOCAB, 2).with_latent_dropout(0.5),
-        HeadConfig::moc(HIDDEN, WIDTH, VOCAB, 2).with_latent_dropout(0.5),
-    ];
+    let mixtures = [HeadConfig::mos(HIDDEN, WIDTH, VOCAB, 2), HeadConfig::moc(HIDDEN, WIDTH, VOCAB, 2)];
     for (config, time) in
         mixtures.iter().flat_map(|config| [TimeAxis::First, TimeAxis::Second].map(|time| (config, time)))
     {
@@ -221,15 +263,17 @@ fn tokens_that_count_keep_their_masks() {
         }
         let words = ints(&words, shape, &device);
         // Room for all tokens, and for one: chunks find their rows of the mask.
-        for (budget, choice, reduction) in [1 << 20, 1].into_iter().flat_map(|budget| {
-            [(budget, 0, Reduction::Sum), (budget, 1, Reduction::Sum), (budget, 0, Reduction::None)]
-        }) {
-            let config = config.clone().with_time_axis(time).with_memory_budget(Some(budget));
-            let head = head(&config, on);
+        for (budget, choice, per_token) in [1 << 20, 1]
+            .into_iter()
+            .flat_map(|budget| [(budget, 0, false), (budget, 1, false), (budget, 0, true)])
+        {
+            let config = config.clone().with_latent_dropout(0.5, time).with_memory_budget(Some(budget));
+            let head = head(&config, on).at_temperature(temperature(choice));
             let hidden = floats(&states, [shape[0], shape[1], HIDDEN], on).require_grad();
-            let options = choices(on)[choice].clone().with_ignore_index(IGNORED).with_reduction(reduction);
-            let made = head.loss_with(hidden.clone(), words.clone(), &options.with_statistics(true));
-            let store = made.loss.sum().backward();
+            let options = choices(on)[choice].clone().with_ignore_index(IGNORED).with_statistics(true);
+            let options = options.with_reduction(Reduction::Sum).with_per_token(per_token);
+            let made = head.loss_with(hidden.clone(), words.clone(), &options);
+            let store = made.per_token.map_or(made.value, Tensor::sum).backward();
             let nll = values(made.statistics.expect("statistics").nll);
             let gradients = values(hidden.grad(&store).expect("a gradient"));
             let gradients: Vec<f64> = gradients.chunks(HIDDEN).map(|row| row[0]).collect();
@@ -251,7 +295,7 @@ fn tokens_that_count_keep_their_masks() {
 }
 
 #[test]
-fn class_weights_are_token_weights_by_word() {
+fn class_weights_of_single_words_are_token_weights() {
     let device = ad();
     let on = (&device, DType::F64);
     // The class of word 3, the target of some tokens, does not count.
@@ -265,18 +309,18 @@ fn class_weights_are_token_weights_by_word() {
     for config in every_head() {
         let head = head(&config, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-        for (choice, reduction) in (0..3).flat_map(|choice| REDUCTIONS.map(|reduction| (choice, reduction))) {
-            let options = || choices(on)[choice].clone().with_reduction(reduction);
+        for asked in ALL_ASKED {
             let run = |options: LossOptions| {
-                let upstream = (reduction == Reduction::None).then(|| tensor([TOKENS], 5, on));
-                run(&head, hidden.clone(), words.clone(), &options, upstream).concat()
+                let upstream = (asked == Asked::Tokens).then(|| tensor([TOKENS], 5, on));
+                run(&head, hidden.clone(), words.clone(), (options, asked), upstream).concat()
             };
-            let what = format!("{config:?}, options {choice}, {reduction:?}");
-            let want = run(options().with_token_weights(by_word.clone()));
-            let got = run(options().with_class_weights(classes.clone()));
+            let what = format!("{config:?}, {asked:?}");
+            let want = run(LossOptions::new().with_token_weights(by_word.clone()));
+            let got = run(LossOptions::new().with_class_weights(classes.clone()));
             assert_close(&got, &want, 1e-14, &format!("class weights of {what}"));
-            let want = run(options().with_token_weights(by_word.clone() * weights(on)));
-            let got = run(options().with_class_weights(classes.clone()).with_token_weights(weights(on)));
+            let want = run(LossOptions::new().with_token_weights(by_word.clone() * weights(on)));
+            let got =
+                run(LossOptions::new().with_class_weights(classes.clone()).with_token_weights(weights(on)));
             assert_close(&got, &want, 1e-14, &format!("both weights of {what}"));
         }
     }
@@ -291,12 +335,12 @@ fn class_weights_pass_over_targets_that_are_no_words() {
     let options =
         LossOptions::new().with_ignore_index(IGNORED).with_class_weights(floats(&classes, [VOCAB], on));
     let nll = values(head.nll(hidden.clone(), ints(&[2, 5, 0, 0], [4], on.0)));
-    let loss = head.loss_with(hidden, ints(&[2, 5, IGNORED, IGNORED], [4], on.0), &options).loss;
+    let loss = head.loss_with(hidden, ints(&[2, 5, IGNORED, IGNORED], [4], on.0), &options).value;
     assert_close(&values(loss), &[(3.0 * nll[0] + 6.0 * nll[1]) / 9.0], 1e-14, "class weights");
 }
 
 #[test]
-fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
+fn values_of_tokens_take_any_upstream_gradient() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
         let upstream = [-2.5, 0.0, 1.0, 1e3, -1e-3, 0.3, 7.0, -0.5];
@@ -305,14 +349,15 @@ fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             for choice in 0..2 {
+                let head = head.at_temperature(temperature(choice));
                 let options = choices(on)[choice].clone();
                 // Each token by itself, as a sum over one.
                 let mut want = vec![];
                 let mut of_hidden = vec![];
                 for (n, factor) in upstream.iter().enumerate() {
                     let token = hidden.clone().slice(n..n + 1);
-                    let options = options.clone().with_reduction(Reduction::Sum);
-                    let [_, gradients] = run(&head, token, words.clone().slice(n..n + 1), &options, None);
+                    let options = (options.clone(), Asked::Value(Reduction::Sum));
+                    let [_, gradients] = run(&head, token, words.clone().slice(n..n + 1), options, None);
                     let of_params = gradients.len() - config.d_hidden;
                     want.resize(of_params, 0.0);
                     want.iter_mut().zip(&gradients).for_each(|(sum, x)| *sum += factor * x);
@@ -320,11 +365,42 @@ fn a_loss_that_is_not_reduced_takes_any_upstream_gradient() {
                 }
                 want.extend(of_hidden);
                 for statistics in [false, true] {
-                    let options = options.clone().with_reduction(Reduction::None).with_statistics(statistics);
+                    let options = (options.clone().with_statistics(statistics), Asked::Tokens);
                     let upstream = floats(&upstream, [TOKENS], on);
-                    let [_, got] = run(&head, hidden.clone(), words.clone(), &options, Some(upstream));
+                    let [_, got] = run(&head, hidden.clone(), words.clone(), options, Some(upstream));
                     let what = format!("{config:?}, options {choice}, {statistics}, {device:?}");
                     assert_close(&got, &want, 1e-13, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_is_the_same_whether_values_of_tokens_are_asked_for() {
+    for device in cpus().map(Device::autodiff) {
+        let on = (&device, DType::F64);
+        for config in every_head() {
+            let head = head(&config, on);
+            for (choice, reduction) in
+                (0..CHOICES).flat_map(|choice| [(choice, Reduction::Mean), (choice, Reduction::Sum)])
+            {
+                let head = head.at_temperature(temperature(choice));
+                let options = choices(on)[choice].clone().with_ignore_index(2).with_reduction(reduction);
+                let options = options.with_token_weights(weights(on));
+                let [(want, _), (got, losses)] = [false, true].map(|per_token| {
+                    let options = options.clone().with_per_token(per_token);
+                    let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+                    let words = targets(TOKENS, VOCAB, &device);
+                    let Loss { value, per_token, .. } = head.loss_with(hidden.clone(), words, &options);
+                    let made = [values(value.clone()), all_gradients(&head, &hidden, value)].concat();
+                    (made, per_token.map(values))
+                });
+                let what = format!("{config:?}, options {choice}, {reduction:?}, {device:?}");
+                assert_close(&got, &want, 1e-13, &what);
+                if reduction == Reduction::Sum {
+                    let sum: f64 = losses.expect("asked for").iter().sum();
+                    assert_close(&[sum], &want[..1], 1e-13, &format!("sum of tokens, {what}"));
                 }
             }
         }
@@ -340,30 +416,33 @@ fn gradients_reach_tracked_weights_of_tokens_that_count() {
         let mut words: Vec<i64> = targets(TOKENS, VOCAB, &device).into_data().iter::<i64>().collect();
         words[2] = IGNORED;
         let hidden = tensor([TOKENS, HIDDEN], 1, on);
+        let head = head.at_temperature(temperature(1));
         let options = choices(on)[1].clone().with_ignore_index(IGNORED);
-        let losses = options.clone().with_reduction(Reduction::None);
-        let losses = values(head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &losses).loss);
+        let asked = |options: LossOptions, asked: Asked| {
+            let words = ints(&words, [TOKENS], &device);
+            asked.read(head.loss_with(hidden.clone(), words, &asked.of(options)))
+        };
+        let losses = values(asked(options.clone(), Asked::Tokens));
         let given = values(weights(on));
         let total: f64 = given.iter().enumerate().filter(|(n, _)| *n != 2).map(|(_, weight)| weight).sum();
         let mean = losses.iter().zip(&given).map(|(loss, weight)| loss * weight).sum::<f64>() / total;
-        for reduction in REDUCTIONS {
+        for what in ALL_ASKED {
             let weights = weights(on).detach().require_grad();
-            let options = options.clone().with_reduction(reduction).with_token_weights(weights.clone());
-            let loss = head.loss_with(hidden.clone(), ints(&words, [TOKENS], &device), &options).loss;
+            let loss = asked(options.clone().with_token_weights(weights.clone()), what);
             let got = values(weights.grad(&loss.sum().backward()).expect("a gradient of the weights"));
-            let want = losses.iter().enumerate().map(|(n, loss)| match (n, reduction) {
+            let want = losses.iter().enumerate().map(|(n, loss)| match (n, what) {
                 (2, _) => 0.0,
-                (_, Reduction::Mean) => (loss - mean) / total,
+                (_, Asked::Value(Reduction::Mean)) => (loss - mean) / total,
                 _ => *loss,
             });
-            assert_close(&got, &want.collect::<Vec<_>>(), 1e-13, &format!("{reduction:?}"));
+            assert_close(&got, &want.collect::<Vec<_>>(), 1e-13, &format!("{what:?}"));
         }
     }
 }
 
 /// Statistics from log-probabilities, and `z` from the logits.
 fn statistics_of(head: &OutputHead, hidden: Tensor<2>, words: &[i64], temperature: f64) -> [Vec<f64>; 5] {
-    let rows = values(head.at_temperature(temperature).log_probs(hidden.clone()));
+    let rows = values(head.at_temperature(temperature).forward(hidden.clone()));
     let rows: Vec<&[f64]> = rows.chunks(VOCAB).collect();
     let best =
         |row: &&[f64]| (0..VOCAB).fold(0, |best, word| if row[word] > row[best] { word } else { best });
@@ -411,18 +490,19 @@ fn statistics_are_those_of_the_log_probabilities() {
                 let head = head(&config, on);
                 let hidden = tensor([TOKENS, config.d_hidden], 1, on);
                 let words: Vec<i64> = targets(TOKENS, VOCAB, &device).into_data().iter::<i64>().collect();
-                for (choice, temperature) in [(0, 1.0), (1, 1.3), (2, 1.3)] {
+                for choice in 0..CHOICES {
                     let what = format!("{config:?}, options {choice}, {device:?}");
-                    let want = statistics_of(&head, hidden.clone(), &words, temperature);
+                    let want = statistics_of(&head, hidden.clone(), &words, temperature(choice));
+                    let head = head.at_temperature(temperature(choice));
                     // Every third token is ignored.
                     let given: Vec<i64> = words
                         .iter()
                         .enumerate()
                         .map(|(n, word)| if n % 3 == 2 { IGNORED } else { *word })
                         .collect();
-                    for reduction in REDUCTIONS {
+                    for asked in ALL_ASKED {
                         let options = choices(on)[choice].clone().with_ignore_index(IGNORED);
-                        let options = options.with_reduction(reduction).with_statistics(true);
+                        let options = asked.of(options).with_statistics(true);
                         let words = ints(&given, [TOKENS], &device);
                         let made = head.loss_with(hidden.clone(), words, &options).statistics;
                         let made = made.expect("statistics");
@@ -458,10 +538,10 @@ fn statistics_have_the_shape_of_the_targets() {
     let on = (&device, DType::F32);
     let head = crate::support::head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
     let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, &device), &options);
-    let store = (made.loss + made.statistics.unwrap().entropy.sum()).backward();
+    let store = (made.value + made.statistics.unwrap().entropy.sum()).backward();
     let with: Vec<f64> = values(head.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap());
     let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, &device), &options);
-    let store = made.loss.backward();
+    let store = made.value.backward();
     assert_eq!(with, values(head.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap()));
 }
 
@@ -470,20 +550,18 @@ fn a_dense_target_is_a_teacher_that_lists_every_word() {
     let device = ad();
     let on = (&device, DType::F64);
     for config in every_head() {
-        let head = head(&config, on);
+        let head = head(&config, on).at_temperature(temperature(1));
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-        let rows = tensor([TOKENS, VOCAB], 4, on).add_scalar(1.0);
-        let rows = rows.clone() / rows.sum_dim(1);
+        let rows = distributions(on);
         let ids: Vec<i64> = (0..TOKENS as i64 * 11).map(|i| (i * 4 + i / 11) % 11).collect();
         let ids = ints(&ids, [TOKENS, VOCAB], &device);
-        let options = choices(on)[1].clone().with_token_weights(weights(on));
-        let state = hidden();
-        let dense = head.try_soft_loss_with(state.clone(), rows.clone(), &options).unwrap().loss;
-        let want = [values(dense.clone()), all_gradients(&head, &state, dense)].concat();
-        let state = hidden();
-        let options = options.with_teacher(ids.clone(), rows.gather(1, ids));
-        let listed = head.loss_with(state.clone(), targets(TOKENS, VOCAB, &device), &options).loss;
-        let got = [values(listed.clone()), all_gradients(&head, &state, listed)].concat();
+        let run = |choice: LossOptions| {
+            let (state, options) = (hidden(), choice.with_token_weights(weights(on)));
+            let loss = head.loss_with(state.clone(), targets(TOKENS, VOCAB, &device), &options).value;
+            [values(loss.clone()), all_gradients(&head, &state, loss)].concat()
+        };
+        let want = run(choices(on)[3].clone());
+        let got = run(choices(on)[1].clone().with_teacher(ids.clone(), rows.gather(1, ids)));
         assert_close(&got, &want, 1e-12, &format!("{config:?}"));
     }
 }

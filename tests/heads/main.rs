@@ -1,8 +1,10 @@
 //! Properties of the output heads that no table of numbers can show: agreement of the fused with the composed form at
-//! every chunk boundary, derivatives against finite differences, identities between heads, and the messages of misuse.
+//! every chunk boundary, derivatives against finite differences, identities between heads, numbers at the ends of their
+//! types, and the messages of misuse.
 
 mod configuration;
 mod connection;
+mod extremes;
 mod fused;
 mod gradients;
 mod half;
@@ -17,7 +19,6 @@ mod mixtape;
 mod precision;
 mod prediction;
 mod prior_cv;
-#[cfg(feature = "ndarray")]
 mod properties;
 mod quantised;
 mod rank;

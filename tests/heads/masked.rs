@@ -173,16 +173,18 @@ fn every_loss_is_that_of_the_head_without_the_words() {
         let targets = |is_full: bool| if is_full { words.clone() } else { places.clone() };
         let upstream = || tensor([TOKENS], 2, on);
         check("nll", &|head, hidden, is_full| head.nll(hidden, targets(is_full)) * upstream());
-        check("mean", &|head, hidden, is_full| head.loss(hidden, targets(is_full), None));
-        let all = || LossOptions::new().with_label_smoothing(0.2).with_z_loss(0.05).with_temperature(0.8);
+        check("mean", &|head, hidden, is_full| head.loss(hidden, targets(is_full)));
+        let all = || LossOptions::new().with_label_smoothing(0.2).with_z_loss(0.05);
+        // Options at another temperature.
+        let loss_with = |head: &OutputHead, hidden: Tensor<2>, is_full: bool, options: &LossOptions| {
+            head.at_temperature(0.8).loss_with(hidden, targets(is_full), options).value
+        };
         for reduction in [Reduction::Mean, Reduction::Sum] {
             let options = all().with_reduction(reduction).with_statistics(true);
-            check("loss with options", &|head, hidden, is_full| {
-                head.loss_with(hidden, targets(is_full), &options).loss
-            });
+            check("loss with options", &|head, hidden, is_full| loss_with(head, hidden, is_full, &options));
             check("teacher", &|head, hidden, is_full| {
                 let (ids, probs) = if is_full { full_teacher.clone() } else { small_teacher.clone() };
-                head.loss_with(hidden, targets(is_full), &options.clone().with_teacher(ids, probs)).loss
+                loss_with(head, hidden, is_full, &options.clone().with_teacher(ids, probs))
             });
         }
         let distributions = |is_full: bool| {
@@ -197,12 +199,15 @@ fn every_loss_is_that_of_the_head_without_the_words() {
                 false => Tensor::from_data(TensorData::new(left, [TOKENS, LEFT]), on),
             }
         };
-        check("soft loss", &|head, hidden, is_full| head.soft_loss(hidden, distributions(is_full), None));
-        check("soft loss with options", &|head, hidden, is_full| {
-            head.try_soft_loss_with(hidden, distributions(is_full), &all()).unwrap().loss
+        check("distributions", &|head, hidden, is_full| {
+            let options = LossOptions::new().with_distributions(distributions(is_full));
+            head.loss_with(hidden, targets(is_full), &options).value
+        });
+        check("distributions with options", &|head, hidden, is_full| {
+            loss_with(head, hidden, is_full, &all().with_distributions(distributions(is_full)))
         });
         check("composed", &|head, hidden, is_full| {
-            let log_probs = head.log_probs(hidden);
+            let log_probs = head.forward(hidden);
             -log_probs.gather(1, targets(is_full).reshape([TOKENS, 1])).squeeze_dim::<1>(1) * upstream()
         });
     });
@@ -239,8 +244,8 @@ fn predictions_are_those_of_the_head_without_the_words() {
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on);
         let what = format!("{config:?}, {by:?}");
         for temperature in [1.0, 0.7] {
-            let rows = values(full.at_temperature(temperature).log_probs(hidden()));
-            let want = values(small.at_temperature(temperature).log_probs(hidden()));
+            let rows = values(full.at_temperature(temperature).forward(hidden()));
+            let want = values(small.at_temperature(temperature).forward(hidden()));
             for (row, want) in rows.chunks(VOCAB).zip(want.chunks(LEFT)) {
                 assert!(MASKED.iter().all(|word| row[*word] == f64::NEG_INFINITY), "{what}: {row:?}");
                 let left: Vec<f64> = kept().iter().map(|word| row[*word as usize]).collect();
@@ -301,35 +306,33 @@ fn a_masked_target_has_an_infinite_nll() {
         let mut targets: Vec<i64> = words.to_data().iter::<i64>().collect();
         (targets[1], targets[4]) = (MASKED[0] as i64, MASKED[3] as i64);
         let targets = || Tensor::<1, Int>::from_data(targets.as_slice(), on.0);
-        let plain = LossOptions::new().with_reduction(Reduction::None);
+        let plain = LossOptions::new().with_per_token(true);
         let choices = [
-            plain.clone(),
-            plain.clone().with_statistics(true),
-            plain
-                .clone()
-                .with_label_smoothing(0.1)
-                .with_z_loss(0.1)
-                .with_temperature(2.0)
-                .with_statistics(true),
+            (1.0, plain.clone()),
+            (1.0, plain.clone().with_statistics(true)),
+            (2.0, plain.with_label_smoothing(0.1).with_z_loss(0.1).with_statistics(true)),
         ];
         let what = format!("{config:?}, {by:?}");
-        for options in choices {
+        for (temperature, options) in choices {
+            let full = full.at_temperature(temperature);
             let made = full.loss_with(hidden(), targets(), &options);
-            let want = values(full.loss_with(hidden(), words.clone(), &options).loss);
+            let want = values(full.loss_with(hidden(), words.clone(), &options).per_token.unwrap());
+            assert_eq!(values(made.value), [f64::INFINITY], "{what}");
+            let losses = values(made.per_token.unwrap());
             let nll = made.statistics.map(|made| values(made.nll));
-            for losses in std::iter::once(values(made.loss)).chain(nll.clone()) {
+            for losses in std::iter::once(&losses).chain(&nll) {
                 assert!([1, 4].iter().all(|n| losses[*n] == f64::INFINITY), "{what}: {losses:?}");
                 assert!([0, 2, 3, 5].iter().all(|n| losses[*n].is_finite()), "{what}: {losses:?}");
             }
-            let losses = full.loss_with(hidden(), targets(), &options).loss;
             let others = |losses: &[f64]| [0, 2, 3, 5].map(|n| losses[n]);
-            assert_close(&others(&values(losses)), &others(&want), 1e-13, &what);
+            assert_close(&others(&losses), &others(&want), 1e-13, &what);
         }
-        let mean = values(full.loss(hidden(), targets(), None));
+        let mean = values(full.loss(hidden(), targets()));
         assert_eq!(mean, [f64::INFINITY], "{what}");
         // Where the token is ignored, its word may be a masked one.
         let weights = Tensor::<1>::from_data([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], on);
-        let mean = values(full.loss(hidden(), targets(), Some(weights)));
+        let options = LossOptions::new().with_token_weights(weights);
+        let mean = values(full.loss_with(hidden(), targets(), &options).value);
         assert!(mean[0].is_finite(), "{what}: {mean:?}");
     });
 }
@@ -351,7 +354,7 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
             let options =
                 LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_statistics(true);
             for _ in 0..3 {
-                let loss = head.loss_with(hidden.clone(), words.clone(), &options).loss;
+                let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
                 let gradients = GradientsParams::from_grads(loss.backward(), &head);
                 head = optimiser.step(0.05, head, gradients);
             }
@@ -364,7 +367,7 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
             let mut finite = Finite(true);
             head.visit(&mut finite);
             assert!(finite.0, "{config:?}");
-            for row in values(head.log_probs(hidden)).chunks(config.rows()) {
+            for row in values(head.forward(hidden)).chunks(config.rows()) {
                 for (word, log_prob) in row.iter().enumerate() {
                     let masked = word >= VOCAB || is_masked(word);
                     assert_eq!(*log_prob == f64::NEG_INFINITY, masked, "{config:?}: {log_prob} of {word}");
@@ -387,7 +390,7 @@ fn a_step_leaves_a_bias_of_minus_infinity_alone() {
         let [words, _] = words(&device);
         let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01);
         for _ in 0..3 {
-            let loss = head.loss_with(hidden.clone(), words.clone(), &options).loss;
+            let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
             let gradients = GradientsParams::from_grads(loss.backward(), &head);
             head = optimiser.step(0.05, head, gradients);
         }
@@ -396,7 +399,7 @@ fn a_step_leaves_a_bias_of_minus_infinity_alone() {
             assert_eq!(*bias == f64::NEG_INFINITY, is_masked(word), "{config:?}: {bias} of {word}");
             assert!(!bias.is_nan(), "{config:?}");
         }
-        let sums = values(head.log_probs(hidden).exp().sum_dim(1));
+        let sums = values(head.forward(hidden).exp().sum_dim(1));
         assert_close(&sums, &[1.0; TOKENS], 1e-5, &format!("{config:?}"));
     }
 }
@@ -411,10 +414,9 @@ fn one_word_left_has_probability_one() {
         let hidden = tensor([2, config.d_hidden], 1, on).require_grad();
         let words = Tensor::<1, Int>::from_data([3i64, 3], &device);
         let options = LossOptions::new().with_label_smoothing(0.3).with_reduction(Reduction::Sum);
-        for loss in [
-            head.loss(hidden.clone(), words.clone(), None),
-            head.loss_with(hidden.clone(), words, &options).loss,
-        ] {
+        for loss in
+            [head.loss(hidden.clone(), words.clone()), head.loss_with(hidden.clone(), words, &options).value]
+        {
             assert_close(&values(loss.clone()), &[0.0], 1e-6, &format!("{config:?}"));
             let gradients = all_gradients(&head, &hidden, loss);
             assert!(gradients.iter().all(|x| x.abs() < 1e-6), "{config:?}: {gradients:?}");

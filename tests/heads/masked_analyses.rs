@@ -16,12 +16,8 @@ fn heads(config: &HeadConfig, on: On<'_>) -> [OutputHead; 2] {
     let mut masked = head(config, on);
     let kept: Vec<i64> = (0..VOCAB).filter(|word| !MASKED.contains(word)).map(|word| word as i64).collect();
     let words = Tensor::<1, Int>::from_data(kept.as_slice(), on.0);
-    let small = HeadConfig { vocab: kept.len(), ..config.clone() };
-    let mut without = OutputHead {
-        context: masked.context.clone(),
-        logit_map: masked.logit_map.clone(),
-        ..small.init(on.0)
-    };
+    let mut without = masked.clone();
+    without.decoder = HeadConfig { vocab: kept.len(), ..config.clone() }.init(on.0).decoder;
     let decoder = &mut masked.decoder;
     let (weight, bias) = (decoder.weight.as_ref().unwrap().val(), decoder.bias.as_ref().unwrap().val());
     without.decoder.weight = Some(Param::from_tensor(weight.select(0, words.clone())));
@@ -36,7 +32,7 @@ fn heads(config: &HeadConfig, on: On<'_>) -> [OutputHead; 2] {
 /// Rank, mean divergence, comparison of two sets of contexts as truth and model and as two models, range of the logits.
 fn analyses(head: &OutputHead, hidden: [Tensor<2>; 2], targets: &[usize]) -> Vec<f64> {
     let vocab = head.decoder.vocab;
-    let [a, b] = hidden.clone().map(|hidden| head.log_probs(hidden));
+    let [a, b] = hidden.clone().map(|hidden| head.forward(hidden));
     let values = |rows: &Tensor<2>| rows.to_data().iter::<f64>().collect::<Vec<_>>();
     let mut spectrum = SpectrumBuilder::new(vocab);
     head.log_prob_blocks(hidden[0].clone()).for_each(|block| spectrum.add(block).unwrap());

@@ -34,7 +34,7 @@ fn words(tokens: usize, device: &Device) -> Tensor<1, Int> {
 /// Checks that exactly the masked words have probability 0, and that the others make 1.
 #[track_caller]
 fn check_masked(head: &OutputHead, hidden: Tensor<2>, what: &str) {
-    let log_probs = head.log_probs(hidden);
+    let log_probs = head.forward(hidden);
     assert_eq!(log_probs.dims()[1], ROWS, "{what}");
     for row in values(log_probs).chunks(ROWS) {
         for (word, log_prob) in row.iter().enumerate() {
@@ -67,9 +67,9 @@ fn masked_words_are_as_if_they_were_not_there() {
 
             let hidden = tensor([4, config.d_hidden], 1, (&device, DType::F64));
             check_masked(&full, hidden.clone(), &format!("{config:?}"));
-            let got = values(full.log_probs(hidden.clone()).select(1, rows));
-            let want = values(small.log_probs(hidden.clone()));
-            assert_close(&got, &want, 1e-12, &format!("log_probs of {config:?}"));
+            let got = values(full.forward(hidden.clone()).select(1, rows));
+            let want = values(small.forward(hidden.clone()));
+            assert_close(&got, &want, 1e-12, &format!("log-probabilities of {config:?}"));
 
             let small_words: Vec<i64> = values(words(4, &device).float())
                 .iter()
@@ -92,7 +92,7 @@ fn masked_words_get_no_gradient() {
         for fused in [true, false] {
             let words = words(4, &device);
             let loss = match fused {
-                true => head.loss(hidden.clone(), words, None),
+                true => head.loss(hidden.clone(), words),
                 false => head.nll(hidden.clone(), words).mean(),
             };
             let store = loss.backward();
@@ -128,13 +128,13 @@ fn training_leaves_masks_alone() {
         let mut optimiser = optimiser();
         let mut head =
             head(&padded(HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 9)), (&device, DType::F32));
-        let first = head.loss(hidden.clone(), words(6, &device), None).into_scalar::<f64>();
+        let first = head.loss(hidden.clone(), words(6, &device)).into_scalar::<f64>();
         for _ in 0..30 {
-            let loss = head.loss(hidden.clone(), words(6, &device), None);
+            let loss = head.loss(hidden.clone(), words(6, &device));
             let gradients = GradientsParams::from_grads(loss.backward(), &head);
             head = optimiser.step(0.05, head, gradients);
         }
-        let last = head.loss(hidden.clone(), words(6, &device), None).into_scalar::<f64>();
+        let last = head.loss(hidden.clone(), words(6, &device)).into_scalar::<f64>();
         assert!(last < first, "{name}: from {first} to {last}");
         let bias = values(head.decoder.bias.as_ref().unwrap().val());
         assert!(bias.iter().all(|x| x.is_finite()), "{name}: {bias:?}");
@@ -160,8 +160,8 @@ fn masks_follow_the_head() {
     let bytes = trained.clone().into_record().into_bytes().unwrap();
     let loaded = config.init(&cpu()).load_record(ModuleRecord::from_bytes(bytes).unwrap());
     check_masked(&loaded, plain(1), "a record");
-    let want = values(trained.log_probs(tracked(1)));
-    for (got, want) in values(loaded.log_probs(plain(1))).iter().zip(want) {
+    let want = values(trained.forward(tracked(1)));
+    for (got, want) in values(loaded.forward(plain(1))).iter().zip(want) {
         assert!(got == &want || (got - want).abs() < 1e-6);
     }
 
@@ -186,11 +186,11 @@ fn words_are_masked_for_a_while() {
         let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(with_bias).with_vocab_multiple(8);
         let head = head(&config, (&device, DType::F32));
         let hidden = || tensor([4, HIDDEN], 1, (&device, DType::F32));
-        let before = values(head.log_probs(hidden()));
+        let before = values(head.forward(hidden()));
         let masked = head.clone().mask_words(&[7]).mask_words(&[0, 7]);
         assert_eq!(masked.decoder.masked_words(), MASKED);
         check_masked(&masked, hidden(), "masked for a while");
-        assert_eq!(values(head.log_probs(hidden())), before);
+        assert_eq!(values(head.forward(hidden())), before);
         assert!(before[..VOCAB].iter().all(|x| x.is_finite()));
     }
 }
@@ -207,24 +207,26 @@ fn tied_heads_pad_the_embedding() {
             let mut owned = head.clone();
             owned.decoder.weight = Some(embedding.weight.clone());
             check_masked(&owned, hidden.clone(), "owned");
-            let got = values(head.tied_to_embedding(&embedding).log_probs(hidden.clone()));
-            assert_eq!(got, values(owned.log_probs(hidden.clone())));
+            let got = values(head.tied_to(&embedding).forward(hidden.clone()));
+            assert_eq!(got, values(owned.forward(hidden.clone())));
         }
     }
     // No tensor of this head says where it is.
     let config = HeadConfig::softmax(EMBEDDING, VOCAB).with_tied(true).with_bias(false);
     let head = config.init(&cpu()).mask_words(&[3]);
     let embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&ad());
-    let log_probs =
-        head.tied_to_embedding(&embedding).log_probs(tensor([1, EMBEDDING], 1, (&ad(), DType::F32)));
+    let log_probs = head.tied_to(&embedding).forward(tensor([1, EMBEDDING], 1, (&ad(), DType::F32)));
     let masked: Vec<bool> = values(log_probs).iter().map(|x| *x == f64::NEG_INFINITY).collect();
     assert_eq!(masked, (0..VOCAB).map(|word| word == 3).collect::<Vec<_>>());
 
     let short = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&cpu());
     let config = padded(HeadConfig::softmax(EMBEDDING, VOCAB)).with_tied(true);
+    let head = config.init(&cpu());
+    let message = panic_of(std::panic::AssertUnwindSafe(|| drop(head.tied_to(&short))));
     assert_eq!(
-        config.init(&cpu()).try_tied_to_embedding(&short).unwrap_err().to_string(),
-        "the tied embedding matrix has shape [11, 5], expected [16, 5], [vocabulary, d_embedding] of the head"
+        message,
+        "OutputHead::tied_to: the tied embedding matrix has shape [11, 5], expected [16, 5], as the head's other \
+         parameters say"
     );
 }
 

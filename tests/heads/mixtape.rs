@@ -2,15 +2,15 @@
 
 use burn::module::Param;
 use burn::tensor::{DType, Tensor};
-use highrank::context::Context;
-use highrank::{ContextConfig, HeadConfig, HeadError, LossOptions, OutputHead, Precision};
+use highrank::context::{Context, Mixtape, MixtapeConfig};
+use highrank::{ContextConfig, HeadConfig, HeadError, LossOptions, OutputHead, Precision, TimeAxis};
 
 use crate::support::*;
 
 const VOCAB: usize = 11;
 const TOKENS: usize = 6;
 
-fn parts(head: &mut OutputHead) -> &mut highrank::context::Mixtape {
+fn parts(head: &mut OutputHead) -> &mut Mixtape {
     match &mut head.context {
         Context::Mixtape(mixtape) => mixtape,
         other => panic!("{other}"),
@@ -20,7 +20,7 @@ fn parts(head: &mut OutputHead) -> &mut highrank::context::Mixtape {
 /// Loss and all log-probabilities.
 fn results(head: &OutputHead, hidden: Tensor<2>) -> Vec<f64> {
     let device = hidden.device();
-    let mut all = values(head.log_probs(hidden.clone()));
+    let mut all = values(head.forward(hidden.clone()));
     all.extend(values(head.nll(hidden, targets(TOKENS, VOCAB, &device))));
     all
 }
@@ -59,7 +59,7 @@ fn frequent_words_with_the_gate_of_all_others_are_as_if_they_shared_it() {
         let repeated = |param: &Param<Tensor<2>>| Param::from_tensor(param.val().repeat_dim(0, frequent + 1));
         let vectors = repeated(&from.vectors);
         let bias = repeated(&from.bias);
-        *parts(&mut own) = highrank::context::Mixtape { vectors, bias, frequent, ..from };
+        *parts(&mut own) = Mixtape { vectors, bias, frequent, ..from };
         let hidden = || tensor([TOKENS, HIDDEN], 1, on);
         let what = format!("{frequent} frequent words");
         assert_close(&results(&own, hidden()), &results(&shared, hidden()), 1e-13, &what);
@@ -94,7 +94,7 @@ fn shut_gates_give_every_word_a_context_of_its_own() {
     let got: Vec<f64> = made.logit_blocks(hidden()).flat_map(values).collect();
     assert_close(&got, &want, 1e-13, "logits");
     let log_probs = burn::tensor::activation::log_softmax(logits, 1);
-    assert_close(&values(made.log_probs(hidden())), &values(log_probs), 1e-12, "log-probabilities");
+    assert_close(&values(made.forward(hidden())), &values(log_probs), 1e-12, "log-probabilities");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_mixtape_does_not_depend_on_its_memory_budget() {
     let results = |budget| {
         let head = head(&mixtape(VOCAB, 5).with_memory_budget(budget), on);
         let hidden = tensor([TOKENS, HIDDEN], 1, on).require_grad();
-        let loss = head.loss(hidden.clone(), targets(TOKENS, VOCAB, &device), None);
+        let loss = head.loss(hidden.clone(), targets(TOKENS, VOCAB, &device));
         all_gradients(&head, &hidden, loss)
     };
     let want = results(None);
@@ -123,7 +123,7 @@ fn configurations_without_a_shared_gate_or_a_gate_at_all_are_refused() {
         "11 words have a gate of their own, but there are 11: at least one must share its gate"
     );
     let config = HeadConfig::mixtape(HIDDEN, EMBEDDING, VOCAB)
-        .with_context(ContextConfig::Mixtape { frequent: 2, d_gate: 0 });
+        .with_context(ContextConfig::Mixtape(MixtapeConfig::new(2, 0)));
     assert_eq!(config.validate(), Err(HeadError::ZeroSize { name: "d_gate" }));
     assert_eq!(HeadConfig::mixtape(HIDDEN, EMBEDDING, 500).context.components(), 4);
 }
@@ -142,16 +142,16 @@ fn priors_of_words_are_not_priors_of_components() {
 fn a_latent_mask_drops_features_of_the_contexts() {
     let device = cpu();
     let on = (&device, DType::F64);
-    let head = head(&mixtape(VOCAB, 4).with_latent_dropout(0.5), on);
+    let head = head(&mixtape(VOCAB, 4).with_latent_dropout(0.5, TimeAxis::First), on);
     let hidden = || tensor::<3>([3, 2, HIDDEN], 1, on);
     let mask = tensor::<2>([2, 4 * EMBEDDING], 5, on).greater_elem(0.0).float().cast(DType::F64) * 2.0;
-    let masked = head.at_temperature(1.0).with_latent_mask(mask.clone());
+    let masked = head.with_latent_mask(mask.clone());
     let words = targets(6, VOCAB, &device).reshape([3, 2]);
     let fused = values(masked.nll(hidden(), words.clone()));
-    let picked = masked.log_probs(hidden()).gather(2, words.unsqueeze_dim(2)).neg();
+    let picked = masked.forward(hidden()).gather(2, words.unsqueeze_dim(2)).neg();
     assert_close(&fused, &values(picked), 1e-13, "nll under a mask");
     // With all contexts dropped, the decoder's bias alone is left.
-    let none = head.at_temperature(1.0).with_latent_mask(mask * 0.0).log_probs(hidden());
+    let none = head.with_latent_mask(mask * 0.0).forward(hidden());
     let bias = head.decoder.bias.as_ref().unwrap().val();
     let want = burn::tensor::activation::log_softmax(bias.unsqueeze::<3>(), 2).repeat(&[3, 2, 1]);
     assert_close(&values(none), &values(want), 1e-13, "all features dropped");
@@ -162,7 +162,7 @@ fn a_latent_mask_drops_features_of_the_contexts() {
 fn under_a_wide_decoder_all_paths_agree() {
     let (device, vocab) = (ad(), 50);
     let wide = |budget| {
-        let context = ContextConfig::Mixtape { frequent: 37, d_gate: 5 };
+        let context = ContextConfig::Mixtape(MixtapeConfig::new(37, 5));
         HeadConfig::mixtape(HIDDEN, 40, vocab).with_context(context).with_memory_budget(budget)
     };
     for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
@@ -173,7 +173,7 @@ fn under_a_wide_decoder_all_paths_agree() {
             let (head, hidden) = (head(&wide(budget), on), hidden());
             let loss = match composed {
                 true => composed_nll(&head, hidden.clone(), words()).mean(),
-                false => head.loss(hidden.clone(), words(), None),
+                false => head.loss(hidden.clone(), words()),
             };
             all_gradients(&head, &hidden, loss)
         };
@@ -188,7 +188,7 @@ fn under_a_wide_decoder_all_paths_agree() {
     let gradients = |precision| {
         let head = head(&wide(None).with_precision(precision), on);
         let hidden = tensor([TOKENS, HIDDEN], 1, on).require_grad();
-        let loss = head.loss(hidden.clone(), targets(TOKENS, vocab, &device), None);
+        let loss = head.loss(hidden.clone(), targets(TOKENS, vocab, &device));
         all_gradients(&head, &hidden, loss)
     };
     let (rounded, exact) = (gradients(Precision::Bf16), gradients(Precision::Full));
@@ -210,7 +210,7 @@ fn frozen_parameters_get_no_gradient_and_change_no_other() {
             }
         }
         let hidden = tensor([TOKENS, HIDDEN], 1, on).require_grad();
-        let store = head.loss(hidden.clone(), targets(TOKENS, VOCAB, &device), None).backward();
+        let store = head.loss(hidden.clone(), targets(TOKENS, VOCAB, &device)).backward();
         let mixtape = parts(&mut head);
         let of = |param: &Param<Tensor<2>>| param.val().grad(&store).map(values);
         [of(&mixtape.vectors), of(&mixtape.bias), hidden.grad(&store).map(values)]

@@ -1,5 +1,7 @@
 //! What heads predict: the most probable words and words drawn, with ties, masked words and rows that are no numbers.
 
+use std::panic::AssertUnwindSafe;
+
 use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::{HeadConfig, HeadError, OutputHead, Sampling};
@@ -42,7 +44,7 @@ fn top_k_is_a_full_sort_cut_off_in_every_head_and_type() {
                 let config = config.clone().with_memory_budget(Some(1));
                 let head = doubled(head(&config, on)).mask_words(&[0, 3, 21]);
                 let hidden = tensor([5, config.d_hidden], 1, on);
-                let all = values(head.log_probs(hidden.clone()));
+                let all = values(head.forward(hidden.clone()));
                 for k in [1, 2, 7, VOCAB - 3, VOCAB] {
                     let top = head.top_k(hidden.clone(), k);
                     assert_eq!((top.words.dims(), top.log_probs.dims()), ([5, k], [5, k]));
@@ -70,7 +72,7 @@ fn top_k_is_differentiable() {
     let hidden = || tensor([4, HIDDEN], 1, (&device, DType::F64)).require_grad();
     let (state, twin) = (hidden(), hidden());
     let top = head.top_k(state.clone(), 3);
-    let composed = head.log_probs(twin.clone()).gather(1, top.words.clone());
+    let composed = head.forward(twin.clone()).gather(1, top.words.clone());
     let got = state.grad(&top.log_probs.powi_scalar(2).sum().backward()).unwrap();
     let want = twin.grad(&composed.powi_scalar(2).sum().backward()).unwrap();
     assert_close(&values(got), &values(want), 1e-14, "gradient of the hidden state");
@@ -84,7 +86,7 @@ fn constants_are_predicted_as_what_is_tracked() {
             let (plain, ad) = (cpu(), ad());
             let heads = [&plain, &ad].map(|device| head(&config, (device, dtype)).mask_words(&[1, 8]));
             let hidden = [&plain, &ad].map(|device| tensor::<2>([9, config.d_hidden], 1, (device, dtype)));
-            let [constant, tracked] = [0, 1].map(|i| heads[i].log_probs(hidden[i].clone()));
+            let [constant, tracked] = [0, 1].map(|i| heads[i].forward(hidden[i].clone()));
             assert!(tracked.is_tracked(), "{config:?}");
             let close = |got: Tensor<2>, want: Tensor<2>, what: &str| {
                 // −∞ less −∞ is no number.
@@ -107,7 +109,7 @@ fn constants_are_predicted_as_what_is_tracked() {
             close(blocks, tracked, "logits");
             // Nothing is tracked, though the device could.
             let frozen = heads[1].clone().no_grad();
-            let rows = frozen.log_probs(hidden[1].clone());
+            let rows = frozen.forward(hidden[1].clone());
             assert!(rows.is_autodiff() && !rows.is_tracked());
             assert_eq!(values(rows), values(constant), "{config:?} {dtype:?}");
             for sampling in [Sampling::new(), Sampling::new().with_temperature(0.7).with_top_k(Some(9))] {
@@ -176,11 +178,11 @@ fn padded_words_are_never_predicted() {
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3).with_vocab_multiple(8);
     let head = head(&config, (&device, DType::F32));
     let hidden = tensor([20, HIDDEN], 2, (&device, DType::F32));
-    assert_eq!(head.log_probs(hidden.clone()).dims(), [20, 16]);
+    assert_eq!(head.forward(hidden.clone()).dims(), [20, 16]);
     let top = words(head.top_k(hidden.clone(), 11).words);
     assert!(top.iter().all(|&word| word < 11), "{top:?}");
-    let refused = head.try_top_k(hidden.clone(), 12).unwrap_err();
-    assert_eq!(refused, HeadError::TopK { k: 12, vocab: 11 });
+    let refused = panic_of(AssertUnwindSafe(|| drop(head.top_k(hidden.clone(), 12))));
+    assert_eq!(refused, "top_k: k is 12, expected 1 to the vocabulary's 11");
     for sampling in [Sampling::new(), Sampling::new().with_top_k(Some(16))] {
         let mut rng = Pcg64::seed_from_u64(1);
         let drawn: Tensor<1, Int> = head.sample(hidden.clone(), &sampling, &mut rng);
@@ -198,7 +200,8 @@ fn rows_that_are_no_numbers_are_refused_by_their_token() {
             let nan = Tensor::full([1, config.d_hidden], f64::NAN, &device);
             let hidden = hidden.slice_assign(burn::tensor::s![4..5], nan).reshape([2, 3, config.d_hidden]);
             let error = HeadError::NotANumber { token: 4 };
-            assert_eq!(head.try_top_k(hidden.clone(), 3).unwrap_err(), error, "{config:?}");
+            let refused = panic_of(AssertUnwindSafe(|| drop(head.top_k(hidden.clone(), 3))));
+            assert_eq!(refused, format!("top_k: {error}"), "{config:?}");
             for sampling in [Sampling::new(), Sampling::new().with_temperature(0.0)] {
                 let mut rng = Pcg64::seed_from_u64(1);
                 let drawn = head.try_sample::<3, 2>(hidden.clone(), &sampling, &mut rng);
@@ -209,27 +212,32 @@ fn rows_that_are_no_numbers_are_refused_by_their_token() {
 }
 
 #[test]
-fn misuse_is_an_error_of_the_checked_form() {
+fn misuse_is_told_in_a_line() {
     let device = cpu();
     let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
     let head = head(&config, (&device, DType::F32));
-    let narrow = || tensor([2, HIDDEN - 1], 1, (&device, DType::F32));
+    let tied = config.with_tied(true).init(&device);
+    let narrow = || tensor::<2>([2, HIDDEN - 1], 1, (&device, DType::F32));
+    let good = || tensor::<2>([2, HIDDEN], 1, (&device, DType::F32));
+    let narrow_line = "hidden has shape [2, 5], expected [.., 6] with at least one token";
+    let line = |run: &dyn Fn()| panic_of(AssertUnwindSafe(run));
+    assert_eq!(line(&|| drop(head.forward(narrow()))), format!("forward: {narrow_line}"));
+    assert_eq!(line(&|| drop(head.log_prob_blocks(narrow()))), format!("log_prob_blocks: {narrow_line}"));
+    assert_eq!(line(&|| drop(head.logit_blocks(narrow()))), format!("logit_blocks: {narrow_line}"));
+    assert_eq!(line(&|| drop(head.top_k(narrow(), 2))), format!("top_k: {narrow_line}"));
+    assert_eq!(line(&|| drop(head.top_k(good(), 0))), "top_k: k is 0, expected 1 to the vocabulary's 40");
+    assert_eq!(
+        line(&|| drop(head.top_k(good() * f64::NAN, 2))),
+        "top_k: a log-probability of token 0 is NaN or +∞: no word can be chosen by it"
+    );
+    assert_eq!(line(&|| drop(tied.forward(good()))), format!("forward: {}", HeadError::MissingDecoder));
+    assert_eq!(line(&|| drop(tied.top_k(good(), 2))), format!("top_k: {}", HeadError::MissingDecoder));
+
     let shape = |error: HeadError| matches!(error, HeadError::Shape { .. });
-    assert!(shape(head.try_log_probs(narrow()).unwrap_err()));
-    assert!(shape(head.try_log_prob_blocks(narrow()).err().unwrap()));
-    assert!(shape(head.try_logit_blocks(narrow()).err().unwrap()));
-    assert!(shape(head.try_top_k(narrow(), 2).unwrap_err()));
     let mut rng = Pcg64::seed_from_u64(1);
-    let good = || tensor([2, HIDDEN], 1, (&device, DType::F32));
     assert!(shape(head.try_sample::<2, 1>(narrow(), &Sampling::new(), &mut rng).unwrap_err()));
     assert!(shape(head.try_sample::<2, 2>(good(), &Sampling::new(), &mut rng).unwrap_err()));
     let wrong = Sampling::new().with_top_k(Some(0));
     let error = head.try_sample::<2, 1>(good(), &wrong, &mut rng).unwrap_err();
     assert!(matches!(error, HeadError::Sampling { name: "top_k", .. }));
-    assert_eq!(head.try_top_k(good(), 0).unwrap_err(), HeadError::TopK { k: 0, vocab: VOCAB });
-    let message = panic_of(std::panic::AssertUnwindSafe(|| drop(head.top_k(good() * f64::NAN, 2))));
-    assert_eq!(message, "top_k: a log-probability of token 0 is NaN or +∞: no word can be chosen by it");
-    let tied = config.with_tied(true).init(&device);
-    assert_eq!(tied.try_log_probs(good()).unwrap_err(), HeadError::MissingDecoder);
-    assert_eq!(tied.try_top_k(good(), 2).unwrap_err(), HeadError::MissingDecoder);
 }

@@ -2,7 +2,9 @@
 
 use std::panic::AssertUnwindSafe;
 
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use highrank::context::Context;
 use highrank::{HeadConfig, HeadError, LossOptions, OutputHead, Reduction};
 
 use crate::support::*;
@@ -25,14 +27,26 @@ fn words(device: &Device) -> Tensor<1, Int> {
     targets(TOKENS, VOCAB, device)
 }
 
+/// `π` of every token, `[N, K]`, by Burn's operations.
+pub fn priors(head: &OutputHead, hidden: Tensor<2>) -> Tensor<2> {
+    let layer = match &head.context {
+        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => &mixture.prior,
+        Context::DirectOutputConnection(connection) => &connection.prior,
+        other => panic!("no priors: {other}"),
+    };
+    // Of several layers the last gives the priors.
+    let ([_, all], [last, _]) = (hidden.dims(), layer.weight.shape().dims());
+    log_softmax(layer.forward(hidden.narrow(1, all - last, last)), 1).exp()
+}
+
 /// The squared coefficient of variation from the priors themselves.
 fn expected(head: &OutputHead, hidden: Tensor<2>, weights: &[f64]) -> f64 {
-    let log_prior = head.context.forward(hidden).component_log_prior.expect("priors").tensor::<2>();
-    let [_, components] = log_prior.dims();
-    let rows = values(log_prior);
+    let priors = priors(head, hidden);
+    let [_, components] = priors.dims();
+    let rows = values(priors);
     let mut sums = vec![0.0; components];
     for (row, weight) in rows.chunks(components).zip(weights) {
-        sums.iter_mut().zip(row).for_each(|(sum, log)| *sum += weight * log.exp());
+        sums.iter_mut().zip(row).for_each(|(sum, prior)| *sum += weight * prior);
     }
     let mean = sums.iter().sum::<f64>() / components as f64;
     let variance = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() / components as f64;
@@ -68,9 +82,9 @@ fn the_penalty_is_that_of_the_tokens_that_count() {
                     let without = head.loss_with(hidden(), words(&device), &options);
                     assert!(without.prior_cv.is_none());
                     let with = head.loss_with(hidden(), words(&device), &options.with_prior_cv(LAMBDA));
-                    let want = values(without.loss)[0] + LAMBDA * squared * times;
+                    let want = values(without.value)[0] + LAMBDA * squared * times;
                     let what = format!("{config:?}, {reduction:?}");
-                    assert_close(&values(with.loss), &[want], 1e-13, &what);
+                    assert_close(&values(with.value), &[want], 1e-13, &what);
                     assert_close(&values(with.prior_cv.unwrap()), &[squared], 1e-13, &what);
                 }
             }
@@ -83,9 +97,7 @@ fn the_penalty_runs_from_0_to_one_less_than_the_components() {
     let on = (&cpu(), DType::F64);
     let squared = |scale: f64| {
         let mut head = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
-        let highrank::context::Context::MixtureOfSoftmaxes(mixture) = &mut head.context else {
-            unreachable!()
-        };
+        let Context::MixtureOfSoftmaxes(mixture) = &mut head.context else { unreachable!() };
         // Priors that are the same for every token: logits of 0, scale and -scale.
         let column = |by: f64| Tensor::<2>::ones([HIDDEN, 1], on) * (by * scale);
         let weight = Tensor::cat(vec![column(0.0), column(1.0), column(-1.0)], 1);
@@ -128,7 +140,7 @@ fn gradients_match_central_differences() {
                 let shape = [TOKENS, config.d_hidden];
                 let hidden = tensor::<2>(shape, 1, on) + tensor(shape, 900, on) * by;
                 let weights = weights(on) + tensor::<1>([TOKENS], 901, on) * by;
-                values(head.loss_with(hidden, words(on.0), &options(weights)).loss)[0]
+                values(head.loss_with(hidden, words(on.0), &options(weights)).value)[0]
             };
             let numeric = (loss(1e-6) - loss(-1e-6)) / 2e-6;
 
@@ -137,7 +149,7 @@ fn gradients_match_central_differences() {
             let head = head(&config, on);
             let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on).require_grad();
             let tracked = weights(on).detach().require_grad();
-            let loss = || head.loss_with(hidden.clone(), words(&device), &options(tracked.clone())).loss;
+            let loss = || head.loss_with(hidden.clone(), words(&device), &options(tracked.clone())).value;
             // A graph is gone once it has been differentiated.
             let of_weights = values(tracked.grad(&loss().backward()).expect("a gradient"));
             let mut gradient = all_gradients(&head, &hidden, loss());
@@ -192,8 +204,8 @@ fn tokens_that_do_not_count_may_hold_anything() {
         let state = poisoned.require_grad();
         let made = head.loss_with(state.clone(), words(), &options);
         let few = head.loss_with(clean.select(0, kept()), words().select(0, kept()), &options);
-        assert_close(&values(made.loss.clone()), &values(few.loss), 1e-13, "loss");
-        let gradient = all_gradients(&head, &state, made.loss);
+        assert_close(&values(made.value.clone()), &values(few.value), 1e-13, "loss");
+        let gradient = all_gradients(&head, &state, made.value);
         assert!(gradient.iter().all(|x| x.is_finite()), "{config:?}");
     }
 }
@@ -206,8 +218,8 @@ fn nothing_that_counts_costs_nothing() {
     let none = Tensor::<1, Int>::full([TOKENS], -100, on.0);
     let options = LossOptions::new().with_prior_cv(LAMBDA).with_ignore_index(-100);
     let sum = options.clone().with_reduction(Reduction::Sum);
-    assert_eq!(values(head.loss_with(hidden.clone(), none.clone(), &sum).loss), [0.0]);
-    assert!(values(head.loss_with(hidden, none, &options).loss)[0].is_nan());
+    assert_eq!(values(head.loss_with(hidden.clone(), none.clone(), &sum).value), [0.0]);
+    assert!(values(head.loss_with(hidden, none, &options).value)[0].is_nan());
 }
 
 #[test]
@@ -216,10 +228,32 @@ fn distributions_as_targets_have_the_same_penalty() {
     let head = head(&mixtures()[1], on);
     let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
     let even = || Tensor::<2>::full([TOKENS, VOCAB], 1.0 / VOCAB as f64, on);
-    let made = |options: &LossOptions| head.try_soft_loss_with(hidden(), even(), options).unwrap();
-    let (without, with) = (made(&LossOptions::new()), made(&LossOptions::new().with_prior_cv(LAMBDA)));
-    let want = values(without.loss)[0] + LAMBDA * expected(&head, hidden(), &[1.0; TOKENS]);
-    assert_close(&values(with.loss), &[want], 1e-13, "soft loss");
+    let made =
+        |options: LossOptions| head.loss_with(hidden(), words(on.0), &options.with_distributions(even()));
+    let (without, with) = (made(LossOptions::new()), made(LossOptions::new().with_prior_cv(LAMBDA)));
+    let want = values(without.value)[0] + LAMBDA * expected(&head, hidden(), &[1.0; TOKENS]);
+    assert_close(&values(with.value), &[want], 1e-13, "distributions");
+}
+
+#[test]
+fn the_value_of_a_single_token_gains_nothing() {
+    let on = (&cpu(), DType::F64);
+    for config in mixtures() {
+        let head = head(&config, on);
+        let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        let made = |lambda: f64, options: LossOptions| {
+            head.loss_with(hidden(), words(on.0), &options.with_prior_cv(lambda))
+        };
+        for reduction in [Reduction::Mean, Reduction::Sum] {
+            let options = LossOptions::new().with_reduction(reduction);
+            let alone = made(LAMBDA, options.clone());
+            let beside = made(LAMBDA, options.clone().with_per_token(true));
+            let without = made(0.0, options.with_per_token(true));
+            let what = format!("{config:?}, {reduction:?}");
+            assert_close(&values(beside.value), &values(alone.value), 1e-13, &what);
+            assert_eq!(values(beside.per_token.unwrap()), values(without.per_token.unwrap()), "{what}");
+        }
+    }
 }
 
 #[test]
@@ -243,15 +277,11 @@ fn a_penalty_that_makes_no_sense_is_an_error() {
         "prior_cv is set, but this head has no priors: use a mixture, or leave it out"
     );
     let message = |options: &LossOptions| error(mos, options).to_string();
-    assert_eq!(
-        message(&some.clone().with_reduction(Reduction::None)),
-        "prior_cv is 0.75, expected 0 without a reduction: the term belongs to all tokens together"
-    );
     for wrong in [-0.5, f64::NAN, f64::INFINITY] {
         let want = format!("prior_cv is {wrong}, expected a finite number of at least 0");
         assert_eq!(message(&LossOptions::new().with_prior_cv(wrong)), want);
     }
     // Of no weight, it is no option at all.
-    let none = LossOptions::new().with_prior_cv(0.0).with_reduction(Reduction::None);
+    let none = LossOptions::new().with_prior_cv(0.0);
     head_of(&softmax).loss_with(tensor::<2>([TOKENS, EMBEDDING], 1, on), words(on.0), &none);
 }

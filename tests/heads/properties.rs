@@ -1,15 +1,19 @@
 //! Heads of random shapes, maps and options, at ordinary and at extreme sizes of the hidden states: native kernels against the
-//! portable body in f64.
+//! same heads composed of Burn's operations in f64, and against the portable bodies where a backend is built that has no others.
 //!
 //! `HIGHRANK_SEED=N` draws others, `HIGHRANK_CASES=N` more. A failure is shrunk to a smallest case, which is printed with the seed.
 
-use burn::tensor::{DType, Device, Int, Tensor};
-use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, LossOptions};
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
+use highrank::context::{Context, MixtapeConfig};
+use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use crate::prior_cv::priors;
 use crate::support::*;
+
+const IGNORED: i64 = -1;
 
 /// What is drawn.
 #[derive(Debug, Clone)]
@@ -31,7 +35,7 @@ impl Case {
     fn largest(&self) -> f64 {
         let HeadConfig { d_hidden, d_embedding, ref context, ref adaptive, .. } = self.config;
         let terms = d_hidden.max(d_embedding) as f64;
-        let twice = adaptive.is_some() || matches!(context, ContextConfig::Mixtape { .. });
+        let twice = adaptive.is_some() || matches!(context, ContextConfig::Mixtape(_));
         self.magnitude.max(1.0) * if twice { terms * terms } else { terms }
     }
 
@@ -72,9 +76,9 @@ fn heads() -> impl Strategy<Value = HeadConfig> {
             // All words of the head's own decoder but one may have a gate of their own.
             let words = head.adaptive.as_ref().map_or(vocab, AdaptiveConfig::head_words);
             match head.context {
-                ContextConfig::Mixtape { .. } => {
-                    let frequent = frequent.index(words);
-                    head.with_context(ContextConfig::Mixtape { frequent, d_gate })
+                ContextConfig::Mixtape(_) => {
+                    let mixtape = MixtapeConfig::new(frequent.index(words), d_gate);
+                    head.with_context(ContextConfig::Mixtape(mixtape))
                 }
                 _ => head,
             }
@@ -162,78 +166,149 @@ fn words(case: &Case, device: &Device) -> Tensor<1, Int> {
     Tensor::from_data(words.as_slice(), device)
 }
 
-/// The CPU with native kernels, and the one that has only the portable body.
-fn native_and_portable() -> [Device; 2] {
-    cpus().collect::<Vec<_>>().try_into().expect("Flex and NdArray")
+/// Which tokens do not count.
+fn ignored(case: &Case) -> Vec<bool> {
+    (0..case.tokens).map(|n| n % case.ignored == 1).collect()
+}
+
+/// Which rows of the decoder have probability 0.
+fn masked(case: &Case) -> Vec<bool> {
+    let HeadConfig { vocab, ref masked_words, .. } = case.config;
+    (0..case.config.rows()).map(|word| word >= vocab || masked_words.contains(&word)).collect()
+}
+
+/// The [masked](masked) rows, for so many rows of logits.
+fn mask(case: &Case, rows: usize, device: &Device) -> Tensor<2, Bool> {
+    let row = masked(case);
+    let shape = [rows, row.len()];
+    Tensor::from_data(TensorData::new(row.repeat(rows), shape), device)
+}
+
+/// Devices of which a head's log-probabilities are composed of Burn's operations: where they are tracked, and where there are no
+/// kernels.
+fn composing() -> impl Iterator<Item = Device> {
+    std::iter::once(ad()).chain(cpus().skip(1))
+}
+
+/// A loss of the case's head, and all gradients of a multiple of it.
+fn with_gradients(
+    case: &Case,
+    device: &Device,
+    loss: impl FnOnce(&OutputHead, Tensor<2>) -> Tensor<1>,
+) -> [Vec<f64>; 2] {
+    let on = (device, DType::F64);
+    let head = head(&case.config, on).at_temperature(case.temperature);
+    let hidden = hidden(case, on).require_grad();
+    let loss = loss(&head, hidden.clone());
+    [values(loss.clone()), all_gradients(&head, &hidden, loss.mul_scalar(-1.7))]
+}
+
+fn fused(case: &Case, device: &Device, z_loss: f64) -> [Vec<f64>; 2] {
+    with_gradients(case, device, |head, hidden| {
+        let ignored = Tensor::<1, Bool>::from_data(ignored(case).as_slice(), device);
+        let targets = words(case, device).mask_fill(ignored, IGNORED);
+        let options = LossOptions::new()
+            .with_ignore_index(IGNORED)
+            .with_label_smoothing(case.smoothing)
+            .with_z_loss(z_loss);
+        head.loss_with(hidden, targets, &options).value
+    })
+}
+
+/// The same from the log-probabilities, differentiated by Burn.
+fn composed(case: &Case, device: &Device, z_loss: f64) -> [Vec<f64>; 2] {
+    with_gradients(case, device, |head, hidden| {
+        let log_probs = head.forward(hidden.clone()).mask_fill(mask(case, case.tokens, device), 0.0);
+        let nll = -log_probs.clone().gather(1, words(case, device).reshape([case.tokens, 1]));
+        let open = masked(case).iter().filter(|masked| !**masked).count() as f64;
+        let even = -log_probs.sum_dim(1) * (1.0 / open);
+        let mut losses = nll * (1.0 - case.smoothing) + even * case.smoothing;
+        if z_loss > 0.0 {
+            losses = losses + z_terms(case, head, hidden) * z_loss;
+        }
+        let counted = ignored(case).iter().filter(|ignored| !**ignored).count() as f64;
+        let ignored = Tensor::<1, Bool>::from_data(ignored(case).as_slice(), device);
+        losses.squeeze_dim::<1>(1).mask_fill(ignored, 0.0).sum() * (1.0 / counted)
+    })
+}
+
+/// `Σ_k π_k LSE_k²` of each token, `[N, 1]`, for a head without clusters.
+fn z_terms(case: &Case, head: &OutputHead, hidden: Tensor<2>) -> Tensor<2> {
+    let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
+    let masked = mask(case, logits.dims()[0], &logits.device());
+    // No map has a slope at −∞.
+    let mapped = head.logit_map.forward(logits.mask_fill(masked.clone(), 0.0)) * (1.0 / case.temperature);
+    let mapped = mapped.mask_fill(masked, f64::NEG_INFINITY);
+    let max = mapped.clone().detach().max_dim(1);
+    let normaliser = (mapped - max.clone()).exp().sum_dim(1).log() + max;
+    let squares = normaliser.clone() * normaliser;
+    match head.context {
+        Context::MixtureOfSoftmaxes(_) | Context::DirectOutputConnection(_) => {
+            (squares.reshape([case.tokens, head.components()]) * priors(head, hidden)).sum_dim(1)
+        }
+        _ => squares,
+    }
 }
 
 #[test]
-fn losses_with_options_are_those_of_the_portable_body() {
-    const IGNORED: i64 = -1;
-    let [native, portable] = native_and_portable().map(Device::autodiff);
+fn losses_with_options_are_those_of_the_composed_program() {
     try_cases(|case| {
-        let run = |device: &Device| {
-            let on = (device, DType::F64);
-            let head = head(&case.config, on);
-            let hidden = hidden(case, on).require_grad();
-            let counts: Vec<bool> = (0..case.tokens).map(|n| n % case.ignored == 1).collect();
-            let ignored = Tensor::<1, burn::tensor::Bool>::from_data(counts.as_slice(), device);
-            let targets = words(case, device).mask_fill(ignored, IGNORED);
-            let options = LossOptions::new()
-                .with_ignore_index(IGNORED)
-                .with_label_smoothing(case.smoothing)
-                .with_z_loss(case.z_loss)
-                .with_temperature(case.temperature);
-            let loss = head.loss_with(hidden.clone(), targets, &options).loss;
-            [values(loss.clone()), all_gradients(&head, &hidden, loss.mul_scalar(-1.7))]
-        };
-        let ([loss, gradients], [want_loss, want_gradients]) = (run(&native), run(&portable));
-        assert!(want_loss[0].is_finite(), "the portable loss is {}", want_loss[0]);
-        assert_close(&loss, &want_loss, case.tolerance(), "loss");
-        assert_close(&gradients, &want_gradients, case.tolerance(), "gradients");
+        // The normalisers of clusters cannot be read.
+        let z_loss = if case.config.adaptive.is_none() { case.z_loss } else { 0.0 };
+        let mut pairs = vec![[fused(case, &ad(), z_loss), composed(case, &ad(), z_loss)]];
+        pairs.extend(
+            cpus()
+                .skip(1)
+                .map(|portable| [ad(), portable.autodiff()].map(|device| fused(case, &device, case.z_loss))),
+        );
+        for [[loss, gradients], [want_loss, want_gradients]] in pairs {
+            assert!(want_loss[0].is_finite(), "the expected loss is {}", want_loss[0]);
+            assert_close(&loss, &want_loss, case.tolerance(), "loss");
+            assert_close(&gradients, &want_gradients, case.tolerance(), "gradients");
+        }
     });
 }
 
 #[test]
-fn predictions_are_those_of_the_portable_body() {
-    let [native, portable] = native_and_portable();
+fn predictions_are_those_of_the_composed_program() {
     try_cases(|case| {
         let rows = |device: &Device| {
             let on = (device, DType::F64);
-            values(head(&case.config, on).log_probs(hidden(case, on)))
+            values(head(&case.config, on).forward(hidden(case, on)))
         };
-        let (got, want) = (rows(&native), rows(&portable));
+        let got = rows(&cpu());
         // Masked words have the same −∞ in both, which no difference shows.
-        let finite =
-            |row: &[f64]| row.iter().map(|p| if *p == f64::NEG_INFINITY { 1.0 } else { *p }).collect();
-        let (got_finite, want_finite): (Vec<f64>, Vec<f64>) = (finite(&got), finite(&want));
-        assert_close(&got_finite, &want_finite, case.tolerance(), "log-probabilities");
+        let finite = |row: &[f64]| -> Vec<f64> {
+            row.iter().map(|p| if *p == f64::NEG_INFINITY { 1.0 } else { *p }).collect()
+        };
+        for device in composing() {
+            let want = rows(&device);
+            assert_close(&finite(&got), &finite(&want), case.tolerance(), "log-probabilities");
+        }
         for row in got.chunks(case.config.rows()) {
             let sum: f64 = row.iter().map(|p| p.exp()).sum();
             assert!((sum - 1.0).abs() < 1e-9, "a row's probabilities sum to {sum}");
-            let impossible = row.iter().enumerate().filter(|(_, p)| **p == f64::NEG_INFINITY);
-            let masked = |word: usize| word >= case.config.vocab || case.config.masked_words.contains(&word);
-            assert!(impossible.map(|(word, _)| word).eq((0..row.len()).filter(|word| masked(*word))));
+            assert!(row.iter().map(|p| *p == f64::NEG_INFINITY).eq(masked(case)));
         }
     });
 }
 
 #[test]
 fn single_precision_is_as_good_as_its_logits() {
-    let [native, portable] = native_and_portable();
     try_cases(|case| {
-        let nll = |device: &Device, dtype: DType| {
-            let on = (device, dtype);
-            values(head(&case.config, on).nll(hidden(case, on), words(case, device)))
-        };
-        let (got, want) = (nll(&native, DType::F32), nll(&portable, DType::F64));
+        let on = (&cpu(), DType::F32);
+        let got = values(head(&case.config, on).nll(hidden(case, on), words(case, on.0)));
         // Rounding a logit, of a word, a gate or a component, costs 6e-8 of it.
         let tolerance = 3e-6 * (1.0 + case.largest());
-        for (n, (got, want)) in got.iter().zip(&want).enumerate() {
-            assert!(
-                (got - want).abs() <= tolerance,
-                "nll of token {n} is {got}, expected {want} ± {tolerance}"
-            );
+        for device in composing() {
+            let on = (&device, DType::F64);
+            let want = values(composed_nll(&head(&case.config, on), hidden(case, on), words(case, on.0)));
+            for (n, (got, want)) in got.iter().zip(&want).enumerate() {
+                assert!(
+                    (got - want).abs() <= tolerance,
+                    "nll of token {n} is {got}, expected {want} ± {tolerance}"
+                );
+            }
         }
     });
 }

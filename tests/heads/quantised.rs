@@ -39,8 +39,8 @@ fn every_method_of_a_quantised_head_is_that_of_its_dequantised_weights() {
             "{what}"
         );
         assert_eq!(
-            values(quantised.log_probs(hidden.clone())),
-            values(plain.log_probs(hidden.clone())),
+            values(quantised.forward(hidden.clone())),
+            values(plain.forward(hidden.clone())),
             "{what}"
         );
         let words = |head: &OutputHead| head.top_k(hidden.clone(), 3).words.into_data();
@@ -62,6 +62,6 @@ fn a_quantised_embedding_is_tied_to() {
     let hidden = tensor::<2>([3, 6], 1, (&device, DType::F32));
     let words = targets(3, VOCAB, &device);
     let [exact, rounded] = [embedding, quantised]
-        .map(|embedding| values(head.tied_to_embedding(&embedding).nll(hidden.clone(), words.clone())));
+        .map(|embedding| values(head.tied_to(&embedding).nll(hidden.clone(), words.clone())));
     assert_close(&rounded, &exact, 1e-2, "losses");
 }

@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
-use highrank::context::Context;
+use highrank::context::{Context, MixtapeConfig};
 use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
 
 /// Where the tensors of a check live, and their float type.
@@ -65,7 +65,7 @@ pub fn adaptive_heads(vocab: usize) -> [HeadConfig; 2] {
 
 /// A Mixtape with gates of width 3, of which so many words have one of their own.
 pub fn mixtape(vocab: usize, frequent: usize) -> HeadConfig {
-    let context = ContextConfig::Mixtape { frequent, d_gate: 3 };
+    let context = ContextConfig::Mixtape(MixtapeConfig::new(frequent, 3));
     HeadConfig::mixtape(HIDDEN, EMBEDDING, vocab).with_context(context)
 }
 
@@ -119,7 +119,7 @@ pub fn head(config: &HeadConfig, on: On<'_>) -> OutputHead {
 /// The composed formula, `−log_probs.gather(targets)`: the oracle of the fused form.
 pub fn composed_nll(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     let [tokens, _] = hidden.dims();
-    head.log_probs(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
+    head.forward(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
 }
 
 /// All parameter gradients in the module's order, then that of the hidden state; missing ones are zero.

@@ -11,8 +11,7 @@ const WIDTH: usize = 40;
 
 fn head_of(time: TimeAxis, budget: usize, device: &Device) -> OutputHead {
     let config = HeadConfig::mos(HIDDEN, WIDTH, VOCAB, 2)
-        .with_latent_dropout(0.5)
-        .with_time_axis(time)
+        .with_latent_dropout(0.5, time)
         .with_memory_budget(Some(budget));
     head(&config, (device, DType::F32))
 }
@@ -54,7 +53,7 @@ fn check<const D: usize, const T: usize>(leading: [usize; T], time: TimeAxis, wa
         let gradients = values(hidden.grad(&store).unwrap());
         let first: Vec<f64> = gradients.chunks(HIDDEN).map(|row| row[0]).collect();
         assert_eq!(groups(&first), want, "gradients with {budget} bytes");
-        let log_probs = values(head.log_probs(hidden));
+        let log_probs = values(head.forward(hidden));
         let first: Vec<f64> = log_probs.chunks(VOCAB).map(|row| row[0]).collect();
         assert_eq!(groups(&first), want, "log_probs with {budget} bytes");
     }
@@ -70,11 +69,4 @@ fn sequences_have_one_mask_each() {
     for time in [First, Second] {
         check::<2, 1>([3], time, &[0, 1, 2]);
     }
-}
-
-#[test]
-fn the_first_axis_is_time_by_default() {
-    let config = HeadConfig::mos(HIDDEN, WIDTH, VOCAB, 2).with_latent_dropout(0.5);
-    assert_eq!(config.time_axis, TimeAxis::First);
-    assert_eq!(config, config.clone().with_time_axis(TimeAxis::First));
 }

@@ -1,7 +1,7 @@
 //! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use highrank::{BoundHead, Sampling};
+use highrank::{OutputHead, Sampling};
 use rand::Rng;
 
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::model::{LanguageModel, LmState};
 #[derive(Debug)]
 pub struct Draws<'a, R> {
     model: &'a LanguageModel,
-    head: BoundHead<'a>,
+    head: OutputHead,
     sampling: &'a Sampling,
     rng: R,
     /// The state before `input`.

@@ -2,7 +2,7 @@
 
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor};
-use highrank::{BoundHead, LossOptions, OutputHead};
+use highrank::{LossOptions, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
 use crate::dropout::{LayerMasks, Lookup, Masks};
@@ -94,6 +94,8 @@ impl ModelConfig {
     /// Those of [`ModelConfig::validate`].
     pub fn try_init(&self, device: &Device) -> Result<LanguageModel> {
         self.validate()?;
+        let head = self.head_config();
+        head.validate()?;
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
         let inputs = std::iter::once(&self.d_embedding).chain(&self.lstm_sizes);
         let model = LanguageModel {
@@ -104,7 +106,7 @@ impl ModelConfig {
                     LstmConfig::new(input, hidden).with_precision(self.precision).init(device)
                 })
                 .collect(),
-            head: self.head_config().try_init(device)?,
+            head: head.init(device),
             decoder: self.decoder_shape().map(|shape| uniform.init(shape, device)),
             dropouts: self.dropouts,
             connected: self.connections().iter().map(|connection| connection.layer).collect(),
@@ -163,14 +165,16 @@ impl LanguageModel {
 
     /// The output layer together with its decoder matrix. It takes hidden states `[.., H_last]`, or those of all layers that it is
     /// connected with, side by side.
-    pub fn head(&self) -> BoundHead<'_> {
-        let Some(decoder) = &self.decoder else { return self.head.tied_to(self.embedding.val()) };
-        let (rows, missing) = (self.head.decoder.rows(), decoder.lazy_shape()[0]);
-        self.head.tied_to(match rows - missing {
-            0 => decoder.val(),
+    pub fn head(&self) -> OutputHead {
+        let Some(decoder) = &self.decoder else { return self.head.tied_to(&self.embedding) };
+        match self.head.decoder.rows() - decoder.lazy_shape()[0] {
+            0 => self.head.tied_to(decoder),
             // The frequent words share the embedding's rows.
-            shared => Tensor::cat(vec![self.embedding.val().narrow(0, 0, shared), decoder.val()], 0),
-        })
+            shared => {
+                let rows = self.embedding.val().narrow(0, 0, shared);
+                self.head.tied_to(Tensor::cat(vec![rows, decoder.val()], 0))
+            }
+        }
     }
 
     /// The layers whose outputs the output layer reads, lowest first: 0 is the embedding, l the l-th LSTM.
@@ -240,7 +244,7 @@ impl LanguageModel {
     /// draws, in its order.
     pub(crate) fn draw_all_masks(&self, batch: usize) -> Masks {
         let masks = self.draw_masks(batch);
-        Masks { latent: self.head().draw_latent_mask(batch), ..masks }
+        Masks { latent: self.head.draw_latent_mask(batch), ..masks }
     }
 
     /// As [`loss`](Self::loss) with given masks, but the lookup's gradient must be [finished](Lookup::finish) after the backward
@@ -333,8 +337,8 @@ impl LanguageModel {
         let made = head.loss_with(hidden, targets.inner(), &LossOptions::new().with_prior_cv(weight));
         let variation = made.prior_cv.map(|squared| squared * weight);
         let nll = match &variation {
-            Some(term) => made.loss - term.clone(),
-            None => made.loss,
+            Some(term) => made.value - term.clone(),
+            None => made.value,
         };
         (nll, variation)
     }
@@ -370,7 +374,7 @@ impl LanguageModel {
     /// If the state is for another number of streams.
     pub fn log_probs(&self, tokens: Tensor<2, Int>, state: LmState) -> (Tensor<3>, LmState) {
         let (hidden, state) = self.hidden(tokens, state);
-        (self.head().log_probs(hidden), state)
+        (self.head().forward(hidden), state)
     }
 
     /// The input of the output layer, which is the last LSTM's output, dropped in training, or those of all

@@ -76,8 +76,11 @@ impl GptConfig {
     /// As [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<Gpt, Error> {
         self.validate()?;
-        // Sequences lie along the second axis, which latent dropout wants to know.
-        let head = self.head.clone().with_time_axis(TimeAxis::Second);
+        // Sequences lie along the second axis, whatever the head was configured for.
+        let head = match self.head.context.latent_dropout() {
+            Some(dropout) => self.head.clone().with_latent_dropout(dropout.probability, TimeAxis::Second),
+            None => self.head.clone(),
+        };
         let (d_model, normal) = (self.d_model, Initializer::Normal { mean: 0.0, std: SPREAD });
         let encoder = TransformerEncoderConfig::new(d_model, 4 * d_model, self.attention_heads, self.layers)
             .with_dropout(self.dropout)
@@ -96,7 +99,7 @@ impl GptConfig {
             encoder: encoder.init(device),
             norm: LayerNormConfig::new(d_model).init(device),
             output: between(d_model, head.d_hidden, device),
-            head: head.try_init(device)?,
+            head: head.init(device),
         })
     }
 
@@ -190,6 +193,7 @@ impl TrainConfig {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use highrank::LatentDropout;
 
     #[test]
     fn the_first_wrong_setting_is_named() {
@@ -225,6 +229,20 @@ mod tests {
         for (config, expected) in wrong {
             let message = config.validate().unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn latent_dropout_draws_a_mask_a_sequence() {
+        let dropout = |head: HeadConfig| {
+            let model = GptConfig::new(12, head.with_tied(true)).try_init(&Device::flex()).unwrap();
+            model.head.context.latent_dropout()
+        };
+        let mos = HeadConfig::mos(12, 12, 50, 2);
+        assert_eq!(dropout(mos.clone()), None);
+        for time_axis in [TimeAxis::First, TimeAxis::Second] {
+            let expected = LatentDropout { probability: 0.25, time_axis: TimeAxis::Second };
+            assert_eq!(dropout(mos.clone().with_latent_dropout(0.25, time_axis)), Some(expected));
         }
     }
 

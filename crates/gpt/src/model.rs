@@ -7,7 +7,7 @@ use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor};
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 use highrank::train::HeadOutput;
-use highrank::{BoundHead, LossOptions, OutputHead};
+use highrank::{LossOptions, OutputHead};
 
 use crate::data::{Batch, IGNORED};
 
@@ -63,8 +63,8 @@ impl Gpt {
     }
 
     /// The head with the embedding as its matrix.
-    pub fn head(&self) -> BoundHead<'_> {
-        self.head.tied_to_embedding(&self.embedding)
+    pub fn head(&self) -> OutputHead {
+        self.head.tied_to(&self.embedding)
     }
 
     /// Loss and metrics of a batch: the mean nll of all tokens that are not [`IGNORED`], in nats.

@@ -4,24 +4,25 @@ use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay,
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Tensor};
 
-use crate::error::{HeadError, OrPanic};
+use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::parameters::value;
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
-/// `W` is either owned or *tied*: the caller holds it, usually as the model's input embedding, and passes it with every
-/// call, so that its gradient reaches that one parameter (Press and Wolf 2017, Inan et al. 2017).
+/// `W` is either owned or *tied*: the caller holds it, usually as the model's input embedding, and lends it in every forward
+/// pass, so that its gradient reaches that one parameter (Press and Wolf 2017, Inan et al. 2017).
 ///
 /// # Masked words
 /// A word whose bias is −∞ has probability 0, whatever the logit map, and its row of `W` and its entry of `b` get gradients of
-/// exactly 0. The words masked by [`mask_words`](Self::mask_words) and the rows that pad the vocabulary are kept apart
+/// exactly 0. The words masked by [`OutputHead::mask_words`](crate::OutputHead::mask_words) and the rows that pad the vocabulary are kept apart
 /// from the bias, which stays finite, and take its place at use: no optimiser, weight decay or averaging of weights turns −∞ into
 /// NaN, and a decoder without a bias can have them as well. They are no parameters, so no record holds them: they come
 /// from the [configuration](crate::HeadConfig) or from a call.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Decoder {
-    /// `W`, shape `[rows, d]`; `None` if tied.
+    /// `W`, shape `[rows, d]`; `None` if the head is tied and has been lent none.
     pub weight: Option<Param<Tensor<2>>>,
     /// `b`, shape `[rows]`, zero at the start.
     pub bias: Option<Param<Tensor<1>>>,
@@ -31,6 +32,8 @@ pub struct Decoder {
     pub d_embedding: usize,
     /// Number of masked rows after those of the words.
     pub padding: usize,
+    /// Whether the caller holds `W`.
+    pub tied: bool,
     /// The masked words in ascending order, without the padding.
     masked_words: Vec<usize>,
     /// True for masked words and padding, shape `[rows]`; `None` if there are neither.
@@ -54,14 +57,14 @@ impl DecoderShape<'_> {
     /// A decoder whose matrix is the caller's.
     pub(crate) fn tied(&self, device: &Device) -> Result<Decoder, HeadError> {
         let bias = self.bias.then(|| Initializer::Zeros.init([self.rows()], device));
-        self.decoder(None, bias, device)
+        self.decoder(None, bias, true, device)
     }
 
     /// A decoder with a new matrix.
     pub(crate) fn init(&self, initializer: &Initializer, device: &Device) -> Result<Decoder, HeadError> {
         let (d, rows) = (self.d_embedding, self.rows());
         let weight = initializer.init_with([rows, d], Some(d), Some(rows), device);
-        Ok(Decoder { weight: Some(weight), ..self.tied(device)? })
+        Ok(Decoder { weight: Some(weight), tied: false, ..self.tied(device)? })
     }
 
     /// A decoder with the parameters of a linear layer, padded where need be.
@@ -99,13 +102,14 @@ impl DecoderShape<'_> {
                 Param::initialized(ParamId::new(), values).set_require_grad(is_trained(&bias))
             }
         });
-        self.decoder(Some(weight), bias, &device)
+        self.decoder(Some(weight), bias, false, &device)
     }
 
     fn decoder(
         &self,
         weight: Option<Param<Tensor<2>>>,
         bias: Option<Param<Tensor<1>>>,
+        tied: bool,
         device: &Device,
     ) -> Result<Decoder, HeadError> {
         let decoder = Decoder {
@@ -114,10 +118,11 @@ impl DecoderShape<'_> {
             vocab: self.vocab,
             d_embedding: self.d_embedding,
             padding: self.padding,
+            tied,
             masked_words: vec![],
             mask: None,
         };
-        decoder.masking(self.masked_words, device)
+        decoder.masking_on(self.masked_words, device)
     }
 }
 
@@ -127,27 +132,16 @@ impl Decoder {
         self.vocab + self.padding
     }
 
-    /// The words that [`mask_words`](Self::mask_words) or the configuration masked, in ascending order.
+    /// The words that [`OutputHead::mask_words`](crate::OutputHead::mask_words) or the configuration masked, in ascending order.
     pub fn masked_words(&self) -> &[usize] {
         &self.masked_words
     }
 
-    /// Masks words in addition to those that are masked already: their probability is 0.
-    ///
-    /// To mask words for a while only, mask those of a clone, which shares the parameters.
-    ///
-    /// # Panics
-    /// If a word is not below `V`, or no word would be left.
-    #[track_caller]
-    pub fn mask_words(self, words: &[usize]) -> Self {
-        self.try_mask_words(words).or_panic("Decoder::mask_words")
-    }
-
-    /// [`mask_words`](Self::mask_words) with an error in place of a panic.
+    /// Masks words in addition to those that are masked already.
     ///
     /// # Errors
     /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
-    pub fn try_mask_words(self, words: &[usize]) -> Result<Self, HeadError> {
+    pub(crate) fn masking(self, words: &[usize]) -> Result<Self, HeadError> {
         let device = match (&self.weight, &self.bias, &self.mask) {
             (Some(weight), _, _) => weight.lazy_device(),
             (None, Some(bias), _) => bias.lazy_device(),
@@ -155,10 +149,10 @@ impl Decoder {
             // No tensor says where the head is; the mask moves to the caller's matrix when it is used.
             (None, None, None) => Device::default(),
         };
-        self.masking(words, &device)
+        self.masking_on(words, &device)
     }
 
-    fn masking(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {
+    fn masking_on(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {
         check_masked_words(words, self.vocab)?;
         self.masked_words.extend(words);
         self.masked_words.sort_unstable();
@@ -186,25 +180,41 @@ impl Decoder {
         Some(bias.mask_fill(mask, f64::NEG_INFINITY))
     }
 
-    /// The decoder's own matrix.
-    pub(crate) fn own_weight(&self) -> Result<Tensor<2>, HeadError> {
+    /// `W`.
+    ///
+    /// # Errors
+    /// [`HeadError::MissingDecoder`] if none has been lent.
+    pub(crate) fn matrix(&self) -> Result<Tensor<2>, HeadError> {
         self.weight.as_ref().map(value).ok_or(HeadError::MissingDecoder)
     }
 
-    /// The caller's matrix, checked.
-    pub(crate) fn tied_weight(&self, embedding: Tensor<2>) -> Result<Tensor<2>, HeadError> {
-        if self.weight.is_some() {
+    /// What tensors must agree with.
+    ///
+    /// # Errors
+    /// [`HeadError::MissingDecoder`] if no matrix has been lent.
+    pub(crate) fn fit(&self) -> Result<Fit, HeadError> {
+        let weight = self.weight.as_ref().ok_or(HeadError::MissingDecoder)?;
+        Ok(Fit::of(&weight.val()))
+    }
+
+    /// Checks the parameters.
+    pub(crate) fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+        let what = if self.tied { "the tied embedding matrix" } else { "the decoder's weight" };
+        fit.optional(what, self.weight.as_ref(), [self.rows(), self.d_embedding])?;
+        fit.optional("the decoder's bias", self.bias.as_ref(), [self.rows()])
+    }
+
+    /// The decoder with the caller's matrix.
+    ///
+    /// # Errors
+    /// [`HeadError::SecondDecoder`], [`HeadError::Shape`] or [`HeadError::Device`].
+    pub(crate) fn tied_to(&self, matrix: Param<Tensor<2>>) -> Result<Self, HeadError> {
+        if !self.tied {
             return Err(HeadError::SecondDecoder);
         }
-        let (got, want) = (embedding.dims(), [self.rows(), self.d_embedding]);
-        match got == want {
-            true => Ok(embedding),
-            false => Err(HeadError::Shape {
-                what: "the tied embedding matrix",
-                got: got.to_vec(),
-                expected: format!("{want:?}, [vocabulary, d_embedding] of the head"),
-            }),
-        }
+        let decoder = Self { weight: Some(matrix), ..self.clone() };
+        decoder.check(&decoder.fit()?)?;
+        Ok(decoder)
     }
 }
 
@@ -218,7 +228,7 @@ impl ModuleDisplay for Decoder {
         let content = if self.padding > 0 { content.add("padding", &self.padding) } else { content };
         let masked = self.masked_words.len();
         let content = if masked > 0 { content.add("masked_words", &masked) } else { content };
-        content.add("bias", &self.bias.is_some()).add("tied", &self.weight.is_none()).optional()
+        content.add("bias", &self.bias.is_some()).add("tied", &self.tied).optional()
     }
 }
 

@@ -1,10 +1,11 @@
 //! What can be wrong with a head's configuration or its inputs.
 
+use burn::tensor::DType;
 use thiserror::Error;
 
 /// A head that cannot be built, or an input that does not fit the head.
 ///
-/// Returned by the `validate` and `try_` functions; the methods that panic print the same message.
+/// Returned by the `validate` and `try_` functions; the methods that panic print the same line.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
@@ -59,11 +60,19 @@ pub enum HeadError {
     /// Logits of all words, of a head with clusters: the head cluster and each tail has logits and a normaliser of its own.
     #[error(
         "{what} reads the logits of all words under one normaliser, but a head with clusters has one for each of its \
-         softmaxes: use log_probs, or a head without clusters"
+         softmaxes: use `forward` or `log_prob_blocks`, or a head without clusters"
     )]
     NoCommonLogits {
         /// What was asked for.
         what: &'static str,
+    },
+    /// A parameter of a size that no computer has memory for.
+    #[error("{what} would have shape {shape:?}, more than any memory holds")]
+    TooLarge {
+        /// Which parameter.
+        what: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
     },
     /// More words with a gate of their own than leave one that shares its gate.
     #[error(
@@ -141,15 +150,46 @@ pub enum HeadError {
         /// The shape that would fit, in words and numbers.
         expected: String,
     },
+    /// A tensor of a float type that the head's sums would round.
+    #[error(
+        "{what} is in {got:?}, but this head sums in {sums:?}: cast it, or the head's parameters to {got:?}"
+    )]
+    FloatType {
+        /// Which tensor.
+        what: &'static str,
+        /// Its type.
+        got: DType,
+        /// The type of the head's sums.
+        sums: DType,
+    },
+    /// A tensor that is not where the head is.
+    #[error("{what} is on {got}, but the head is on {expected}")]
+    Device {
+        /// Which tensor.
+        what: &'static str,
+        /// Its device.
+        got: String,
+        /// The head's.
+        expected: String,
+    },
+    /// A number that the type of the head's sums cannot hold.
+    #[error("{name} is {value:e}, but the head's float type takes {least:e} to {most:e}")]
+    OutOfRange {
+        /// Name of the number.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The least that it may be.
+        least: f64,
+        /// The most that it may be.
+        most: f64,
+    },
     /// A head with tied weights was used without the embedding matrix.
     #[error("this head has no decoder matrix of its own: call `head.tied_to(embedding)` first")]
     MissingDecoder,
     /// An embedding matrix was given to a head that owns its decoder.
     #[error("this head owns its decoder matrix: configure it `with_tied(true)` to use another")]
     SecondDecoder,
-    /// A loss without statistics was given to what reads them.
-    #[error("the loss has no statistics: compute it with `LossOptions::with_statistics(true)`")]
-    MissingStatistics,
     /// A target that is no word of the vocabulary.
     #[error("target {target} at token {token} is outside the vocabulary 0..{vocab}")]
     Target {
@@ -202,12 +242,6 @@ pub enum HeadError {
         sum: f64,
         /// The smallest of them.
         least: f64,
-    },
-    /// An option that asks about target words, of a loss against distributions.
-    #[error("{option} needs target words, but this loss is against distributions: use token weights")]
-    NeedsWords {
-        /// Name of the option.
-        option: &'static str,
     },
     /// Sampling options outside their range.
     #[error("{name} is {value}, expected {expected}")]

@@ -12,9 +12,8 @@
 //! | logit map `f` | [`logit_map`] | identity, sigsoftmax, generalised sigsoftmax, soft cap, PLIF, monotonic network |
 //! | decoder `W, b` | [`decoder`] | owned, or tied to the caller's embedding; of all words, or with [clusters](HeadConfig::with_adaptive) of rare ones |
 //!
-//! and one [`likelihood`] serves them all; [`ops`] says what a backend may compute natively. The words of a Mixtape mix their
-//! contexts themselves: its one context is that of the words that share a gate, and the logits of the others have an offset,
-//! `f( h · Wᵀ + b + E )`, see [`GatedArgs`](ops::GatedArgs). [`HeadConfig`] names the papers' heads:
+//! and one likelihood serves them all, exact in log space and without ever storing the logits. The words of a
+//! [Mixtape](context::Mixtape) mix their contexts themselves. [`HeadConfig`] names the papers' heads:
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};
@@ -39,7 +38,7 @@
 //!     let head = config.init(&device);
 //!     let hidden = Tensor::<3>::ones([5, 2, config.d_hidden], &device); // [T, B, H]
 //!     let targets = Tensor::<2, Int>::ones([5, 2], &device);
-//!     let loss = head.loss(hidden, targets, None); // mean nll, nats
+//!     let loss = head.loss(hidden, targets); // mean nll, nats
 //!     loss.backward();
 //! }
 //! ```
@@ -50,26 +49,26 @@ mod backends;
 pub mod context;
 pub mod decoder;
 mod error;
+mod fit;
 mod head;
-pub mod likelihood;
+mod likelihood;
 pub mod logit_map;
-pub mod loss;
+mod loss;
 mod math;
-pub mod ops;
+mod ops;
 mod parameters;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub use context::{ContextConfig, TimeAxis};
+pub use context::{ContextConfig, LatentDropout, TimeAxis};
 pub use error::HeadError;
 pub use head::{
-    AdaptiveConfig, BeamSearch, BeamState, BoundHead, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,
-    LiveHypotheses, OutputHead, Sampling, StepLogProbs, Tail, TopK,
+    AdaptiveConfig, BeamSearch, BeamState, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,
+    LiveHypotheses, OutputHead, Sampling, StepLogProbs, Tail, TiedMatrix, TopK,
 };
 pub use highrank_kernels::Precision;
-pub use likelihood::DEFAULT_MEMORY_BUDGET;
 pub use logit_map::LogitMapConfig;
-pub use loss::{Loss, LossOptions, Reduction, TokenStatistics, validate_targets};
+pub use loss::{Loss, LossOptions, Reduction, TokenStatistics, linear_cross_entropy, validate_targets};
 pub use parameters::cast_parameters;
 /// The version of `rand` whose traits the random draws take.
 pub use rand;

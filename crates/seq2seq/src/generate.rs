@@ -6,7 +6,7 @@
 use awd_lstm::lstm::LstmState;
 use burn::tensor::{Int, Tensor, TensorData};
 use highrank::rand::Rng;
-use highrank::{BeamSearch, BeamState, FinishedHypotheses, HeadError, Hypothesis, Sampling};
+use highrank::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, Sampling};
 
 use crate::data::{BOD, BOS, Contexts, EOS, PAD};
 use crate::error::Result;
@@ -89,17 +89,15 @@ impl Seq2Seq {
     /// `max_length` words with `</s>`, which is not returned.
     ///
     /// # Errors
-    /// [`Error::Head`](awd_lstm::Error::Head) if a log-probability is NaN.
+    /// [`Error::Head`](awd_lstm::Error::Head) if `max_length` is 0 or a log-probability is NaN.
     ///
     /// # Panics
     /// As [`respond`](Self::respond).
     pub fn greedy(&self, contexts: &Contexts, max_length: usize) -> Result<Vec<Vec<u32>>> {
-        self.word_by_word(contexts, max_length, |hidden| {
-            let words = self.head.try_top_k(hidden, NEVER.len() + 1)?.words;
-            let words: Vec<u32> = words.into_data().iter::<i64>().map(|word| word as u32).collect();
-            let best = |words: &[u32]| words.iter().copied().find(|word| !NEVER.contains(word));
-            Ok(words.chunks(NEVER.len() + 1).map(|words| best(words).expect("one more than those")).collect())
-        })
+        // A beam of one goes on with the likeliest word and ends with it.
+        let search = BeamSearch { width: 1, max_length, ..beam_search() };
+        let found = self.respond(contexts, &search)?.into_iter();
+        Ok(found.map(|found| found.into_iter().flat_map(|response| response.words).collect()).collect())
     }
 
     /// For each context a response whose words are drawn one after the other: at most `max_length` words with `</s>`, which is not
@@ -119,19 +117,6 @@ impl Seq2Seq {
     ) -> Result<Vec<Vec<u32>>> {
         sampling.validate().map_err(awd_lstm::Error::from)?;
         let masked = self.head.clone().mask_words(&NEVER.map(|word| word as usize));
-        self.word_by_word(contexts, max_length, |hidden| {
-            let words = masked.try_sample::<2, 1>(hidden, sampling, rng)?;
-            Ok(words.into_data().iter::<i64>().map(|word| word as u32).collect())
-        })
-    }
-
-    /// One response a context. `choose` gives the next word of every row.
-    fn word_by_word(
-        &self,
-        contexts: &Contexts,
-        max_length: usize,
-        mut choose: impl FnMut(Tensor<2>) -> Result<Vec<u32>, HeadError>,
-    ) -> Result<Vec<Vec<u32>>> {
         let device = self.device().without_autodiff();
         let mut responses = vec![Vec::new(); contexts.entries.rows()];
         let (mut open, mut state) = ((0..responses.len()).collect::<Vec<usize>>(), self.encode(contexts));
@@ -140,7 +125,8 @@ impl Seq2Seq {
             let ids: Vec<i32> = words.iter().map(|&word| word as i32).collect();
             let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [words.len()]), &device);
             let (hidden, after) = self.step(ids, state);
-            let chosen = choose(hidden).map_err(awd_lstm::Error::from)?;
+            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng).map_err(awd_lstm::Error::from)?;
+            let chosen: Vec<u32> = chosen.into_data().iter::<i64>().map(|word| word as u32).collect();
             let rows: Vec<usize> = (0..chosen.len()).filter(|&row| chosen[row] != EOS).collect();
             open = rows.iter().map(|&row| open[row]).collect();
             words = rows.iter().map(|&row| chosen[row]).collect();

@@ -2,7 +2,8 @@
 
 use std::num::Saturating;
 
-use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, Precision};
+use highrank::context::MixtapeConfig;
+use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
 use serde::{Deserialize, Serialize};
 
 use super::dropouts::Dropouts;
@@ -229,6 +230,7 @@ impl ModelConfig {
     /// if `tied` is false, a separate decoder matrix.
     pub fn head_config(&self) -> HeadConfig {
         let (hidden, d, v, k) = (self.last_lstm(), self.d_decoder(), self.vocab, self.components);
+        let plif = LogitMapConfig::Plif { knots: self.knots, bound: self.plif_bound };
         let head = match self.head {
             HeadKind::Softmax | HeadKind::Adaptive => HeadConfig::softmax(d, v),
             HeadKind::Moc => HeadConfig::moc(hidden, d, v, k),
@@ -240,17 +242,18 @@ impl ModelConfig {
                 HeadConfig::doc(&layers, d, v)
             }
             HeadKind::Mixtape => {
-                let (frequent, d_gate) = (self.frequent_words(), self.d_gate);
-                HeadConfig::mixtape(hidden, d, v).with_context(ContextConfig::Mixtape { frequent, d_gate })
+                let mixtape = MixtapeConfig::new(self.frequent_words(), self.d_gate);
+                HeadConfig::new(hidden, d, v).with_context(ContextConfig::Mixtape(mixtape))
             }
             HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
             HeadKind::Gss => HeadConfig::gss(d, v),
-            HeadKind::Plif => HeadConfig::plif(d, v, self.knots),
-            HeadKind::MosPlif => HeadConfig::mos_plif(hidden, d, v, k, self.knots),
+            HeadKind::Plif => HeadConfig::softmax(d, v).with_logit_map(plif),
+            HeadKind::MosPlif => HeadConfig::mos(hidden, d, v, k).with_logit_map(plif),
         };
-        let head = if self.head.has_plif() { head.with_plif_bound(self.plif_bound) } else { head };
-        let head =
-            if self.head.has_contexts() { head.with_latent_dropout(self.dropouts.latent) } else { head };
+        let head = match self.head.has_contexts() {
+            true => head.with_latent_dropout(self.dropouts.latent, TimeAxis::First),
+            false => head,
+        };
         let head = match self.clusters() {
             Some(clusters) => head.with_adaptive(clusters),
             None => head,

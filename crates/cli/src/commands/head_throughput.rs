@@ -4,6 +4,7 @@
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
+use highrank::context::MixtapeConfig;
 use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, Precision};
 use serde::Serialize;
 
@@ -278,7 +279,7 @@ impl HeadThroughputArgs {
     }
 
     fn head_config(&self) -> HeadConfig {
-        let config = self.head.config(&HeadSizes {
+        let mut config = self.head.config(&HeadSizes {
             d_hidden: self.d_hidden,
             d_embedding: self.d_embedding,
             vocab: self.vocab,
@@ -288,21 +289,17 @@ impl HeadThroughputArgs {
             cap: self.cap,
             units: self.units,
         });
-        let config = match &self.cutoffs {
-            Some(List(cutoffs)) => config.with_adaptive(AdaptiveConfig::new(cutoffs.clone())),
-            None => config,
-        };
+        if let Some(List(cutoffs)) = &self.cutoffs {
+            config = config.with_adaptive(AdaptiveConfig::new(cutoffs.clone()));
+        }
         let adaptive = config.adaptive.clone().map(|adaptive| match self.division {
             Some(division) => adaptive.with_division(division),
             None => adaptive,
         });
-        let config = match config.context {
-            ContextConfig::Mixtape { frequent, d_gate } => config.with_context(ContextConfig::Mixtape {
-                frequent: self.frequent.unwrap_or(frequent),
-                d_gate: self.d_gate.unwrap_or(d_gate),
-            }),
-            _ => config,
-        };
+        if let ContextConfig::Mixtape(mixtape) = &mut config.context {
+            mixtape.frequent = self.frequent.unwrap_or(mixtape.frequent);
+            mixtape.d_gate = self.d_gate.unwrap_or(mixtape.d_gate);
+        }
         let config = HeadConfig { adaptive, ..config }.with_precision(self.precision);
         match self.memory_budget {
             Some(bytes) => config.with_memory_budget(Some(bytes)),
@@ -312,7 +309,9 @@ impl HeadThroughputArgs {
 
     /// Multiplications of a Mixtape's gates and of the frequent words' further rows.
     fn gate_products(&self, config: &HeadConfig) -> f64 {
-        let ContextConfig::Mixtape { frequent, d_gate } = config.context else { return 0.0 };
+        let ContextConfig::Mixtape(MixtapeConfig { frequent, d_gate, .. }) = &config.context else {
+            return 0.0;
+        };
         let rows = 3.0 * self.rows() as f64;
         rows * ((frequent * (config.d_embedding + d_gate)) as f64 + (config.d_hidden * (d_gate + 1)) as f64)
     }
@@ -339,8 +338,8 @@ impl HeadThroughputArgs {
         };
         // Σ_l H_l K_l over the layers that contexts come from.
         let widths = match &config.context {
-            ContextConfig::DirectOutputConnection { layers } => {
-                layers.iter().map(|layer| layer.d_hidden * layer.components).sum()
+            ContextConfig::DirectOutputConnection(connection) => {
+                connection.layers.iter().map(|layer| layer.d_hidden * layer.components).sum()
             }
             _ if self.head.has_contexts() => config.d_hidden * k,
             _ => 0,

@@ -115,7 +115,8 @@ impl LossOption {
         let options = LossOptions::new();
         let weights = |count: usize| Tensor::<1>::random([count], Distribution::Uniform(0.5, 1.5), device);
         match self {
-            Self::Plain => options,
+            // Temperature is the head's.
+            Self::Plain | Self::Temperature => options,
             Self::Ignore => options.with_ignore_index(IGNORED),
             Self::Smoothing => options.with_label_smoothing(0.1),
             Self::Teacher => {
@@ -129,7 +130,6 @@ impl LossOption {
             }
             Self::ZLoss => options.with_z_loss(1e-4),
             Self::PriorCv => options.with_prior_cv(1e-3),
-            Self::Temperature => options.with_temperature(2.0),
             Self::Statistics => options.with_statistics(true),
             Self::Weights => options.with_token_weights(weights(targets.len())),
             Self::ClassWeights => options.with_class_weights(weights(vocab)),
@@ -205,6 +205,12 @@ impl OutputStep {
         option: LossOption,
         device: &Device,
     ) -> Self {
+        let layer = match layer {
+            OutputLayer::Head(head) if option == LossOption::Temperature => {
+                OutputLayer::Head(head.at_temperature(2.0))
+            }
+            layer => layer,
+        };
         let mut words = random_words(tokens, vocab);
         if option == LossOption::Ignore {
             words = words.chunks(RUN).flat_map(|run| run.iter().copied().chain([IGNORED])).collect();
@@ -229,8 +235,8 @@ impl OutputStep {
     pub fn run(&self) -> f64 {
         let (hidden, targets) = (self.hidden.clone(), self.targets.clone());
         let loss = match (&self.layer, &self.options) {
-            (OutputLayer::Head(head), None) => head.loss(hidden, targets, None),
-            (OutputLayer::Head(head), Some(options)) => head.loss_with(hidden, targets, options).loss,
+            (OutputLayer::Head(head), None) => head.loss(hidden, targets),
+            (OutputLayer::Head(head), Some(options)) => head.loss_with(hidden, targets, options).value,
             (OutputLayer::Burn(linear, loss), _) => loss.forward(linear.forward(hidden), targets),
         };
         let gradients = loss.backward();
@@ -286,7 +292,7 @@ impl OutputPrediction {
         let (head, hidden, sampling) = (&self.head, self.hidden.clone(), Sampling::new());
         match self.mode {
             Mode::Step | Mode::Nll => drop(head.nll(hidden, self.targets.clone())),
-            Mode::LogProbs => drop(head.log_probs(hidden)),
+            Mode::LogProbs => drop(head.forward(hidden)),
             Mode::TopK => drop(head.top_k(hidden, self.top)),
             Mode::Sample => drop::<Tensor<1, Int>>(head.sample(hidden, &sampling, &mut self.rng)),
             Mode::Decode => {

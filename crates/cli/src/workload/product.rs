@@ -1,10 +1,8 @@
 //! A square matrix product: what a device reaches at best.
 
-use burn::backend::Dispatch;
 use burn::tensor::{Device, Distribution, Tensor};
 use highrank::Precision;
-use highrank::ops::OutputOps;
-use highrank_kernels::Floats;
+use highrank_kernels::{Floats, precision};
 
 use super::FloatType;
 use crate::device::DeviceName;
@@ -14,8 +12,11 @@ use crate::failure::Failure;
 /// backend's own.
 pub struct SquareProduct {
     side: usize,
-    work: Box<dyn FnMut() -> Result<(), Failure>>,
+    work: Work,
 }
+
+/// Multiplies once and waits for it.
+type Work = Box<dyn FnMut() -> Result<(), Failure>>;
 
 impl SquareProduct {
     /// Of matrices of a float type, rounded to `precision` first.
@@ -37,6 +38,8 @@ impl SquareProduct {
         let work = match name {
             #[cfg(feature = "flex")]
             DeviceName::Flex => native(matrix(), matrix(), float_type, precision)?,
+            #[cfg(any(feature = "wgpu", feature = "cuda"))]
+            DeviceName::Wgpu | DeviceName::Cuda => on_gpu(matrix(), matrix(), precision, device),
             _ => composed(matrix(), matrix(), precision, device),
         };
         Ok(Self { side, work })
@@ -57,12 +60,7 @@ impl SquareProduct {
 }
 
 #[cfg(feature = "flex")]
-fn native(
-    a: Tensor<2>,
-    b: Tensor<2>,
-    float_type: FloatType,
-    precision: Precision,
-) -> Result<Box<dyn FnMut() -> Result<(), Failure>>, Failure> {
+fn native(a: Tensor<2>, b: Tensor<2>, float_type: FloatType, precision: Precision) -> Result<Work, Failure> {
     use burn::tensor::bf16;
     use highrank_kernels::cpu::{Factor, Matrix, in_pool, multiply_rounded};
 
@@ -95,16 +93,26 @@ fn values<E: burn::tensor::Element>(matrix: Tensor<2>) -> Result<Vec<E>, Failure
     values.map_err(|_| format!("the device made a matrix of {held:?} of one of {:?}", E::dtype()).into())
 }
 
-fn composed(
-    a: Tensor<2>,
-    b: Tensor<2>,
-    precision: Precision,
-    device: &Device,
-) -> Box<dyn FnMut() -> Result<(), Failure>> {
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn on_gpu(a: Tensor<2>, b: Tensor<2>, precision: Precision, device: &Device) -> Work {
+    use burn::backend::{Backend, DispatchDevice};
+    use highrank_kernels::gpu::{self, CubeBackend};
+
+    let DispatchDevice::Cube(device) = device.as_dispatch() else { unreachable!("the device is a GPU") };
     let device = device.clone();
-    let primitive = |matrix: &Tensor<2>| Floats::from(matrix.clone()).into_primitive();
+    let [a, b] = [a, b].map(|matrix| Floats::<CubeBackend>::from_data(matrix.into_data(), &device));
     Box::new(move || {
-        let product = <Dispatch as OutputOps>::product(primitive(&a), primitive(&b), precision);
+        let product = gpu::product(a.clone(), b.clone(), precision);
+        CubeBackend::sync(&device)?;
+        drop(product);
+        Ok(())
+    })
+}
+
+fn composed(a: Tensor<2>, b: Tensor<2>, precision: Precision, device: &Device) -> Work {
+    let device = device.clone();
+    Box::new(move || {
+        let product = precision::product(Floats::from(a.clone()), Floats::from(b.clone()), precision);
         device.sync()?;
         drop(product);
         Ok(())

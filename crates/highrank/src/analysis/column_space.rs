@@ -27,7 +27,7 @@ impl std::ops::AddAssign for Squares {
 
 impl Squares {
     /// Share of the length that is outside; none of a row of zeros.
-    pub fn share(self) -> Option<f64> {
+    pub(crate) fn share(self) -> Option<f64> {
         (self.whole > 0.0).then(|| (self.outside / self.whole).sqrt())
     }
 }
@@ -39,7 +39,7 @@ impl ColumnSpace {
     /// Of a matrix given row by row.
     ///
     /// Directions whose singular value is within the roundoff of the largest count as missing.
-    pub fn of(matrix: &[f64], columns: usize) -> Result<Self, AnalysisError> {
+    pub(crate) fn of(matrix: &[f64], columns: usize) -> Result<Self, AnalysisError> {
         let what = "the decoder";
         let rows = check(what, matrix, columns, columns, 0)?;
         let matrix = MatRef::from_row_major_slice(matrix, rows, columns);
@@ -52,17 +52,17 @@ impl ColumnSpace {
     }
 
     /// `V`
-    pub fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.basis.nrows()
     }
 
     /// `r`, at most `d`.
-    pub fn dimension(&self) -> usize {
+    pub(crate) fn dimension(&self) -> usize {
         self.basis.ncols()
     }
 
     /// The squares of every row of `[rows, V]`, given one after the other.
-    pub fn squares(&self, values: &[f64]) -> Vec<Squares> {
+    pub(crate) fn squares(&self, values: &[f64]) -> Vec<Squares> {
         let words = self.words();
         let rows = MatRef::from_row_major_slice(values, values.len() / words, words);
         let mut inside = Mat::zeros(rows.nrows(), self.dimension());

@@ -4,7 +4,8 @@ use burn::tensor::{Int, Tensor};
 
 use super::column_space::{ColumnSpace, Squares, check};
 use super::error::AnalysisError;
-use crate::head::BoundHead;
+use crate::error::OrPanic;
+use crate::head::OutputHead;
 
 /// The share of the logits' gradient that lies outside of the decoder's column space, and never reaches the hidden state
 /// (Godey and Artzi 2026, arXiv 2603.10145: 95 to 99 % of the norm in large language models).
@@ -54,7 +55,6 @@ use crate::head::BoundHead;
 ///
 /// let device = Device::default();
 /// let head = HeadConfig::mos(8, 4, 100, 3).init(&device); // d = 4, V = 100
-/// let head = head.at_temperature(1.0);
 /// let mut loss = GradientLoss::of_head(&head)?;
 /// let hidden = Tensor::<2>::random([20, 8], Distribution::Default, &device);
 /// loss.add(&head, hidden, Tensor::<1, Int>::full([20], 7, &device))?;
@@ -96,13 +96,18 @@ impl GradientLoss {
     ///
     /// # Errors
     /// [`AnalysisError::NoColumnSpace`] of a Mixtape, whose gradients also come back through its gates, and of a head with clusters. A decoder with values that are not finite, or a decomposition that does not converge.
-    pub fn of_head(head: &BoundHead<'_>) -> Result<Self, AnalysisError> {
+    ///
+    /// # Panics
+    /// If a tied head has been lent no matrix.
+    #[track_caller]
+    pub fn of_head(head: &OutputHead) -> Result<Self, AnalysisError> {
         if let Some(head) = head.not_linear() {
             return Err(AnalysisError::NoColumnSpace { head });
         }
-        let [rows, d_embedding] = head.decoder_weight().dims();
-        let mut weight: Vec<f64> = head.decoder_weight().into_data().iter::<f64>().collect();
-        let masked = head.masked_rows();
+        let weight = head.decoder.matrix().or_panic("GradientLoss::of_head");
+        let [rows, d_embedding] = weight.dims();
+        let mut weight: Vec<f64> = weight.detach().into_data().iter::<f64>().collect();
+        let masked = head.masked_rows().or_panic("GradientLoss::of_head");
         for row in &masked {
             weight[row * d_embedding..(row + 1) * d_embedding].fill(0.0);
         }
@@ -140,11 +145,11 @@ impl GradientLoss {
     /// As [`add_gradients`](Self::add_gradients); the blocks before the error are taken in.
     ///
     /// # Panics
-    /// As [`BoundHead::logit_gradient_blocks`].
+    /// As [`OutputHead::logit_gradient_blocks`].
     #[track_caller]
     pub fn add<const D: usize, const T: usize>(
         &mut self,
-        head: &BoundHead<'_>,
+        head: &OutputHead,
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<(), AnalysisError> {

@@ -73,7 +73,7 @@ impl LogitRange {
     }
 
     /// Takes in logits before the map, of any shape, without those of masked words (−∞). See
-    /// [`BoundHead::logit_blocks`](crate::BoundHead::logit_blocks).
+    /// [`OutputHead::logit_blocks`](crate::OutputHead::logit_blocks).
     pub fn add<const D: usize>(&mut self, logits: Tensor<D>) {
         for logit in logits.into_data().iter::<f64>().filter(|logit| *logit != MASKED) {
             self.count += 1;

@@ -139,7 +139,7 @@ impl Spectrum {
 /// let mut spectrum = SpectrumBuilder::new(30);
 /// for _ in 0..5 {
 ///     let hidden = Tensor::<2>::random([20, 4], Distribution::Default, &device);
-///     spectrum.add(head.log_probs(hidden))?;
+///     spectrum.add(head.forward(hidden))?;
 /// }
 /// // Log-probabilities in f32: the rank is what rises above the roundoff of f32.
 /// assert!(spectrum.finish()?.rank_with(f32::EPSILON as f64) <= 4 + 2);

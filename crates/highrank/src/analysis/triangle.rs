@@ -36,12 +36,12 @@ pub(super) struct Triangle {
 
 impl Triangle {
     /// The triangle of no rows yet.
-    pub fn new(columns: usize) -> Self {
+    pub(crate) fn new(columns: usize) -> Self {
         Self { r: Mat::zeros(columns, columns), work: Mat::zeros(PANEL + BLOCK, columns), pending: 0 }
     }
 
     /// Takes in rows.
-    pub fn add(&mut self, mut rows: &[f64]) {
+    pub(crate) fn add(&mut self, mut rows: &[f64]) {
         let columns = self.r.ncols();
         while !rows.is_empty() {
             let count = (rows.len() / columns).min(BLOCK - self.pending);
@@ -58,7 +58,7 @@ impl Triangle {
     }
 
     /// `R` of all rows.
-    pub fn finish(mut self) -> Mat<f64> {
+    pub(crate) fn finish(mut self) -> Mat<f64> {
         self.eliminate();
         self.r
     }

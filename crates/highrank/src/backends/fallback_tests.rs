@@ -105,7 +105,7 @@ fn all_targets(device: &Device) -> [Targets; 3] {
             ids: Tensor::<2, Int>::from_data(ids, device).into(),
             probs: Tensor::<2>::from_data(probs, (device, DType::F64)).into(),
         },
-        Targets::Distributions((rows.clone() / rows.sum_dim(1)).into()),
+        Targets::Distributions { words: words(device).into(), rows: (rows.clone() / rows.sum_dim(1)).into() },
     ]
 }
 

@@ -1,7 +1,6 @@
 //! Contexts from several layers of the model below.
 
-use burn::config::Config;
-use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
+use burn::module::{Content, Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
@@ -9,14 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::bodies::Bodies;
 use super::contexts::Contexts;
-use super::dropout::{self, TimeAxis};
+use super::dropout::{self, LatentDropout};
+use super::kind::{ContextKind, Sizes};
 use super::mixture::{linear_initializer, log_prior};
 use super::tokens::Tokens;
+use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::ops::{ContextSource, LatentArgs, LatentMask};
 use crate::parameters::value;
 
 /// A layer that contexts come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConnectedLayer {
     /// `H_l`, width of the layer's output.
     pub d_hidden: usize,
@@ -24,25 +27,18 @@ pub struct ConnectedLayer {
     pub components: usize,
 }
 
-/// Configuration of a [`DirectOutputConnection`].
-#[derive(Config, Debug, PartialEq)]
+/// Configuration of a [`DirectOutputConnection`] in a head, whose other sizes are the head's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DirectOutputConnectionConfig {
     /// The layers, lowest first; the last one gives the priors.
     pub layers: Vec<ConnectedLayer>,
-    /// `d`, width of a latent context.
-    pub d_embedding: usize,
-    /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
-    #[config(default = 0.0)]
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
-    #[config(default = "TimeAxis::First")]
-    pub time_axis: TimeAxis,
+    /// Of the latent features. None by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<LatentDropout>,
     /// Of all layers, weights and biases. Uniform in `±1/√H_l` by default, as Burn's linear layers.
-    #[config(default = "linear_initializer()")]
+    #[serde(default = "linear_initializer")]
     pub initializer: Initializer,
-    /// Of the products. Full by default.
-    #[config(default = "Precision::Full")]
-    pub precision: Precision,
 }
 
 /// `K` latent contexts from several layers, with priors from the last (Takase, Suzuki, Nagata, EMNLP 2018, arXiv 1808.10143):
@@ -65,43 +61,58 @@ pub struct DirectOutputConnectionConfig {
 /// The latent layers and the likelihood's products are those of a mixture of as many components. The contexts of all tokens,
 /// `N·K·d` numbers, exist at once with their gradient, where a mixture makes them a block at a time.
 ///
-/// Should be created with [`DirectOutputConnectionConfig`].
+/// Should be created with [`HeadConfig::direct_output_connection`](crate::HeadConfig::direct_output_connection).
 #[derive(Module, Debug)]
-#[module(custom_display)]
 pub struct DirectOutputConnection {
     /// `W_π`, a linear layer `H_L → K` without bias.
     pub prior: Linear,
     /// `W_k, b_k` of each layer, `H_l → K_l·d`; the layer's component `k` owns outputs `k·d .. (k+1)·d`.
     pub latents: Vec<Linear>,
-    /// Probability of dropping a latent feature while training.
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout.
+    /// Of the latent features.
     #[module(skip)]
-    pub time_axis: TimeAxis,
-    /// Of the products.
-    #[module(skip)]
-    pub precision: Precision,
+    pub dropout: Option<LatentDropout>,
 }
 
 impl DirectOutputConnectionConfig {
-    /// Creates the layers, weights uniform in `±1/√H_l` if no other initialiser is set.
-    ///
-    /// # Panics
-    /// Without any layer.
-    pub fn init(&self, device: &Device) -> DirectOutputConnection {
+    /// Contexts from these layers, all else by default.
+    pub fn new(layers: Vec<ConnectedLayer>) -> Self {
+        Self { layers, dropout: None, initializer: linear_initializer() }
+    }
+
+    /// `K`, the number of contexts of all layers together.
+    pub(super) fn components(&self) -> usize {
+        self.layers.iter().map(|layer| layer.components).sum()
+    }
+
+    /// Checks that every layer gives contexts and that their widths are those of the hidden state.
+    pub(super) fn validate(&self, d_hidden: usize) -> Result<(), HeadError> {
+        for layer in &self.layers {
+            for (name, size) in
+                [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
+            {
+                if size == 0 {
+                    return Err(HeadError::ZeroSize { name });
+                }
+            }
+        }
+        let layers: Vec<usize> = self.layers.iter().map(|layer| layer.d_hidden).collect();
+        match layers.iter().sum::<usize>() == d_hidden {
+            true => Ok(()),
+            false => Err(HeadError::LayerWidths { d_hidden, layers }),
+        }
+    }
+
+    pub(super) fn init(&self, d_embedding: usize, device: &Device) -> DirectOutputConnection {
         let linear = |d_input, d_output| {
             LinearConfig::new(d_input, d_output).with_initializer(self.initializer.clone())
         };
         let last = self.layers.last().expect("contexts come from at least one layer");
-        let components = self.layers.iter().map(|layer| layer.components).sum();
         let of_layer =
-            |layer: &ConnectedLayer| linear(layer.d_hidden, layer.components * self.d_embedding).init(device);
+            |layer: &ConnectedLayer| linear(layer.d_hidden, layer.components * d_embedding).init(device);
         DirectOutputConnection {
-            prior: linear(last.d_hidden, components).with_bias(false).init(device),
+            prior: linear(last.d_hidden, self.components()).with_bias(false).init(device),
             latents: self.layers.iter().map(of_layer).collect(),
             dropout: self.dropout,
-            time_axis: self.time_axis,
-            precision: self.precision,
         }
     }
 }
@@ -137,23 +148,38 @@ impl DirectOutputConnection {
         self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[1]).sum()
     }
 
+    /// Checks the parameters for a decoder of a width.
+    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+        let k = self.components();
+        for latent in &self.latents {
+            let [h, features] = latent.weight.shape().dims();
+            let features = features / d_embedding.max(1) * d_embedding;
+            fit.param("a layer's latent.weight", &latent.weight, [h, features])?;
+            fit.optional("a layer's latent.bias", latent.bias.as_ref(), [features])?;
+        }
+        let last = self.latents.last().map_or(0, |latent| latent.weight.shape().dims::<2>()[0]);
+        fit.param("the connection's prior.weight", &self.prior.weight, [last, k])?;
+        let (got, expected) = ([self.features()], [k * d_embedding]);
+        fit.shape("the list of latent features", &got, &expected, "components of the decoder's width")
+    }
+
     /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`, alike for all components; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
         let shape = [sequences, self.d_embedding()];
-        let mask = dropout::draw(&value(&self.latents[0].weight), shape, self.dropout)?;
+        let mask = dropout::draw_values(&value(&self.latents[0].weight), shape, self.dropout)?;
         Some(Tensor::cat(vec![mask; self.components()], 1))
     }
 
     /// All components with their priors.
-    pub(super) fn components_of(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+    pub(super) fn components_of(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
         let (components, features, d) = (self.components(), self.features(), self.d_embedding());
         let [count, width] = tokens.hidden.dims();
         let [last, _] = self.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
-        let log_prior = log_prior(&self.prior, top, self.precision, bodies);
+        let log_prior = log_prior(&self.prior, top, precision, bodies);
         let like = value(&self.latents[0].weight);
         // One mask for all components.
-        let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], self.time_axis, self.dropout);
+        let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], self.dropout);
         // Where a layer's columns of the hidden states and its features begin.
         let (mut column, mut feature) = (0, 0);
         let of_layer = |latent: &Linear| {
@@ -165,7 +191,7 @@ impl DirectOutputConnection {
                 weight: value(&latent.weight).into(),
                 bias: latent.bias.as_ref().map(|bias| value(bias).into()),
                 mask: mask.clone().map(|mask| LatentMask { values: mask.values.narrow(1, range), ..mask }),
-                precision: self.precision,
+                precision,
             })
         };
         let latent = Floats::cat(self.latents.iter().map(of_layer).collect(), 1);
@@ -178,22 +204,60 @@ impl DirectOutputConnection {
     }
 }
 
-impl ModuleDisplay for DirectOutputConnection {
-    fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+impl ContextKind for DirectOutputConnection {
+    type Config = DirectOutputConnectionConfig;
+    type Module = Self;
+
+    const HAS_PRIORS: bool = true;
+
+    fn validate(config: &DirectOutputConnectionConfig, sizes: Sizes) -> Result<(), HeadError> {
+        config.validate(sizes.d_hidden)?;
+        config.dropout.map_or(Ok(()), |dropout| dropout.validate())
     }
 
-    fn custom_content(&self, content: Content) -> Option<Content> {
+    fn init(config: &DirectOutputConnectionConfig, sizes: Sizes, device: &Device) -> Self {
+        config.init(sizes.d_embedding, device)
+    }
+
+    fn dropout(config: &mut DirectOutputConnectionConfig) -> Option<&mut Option<LatentDropout>> {
+        Some(&mut config.dropout)
+    }
+
+    fn components(config: &DirectOutputConnectionConfig) -> usize {
+        config.components()
+    }
+
+    fn d_hidden(module: &Self) -> Option<usize> {
+        Some(DirectOutputConnection::d_hidden(module))
+    }
+
+    fn latent(module: &Self) -> (usize, Option<LatentDropout>) {
+        (module.features(), module.dropout)
+    }
+
+    fn draw_mask(module: &Self, sequences: usize) -> Option<Tensor<2>> {
+        DirectOutputConnection::draw_mask(module, sequences)
+    }
+
+    fn distributions(module: &Self) -> usize {
+        module.components()
+    }
+
+    fn check(module: &Self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+        DirectOutputConnection::check(module, d_embedding, fit)
+    }
+
+    fn contexts(module: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+        module.components_of(tokens, precision, bodies)
+    }
+
+    fn display(module: &Self, content: Content) -> Content {
         let (widths, components): (Vec<_>, Vec<_>) =
-            self.layers().iter().map(|layer| (layer.d_hidden, layer.components)).unzip();
+            module.layers().iter().map(|layer| (layer.d_hidden, layer.components)).unzip();
         let content = content
             .add_debug_attribute("d_hidden", &widths)
-            .add("d_embedding", &self.d_embedding())
-            .add_debug_attribute("components", &components)
-            .add("dropout", &self.dropout);
-        match self.dropout > 0.0 {
-            true => content.add_debug_attribute("time_axis", &self.time_axis).optional(),
-            false => content.optional(),
-        }
+            .add("d_embedding", &module.d_embedding())
+            .add_debug_attribute("components", &components);
+        dropout::display(content, module.dropout)
     }
 }

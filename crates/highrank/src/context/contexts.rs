@@ -6,7 +6,7 @@ use crate::ops::ContextSource;
 
 /// Contexts of a run of tokens, ready for the decoder.
 #[derive(Debug, Clone)]
-pub struct Contexts {
+pub(crate) struct Contexts {
     /// `h_k`.
     pub contexts: ContextSource,
     /// `log π_k`, shape `[N, K]`; `None` where there is one component only.

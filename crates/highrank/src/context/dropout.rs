@@ -2,32 +2,66 @@
 
 use std::sync::Arc;
 
+use burn::module::Content;
 use burn::tensor::{Distribution, Tensor};
 use highrank_kernels::Floats;
 use serde::{Deserialize, Serialize};
 
 use super::tokens::Tokens;
+use crate::error::HeadError;
 use crate::ops::LatentMask;
 
 /// Which leading dimension of a hidden state is time.
 ///
 /// Latent dropout is *locked*: it draws one mask a sequence, which serves all of its steps. With the wrong axis it is not: the
-/// sequences of a batch then share their masks, a mask for each step, and nothing else shows it.
+/// sequences of a batch then share their masks, a mask for each step, and nothing reports the mistake.
 ///
 /// | hidden states | |
 /// |---|---|
-/// | `[time, batch, H]` | [`First`](Self::First), the default |
+/// | `[time, batch, H]` | [`First`](Self::First) |
 /// | `[batch, time, H]`, as Burn's own modules have them | [`Second`](Self::Second) |
 /// | `[tokens, H]` | either: without a time dimension each token has a mask of its own |
 ///
 /// Further dimensions count as those of the batch: each of their entries is a sequence.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeAxis {
     /// `[time, .., H]`.
-    #[default]
     First,
     /// `[batch, time, .., H]`.
     Second,
+}
+
+/// Dropout of the latent features of a mixture while training.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatentDropout {
+    /// Probability of dropping a feature, in `[0, 1)`.
+    pub probability: f64,
+    /// Which leading dimension of the hidden states is time: one mask serves all steps of a sequence.
+    pub time_axis: TimeAxis,
+}
+
+impl LatentDropout {
+    /// Checks that the probability is one.
+    ///
+    /// # Errors
+    /// [`HeadError::Dropout`].
+    pub(crate) fn validate(&self) -> Result<(), HeadError> {
+        match (0.0..1.0).contains(&self.probability) {
+            true => Ok(()),
+            false => Err(HeadError::Dropout { value: self.probability }),
+        }
+    }
+}
+
+/// Adds the dropout to a module's display.
+pub(super) fn display(content: Content, dropout: Option<LatentDropout>) -> Content {
+    match dropout {
+        None => content,
+        Some(LatentDropout { probability, time_axis }) => {
+            content.add("dropout", &probability).add_debug_attribute("time_axis", &time_axis)
+        }
+    }
 }
 
 /// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, else a [drawn] one of
@@ -41,10 +75,10 @@ pub(super) fn of_tokens(
     like: &Tensor<2>,
     tokens: Tokens,
     [features, copies]: [usize; 2],
-    time: TimeAxis,
-    prob: f64,
+    dropout: Option<LatentDropout>,
 ) -> (Floats, Option<LatentMask>) {
     let Tokens { hidden, leading, kept, latent_mask } = tokens;
+    let Some(LatentDropout { probability: prob, time_axis: time }) = dropout else { return (hidden, None) };
     let mut mask = match latent_mask {
         Some(mask) => Some(given(like, &leading, time, prob, mask)),
         None => drawn(like, features, &leading, time, prob)
@@ -76,7 +110,15 @@ fn drawn(
 }
 
 /// The values of a [drawn] mask, `[sequences, features]`, on the device of `like`.
-pub(super) fn draw(like: &Tensor<2>, shape: [usize; 2], prob: f64) -> Option<Tensor<2>> {
+pub(super) fn draw_values(
+    like: &Tensor<2>,
+    shape: [usize; 2],
+    dropout: Option<LatentDropout>,
+) -> Option<Tensor<2>> {
+    draw(like, shape, dropout?.probability)
+}
+
+fn draw(like: &Tensor<2>, shape: [usize; 2], prob: f64) -> Option<Tensor<2>> {
     let device = like.device();
     if prob == 0.0 || !device.is_autodiff() {
         return None;

@@ -1,16 +1,19 @@
 //! The contexts of a Mixtape and the gates of its words.
 
-use burn::config::Config;
-use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
+use burn::module::{Content, Initializer, Module, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
+use serde::{Deserialize, Serialize};
 
 use super::bodies::Bodies;
 use super::contexts::Contexts;
-use super::dropout::{self, TimeAxis};
+use super::dropout::{self, LatentDropout};
+use super::kind::{ContextKind, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
+use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::math::sigmoid;
 use crate::ops::{ContextSource, GatedArgs, LatentArgs, wide};
 use crate::parameters::value;
@@ -21,29 +24,20 @@ pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 /// The gates that make their probabilities.
 const GATES: usize = GatedArgs::<()>::GATES;
 
-/// Configuration of a [`Mixtape`].
-#[derive(Config, Debug, PartialEq)]
+/// Configuration of a [`Mixtape`] in a head, whose other sizes are the head's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MixtapeConfig {
-    /// `H`, width of the hidden state.
-    pub d_hidden: usize,
-    /// `d`, width of a latent context.
-    pub d_embedding: usize,
     /// `S`, the words `0..S` have a gate of their own and all others share one.
     pub frequent: usize,
     /// `G`, width of a gate's features.
     pub d_gate: usize,
-    /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
-    #[config(default = 0.0)]
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
-    #[config(default = "TimeAxis::First")]
-    pub time_axis: TimeAxis,
+    /// Of the latent features. None by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<LatentDropout>,
     /// Of the three layers, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
-    #[config(default = "linear_initializer()")]
+    #[serde(default = "linear_initializer")]
     pub initializer: Initializer,
-    /// Of the products. Full by default.
-    #[config(default = "Precision::Full")]
-    pub precision: Precision,
 }
 
 /// Four latent contexts that every word mixes by gates of its own (Yang, Luong, Salakhutdinov, Le, *Mixtape: Breaking the
@@ -62,9 +56,8 @@ pub struct MixtapeConfig {
 /// What the paper leaves open and what is chosen here: the contexts have a bias, as those of a Mixture of Softmaxes; gate vectors
 /// start uniform in ±0.1 and gate biases at 0.
 ///
-/// Should be created with [`MixtapeConfig`].
+/// Should be created with [`HeadConfig::mixtape`](crate::HeadConfig::mixtape).
 #[derive(Module, Debug)]
-#[module(custom_display)]
 pub struct Mixtape {
     /// `H, b_h`, a linear layer `H → 4·d`; context `k` owns outputs `k·d .. (k+1)·d`.
     pub latent: Linear,
@@ -78,36 +71,43 @@ pub struct Mixtape {
     pub bias: Param<Tensor<2>>,
     /// `S`.
     pub frequent: usize,
-    /// Probability of dropping a latent feature while training.
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout.
+    /// Of the latent features.
     #[module(skip)]
-    pub time_axis: TimeAxis,
-    /// Of the products.
-    #[module(skip)]
-    pub precision: Precision,
+    pub dropout: Option<LatentDropout>,
 }
 
 impl MixtapeConfig {
-    /// Creates contexts and gates: layers by the initialiser, gate vectors uniform in ±0.1, gate biases 0.
-    pub fn init(&self, device: &Device) -> Mixtape {
+    /// Gates of width `d_gate`, of which the words `0..frequent` have one of their own; all else by default.
+    pub fn new(frequent: usize, d_gate: usize) -> Self {
+        Self { frequent, d_gate, dropout: None, initializer: linear_initializer() }
+    }
+
+    /// Checks the sizes for a vocabulary.
+    pub(super) fn validate(&self, vocab: usize) -> Result<(), HeadError> {
+        match self.frequent {
+            _ if self.d_gate == 0 => Err(HeadError::ZeroSize { name: "d_gate" }),
+            frequent if frequent >= vocab => Err(HeadError::FrequentWords { frequent, vocab }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Layers by the initialiser, gate vectors uniform in ±0.1, gate biases 0.
+    pub(super) fn init(&self, d_hidden: usize, d_embedding: usize, device: &Device) -> Mixtape {
         let linear = |d_output, bias| {
-            LinearConfig::new(self.d_hidden, d_output)
+            LinearConfig::new(d_hidden, d_output)
                 .with_bias(bias)
                 .with_initializer(self.initializer.clone())
                 .init(device)
         };
         let rows = self.frequent + 1;
         Mixtape {
-            latent: linear(COMPONENTS * self.d_embedding, true),
+            latent: linear(COMPONENTS * d_embedding, true),
             features: linear(GATES * self.d_gate, false),
             base: linear(GATES, false),
             vectors: Initializer::Uniform { min: -0.1, max: 0.1 }.init([rows, self.d_gate], device),
             bias: Initializer::Zeros.init([rows, GATES], device),
             frequent: self.frequent,
             dropout: self.dropout,
-            time_axis: self.time_axis,
-            precision: self.precision,
         }
     }
 }
@@ -123,17 +123,27 @@ impl Mixtape {
         self.latent.weight.shape().dims::<2>()[1]
     }
 
+    /// Checks the parameters for a decoder of a width.
+    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+        let (h, rows) = (self.d_hidden(), self.frequent + 1);
+        let [_, d_gate] = self.vectors.shape().dims();
+        fit.param("the Mixtape's latent.weight", &self.latent.weight, [h, COMPONENTS * d_embedding])?;
+        fit.optional("the Mixtape's latent.bias", self.latent.bias.as_ref(), [COMPONENTS * d_embedding])?;
+        fit.param("the Mixtape's features.weight", &self.features.weight, [h, GATES * d_gate])?;
+        fit.param("the Mixtape's base.weight", &self.base.weight, [h, GATES])?;
+        fit.param("the Mixtape's vectors", &self.vectors, [rows, d_gate])?;
+        fit.param("the Mixtape's bias", &self.bias, [rows, GATES])
+    }
+
     /// A mask for the latent dropout of so many sequences, `[sequences, 4·d]`; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        dropout::draw(&value(&self.latent.weight), [sequences, self.features()], self.dropout)
+        dropout::draw_values(&value(&self.latent.weight), [sequences, self.features()], self.dropout)
     }
 
     /// The contexts, with the gates of the words that have one of their own.
-    pub(super) fn gated(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
-        let precision = self.precision;
+    pub(super) fn gated(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
         let weight = value(&self.latent.weight);
-        let (hidden, mask) =
-            dropout::of_tokens(&weight, tokens, [self.features(), 1], self.time_axis, self.dropout);
+        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [self.features(), 1], self.dropout);
         let layer = |layer: &Linear, mask| LatentArgs {
             hidden: hidden.clone(),
             weight: value(&layer.weight).into(),
@@ -183,22 +193,56 @@ fn leaves(logits: Floats) -> Floats {
     Floats::cat(vec![one, two, three, four], 1)
 }
 
-impl ModuleDisplay for Mixtape {
-    fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+impl ContextKind for Mixtape {
+    type Config = MixtapeConfig;
+    type Module = Self;
+
+    const HAS_PRIORS: bool = false;
+
+    fn validate(config: &MixtapeConfig, sizes: Sizes) -> Result<(), HeadError> {
+        config.validate(sizes.vocab)?;
+        config.dropout.map_or(Ok(()), |dropout| dropout.validate())
     }
 
-    fn custom_content(&self, content: Content) -> Option<Content> {
-        let [_, d_gate] = self.vectors.shape().dims();
+    fn init(config: &MixtapeConfig, sizes: Sizes, device: &Device) -> Self {
+        config.init(sizes.d_hidden, sizes.d_embedding, device)
+    }
+
+    fn dropout(config: &mut MixtapeConfig) -> Option<&mut Option<LatentDropout>> {
+        Some(&mut config.dropout)
+    }
+
+    fn components(_: &MixtapeConfig) -> usize {
+        COMPONENTS
+    }
+
+    fn d_hidden(module: &Self) -> Option<usize> {
+        Some(Mixtape::d_hidden(module))
+    }
+
+    fn latent(module: &Self) -> (usize, Option<LatentDropout>) {
+        (module.features(), module.dropout)
+    }
+
+    fn draw_mask(module: &Self, sequences: usize) -> Option<Tensor<2>> {
+        Mixtape::draw_mask(module, sequences)
+    }
+
+    fn check(module: &Self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+        Mixtape::check(module, d_embedding, fit)
+    }
+
+    fn contexts(module: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+        module.gated(tokens, precision, bodies)
+    }
+
+    fn display(module: &Self, content: Content) -> Content {
+        let [_, d_gate] = module.vectors.shape().dims();
         let content = content
-            .add("d_hidden", &self.d_hidden())
-            .add("d_embedding", &(self.features() / COMPONENTS))
-            .add("frequent", &self.frequent)
-            .add("d_gate", &d_gate)
-            .add("dropout", &self.dropout);
-        match self.dropout > 0.0 {
-            true => content.add_debug_attribute("time_axis", &self.time_axis).optional(),
-            false => content.optional(),
-        }
+            .add("d_hidden", &module.d_hidden())
+            .add("d_embedding", &(module.features() / COMPONENTS))
+            .add("frequent", &module.frequent)
+            .add("d_gate", &d_gate);
+        dropout::display(content, module.dropout)
     }
 }

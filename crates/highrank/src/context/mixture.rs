@@ -1,9 +1,6 @@
 //! The prior/latent pair that Mixture of Contexts and Mixture of Softmaxes share.
 
-use std::fmt::{self, Display, Formatter};
-
-use burn::config::{Config, config_to_json};
-use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
+use burn::module::{Content, Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
@@ -11,40 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use super::bodies::Bodies;
 use super::contexts::Contexts;
-use super::dropout::{self, TimeAxis};
+use super::dropout::{self, LatentDropout, TimeAxis};
+use super::kind::{ContextKind, Sizes};
 use super::tokens::Tokens;
+use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::math::log_softmax;
 use crate::ops::{ContextSource, LatentArgs, wide};
 use crate::parameters::value;
 
-/// Configuration of a [`Mixture`].
-// Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
+/// Configuration of a [`Mixture`] in a head, whose sizes are the head's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MixtureConfig {
-    /// `H`, width of the hidden state.
-    pub d_hidden: usize,
-    /// `d`, width of a latent context.
-    pub d_embedding: usize,
     /// `K`.
     pub components: usize,
-    /// Probability of dropping a latent feature while training, in `[0, 1)`. 0 by default.
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout. The first by default.
-    #[serde(default)]
-    pub time_axis: TimeAxis,
+    /// Of the latent features. None by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<LatentDropout>,
     /// Of both layers, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
     #[serde(default = "linear_initializer")]
     pub initializer: Initializer,
-    /// Of the products. Full by default.
-    pub precision: Precision,
-}
-
-impl Config for MixtureConfig {}
-
-impl Display for MixtureConfig {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&config_to_json(self))
-    }
 }
 
 /// What Burn's linear layers start from: uniform in `±1/√d_input`.
@@ -59,9 +43,8 @@ pub(crate) fn linear_initializer() -> Initializer {
 /// h_k = dropout(tanh(W_h,k g + b_h,k))
 /// ```
 ///
-/// Should be created with [`MixtureConfig`].
+/// Should be created with [`HeadConfig::mos`](crate::HeadConfig::mos) or [`HeadConfig::moc`](crate::HeadConfig::moc).
 #[derive(Module, Debug)]
-#[module(custom_display)]
 pub struct Mixture {
     /// `W_π`, a linear layer `H → K` without bias.
     pub prior: Linear,
@@ -69,38 +52,20 @@ pub struct Mixture {
     pub latent: Linear,
     /// `K`.
     pub components: usize,
-    /// Probability of dropping a latent feature while training.
-    pub dropout: f64,
-    /// Which leading dimension of a hidden state is time, for the dropout.
+    /// Of the latent features.
     #[module(skip)]
-    pub time_axis: TimeAxis,
-    /// Of the products.
-    #[module(skip)]
-    pub precision: Precision,
+    pub dropout: Option<LatentDropout>,
 }
 
 impl MixtureConfig {
-    /// A mixture of `K` contexts of width `d` for hidden states of width `H`, all else by default.
-    pub fn new(d_hidden: usize, d_embedding: usize, components: usize) -> Self {
-        Self {
-            d_hidden,
-            d_embedding,
-            components,
-            dropout: 0.0,
-            time_axis: TimeAxis::First,
-            initializer: linear_initializer(),
-            precision: Precision::Full,
-        }
+    /// A mixture of `K` contexts, all else by default.
+    pub fn new(components: usize) -> Self {
+        Self { components, dropout: None, initializer: linear_initializer() }
     }
 
     /// Sets [`dropout`](Self::dropout).
-    pub fn with_dropout(self, dropout: f64) -> Self {
-        Self { dropout, ..self }
-    }
-
-    /// Sets [`time_axis`](Self::time_axis).
-    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
-        Self { time_axis, ..self }
+    pub fn with_dropout(self, probability: f64, time_axis: TimeAxis) -> Self {
+        Self { dropout: Some(LatentDropout { probability, time_axis }), ..self }
     }
 
     /// Sets [`initializer`](Self::initializer).
@@ -108,37 +73,47 @@ impl MixtureConfig {
         Self { initializer, ..self }
     }
 
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
-    /// Creates the mixture, weights uniform in `±1/√H` if no other initialiser is set.
-    pub fn init(&self, device: &Device) -> Mixture {
+    pub(super) fn init(&self, d_hidden: usize, d_embedding: usize, device: &Device) -> Mixture {
         let linear =
-            |d_output| LinearConfig::new(self.d_hidden, d_output).with_initializer(self.initializer.clone());
+            |d_output| LinearConfig::new(d_hidden, d_output).with_initializer(self.initializer.clone());
         Mixture {
             prior: linear(self.components).with_bias(false).init(device),
-            latent: linear(self.components * self.d_embedding).init(device),
+            latent: linear(self.components * d_embedding).init(device),
             components: self.components,
             dropout: self.dropout,
-            time_axis: self.time_axis,
-            precision: self.precision,
         }
     }
 }
 
 impl Mixture {
+    /// `H`.
+    pub(super) fn d_hidden(&self) -> usize {
+        self.prior.weight.shape().dims::<2>()[0]
+    }
+
+    /// `K·d`.
+    pub(super) fn features(&self) -> usize {
+        self.latent.weight.shape().dims::<2>()[1]
+    }
+
+    /// Checks the parameters for a decoder of a width.
+    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+        let (h, k) = (self.d_hidden(), self.components);
+        fit.param("the mixture's prior.weight", &self.prior.weight, [h, k])?;
+        fit.param("the mixture's latent.weight", &self.latent.weight, [h, k * d_embedding])?;
+        fit.optional("the mixture's latent.bias", self.latent.bias.as_ref(), [k * d_embedding])
+    }
+
     /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; none if nothing is dropped.
     pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
         let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
-        dropout::draw(&weight, [sequences, features], self.dropout)
+        dropout::draw_values(&weight, [sequences, features], self.dropout)
     }
 
     /// All components with their priors, for a Mixture of Softmaxes.
-    pub(super) fn components_of(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
+    pub(super) fn components_of(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(tokens, precision, bodies);
         Contexts {
             contexts: ContextSource::Latent(latent),
             log_prior: Some(log_prior.clone()),
@@ -147,8 +122,8 @@ impl Mixture {
     }
 
     /// The one mixed context of a Mixture of Contexts.
-    pub(super) fn mix(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(tokens, bodies);
+    pub(super) fn mix(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+        let (latent, log_prior) = self.latent_and_log_prior(tokens, precision, bodies);
         let latent = bodies.latent(latent);
         let mixed = bodies.mix(log_prior.clone().exp(), latent);
         Contexts {
@@ -159,13 +134,18 @@ impl Mixture {
     }
 
     /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
-    fn latent_and_log_prior(&self, tokens: Tokens, bodies: Bodies) -> (LatentArgs, Floats) {
-        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), self.precision, bodies);
+    fn latent_and_log_prior(
+        &self,
+        tokens: Tokens,
+        precision: Precision,
+        bodies: Bodies,
+    ) -> (LatentArgs, Floats) {
+        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, bodies);
         let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
-        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.time_axis, self.dropout);
+        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.dropout);
         let bias = self.latent.bias.as_ref().map(|bias| value(bias).into());
-        let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision: self.precision };
+        let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision };
         (latent, log_prior)
     }
 }
@@ -177,21 +157,74 @@ pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, bo
     log_softmax(bodies.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }
 
-impl ModuleDisplay for Mixture {
-    fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
-    }
+/// The kind of context whose components are mixed before the softmax.
+pub struct MixedBefore;
 
-    fn custom_content(&self, content: Content) -> Option<Content> {
-        let [d_hidden, features] = self.latent.weight.shape().dims();
-        let content = content
-            .add("d_hidden", &d_hidden)
-            .add("d_embedding", &(features / self.components))
-            .add("components", &self.components)
-            .add("dropout", &self.dropout);
-        match self.dropout > 0.0 {
-            true => content.add_debug_attribute("time_axis", &self.time_axis).optional(),
-            false => content.optional(),
+/// The kind of context whose components' distributions are mixed after it.
+pub struct MixedAfter;
+
+/// What both kinds share.
+macro_rules! kind_of_mixture {
+    ($kind:ident, $contexts:ident, $distributions:expr) => {
+        impl ContextKind for $kind {
+            type Config = MixtureConfig;
+            type Module = Mixture;
+
+            const HAS_PRIORS: bool = true;
+
+            fn validate(config: &MixtureConfig, _: Sizes) -> Result<(), HeadError> {
+                match config.components {
+                    0 => Err(HeadError::ZeroSize { name: "components" }),
+                    _ => config.dropout.map_or(Ok(()), |dropout| dropout.validate()),
+                }
+            }
+
+            fn init(config: &MixtureConfig, sizes: Sizes, device: &Device) -> Mixture {
+                config.init(sizes.d_hidden, sizes.d_embedding, device)
+            }
+
+            fn dropout(config: &mut MixtureConfig) -> Option<&mut Option<LatentDropout>> {
+                Some(&mut config.dropout)
+            }
+
+            fn components(config: &MixtureConfig) -> usize {
+                config.components
+            }
+
+            fn d_hidden(module: &Mixture) -> Option<usize> {
+                Some(module.d_hidden())
+            }
+
+            fn latent(module: &Mixture) -> (usize, Option<LatentDropout>) {
+                (module.features(), module.dropout)
+            }
+
+            fn draw_mask(module: &Mixture, sequences: usize) -> Option<Tensor<2>> {
+                module.draw_mask(sequences)
+            }
+
+            fn distributions(module: &Mixture) -> usize {
+                let of: fn(&Mixture) -> usize = $distributions;
+                of(module)
+            }
+
+            fn check(module: &Mixture, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+                module.check(d_embedding, fit)
+            }
+
+            fn contexts(module: &Mixture, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+                module.$contexts(tokens, precision, bodies)
+            }
+
+            fn display(module: &Mixture, content: Content) -> Content {
+                let content = content
+                    .add("d_hidden", &module.d_hidden())
+                    .add("d_embedding", &(module.features() / module.components))
+                    .add("components", &module.components);
+                dropout::display(content, module.dropout)
+            }
         }
-    }
+    };
 }
+kind_of_mixture!(MixedBefore, mix, |_| 1);
+kind_of_mixture!(MixedAfter, components_of, |mixture| mixture.components);

@@ -7,7 +7,7 @@ use highrank_kernels::Floats;
 
 /// Hidden states in a row, with what is known of the dimensions that they had.
 #[derive(Debug, Clone)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     /// `[N', H]`
     pub(super) hidden: Floats,
     /// The dimensions before the features, of N tokens in all.
@@ -20,7 +20,7 @@ pub struct Tokens {
 
 impl Tokens {
     /// All tokens of `[.., H]`.
-    pub fn all<const D: usize>(hidden: Tensor<D>) -> Self {
+    pub(crate) fn all<const D: usize>(hidden: Tensor<D>) -> Self {
         let dims = hidden.dims();
         let (leading, width) = (dims[..D - 1].to_vec(), dims[D - 1]);
         let tokens = leading.iter().product();
@@ -29,20 +29,25 @@ impl Tokens {
 
     /// Those of the tokens of `[.., H]` that are listed by number. Nothing else of the tensor is read, and the gradient of
     /// the others is exactly 0.
-    pub fn kept<const D: usize>(hidden: Tensor<D>, kept: Arc<[u32]>) -> Self {
+    pub(crate) fn kept<const D: usize>(hidden: Tensor<D>, kept: Arc<[u32]>) -> Self {
         let all = Self::all(hidden);
         let numbers = Self::numbers(&kept, &Device::new(all.hidden.device()));
         Self { hidden: all.hidden.select(0, numbers.into()), kept: Some(kept), ..all }
     }
 
     /// The same tokens with a mask `[sequences, K·d]` for the latent contexts, in place of a drawn one: see
-    /// [`BoundHead::with_latent_mask`](crate::BoundHead::with_latent_mask).
-    pub fn with_latent_mask(self, latent_mask: Option<Tensor<2>>) -> Self {
+    /// [`OutputHead::with_latent_mask`](crate::OutputHead::with_latent_mask).
+    pub(crate) fn with_latent_mask(self, latent_mask: Option<Tensor<2>>) -> Self {
         Self { latent_mask, ..self }
     }
 
+    /// `[N', H]`
+    pub(crate) fn hidden(self) -> Floats {
+        self.hidden
+    }
+
     /// A list of tokens as a tensor.
-    pub fn numbers(kept: &[u32], device: &Device) -> Tensor<1, Int> {
+    pub(crate) fn numbers(kept: &[u32], device: &Device) -> Tensor<1, Int> {
         let numbers: Vec<i64> = kept.iter().map(|token| i64::from(*token)).collect();
         Tensor::from_data(TensorData::new(numbers, [kept.len()]), device)
     }

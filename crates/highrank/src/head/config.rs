@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::clusters::{AdaptiveConfig, Clusters, TailSizes};
 use super::output::OutputHead;
 use crate::context::{
-    ConnectedLayer, Context, ContextConfig, Direct, DirectOutputConnectionConfig, MixtapeConfig,
-    MixtureConfig, TimeAxis, linear_initializer,
+    ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout, MixtapeConfig,
+    MixtureConfig, Sizes, TimeAxis,
 };
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::{HeadError, OrPanic};
@@ -25,14 +25,15 @@ use crate::parameters::{cast_parameters, value};
 /// The named constructors give the papers' heads; every combination of context and logit map works.
 ///
 /// ```
-/// use highrank::{HeadConfig, LogitMapConfig};
+/// use highrank::{HeadConfig, LogitMapConfig, TimeAxis};
 ///
-/// let published = HeadConfig::mos(620, 280, 10_000, 15).with_latent_dropout(0.29);
+/// let published = HeadConfig::mos(620, 280, 10_000, 15).with_latent_dropout(0.29, TimeAxis::First);
 /// let mixed = HeadConfig::moc(620, 280, 10_000, 15).with_logit_map(LogitMapConfig::Sigsoftmax);
 /// assert!(published.validate().is_ok() && mixed.validate().is_ok());
 /// ```
 // Not by the derive macro, whose configurations cannot read a file that was written before a field was added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HeadConfig {
     /// `H`, width of the hidden state; that of all layers together where contexts come from several.
     pub d_hidden: usize,
@@ -40,19 +41,10 @@ pub struct HeadConfig {
     pub d_embedding: usize,
     /// `V`, number of words: those of targets and samples are `0..V`.
     pub vocab: usize,
-    /// How the hidden state becomes contexts. Direct by default.
+    /// How the hidden state becomes contexts, with their dropout and initialiser. Direct by default.
     pub context: ContextConfig,
     /// `f`, applied to every logit. The identity by default.
     pub logit_map: LogitMapConfig,
-    /// `T` of a PLIF in place of the bound in [`logit_map`](Self::logit_map), see [`with_plif_bound`](Self::with_plif_bound).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plif_bound: Option<f64>,
-    /// Probability of dropping a latent feature of a mixture while training, in `[0, 1)`. 0 by default.
-    pub latent_dropout: f64,
-    /// Which leading dimension of the hidden states is time, for latent dropout, whose masks are those of sequences. **The first
-    /// by default**, as in `[time, batch, H]`; a model with `[batch, time, H]` needs [`TimeAxis::Second`].
-    #[serde(default)]
-    pub time_axis: TimeAxis,
     /// Whether the decoder has a bias. True by default.
     pub bias: bool,
     /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`]. False by default.
@@ -60,9 +52,6 @@ pub struct HeadConfig {
     /// Of the decoder matrix; its bias starts at 0. Uniform in ±0.1 by default.
     #[serde(default = "decoder_initializer")]
     pub initializer: Initializer,
-    /// Of the layers of a mixture, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
-    #[serde(default = "linear_initializer")]
-    pub mixture_initializer: Initializer,
     /// The decoder has `V` rows and as many masked ones as make their number a multiple of this. 1 by default: no padding.
     ///
     /// Matrix products are faster where all sizes are multiples of 64. The words of targets and samples remain `0..V`, but the
@@ -76,8 +65,8 @@ pub struct HeadConfig {
     /// Words of probability 0, such as the padding of a vocabulary that is already padded. None by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked_words: Vec<usize>,
-    /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default: what suits the
-    /// device, see [`memory_budget`](crate::likelihood::memory_budget).
+    /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default, leaves it
+    /// to the device: on a CPU what its caches hold, on a GPU a part of its memory.
     pub memory_budget: Option<usize>,
     /// What the inputs of matrix products are rounded to. Nothing by default.
     pub precision: Precision,
@@ -112,15 +101,11 @@ impl HeadConfig {
             d_hidden,
             d_embedding,
             vocab,
-            context: ContextConfig::Direct,
+            context: ContextConfig::Direct(DirectConfig),
             logit_map: LogitMapConfig::Identity,
-            plif_bound: None,
-            latent_dropout: 0.0,
-            time_axis: TimeAxis::First,
             bias: true,
             tied: false,
             initializer: decoder_initializer(),
-            mixture_initializer: linear_initializer(),
             vocab_multiple: no_padding(),
             adaptive: None,
             masked_words: vec![],
@@ -140,8 +125,13 @@ impl HeadConfig {
     }
 
     /// Generalised sigsoftmax (Parthiban et al., AAAI 2021).
-    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+    pub fn generalised_sigsoftmax(d_embedding: usize, vocab: usize) -> Self {
         Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
+    }
+
+    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
+    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+        Self::generalised_sigsoftmax(d_embedding, vocab)
     }
 
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
@@ -161,12 +151,14 @@ impl HeadConfig {
 
     /// Mixture of Contexts: one softmax over the mixed context (Yang et al., ICLR 2018, the control of MoS).
     pub fn moc(d_hidden: usize, d_embedding: usize, vocab: usize, components: usize) -> Self {
-        Self::new(d_hidden, d_embedding, vocab).with_context(ContextConfig::MixtureOfContexts { components })
+        let context = ContextConfig::MixtureOfContexts(MixtureConfig::new(components));
+        Self::new(d_hidden, d_embedding, vocab).with_context(context)
     }
 
     /// Mixture of Softmaxes (Yang et al., ICLR 2018).
     pub fn mos(d_hidden: usize, d_embedding: usize, vocab: usize, components: usize) -> Self {
-        Self::new(d_hidden, d_embedding, vocab).with_context(ContextConfig::MixtureOfSoftmaxes { components })
+        let context = ContextConfig::MixtureOfSoftmaxes(MixtureConfig::new(components));
+        Self::new(d_hidden, d_embedding, vocab).with_context(context)
     }
 
     /// Direct output connection (Takase, Suzuki, Nagata, EMNLP 2018): a Mixture of Softmaxes whose contexts come from several layers,
@@ -180,17 +172,23 @@ impl HeadConfig {
     /// use highrank::HeadConfig;
     ///
     /// let device = Device::default();
-    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let head = HeadConfig::direct_output_connection(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
     /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
     /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
-    /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets, None);
+    /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets);
     /// # let _ = loss;
     /// ```
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+    pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
-        Self::new(d_hidden, d_embedding, vocab).with_context(ContextConfig::DirectOutputConnection { layers })
+        let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
+        Self::new(d_hidden, d_embedding, vocab).with_context(context)
+    }
+
+    /// Short for [`direct_output_connection`](Self::direct_output_connection).
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
@@ -199,7 +197,7 @@ impl HeadConfig {
     ///
     /// Words are to be numbered by frequency, the most frequent first.
     pub fn mixtape(d_hidden: usize, d_embedding: usize, vocab: usize) -> Self {
-        let context = ContextConfig::Mixtape { frequent: vocab / 20, d_gate: MIXTAPE_GATE };
+        let context = ContextConfig::Mixtape(MixtapeConfig::new(vocab / 20, MIXTAPE_GATE));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
     }
 
@@ -225,21 +223,22 @@ impl HeadConfig {
         Self { logit_map, ..self }
     }
 
-    /// Sets PLIF's bound `T`. An error of [`validate`](Self::validate) with any other map.
-    pub fn with_plif_bound(self, bound: f64) -> Self {
-        Self { plif_bound: Some(bound), ..self }
-    }
-
-    /// Sets [`latent_dropout`](Self::latent_dropout). An error of [`validate`](Self::validate) without a mixture, unless it
-    /// is 0.
-    pub fn with_latent_dropout(self, latent_dropout: f64) -> Self {
-        Self { latent_dropout, ..self }
-    }
-
-    /// Sets [`time_axis`](Self::time_axis). It says how hidden states are laid out, so a head without latent dropout takes it
-    /// as well.
-    pub fn with_time_axis(self, time_axis: TimeAxis) -> Self {
-        Self { time_axis, ..self }
+    /// Sets the dropout of the latent features of a mixture while training: a probability in `[0, 1)`, and which leading dimension
+    /// of the hidden states is time, for its masks are those of sequences.
+    ///
+    /// # Panics
+    /// If the head has no mixture and the probability is not 0: there are no latent features to drop.
+    #[track_caller]
+    pub fn with_latent_dropout(mut self, probability: f64, time_axis: TimeAxis) -> Self {
+        match self.context.dropout_mut() {
+            Some(dropout) => *dropout = Some(LatentDropout { probability, time_axis }),
+            None => assert!(
+                probability == 0.0,
+                "with_latent_dropout: a head without mixture has no latent features to drop: use a mixture, or drop hidden \
+                 features"
+            ),
+        }
+        self
     }
 
     /// Sets [`bias`](Self::bias).
@@ -255,11 +254,6 @@ impl HeadConfig {
     /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
-    }
-
-    /// Sets [`mixture_initializer`](Self::mixture_initializer). An error of [`validate`](Self::validate) without a mixture.
-    pub fn with_mixture_initializer(self, mixture_initializer: Initializer) -> Self {
-        Self { mixture_initializer, ..self }
     }
 
     /// Sets [`vocab_multiple`](Self::vocab_multiple).
@@ -286,9 +280,9 @@ impl HeadConfig {
     ///   costs `N·Σ_i d_i (H + words of i)` products in tails. Statistics need a sweep of that size without gradients.
     /// - The z-loss is of the softmaxes that a token is scored by: `z_head + Σ_i Q_i LSE(W_i · P_i g)²`, with the share `Q_i` that the
     ///   targets have in cluster i, for a word alone 1 in its own.
-    /// - [`logit_blocks`](crate::BoundHead::logit_blocks) and
-    ///   [`logit_gradient_blocks`](crate::BoundHead::logit_gradient_blocks) are refused with [`HeadError::NoCommonLogits`]: each part has
-    ///   logits and a normaliser of its own.
+    /// - [`logit_blocks`](OutputHead::logit_blocks) and [`logit_gradient_blocks`](OutputHead::logit_gradient_blocks) panic: each part
+    ///   has logits and a normaliser of its own.
+    /// - [Class weights](crate::LossOptions::with_class_weights) are taken where each token is scored against its word alone.
     ///
     /// ```
     /// use burn::tensor::{Device, Int, Tensor};
@@ -298,8 +292,8 @@ impl HeadConfig {
     /// let adaptive = AdaptiveConfig::new(vec![100, 400]); // 100 words and 2 clusters of 300 and 600
     /// let head = HeadConfig::mos(32, 16, 1000, 3).with_adaptive(adaptive).init(&device);
     /// let hidden = Tensor::<3>::ones([5, 2, 32], &device);
-    /// head.loss(hidden.clone(), Tensor::<2, Int>::full([5, 2], 700, &device), None).backward();
-    /// assert_eq!(head.log_probs(hidden).dims(), [5, 2, 1000]);
+    /// head.loss(hidden.clone(), Tensor::<2, Int>::full([5, 2], 700, &device)).backward();
+    /// assert_eq!(head.forward(hidden).dims(), [5, 2, 1000]);
     /// ```
     pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
         Self { adaptive: Some(adaptive), ..self }
@@ -336,9 +330,10 @@ impl HeadConfig {
     }
 
     /// Rows of the head's own decoder matrix, which a tied head is given: the words, or with [clusters](Self::with_adaptive)
-    /// those of the head cluster, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple).
+    /// those of the head cluster, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). A number that is too large
+    /// for its type is that type's largest, an error of [`validate`](Self::validate).
     pub fn decoder_rows(&self) -> usize {
-        self.decoder_words().next_multiple_of(self.vocab_multiple.max(1))
+        self.decoder_words().checked_next_multiple_of(self.vocab_multiple.max(1)).unwrap_or(usize::MAX)
     }
 
     /// Words of the head's own decoder.
@@ -362,83 +357,24 @@ impl HeadConfig {
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(HeadError::ZeroSize { name });
         }
-        if self.context == ContextConfig::Direct && self.d_hidden != self.d_embedding {
-            return Err(HeadError::DirectSizes { d_hidden: self.d_hidden, d_embedding: self.d_embedding });
-        }
-        if let ContextConfig::DirectOutputConnection { layers } = &self.context {
-            self.validate_layers(layers)?;
-        }
-        if let ContextConfig::Mixtape { frequent, d_gate } = self.context {
-            if d_gate == 0 {
-                return Err(HeadError::ZeroSize { name: "d_gate" });
-            }
-            if frequent >= self.decoder_words() {
-                return Err(HeadError::FrequentWords { frequent, vocab: self.decoder_words() });
-            }
-        }
-        if !(0.0..1.0).contains(&self.latent_dropout) {
-            return Err(HeadError::Dropout { value: self.latent_dropout });
-        }
         if let Some(adaptive) = &self.adaptive {
             adaptive.validate(self.vocab)?;
         }
-        self.options_in_use()?;
+        self.context.validate(self.sizes())?;
+        let contexts = self.context.components().saturating_mul(self.d_embedding);
+        fits_memory("the decoder's weight", [self.decoder_rows(), self.d_embedding])?;
+        fits_memory("the contexts' weight", [self.d_hidden, contexts])?;
+        if self.tied && self.initializer != decoder_initializer() {
+            let reason = "a tied head has no decoder matrix: initialise the embedding that it is tied to";
+            return Err(HeadError::Unused { option: "initializer", reason });
+        }
         check_masked_words(&self.masked_words, self.vocab)?;
-        self.bounded_map().validate()
+        self.logit_map.validate()
     }
 
-    /// Checks that every layer gives contexts and that their widths are those of the hidden state.
-    fn validate_layers(&self, layers: &[ConnectedLayer]) -> Result<(), HeadError> {
-        for layer in layers {
-            for (name, size) in
-                [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
-            {
-                if size == 0 {
-                    return Err(HeadError::ZeroSize { name });
-                }
-            }
-        }
-        let widths: Vec<usize> = layers.iter().map(|layer| layer.d_hidden).collect();
-        match widths.iter().sum::<usize>() == self.d_hidden {
-            true => Ok(()),
-            false => Err(HeadError::LayerWidths { d_hidden: self.d_hidden, layers: widths }),
-        }
-    }
-
-    /// Checks that every option that is set has an effect.
-    fn options_in_use(&self) -> Result<(), HeadError> {
-        let direct = self.context == ContextConfig::Direct;
-        let plif = matches!(self.logit_map, LogitMapConfig::Plif { .. });
-        let unused = [
-            (
-                direct && self.latent_dropout != 0.0,
-                "latent_dropout",
-                "a head without mixture has no latent features to drop: use a mixture, or drop hidden features",
-            ),
-            (
-                direct && self.mixture_initializer != linear_initializer(),
-                "mixture_initializer",
-                "this head has no mixture",
-            ),
-            (
-                self.tied && self.initializer != decoder_initializer(),
-                "initializer",
-                "a tied head has no decoder matrix: initialise the embedding that it is tied to",
-            ),
-            (self.plif_bound.is_some() && !plif, "plif_bound", "the logit map is not a PLIF"),
-        ];
-        match unused.into_iter().find(|(unused, ..)| *unused) {
-            Some((_, option, reason)) => Err(HeadError::Unused { option, reason }),
-            None => Ok(()),
-        }
-    }
-
-    /// The logit map with the bound of [`with_plif_bound`](Self::with_plif_bound).
-    fn bounded_map(&self) -> LogitMapConfig {
-        match (&self.logit_map, self.plif_bound) {
-            (&LogitMapConfig::Plif { knots, .. }, Some(bound)) => LogitMapConfig::Plif { knots, bound },
-            (map, _) => map.clone(),
-        }
+    /// The sizes that contexts are for.
+    fn sizes(&self) -> Sizes {
+        Sizes { d_hidden: self.d_hidden, d_embedding: self.d_embedding, vocab: self.decoder_words() }
     }
 
     /// Creates the head: decoder and mixture by their initialisers, the decoder's bias 0.
@@ -447,26 +383,22 @@ impl HeadConfig {
     /// With the message of [`validate`](Self::validate) if the configuration is invalid.
     #[track_caller]
     pub fn init(&self, device: &Device) -> OutputHead {
-        self.try_init(device).or_panic("HeadConfig::init")
+        self.checked_init(device).or_panic("HeadConfig::init")
     }
 
-    /// [`init`](Self::init) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// Those of [`validate`](Self::validate).
-    pub fn try_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
+    fn checked_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
         self.validate()?;
-        let (context, shape) = (self.init_context(device), self.decoder_shape());
+        let shape = self.decoder_shape();
         let decoder = match self.tied {
             true => shape.tied(device)?,
             false => shape.init(&self.initializer, device)?,
         };
-        let head = self.assemble(context, decoder, device);
+        let head = self.assemble(decoder, device);
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {
                 let clusters = Clusters::init(adaptive, self.tail_sizes(), &self.initializer, device)?;
-                OutputHead { clusters: Some(clusters), ..head }.try_mask_words(&self.masked_words)
+                OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
             }
         }
     }
@@ -483,7 +415,7 @@ impl HeadConfig {
     /// let linear = LinearConfig::new(16, 100).init(&device);
     /// let head = HeadConfig::plif(16, 100, 1000).with_vocab_multiple(64).init_from_linear(linear.clone());
     /// let hidden = Tensor::<2>::ones([1, 16], &device);
-    /// assert_eq!(head.log_probs(hidden).dims(), [1, 128]); // a PLIF starts as the identity, the padding is masked
+    /// assert_eq!(head.forward(hidden).dims(), [1, 128]); // a PLIF starts as the identity, the padding is masked
     /// ```
     ///
     /// - `W` is the layer's weight `[d, V]`, transposed. A new parameter with an id of its own: what an optimiser keeps for the old
@@ -497,15 +429,10 @@ impl HeadConfig {
     /// are in the message), and if the head is tied.
     #[track_caller]
     pub fn init_from_linear(&self, linear: Linear) -> OutputHead {
-        self.try_init_from_linear(linear).or_panic("HeadConfig::init_from_linear")
+        self.checked_init_from_linear(linear).or_panic("HeadConfig::init_from_linear")
     }
 
-    /// [`init_from_linear`](Self::init_from_linear) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// Those of [`validate`](Self::validate), [`HeadError::Shape`] and [`HeadError::LinearBias`] if the layer does not fit,
-    /// [`HeadError::Unused`] for a tied head or one with [clusters](Self::with_adaptive).
-    pub fn try_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
+    pub(super) fn checked_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
         self.validate()?;
         if self.adaptive.is_some() {
             let reason = "one linear layer cannot give the tails their parameters: use `init_from_linears`";
@@ -517,44 +444,8 @@ impl HeadConfig {
         }
         let (device, dtype) = (linear.weight.lazy_device(), value(&linear.weight).dtype());
         let decoder = self.decoder_shape().of_linear(linear)?;
-        let head = self.assemble(self.init_context(&device), decoder, &device);
+        let head = self.assemble(decoder, &device);
         Ok(cast_parameters(head, dtype))
-    }
-
-    fn init_context(&self, device: &Device) -> Context {
-        let mixture = |components| {
-            MixtureConfig::new(self.d_hidden, self.d_embedding, components)
-                .with_dropout(self.latent_dropout)
-                .with_time_axis(self.time_axis)
-                .with_initializer(self.mixture_initializer.clone())
-                .with_precision(self.precision)
-                .init(device)
-        };
-        match &self.context {
-            ContextConfig::Direct => Context::Direct(Direct),
-            ContextConfig::MixtureOfContexts { components } => {
-                Context::MixtureOfContexts(mixture(*components))
-            }
-            ContextConfig::MixtureOfSoftmaxes { components } => {
-                Context::MixtureOfSoftmaxes(mixture(*components))
-            }
-            ContextConfig::DirectOutputConnection { layers } => Context::DirectOutputConnection(
-                DirectOutputConnectionConfig::new(layers.clone(), self.d_embedding)
-                    .with_dropout(self.latent_dropout)
-                    .with_time_axis(self.time_axis)
-                    .with_initializer(self.mixture_initializer.clone())
-                    .with_precision(self.precision)
-                    .init(device),
-            ),
-            ContextConfig::Mixtape { frequent, d_gate } => Context::Mixtape(
-                MixtapeConfig::new(self.d_hidden, self.d_embedding, *frequent, *d_gate)
-                    .with_dropout(self.latent_dropout)
-                    .with_time_axis(self.time_axis)
-                    .with_initializer(self.mixture_initializer.clone())
-                    .with_precision(self.precision)
-                    .init(device),
-            ),
-        }
     }
 
     fn decoder_shape(&self) -> DecoderShape<'_> {
@@ -573,15 +464,26 @@ impl HeadConfig {
         TailSizes { d_hidden: self.d_hidden, vocab: self.vocab, vocab_multiple: self.vocab_multiple.max(1) }
     }
 
-    fn assemble(&self, context: Context, decoder: Decoder, device: &Device) -> OutputHead {
+    fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {
         OutputHead {
-            context,
-            logit_map: self.bounded_map().init(device),
+            context: self.context.init(self.sizes(), device),
+            logit_map: self.logit_map.init(device),
             decoder,
             clusters: None,
             memory_budget: self.memory_budget,
             precision: self.precision,
+            temperature: 1.0,
+            latent_mask: None,
         }
+    }
+}
+
+/// Checks that a parameter of such a shape and its gradient have sizes that a computer can address.
+fn fits_memory(what: &'static str, shape: [usize; 2]) -> Result<(), HeadError> {
+    let bytes = shape.iter().try_fold(size_of::<f64>(), |bytes, size| bytes.checked_mul(*size));
+    match bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
+        true => Ok(()),
+        false => Err(HeadError::TooLarge { what, shape: shape.to_vec() }),
     }
 }
 
@@ -593,6 +495,6 @@ impl OutputHead {
     pub fn from_linear(linear: Linear) -> Self {
         let [d_embedding, vocab] = linear.weight.shape().dims();
         let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
-        config.try_init_from_linear(linear).expect("the sizes are those of the layer")
+        config.checked_init_from_linear(linear).expect("the sizes are those of the layer")
     }
 }

@@ -1,6 +1,8 @@
-//! The module of an output head.
+//! The output head.
 
-use burn::module::{Content, Module, ModuleDisplay};
+use burn::module::{Content, Module, ModuleDisplay, Param};
+use burn::nn::Embedding;
+use burn::tensor::Tensor;
 use highrank_kernels::Precision;
 
 use super::clusters::Clusters;
@@ -12,18 +14,17 @@ use crate::logit_map::LogitMap;
 /// An output layer: from a hidden state to a distribution over `V` words.
 ///
 /// ```text
-/// log P(x | c) = logsumexp_k [ log π_k(c) + log softmax( f( h_k(c) · Wᵀ + b ) )_x ]
+/// log P(x | c) = logsumexp_k [ log π_k(c) + log softmax( f( h_k(c) · Wᵀ + b ) / τ )_x ]
 /// ```
 ///
 /// Should be created with [`HeadConfig`](crate::HeadConfig). It runs on whatever device its tensors are on. Hidden states may
-/// have any number of leading dimensions. Which of them is time matters to latent dropout only: the first, unless the
-/// configuration names another [`TimeAxis`](crate::TimeAxis), as models with `[batch, time, H]` must.
+/// have any number of leading dimensions. Which of them is time matters to latent dropout only, whose configuration says it.
 ///
 /// Targets and samples are words `0..V`. A [padded vocabulary](crate::HeadConfig::vocab_multiple) makes the last dimension of
 /// log-probabilities larger than `V`; the rest of it are words of probability 0.
 ///
-/// All methods that need the decoder matrix are also on [`BoundHead`](crate::BoundHead), which [`tied_to`](Self::tied_to) returns
-/// for a head without a matrix of its own.
+/// A clone shares the parameters and costs little. So [`tied_to`](Self::tied_to), [`at_temperature`](Self::at_temperature) and
+/// [`with_latent_mask`](Self::with_latent_mask) return a head of their own, which has all methods of this one.
 ///
 /// # Example
 /// ```
@@ -35,9 +36,9 @@ use crate::logit_map::LogitMap;
 ///
 /// let hidden = Tensor::<3>::random([7, 2, 64], Distribution::Default, &device); // [T, B, H]
 /// let targets = Tensor::<2, Int>::full([7, 2], 3, &device); // [T, B]
-/// let loss = head.loss(hidden.clone(), targets, None); // mean nll in nats, no logits kept
+/// let loss = head.loss(hidden.clone(), targets); // mean nll in nats, no logits kept
 /// let gradients = loss.backward();
-/// assert_eq!(head.log_probs(hidden).dims(), [7, 2, 1000]);
+/// assert_eq!(head.forward(hidden).dims(), [7, 2, 1000]); // log-probabilities
 /// # let _ = gradients;
 /// ```
 #[derive(Module, Debug)]
@@ -53,9 +54,35 @@ pub struct OutputHead {
     pub clusters: Option<Clusters>,
     /// Size in bytes of the largest logit matrix that may exist at a time; `None` leaves it to the device.
     pub memory_budget: Option<usize>,
-    /// What the inputs of matrix products are rounded to.
+    /// What the inputs of all matrix products are rounded to, those of the contexts too.
     #[module(skip)]
     pub precision: Precision,
+    #[module(skip)]
+    pub(super) temperature: f64,
+    #[module(skip)]
+    pub(super) latent_mask: Option<Tensor<2>>,
+}
+
+/// A matrix for [`OutputHead::tied_to`]: a Burn [`Embedding`], a parameter, or a tensor that is computed from parameters.
+#[derive(Debug, Clone)]
+pub struct TiedMatrix(Param<Tensor<2>>);
+
+impl From<&Embedding> for TiedMatrix {
+    fn from(embedding: &Embedding) -> Self {
+        Self::from(&embedding.weight)
+    }
+}
+
+impl From<&Param<Tensor<2>>> for TiedMatrix {
+    fn from(matrix: &Param<Tensor<2>>) -> Self {
+        Self(Param::initialized(matrix.id, matrix.val()))
+    }
+}
+
+impl From<Tensor<2>> for TiedMatrix {
+    fn from(matrix: Tensor<2>) -> Self {
+        Self(Param::initialized(burn::module::ParamId::new(), matrix))
+    }
 }
 
 impl OutputHead {
@@ -69,6 +96,94 @@ impl OutputHead {
         self.clusters.as_ref().map_or(self.decoder.rows(), Clusters::vocab)
     }
 
+    /// `K`, the rows of logits of each token: 1 for all but a mixture of softmaxes, whose contexts come from one layer or
+    /// several.
+    pub fn components(&self) -> usize {
+        self.context.distributions()
+    }
+
+    /// A [tied](crate::HeadConfig::with_tied) head with the caller's embedding matrix `[V, d]` as its decoder; with a
+    /// [padded vocabulary](crate::HeadConfig::vocab_multiple) the matrix has the padding's rows as well.
+    ///
+    /// Call it in every forward pass: the result shares the embedding's parameter, so the gradient reaches that parameter once
+    /// and whole (Press and Wolf 2017, Inan et al. 2017).
+    ///
+    /// ```
+    /// use burn::nn::EmbeddingConfig;
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use highrank::HeadConfig;
+    ///
+    /// let device = Device::default().autodiff();
+    /// let embedding = EmbeddingConfig::new(100, 16).init(&device);
+    /// let head = HeadConfig::mos(24, 16, 100, 3).with_tied(true).init(&device);
+    /// let (hidden, targets) = (Tensor::<2>::ones([5, 24], &device), Tensor::<1, Int>::ones([5], &device));
+    /// head.tied_to(&embedding).loss(hidden, targets).backward();
+    /// ```
+    ///
+    /// # Panics
+    /// If the head owns its decoder, or the matrix has another shape (the message has both) or is on another device.
+    #[track_caller]
+    pub fn tied_to(&self, matrix: impl Into<TiedMatrix>) -> Self {
+        let decoder = self.decoder.tied_to(matrix.into().0).or_panic("OutputHead::tied_to");
+        Self { decoder, ..self.clone() }
+    }
+
+    /// The same head at temperature τ: every component's mapped logits are divided by it before their softmax, priors stay as
+    /// they are. It acts on everything that the result computes, losses and predictions. A head begins at 1.
+    ///
+    /// A [`Sampling`](crate::Sampling) has a temperature of its own, which divides the mixed log-probabilities.
+    ///
+    /// # Panics
+    /// If τ is not a finite number above 0. A method of the result panics if the type that it computes in cannot hold τ or
+    /// `1/τ`.
+    #[track_caller]
+    pub fn at_temperature(&self, temperature: f64) -> Self {
+        assert!(
+            temperature > 0.0 && temperature.is_finite(),
+            "at_temperature: temperature is {temperature}, expected a finite number above 0"
+        );
+        Self { temperature, ..self.clone() }
+    }
+
+    /// The same head with a given mask for its latent dropout in place of drawn ones, in training or not. A constant: no
+    /// gradient flows to it.
+    ///
+    /// # Shapes
+    /// - mask: `[sequences, K·d]`, 0 where a feature of a sequence's contexts is dropped and `1/(1 − p)` where it is kept, p the
+    ///   head's own probability; [`LatentDropout`](crate::LatentDropout) says which dimension of a hidden state is time. A
+    ///   direct output connection draws masks that are alike for all components, but takes any
+    ///
+    /// # Panics
+    /// If the head has no latent dropout or its contexts have another width. A method of the result panics if hidden states
+    /// have another number of sequences.
+    #[track_caller]
+    pub fn with_latent_mask(&self, mask: Tensor<2>) -> Self {
+        assert!(self.context.latent_dropout().is_some(), "with_latent_mask: the head has no latent dropout");
+        let (width, features) = (mask.dims()[1], self.context.latent_features());
+        assert!(
+            width == features,
+            "with_latent_mask: the mask has {width} features, but the latent contexts {features}"
+        );
+        Self { latent_mask: Some(mask), ..self.clone() }
+    }
+
+    /// Draws a mask for [`with_latent_mask`](Self::with_latent_mask): the one that the next loss would draw for hidden states of
+    /// so many sequences. `None` where nothing would be dropped: outside of training, and in a head without latent dropout.
+    ///
+    /// With it a batch can be computed in parts whose masks are those of the whole.
+    ///
+    /// # Shapes
+    /// - returns `[sequences, K·d]`, on the plain device
+    pub fn draw_latent_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        self.context.draw_mask(sequences).map(Tensor::inner)
+    }
+
+    /// The same head with the mask that its next loss would draw for its latent dropout, if any, for several calls of one loss.
+    pub(super) fn with_drawn_mask(&self, leading: &[usize]) -> Self {
+        let drawn = || self.draw_latent_mask(self.context.sequences(leading));
+        Self { latent_mask: self.latent_mask.clone().or_else(drawn), ..self.clone() }
+    }
+
     /// Masks words: their probability is 0 and their gradients are exactly 0. See [`Decoder`].
     ///
     /// To mask words for a while only, such as those that a text must not hold, mask those of a clone, which shares the
@@ -79,16 +194,12 @@ impl OutputHead {
     /// If a word is not below `V`, or no word would be left.
     #[track_caller]
     pub fn mask_words(self, words: &[usize]) -> Self {
-        self.try_mask_words(words).or_panic("OutputHead::mask_words")
+        self.masking(words).or_panic("OutputHead::mask_words")
     }
 
-    /// [`mask_words`](Self::mask_words) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
-    pub fn try_mask_words(self, words: &[usize]) -> Result<Self, HeadError> {
+    pub(super) fn masking(self, words: &[usize]) -> Result<Self, HeadError> {
         let Some(clusters) = self.clusters else {
-            return Ok(Self { decoder: self.decoder.try_mask_words(words)?, ..self });
+            return Ok(Self { decoder: self.decoder.masking(words)?, ..self });
         };
         let (clusters, decoder) = clusters.masking(self.decoder, words)?;
         Ok(Self { decoder, clusters: Some(clusters), ..self })
@@ -106,6 +217,10 @@ impl ModuleDisplay for OutputHead {
             None => content,
         };
         let content = content.add_debug_attribute("precision", &self.precision);
+        let content = match self.temperature {
+            1.0 => content,
+            temperature => content.add("temperature", &temperature),
+        };
         match &self.memory_budget {
             Some(bytes) => content.add("memory_budget", bytes).optional(),
             None => content.optional(),

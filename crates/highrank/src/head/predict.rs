@@ -6,12 +6,13 @@ use burn::tensor::{Int, Tensor, TensorData};
 use highrank_kernels::Floats;
 use rand::{Rng, RngExt};
 
-use super::bound::{BoundHead, leading, with_last};
-use super::inputs::Inputs;
+use super::input::{Inputs, with_last};
+use super::output::OutputHead;
 use super::sampling::{Sampling, word_of};
 use super::select::{self, Number};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::draw_in_order;
+use crate::loss::leading;
 use crate::ops::{Draw, Drawn, LogProbs, Prediction};
 
 /// The most probable words of every token, most probable first.
@@ -52,45 +53,40 @@ impl Best {
     }
 }
 
-impl BoundHead<'_> {
+impl OutputHead {
     /// Log-probabilities of all words, in nats. Each row's exponentials sum to 1.
     ///
     /// Differentiable, but for training use [`loss`](Self::loss) or [`nll`](Self::nll), which store no logits.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
-    /// - output: `[.., V]`; with a padded vocabulary [`rows`](crate::decoder::Decoder::rows) in place of `V`
+    /// - output: `[.., V]`; with a padded vocabulary [`rows`](Self::rows) in place of `V`
     ///
     /// # Panics
-    /// If the last dimension of `hidden` is not `H`, or there is no token.
+    /// If the last dimension of `hidden` is not `H`, there is no token, or a tensor is on another device than the head.
     #[track_caller]
-    pub fn log_probs<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
-        self.try_log_probs(hidden).or_panic("log_probs")
+    pub fn forward<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        self.try_forward(hidden).or_panic("forward")
     }
 
-    /// [`log_probs`](Self::log_probs) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::Shape`].
-    pub fn try_log_probs<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
+    pub(super) fn try_forward<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
         if let Some(clustered) = self.clustered() {
             return clustered.log_probs(hidden);
         }
-        let shape = with_last(hidden.dims(), self.head.decoder.rows());
+        let shape = with_last(hidden.dims(), self.decoder.rows());
         Ok(self.differentiable(hidden)?.log_probs().reshape(shape).tensor())
     }
 
-    /// The rows of [`log_probs`](Self::log_probs) in blocks of the head's memory budget, in order.
+    /// The rows of [`forward`](Self::forward) in blocks of the head's memory budget, in order.
     ///
-    /// For what reads all log-probabilities of a long text, such as the [analyses](crate::analysis): the whole `[N, V]`
-    /// tensor never exists.
+    /// For what reads all log-probabilities of a long text: the whole `[N, V]` tensor never exists.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`, of N tokens in all
     /// - blocks: `[rows, V]`, N rows in all
     ///
     /// # Panics
-    /// As [`log_probs`](Self::log_probs).
+    /// As [`forward`](Self::forward).
     #[track_caller]
     pub fn log_prob_blocks<const D: usize>(
         &self,
@@ -99,11 +95,7 @@ impl BoundHead<'_> {
         self.try_log_prob_blocks(hidden).or_panic("log_prob_blocks")
     }
 
-    /// [`log_prob_blocks`](Self::log_prob_blocks) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::Shape`].
-    pub fn try_log_prob_blocks<const D: usize>(
+    pub(crate) fn try_log_prob_blocks<const D: usize>(
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
@@ -115,36 +107,6 @@ impl BoundHead<'_> {
             }
         };
         Ok(clustered.into_iter().flatten().chain(alone.into_iter().flatten()))
-    }
-
-    /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
-    ///
-    /// # Shapes
-    /// - hidden: `[.., H]`, of N tokens in all
-    /// - blocks: `[rows·K, V]`, N·K rows in all; the K components of a token follow each other
-    ///
-    /// # Panics
-    /// As [`log_probs`](Self::log_probs).
-    #[track_caller]
-    pub fn logit_blocks<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-    ) -> impl Iterator<Item = Tensor<2>> + use<D> {
-        self.try_logit_blocks(hidden).or_panic("logit_blocks")
-    }
-
-    /// [`logit_blocks`](Self::logit_blocks) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::Shape`]; [`HeadError::NoCommonLogits`] of a head with clusters.
-    pub fn try_logit_blocks<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-    ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        if self.clustered().is_some() {
-            return Err(HeadError::NoCommonLogits { what: "logit_blocks" });
-        }
-        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
     }
 
     /// The `k` most probable words of every token, most probable first.
@@ -164,15 +126,15 @@ impl BoundHead<'_> {
         self.try_top_k(hidden, k).or_panic("top_k")
     }
 
-    /// [`top_k`](Self::top_k) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::TopK`], [`HeadError::Shape`], or [`HeadError::NotANumber`] with the first token that has a NaN.
-    pub fn try_top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> Result<TopK<D>, HeadError> {
+    pub(super) fn try_top_k<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        k: usize,
+    ) -> Result<TopK<D>, HeadError> {
         if let Some(clustered) = self.clustered() {
             return clustered.top_k(hidden, k);
         }
-        let vocab = self.head.decoder.vocab;
+        let vocab = self.decoder.vocab;
         if !(1..=vocab).contains(&k) {
             return Err(HeadError::TopK { k, vocab });
         }
@@ -231,7 +193,8 @@ impl BoundHead<'_> {
         self.try_sample(hidden, sampling, rng).or_panic("sample")
     }
 
-    /// [`sample`](Self::sample) with an error in place of a panic.
+    /// [`sample`](Self::sample) with an error in place of a panic, for a program whose options or words to mask come from its
+    /// users.
     ///
     /// # Errors
     /// [`HeadError::Sampling`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first

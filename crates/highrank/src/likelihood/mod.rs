@@ -12,10 +12,10 @@
 //! are worked through in chunks: product, map, log-sum-exp, responsibilities, gradient, two products, next chunk.
 //!
 //! # Cost
-//! * An untracked call, or the forward pass of the per-token [`nll`]: one matrix product, `2·N·K·d·V` operations.
-//! * [`mean_nll`] when tracked: three products. Its token weights are known in the forward pass, so the gradients are
+//! * An untracked [`loss`], or the forward pass of one by token: one matrix product, `2·N·K·d·V` operations.
+//! * A weighted sum when tracked: three products. Its token weights are known in the forward pass, so the gradients are
 //!   made there and the backward pass only scales them.
-//! * [`nll`] when tracked: four, because any upstream gradient may come; the backward pass recomputes each chunk.
+//! * By token when tracked: four, because any upstream gradient may come; the backward pass recomputes each chunk.
 //! * Memory beyond inputs and gradients: a few chunks of at most [`chunk_bytes`](Likelihood::chunk_bytes) bytes each,
 //!   whatever `N` and `K`, but never less than one token (`K·V` logits). The contexts of a mixture are made from the
 //!   hidden states a block of tokens at a time ([`ContextSource::Latent`](crate::ops::ContextSource::Latent)) and made
@@ -43,7 +43,7 @@ mod predict;
 mod shares;
 mod spread;
 
-pub use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
+pub(crate) use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
 pub use kernels::LikelihoodKernels;
 
 pub(crate) use draw::draw_in_order;
@@ -53,7 +53,7 @@ pub(crate) use shares::Shares;
 pub(crate) use spread::Spread;
 
 use burn::backend::{Dispatch, TensorMetadata};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use highrank_kernels::{Floats, Ints};
 
 use crate::ops::{Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels, is_cpu};
@@ -96,7 +96,7 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
 fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bools> {
     let vocab = input.vocab() as i64;
     let is_outside = |words: &Ints| words.below(0).or(words.at_least(vocab));
-    let words = is_outside(targets.words()?);
+    let words = is_outside(targets.words());
     match targets {
         Targets::Teacher { ids, .. } => {
             let listed = ids.clone().float(input.wide()).zeros_like().fill_where(is_outside(ids), 1.0);
@@ -105,27 +105,4 @@ fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bo
         }
         _ => Some(words),
     }
-}
-
-/// Cross-entropy of every token in nats, shape `[N]`; differentiable.
-///
-/// # Panics
-/// As [`loss`].
-pub fn nll(input: Likelihood, targets: Targets) -> Tensor<1> {
-    loss(input, Objective::new(targets), None).loss.tensor()
-}
-
-/// Weighted mean `Σ_n w_n nll_n / Σ_n w_n` in nats, shape `[1]`; without weights the mean. Differentiable, also with respect
-/// to the weights.
-///
-/// Weights of 0 alone give NaN, a mean over nothing, whose gradients are 0.
-///
-/// # Panics
-/// As [`loss`].
-pub fn mean_nll(input: Likelihood, targets: Targets, weights: Option<Tensor<1>>) -> Tensor<1> {
-    let shares = match weights {
-        Some(weights) => Shares::weighted(weights.clone(), weights),
-        None => Shares::even(input.tokens(), (&Device::new(input.weight.device()), input.wide())),
-    };
-    shares.mean(loss(input, Objective::new(targets), Some(shares.of_tokens.clone())).loss.tensor())
 }

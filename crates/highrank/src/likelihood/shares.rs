@@ -1,14 +1,16 @@
-//! What each token's loss is multiplied with to make a mean.
+//! What each token's loss is multiplied with in a mean or a sum.
 
 use burn::tensor::{Bool, DType, Device, Tensor};
 
-/// The weights `w_n / Σ_n c_n` of a mean, differentiable with respect to both.
+/// The weights `w_n / Σ_n c_n` of a mean, differentiable with respect to both, or `w_n` of a sum.
 ///
 /// A mean over nothing, `Σ_n c_n = 0`, is NaN as in PyTorch, but every gradient of it is 0: what is added to it in a batch of
 /// several parts still trains.
 pub(crate) struct Shares {
     /// `[N]`
     pub(crate) of_tokens: Tensor<1>,
+    /// What the weights have been divided by, each `[1]`.
+    divisors: Vec<Tensor<1>>,
     /// True if nothing counts, `[1]`; `None` if something does.
     nothing: Option<Tensor<1, Bool>>,
 }
@@ -16,7 +18,8 @@ pub(crate) struct Shares {
 impl Shares {
     /// Of tokens that count alike.
     pub(crate) fn even(tokens: usize, on: (&Device, DType)) -> Self {
-        Self { of_tokens: Tensor::full([tokens], 1.0 / tokens as f64, on), nothing: None }
+        let divisors = vec![Tensor::full([1], tokens as f64, on)];
+        Self { of_tokens: Tensor::full([tokens], 1.0 / tokens as f64, on), divisors, nothing: None }
     }
 
     /// Of tokens with the weights `w`, for counts `c`, both `[N]` and at least 0.
@@ -27,11 +30,26 @@ impl Shares {
         let nothing = largest.clone().equal_elem(0.0);
         let unit = largest.mask_fill(nothing.clone(), 1.0);
         let total = (counts / unit.clone()).sum().mask_fill(nothing.clone(), 1.0);
-        Self { of_tokens: weights / unit / total, nothing: Some(nothing) }
+        let divisors = vec![unit, total];
+        let of_tokens = divisors.iter().fold(weights, |weights, divisor| weights / divisor.clone());
+        Self { of_tokens, divisors, nothing: Some(nothing) }
     }
 
-    /// The mean itself, for the weighted sum of the losses, `[1]`.
-    pub(crate) fn mean(&self, sum: Tensor<1>) -> Tensor<1> {
+    /// The weights `w` of a sum, `[N]`.
+    pub(crate) fn sum(weights: Tensor<1>) -> Self {
+        Self { of_tokens: weights, divisors: vec![], nothing: None }
+    }
+
+    /// The mean or sum itself, for the losses multiplied by their weights `w`, `[N]`.
+    pub(crate) fn of_weighted(&self, losses: Tensor<1>) -> Tensor<1> {
+        let dtype = losses.dtype();
+        let divide = |losses: Tensor<1>, divisor: &Tensor<1>| losses / divisor.clone().cast(dtype);
+        let divided = self.divisors.iter().fold(losses, divide);
+        self.finish(divided.sum())
+    }
+
+    /// The mean or sum itself, for the weighted sum of the losses, `[1]`.
+    pub(crate) fn finish(&self, sum: Tensor<1>) -> Tensor<1> {
         match &self.nothing {
             Some(nothing) => sum.mask_fill(nothing.clone(), f64::NAN),
             None => sum,

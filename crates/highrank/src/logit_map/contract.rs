@@ -13,6 +13,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
 use crate::error::HeadError;
+use crate::fit::Fit;
 
 /// A logit map as a plain value: the function without its parameters, which come packed in one vector.
 ///
@@ -62,6 +63,11 @@ pub(crate) trait MapModule {
     /// The function itself, without its parameters.
     fn function(&self) -> Self::Function;
 
+    /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
+    fn check(&self, _fit: &Fit) -> Result<(), HeadError> {
+        Ok(())
+    }
+
     /// The packed parameters, differentiable; `None` for a map without any.
     fn packed_params(&self) -> Option<Tensor<1>> {
         None
@@ -72,6 +78,11 @@ pub(crate) trait MapModule {
 pub(crate) trait Pointwise: Copy {
     /// Checks the ranges of all fields.
     fn validate(self) -> Result<(), HeadError> {
+        Ok(())
+    }
+
+    /// Checks that the type of sums holds all fields.
+    fn check(self, _fit: &Fit) -> Result<(), HeadError> {
         Ok(())
     }
 
@@ -110,6 +121,10 @@ impl<M: Pointwise> MapModule for M {
 
     fn function(&self) -> Self {
         *self
+    }
+
+    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+        Pointwise::check(*self, fit)
     }
 }
 

@@ -132,11 +132,6 @@ macro_rules! cpu_maps {
                 Self { params, body }
             }
 
-            /// Length of the packed parameters.
-            pub(crate) fn num_params(&self) -> usize {
-                self.params.len()
-            }
-
             /// See [`CpuBody::is_identity`].
             pub(crate) fn is_identity(&self) -> bool {
                 match &self.body {

@@ -6,6 +6,8 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
 use super::contract::{MapModule, PortableMap, element, required};
+use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::math::{log_sigmoid, sigmoid};
 use crate::parameters::value;
 
@@ -41,6 +43,11 @@ impl MapModule for Gss {
 
     fn function(&self) -> Function {
         Function
+    }
+
+    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+        fit.param("the generalised sigsoftmax's center", &self.center, [1])?;
+        fit.param("the generalised sigsoftmax's slope", &self.slope, [1])
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {

@@ -3,8 +3,8 @@
 //! A pointwise non-linearity after the product `h·Wᵀ` breaks the rank bound of the softmax, because
 //! `f` of a low-rank matrix need not have low rank.
 //!
-//! [`LogitMap`] is the module with its parameters. [`MapFunction`] is the same function as a plain value
-//! whose parameters come packed in one vector, as the [fused likelihood](crate::likelihood) uses it.
+//! [`LogitMap`] is the module with its parameters. Inside, `MapFunction` is the same function as a plain value whose parameters
+//! come packed in one vector.
 
 mod contract;
 #[cfg(feature = "flex")]
@@ -23,6 +23,7 @@ use highrank_kernels::cpu::Real;
 use highrank_kernels::precision::wide;
 
 use crate::error::{HeadError, OrPanic};
+use crate::fit::Fit;
 use contract::{MapModule, PortableMap};
 #[cfg(feature = "flex")]
 use cpu::{CpuBody, OnCpu};
@@ -46,7 +47,7 @@ registry::logit_maps! {
 impl LogitMap {
     /// Applies the map to logits of any shape.
     ///
-    /// Differentiable by composition; training goes through the [fused likelihood](crate::likelihood) instead. Logits in
+    /// Differentiable by composition; training goes through a head's loss instead. Logits in
     /// half precision are mapped in f32 and rounded at the end.
     ///
     /// # Shapes

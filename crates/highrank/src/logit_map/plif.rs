@@ -10,6 +10,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
 use crate::error::HeadError;
+use crate::fit::Fit;
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -76,6 +77,13 @@ impl MapModule for Plif {
 
     fn function(&self) -> Function {
         Function { knots: self.knots(), bound: self.bound }
+    }
+
+    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+        fit.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
+        fit.param("PLIF's offset", &self.offset, [1])?;
+        fit.scale("PLIF's bound T", self.bound)?;
+        fit.scale("the width of PLIF's pieces", self.function().delta())
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {

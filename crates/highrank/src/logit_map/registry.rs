@@ -75,7 +75,7 @@ macro_rules! logit_maps {
 
         impl LogitMap {
             /// The function itself, without its parameters.
-            pub fn function(&self) -> MapFunction {
+            pub(crate) fn function(&self) -> MapFunction {
                 match self {
                     $(Self::$Map(map) => {
                         let $file::Function { $($($field),+)? } = MapModule::function(map);
@@ -84,8 +84,15 @@ macro_rules! logit_maps {
                 }
             }
 
+            /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
+            pub(crate) fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+                match self {
+                    $(Self::$Map(map) => MapModule::check(map, fit),)+
+                }
+            }
+
             /// The parameters packed in one vector, as [`MapFunction`] takes them, differentiable; `None` for a map without any.
-            pub fn packed_params(&self) -> Option<Tensor<1>> {
+            pub(crate) fn packed_params(&self) -> Option<Tensor<1>> {
                 match self {
                     $(Self::$Map(map) => MapModule::packed_params(map),)+
                 }
@@ -116,7 +123,7 @@ macro_rules! logit_maps {
         /// table is where it has one of its own.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
-        pub enum MapFunction {
+        pub(crate) enum MapFunction {
             $(
                 #[doc = concat!("`f(z) = ", $formula, "`, see [`", stringify!($Map), "`].")]
                 $Map $({ $(
@@ -128,7 +135,7 @@ macro_rules! logit_maps {
 
         impl MapFunction {
             /// Length of the packed parameter vector; 0 for a map without parameters.
-            pub fn num_params(&self) -> usize {
+            pub(crate) fn num_params(&self) -> usize {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::num_params($file::Function { $($($field),+)? })
@@ -137,7 +144,7 @@ macro_rules! logit_maps {
             }
 
             /// The table of packed parameters, differentiable by composition.
-            pub fn table<B: Backend>(&self, params: Floats<B>) -> Floats<B> {
+            pub(crate) fn table<B: Backend>(&self, params: Floats<B>) -> Floats<B> {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::table($file::Function { $($($field),+)? }, params)
@@ -146,7 +153,7 @@ macro_rules! logit_maps {
             }
 
             /// The gradient of the packed parameters for that of their table.
-            pub fn table_vjp<B: Backend>(&self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
+            pub(crate) fn table_vjp<B: Backend>(&self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::table_vjp($file::Function { $($($field),+)? }, params, d_table)
@@ -158,7 +165,7 @@ macro_rules! logit_maps {
             ///
             /// # Panics
             /// If a map with parameters gets no table.
-            pub fn apply<B: Backend>(&self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
+            pub(crate) fn apply<B: Backend>(&self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::apply($file::Function { $($($field),+)? }, z, table)
@@ -174,7 +181,7 @@ macro_rules! logit_maps {
             ///
             /// # Panics
             /// If a map with parameters gets no table.
-            pub fn vjp<B: Backend>(
+            pub(crate) fn vjp<B: Backend>(
                 &self,
                 z: Floats<B>,
                 table: Option<&Floats<B>>,

@@ -6,6 +6,7 @@ use highrank_kernels::Floats;
 
 use super::contract::{Pointwise, positive};
 use crate::error::HeadError;
+use crate::fit::Fit;
 
 /// The soft cap `f(z) = cap · tanh(z / cap)`, without parameters.
 ///
@@ -22,6 +23,10 @@ pub(crate) type Function = SoftCap;
 impl Pointwise for SoftCap {
     fn validate(self) -> Result<(), HeadError> {
         positive("cap", self.cap)
+    }
+
+    fn check(self, fit: &Fit) -> Result<(), HeadError> {
+        fit.scale("cap", self.cap)
     }
 
     // Multiplied by 1/cap: the derivative of Burn's `div_scalar` rounds the divisor to f32.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor};
 
+use super::options::TargetDistribution;
 use super::teacher::{self, TeacherRows};
-use super::{LossOptions, Teacher, TokenStatistics};
+use super::{LossOptions, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::likelihood::Shares;
@@ -22,7 +23,9 @@ pub(crate) struct Counted {
     rows: Rows,
     objective: Objective,
     /// Of the tokens that are scored; `None` means that all weights are 1.
-    pub(crate) weights: Option<Tensor<1>>,
+    weights: Option<Tensor<1>>,
+    /// What a mean divides by the sum of, if that is not the weights.
+    divisors: Option<Tensor<1>>,
 }
 
 /// Which rows of hidden states are scored.
@@ -40,33 +43,34 @@ enum Rows {
 }
 
 impl Counted {
-    /// The tokens that count among targets of one word each, for a decoder with the bias that `bias` makes.
+    /// The tokens that count, for targets and options that fit each other, and for a decoder with the given bias.
     ///
     /// # Errors
     /// On CPUs, what is wrong with the values of a token that counts.
-    pub(crate) fn words(
+    pub(crate) fn new(
         targets: Tensor<1, Int>,
         options: &LossOptions,
         vocab: usize,
-        bias: impl FnOnce() -> Option<Tensor<1>>,
+        bias: Option<Tensor<1>>,
     ) -> Result<Self, HeadError> {
         let [tokens] = targets.dims();
-        let weights = token_weights(&targets, options, vocab)?;
+        let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
         let rows = match is_cpu(&targets.device()) {
             true => on_host(&targets, weights.as_ref(), options, vocab)?,
             false => on_device(&targets, weights.as_ref(), options),
         };
         let words = rows.of_ints(targets, |words, blank| {
             // A word that is not masked: its loss, which counts for nothing, is a number.
-            let safe = match bias() {
+            let safe = match bias {
                 Some(bias) => bias.detach().argmax(0).expand([tokens]),
                 None => words.zeros_like(),
             };
             words.mask_where(blank, safe)
         });
-        let targets = match &options.teacher {
-            None => Targets::Words(words.into()),
-            Some(Teacher { ids, probs }) => {
+        let words = words.into();
+        let targets = match &options.distribution {
+            None => Targets::Words(words),
+            Some(TargetDistribution::Teacher { ids, probs }) => {
                 let listed = ids.shape().num_elements() / tokens;
                 let ids = ids.clone().reshape([tokens, listed]).tensor::<2>();
                 let probs = probs.clone().reshape([tokens, listed]).tensor::<2>();
@@ -74,44 +78,23 @@ impl Counted {
                     let blank = blank.reshape([tokens, 1]).expand([tokens, listed]);
                     ids.mask_fill(blank, 0)
                 });
-                Targets::Teacher { words: words.into(), ids: ids.into(), probs: rows.of(probs).into() }
+                Targets::Teacher { words, ids: ids.into(), probs: rows.of(probs).into() }
+            }
+            Some(TargetDistribution::Dense(distributions)) => {
+                let width = distributions.num_elements() / tokens;
+                let distributions = distributions.clone().reshape([tokens, width]).tensor::<2>();
+                Targets::Distributions { words, rows: rows.of(distributions).into() }
             }
         };
-        let weights = rows.weights(weights, tokens);
-        Ok(Self {
-            tokens,
-            scored: rows.scored(tokens),
-            objective: objective(targets, options),
-            weights,
-            rows,
-        })
-    }
-
-    /// The tokens that count among distributions, `[N, V]`: those whose weight is not 0.
-    ///
-    /// # Errors
-    /// If an option needs words. On CPUs, if a weight is negative or not a number.
-    pub(crate) fn distributions(distributions: Tensor<2>, options: &LossOptions) -> Result<Self, HeadError> {
-        options.validate_without_words()?;
-        let [tokens, _] = distributions.dims();
-        let weights = options.weights_of_tokens(tokens);
-        let rows = match &weights {
-            None => Rows::All,
-            Some(weights) if is_cpu(&weights.device()) => {
-                let values = checked_weights(weights, |_| true)?;
-                Rows::keeping(tokens, |token| values[token] != 0.0, &weights.device())
-            }
-            Some(weights) => Rows::Blanked(weights.clone().detach().equal_elem(0.0)),
+        let objective = Objective {
+            targets,
+            class_weights: of_words.map(Into::into),
+            label_smoothing: options.label_smoothing,
+            z_loss: options.z_loss,
+            statistics: options.statistics,
         };
-        let targets = Targets::Distributions(rows.of(distributions).into());
-        let weights = rows.weights(weights, tokens);
-        Ok(Self {
-            tokens,
-            scored: rows.scored(tokens),
-            objective: objective(targets, options),
-            weights,
-            rows,
-        })
+        let [weights, divisors] = [weights, divisors].map(|weights| rows.weights(weights, tokens));
+        Ok(Self { tokens, scored: rows.scored(tokens), objective, weights, divisors, rows })
     }
 
     /// What the scored tokens are scored against.
@@ -120,7 +103,7 @@ impl Counted {
     }
 
     /// The hidden states that are scored.
-    pub(crate) fn hidden<const D: usize>(&self, hidden: Tensor<D>) -> Tokens {
+    pub(crate) fn of_hidden<const D: usize>(&self, hidden: Tensor<D>) -> Tokens {
         match &self.rows {
             Rows::All => Tokens::all(hidden),
             Rows::Kept(kept) => Tokens::kept(hidden, kept.clone()),
@@ -134,31 +117,25 @@ impl Counted {
 
     /// What the scored tokens are multiplied with in a mean.
     pub(crate) fn shares(&self, on: (&Device, DType)) -> Shares {
-        match &self.weights {
-            None => Shares::even(self.scored, on),
-            Some(weights) => {
-                let weights = weights.clone().cast(on.1);
-                Shares::weighted(weights.clone(), weights)
-            }
+        if self.weights.is_none() && self.divisors.is_none() {
+            return Shares::even(self.scored, on);
         }
+        let weights = self.weights(on).cast(on.1);
+        let divisors = self.divisors.clone().map_or_else(|| weights.clone(), |sums| sums.cast(on.1));
+        Shares::weighted(weights, divisors)
     }
 
     /// What the scored tokens are multiplied with in a sum.
-    pub(crate) fn weights_or_ones(&self, on: (&Device, DType)) -> Tensor<1> {
+    pub(crate) fn weights(&self, on: (&Device, DType)) -> Tensor<1> {
         match &self.weights {
             None => Tensor::ones([self.scored], on),
             Some(weights) => weights.clone(),
         }
     }
 
-    /// The weighted losses of all tokens, for those of the scored ones.
-    pub(crate) fn spread_losses(&self, loss: Tensor<1>) -> Tensor<1> {
-        let dtype = loss.dtype();
-        let loss = match &self.weights {
-            Some(weights) => loss * weights.clone().cast(dtype),
-            None => loss,
-        };
-        self.spread(loss.reshape([self.scored, 1])).reshape([self.tokens])
+    /// Values of all tokens, for those of the scored ones; 0 for the others.
+    pub(crate) fn among_all<const T: usize>(&self, values: Tensor<1>, shape: [usize; T]) -> Tensor<T> {
+        self.spread(values.reshape([self.scored, 1])).reshape(shape)
     }
 
     /// Statistics of all tokens.
@@ -257,42 +234,52 @@ impl Rows {
     }
 }
 
-fn objective(targets: Targets, options: &LossOptions) -> Objective {
-    Objective {
-        targets,
-        label_smoothing: options.label_smoothing,
-        z_loss: options.z_loss,
-        statistics: options.statistics,
-    }
-}
-
 fn is_cpu(device: &Device) -> bool {
     ops::is_cpu::<Dispatch>(device.as_dispatch())
 }
 
-/// Token weights times those of the target words.
-fn token_weights(
-    targets: &Tensor<1, Int>,
-    options: &LossOptions,
-    vocab: usize,
-) -> Result<Option<Tensor<1>>, HeadError> {
-    let [tokens] = targets.dims();
-    let weights = options.weights_of_tokens(tokens).map(|weights| {
-        let dtype: DType = wide(weights.dtype());
-        weights.cast(dtype)
-    });
-    let Some(classes) = &options.class_weights else { return Ok(weights) };
-    let classes = classes.clone().tensor::<1>();
-    let classes = classes.clone().cast(wide(classes.dtype()));
-    if is_cpu(&classes.device()) {
-        checked_weights(&classes, |_| true)?;
+/// How much tokens and words count.
+struct Weights {
+    /// Of each token's loss, `[N]`.
+    weights: Option<Tensor<1>>,
+    /// What a mean divides by the sum of, if that is not the weights, `[N]`.
+    divisors: Option<Tensor<1>>,
+    /// Of each word's part of a token's loss, `[V]`.
+    of_words: Option<Tensor<1>>,
+}
+
+impl Weights {
+    /// Where a token's loss is that of its word alone, the word's weight is one of the token.
+    fn new(targets: &Tensor<1, Int>, options: &LossOptions, vocab: usize) -> Result<Self, HeadError> {
+        let [tokens] = targets.dims();
+        let widened = |weights: Tensor<1>| {
+            let dtype: DType = wide(weights.dtype());
+            weights.cast(dtype)
+        };
+        let weights = options.weights_of_tokens(tokens).map(widened);
+        let Some(classes) = &options.class_weights else {
+            return Ok(Self { weights, divisors: None, of_words: None });
+        };
+        let classes = widened(classes.clone().tensor());
+        if is_cpu(&classes.device()) {
+            checked_weights(&classes, |_| true)?;
+        }
+        if options.distribution.is_some() {
+            return Ok(Self { weights, divisors: None, of_words: Some(classes) });
+        }
+        // What is no word is refused if it is not ignored, whatever the words weigh.
+        let last = vocab as i64 - 1;
+        let outside = targets.clone().lower_elem(0).bool_or(targets.clone().greater_elem(last));
+        let of_token = classes.clone().select(0, targets.clone().clamp(0, last)).mask_fill(outside, 1.0);
+        let product = match weights.clone() {
+            Some(weights) => weights.cast(of_token.dtype()) * of_token,
+            None => of_token,
+        };
+        Ok(match options.label_smoothing == 0.0 && options.z_loss == 0.0 {
+            true => Self { weights: Some(product), divisors: None, of_words: None },
+            false => Self { weights, divisors: Some(product), of_words: Some(classes) },
+        })
     }
-    // Targets that are no words either do not count or are refused.
-    let of_token = classes.select(0, targets.clone().clamp(0, vocab as i64 - 1));
-    Ok(Some(match weights {
-        Some(weights) => weights.cast(of_token.dtype()) * of_token,
-        None => of_token,
-    }))
 }
 
 /// The target words of the tokens that count, and what a teacher says of them, read back from the device.
@@ -305,10 +292,10 @@ pub(crate) struct CountedWords {
 }
 
 impl CountedWords {
-    /// Of targets of one word each.
+    /// For targets and options that fit each other.
     ///
     /// # Errors
-    /// What is wrong with the values of a token that counts.
+    /// What is wrong with the values of a token that counts. Class weights where words are not scored alone.
     ///
     /// # Panics
     /// If a teacher's probabilities are tracked.
@@ -317,10 +304,18 @@ impl CountedWords {
         options: &LossOptions,
         vocab: usize,
     ) -> Result<Self, HeadError> {
-        let weights = token_weights(targets, options, vocab)?;
+        let Weights { weights, of_words, .. } = Weights::new(targets, options, vocab)?;
+        if of_words.is_some() {
+            let reason = "a head with clusters has them for single words alone: leave out label smoothing, the z-loss and other targets";
+            return Err(HeadError::Unused { option: "class_weights", reason });
+        }
         let (words, counts) = checked_words(targets, weights.as_ref(), options, vocab)?;
-        let read = |teacher| TeacherRows::read(teacher, vocab, |token| counts[token]);
-        let teacher = options.teacher.as_ref().map(read).transpose()?;
+        let teacher = match &options.distribution {
+            Some(TargetDistribution::Teacher { ids, probs }) => {
+                Some(TeacherRows::read(ids, probs, vocab, |token| counts[token])?)
+            }
+            _ => None,
+        };
         let words = words.into_iter().zip(&counts).map(|(word, counts)| counts.then_some(word as usize));
         Ok(Self { words: words.collect(), weights, teacher })
     }
@@ -340,7 +335,7 @@ fn checked_words(
     vocab: usize,
 ) -> Result<(Vec<i64>, Vec<bool>), HeadError> {
     let words = read(targets);
-    let is_ignored = |token: usize| options.ignore_index == Some(words[token]);
+    let is_ignored = |token: usize| options.ignored.contains(&words[token]);
     let weights = weights.map(|weights| checked_weights(weights, |token| !is_ignored(token))).transpose()?;
     let counts: Vec<bool> = (0..words.len())
         .map(|token| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0))
@@ -358,7 +353,7 @@ fn on_host(
 ) -> Result<Rows, HeadError> {
     let (words, counts) = checked_words(targets, weights, options, vocab)?;
     let counts = |token: usize| counts[token];
-    if let Some(Teacher { ids, probs }) = &options.teacher {
+    if let Some(TargetDistribution::Teacher { ids, probs }) = &options.distribution {
         teacher::validate(&ids.clone().into_data(), &probs.clone().into_data(), vocab, counts)?;
     }
     Ok(Rows::keeping(words.len(), counts, &targets.device()))
@@ -389,12 +384,11 @@ fn validate_words(words: &[i64], vocab: usize, counts: impl Fn(usize) -> bool) -
 
 /// The tokens that count, without waiting for the device to say.
 fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> Rows {
-    let ignored = options.ignore_index.map(|index| targets.clone().equal_elem(index));
+    let ignored = options.ignored.iter().map(|index| targets.clone().equal_elem(*index));
     let weightless = weights.map(|weights| weights.clone().detach().equal_elem(0.0));
-    match (ignored, weightless) {
-        (None, None) => Rows::All,
-        (Some(blank), None) | (None, Some(blank)) => Rows::Blanked(blank),
-        (Some(ignored), Some(weightless)) => Rows::Blanked(ignored.bool_or(weightless)),
+    match ignored.chain(weightless).reduce(Tensor::bool_or) {
+        None => Rows::All,
+        Some(blank) => Rows::Blanked(blank),
     }
 }
 

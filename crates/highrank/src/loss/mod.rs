@@ -3,11 +3,9 @@
 //! With `P` at temperature τ, and all sums over the `V'` words that are not masked:
 //!
 //! ```text
-//! nll_n    = −log P(y_n)
-//! base_n   = nll_n, or with a teacher −Σ_v q_nv log P(v)
-//! smooth_n = −(1/V') Σ_v log P(v)
+//! q̃_n      = (1 − ε) q_n + ε/V'        q_n the target: one word, a teacher's words or a distribution
 //! z_n      = Σ_k π_k LSE(f(z_k)/τ)²
-//! loss_n   = (1 − ε) base_n + ε smooth_n + λ z_n
+//! loss_n   = −Σ_v w_v q̃_nv log P(v) + λ z_n      w_v the class weights, 1 without them
 //! ```
 //!
 //! The loss of a batch may gain [another term](LossOptions::with_prior_cv), the squared coefficient of variation of a mixture's
@@ -20,11 +18,13 @@ mod counted;
 mod options;
 mod prior_cv;
 mod result;
+mod score;
 mod teacher;
 
+pub(crate) use counted::CountedWords;
 pub use counted::validate_targets;
-pub(crate) use counted::{Counted, CountedWords};
+pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
-pub(crate) use options::{Teacher, validate_temperature};
-pub(crate) use prior_cv::prior_cv;
 pub use result::{Loss, TokenStatistics};
+pub use score::linear_cross_entropy;
+pub(crate) use score::{check_hidden, check_targets, leading, of_counted};

@@ -1,31 +1,34 @@
 //! The options of a loss.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Shape, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use crate::error::HeadError;
+use crate::fit::Fit;
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
 /// | option | |
 /// |---|---|
 /// | [`ignore_index`](Self::with_ignore_index), [token weights](Self::with_token_weights) | which tokens count, and how much |
-/// | [class weights](Self::with_class_weights) | token weights by target word |
+/// | [class weights](Self::with_class_weights) | how much each word counts |
 /// | [label smoothing](Self::with_label_smoothing) | `(1 − ε) q + ε/V'` in place of `q` (Szegedy et al., CVPR 2016) |
 /// | [teacher](Self::with_teacher) | a few likely words a token in place of one (distillation; Hinton et al. 2015) |
+/// | [distributions](Self::with_distributions) | a distribution over all words in place of one word |
 /// | [z-loss](Self::with_z_loss) | `λ (log normaliser)²`, which keeps logits near 0 (PaLM, Chowdhery et al. 2022, section 5) |
 /// | [prior variation](Self::with_prior_cv) | `λ cv²` of a mixture's priors, so all components are used (Takase et al., EMNLP 2018) |
-/// | [temperature](Self::with_temperature) | `f(z)/τ` in every component |
-/// | [reduction](Self::with_reduction) | mean, sum, or a value for each token |
+/// | [reduction](Self::with_reduction) | mean or sum |
+/// | [per token](Self::with_per_token) | the value of each token as well |
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
 ///
-/// A token that does not count, because its target is the ignored one or its weight is 0, is as if it were not there,
-/// *whatever its hidden state holds*: NaN too. Its row is left out before any product, and its gradient is exactly 0. On a
-/// GPU, where how many count is not known without waiting, its row is set to 0 instead.
+/// A token does not count if its target is ignored or its weight is 0; the weight of its word too, where its loss is that of the
+/// word alone. It contributes nothing, even if its hidden state is NaN:
+/// its row is left out before any product, and its gradient is exactly 0. On a GPU, where how many count is not known without
+/// waiting, its row is set to 0 instead.
 ///
 /// ```
 /// use burn::tensor::{Device, Distribution, Int, Tensor};
-/// use highrank::{HeadConfig, LossOptions};
+/// use highrank::{HeadConfig, Loss, LossOptions};
 ///
 /// let device = Device::default().autodiff();
 /// let head = HeadConfig::mos(16, 8, 100, 3).init(&device);
@@ -33,26 +36,26 @@ use crate::error::HeadError;
 /// let targets = Tensor::<2, Int>::from_data([[5, 7, -100], [3, -100, -100]], &device);
 ///
 /// let options = LossOptions::new().with_ignore_index(-100).with_label_smoothing(0.1).with_statistics(true);
-/// let made = head.loss_with(hidden, targets, &options);
-/// let gradients = made.loss.backward();
-/// let perplexity_of_each = made.statistics.unwrap().nll.exp();
+/// let Loss { value, statistics, .. } = head.loss_with(hidden, targets, &options);
+/// let gradients = value.backward();
+/// let perplexity_of_each = statistics.unwrap().nll.exp();
 /// # let _ = (gradients, perplexity_of_each);
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LossOptions {
-    pub(crate) ignore_index: Option<i64>,
+    pub(crate) ignored: Vec<i64>,
     pub(crate) token_weights: Option<Floats>,
     pub(crate) class_weights: Option<Floats>,
-    pub(crate) teacher: Option<Teacher>,
+    pub(crate) distribution: Option<TargetDistribution>,
     pub(crate) label_smoothing: f64,
     pub(crate) z_loss: f64,
     pub(crate) prior_cv: f64,
-    pub(crate) temperature: f64,
     pub(crate) reduction: Reduction,
+    pub(crate) per_token: bool,
     pub(crate) statistics: bool,
 }
 
-/// How the losses of tokens become the result.
+/// How the losses of tokens become one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reduction {
     /// `Σ_n w_n loss_n / Σ_n w_n`. Where nothing counts it is NaN, and its gradients are 0.
@@ -60,45 +63,27 @@ pub enum Reduction {
     Mean,
     /// `Σ_n w_n loss_n`.
     Sum,
-    /// `w_n loss_n`, a value for each token.
-    None,
 }
 
-/// Likely words of each token.
+/// What tokens are scored against in place of one word each.
 #[derive(Debug, Clone)]
-pub(crate) struct Teacher {
-    /// `[.., m]`
-    pub(crate) ids: Ints,
-    /// `[.., m]`
-    pub(crate) probs: Floats,
-}
-
-impl Default for LossOptions {
-    fn default() -> Self {
-        Self::new()
-    }
+pub(crate) enum TargetDistribution {
+    /// Likely words of each token, `[.., m]` both.
+    Teacher { ids: Ints, probs: Floats },
+    /// `[.., V]`, with the rows of the padding.
+    Dense(Floats),
 }
 
 impl LossOptions {
     /// The mean nll.
     pub fn new() -> Self {
-        Self {
-            ignore_index: None,
-            token_weights: None,
-            class_weights: None,
-            teacher: None,
-            label_smoothing: 0.0,
-            z_loss: 0.0,
-            prior_cv: 0.0,
-            temperature: 1.0,
-            reduction: Reduction::Mean,
-            statistics: false,
-        }
+        Self::default()
     }
 
-    /// Tokens with this target do not count. Any integer: −100, a word, or one beyond the vocabulary.
+    /// Tokens with this target do not count. Any integer: −100, a word, or one beyond the vocabulary. Further calls add further
+    /// targets.
     pub fn with_ignore_index(mut self, index: i64) -> Self {
-        self.ignore_index = Some(index);
+        self.ignored.push(index);
         self
     }
 
@@ -109,10 +94,11 @@ impl LossOptions {
         self
     }
 
-    /// How much a token counts by its target word, shape `[V]`: token n gets the factor `weights[y_n]`. A mean divides by
-    /// the sum of the tokens' weights.
+    /// How much each word counts, shape `[V]`, as in PyTorch's cross-entropy: word v's part of the loss is
+    /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A mean divides by `Σ_n w_{y_n}`; where a teacher or
+    /// distributions are the targets, by the number of tokens. The z-loss is not weighted. Constants of the loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
-        self.class_weights = Some(weights.into());
+        self.class_weights = Some(weights.detach().into());
         self
     }
 
@@ -120,9 +106,21 @@ impl LossOptions {
     /// leaves of 1 is shared evenly by the unmasked words that it does not list. The words of a row are all different; one
     /// of probability 0 adds nothing, even if it is masked.
     ///
-    /// Targets are still needed, for the nll among the statistics and for the ignored tokens.
+    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of.
     pub fn with_teacher<const D: usize>(mut self, ids: Tensor<D, Int>, probs: Tensor<D>) -> Self {
-        self.teacher = Some(Teacher { ids: ids.into(), probs: probs.into() });
+        self.distribution = Some(TargetDistribution::Teacher { ids: ids.into(), probs: probs.into() });
+        self
+    }
+
+    /// Scores against a distribution over all words for each token, `−Σ_v q_v log P(v)`, constants of the loss. Where a few words
+    /// have most of the probability, [`with_teacher`](Self::with_teacher) needs no `[.., V]` tensor.
+    ///
+    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of.
+    ///
+    /// # Shapes
+    /// - distributions: `[.., V]`; with a padded vocabulary [`rows`](crate::OutputHead::rows) in place of `V`
+    pub fn with_distributions<const D: usize>(mut self, distributions: Tensor<D>) -> Self {
+        self.distribution = Some(TargetDistribution::Dense(distributions.into()));
         self
     }
 
@@ -138,30 +136,31 @@ impl LossOptions {
         self
     }
 
-    /// `λ`, 0 or more: the weight of the squared coefficient of variation of a mixture's priors, summed over the tokens that count
-    /// (Takase et al., EMNLP 2018, after Shazeer et al., ICLR 2017). It is 0 if all components are used alike, and `K − 1` if one is
-    /// used alone:
+    /// `λ`, 0 or more: the weight of the squared coefficient of variation of a mixture's priors, summed over the tokens that
+    /// count (Takase et al., EMNLP 2018, after Shazeer et al., ICLR 2017). It is 0 if all components are used alike, and `K − 1`
+    /// if one is used alone:
     ///
     /// ```text
     /// s_k = Σ_n w_n π_nk      cv² = (1/K) Σ_k (s_k − s̄)² / s̄²      s̄ = (1/K) Σ_k s_k
     /// ```
     ///
-    /// A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`. The term belongs to the tokens of one call together, so it needs one of these
-    /// reductions. The paper has λ = 0.001; its program takes the sums of each sequence apart and multiplies by about `K − 1`.
+    /// A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its
+    /// program takes the sums of each sequence apart and multiplies by about `K − 1`.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;
-        self
-    }
-
-    /// `τ`, above 0: divides the mapped logits of every component and leaves priors alone.
-    pub fn with_temperature(mut self, temperature: f64) -> Self {
-        self.temperature = temperature;
         self
     }
 
     /// What becomes of the tokens' losses.
     pub fn with_reduction(mut self, reduction: Reduction) -> Self {
         self.reduction = reduction;
+        self
+    }
+
+    /// Whether [`Loss::per_token`](super::Loss::per_token) is made. The backward pass then recomputes the logits, as any
+    /// upstream gradient may come: four matrix products in place of three.
+    pub fn with_per_token(mut self, per_token: bool) -> Self {
+        self.per_token = per_token;
         self
     }
 
@@ -176,87 +175,75 @@ impl LossOptions {
         self.token_weights.as_ref().map(|weights| weights.clone().reshape([tokens]).tensor())
     }
 
-    /// Checks that no option asks about target words.
-    ///
-    /// # Errors
-    /// [`HeadError::NeedsWords`] of the first that does.
-    pub(crate) fn validate_without_words(&self) -> Result<(), HeadError> {
-        let asking = [
-            ("ignore_index", self.ignore_index.is_some()),
-            ("class_weights", self.class_weights.is_some()),
-            ("teacher", self.teacher.is_some()),
-        ];
-        match asking.into_iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(HeadError::NeedsWords { option }),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks all numbers, and the shapes of all tensors for targets of a shape and a vocabulary of a size.
+    /// Checks all numbers, and the shapes, devices and float types of all tensors.
     ///
     /// The values of tensors are checked where the loss is computed on a CPU.
     ///
+    /// - targets: their shape
+    /// - rows: of the decoder, the padding's too
+    ///
     /// # Errors
-    /// [`HeadError::LossOption`] or [`HeadError::Shape`], of the first that is wrong.
-    pub fn validate(&self, targets: &[usize], vocab: usize) -> Result<(), HeadError> {
-        let number = |name, value: f64, holds: bool, expected| match holds {
-            true => Ok(()),
-            false => Err(HeadError::LossOption { name, value, expected }),
-        };
+    /// Of the first that is wrong.
+    pub(crate) fn check(
+        &self,
+        targets: &[usize],
+        rows: usize,
+        vocab: usize,
+        fit: &Fit,
+    ) -> Result<(), HeadError> {
         let epsilon = self.label_smoothing;
-        number("label_smoothing", epsilon, (0.0..1.0).contains(&epsilon), "a number in [0, 1)")?;
-        let lambda = self.z_loss;
-        number("z_loss", lambda, lambda >= 0.0 && lambda.is_finite(), "a finite number of at least 0")?;
-        let lambda = self.prior_cv;
-        number("prior_cv", lambda, lambda >= 0.0 && lambda.is_finite(), "a finite number of at least 0")?;
-        let reduced = lambda == 0.0 || self.reduction != Reduction::None;
-        number(
-            "prior_cv",
-            lambda,
-            reduced,
-            "0 without a reduction: the term belongs to all tokens together",
-        )?;
-        validate_temperature(self.temperature)?;
-        let shape = |what, got: burn::tensor::Shape, fits: bool, expected: String| match fits {
-            true => Ok(()),
-            false => Err(HeadError::Shape { what, got: got.to_vec(), expected }),
-        };
+        if !(0.0..1.0).contains(&epsilon) {
+            let expected = "a number in [0, 1)";
+            return Err(HeadError::LossOption { name: "label_smoothing", value: epsilon, expected });
+        }
+        for (name, value) in [("z_loss", self.z_loss), ("prior_cv", self.prior_cv)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                let expected = "a finite number of at least 0";
+                return Err(HeadError::LossOption { name, value, expected });
+            }
+            fit.factor(name, value)?;
+        }
         if let Some(weights) = &self.token_weights {
-            let got = weights.shape();
-            let fits = got.to_vec() == targets;
-            shape("token_weights", got, fits, format!("{targets:?}, the shape of the targets"))?;
+            shape("token_weights", weights, targets, "the shape of the targets")?;
+            fit.tensor("token_weights", weights)?;
         }
         if let Some(weights) = &self.class_weights {
-            let got = weights.shape();
-            let fits = got.to_vec() == [vocab];
-            shape(
-                "class_weights",
-                got,
-                fits,
-                format!("[{vocab}], a weight for each word of the vocabulary"),
-            )?;
+            shape("class_weights", weights, &[vocab], "a weight for each word of the vocabulary")?;
+            fit.tensor("class_weights", weights)?;
         }
-        if let Some(Teacher { ids, probs }) = &self.teacher {
-            let got = ids.shape();
-            let (last, leading) =
-                got.to_vec().split_last().map_or((0, vec![]), |(m, rest)| (*m, rest.to_vec()));
-            let fits = leading == targets && (1..=vocab).contains(&last);
-            let expected = format!("{targets:?} of the targets and then m, 1 to the vocabulary's {vocab}");
-            shape("teacher_ids", got.clone(), fits, expected)?;
-            let expected = format!("{:?}, the shape of teacher_ids", got.to_vec());
-            shape("teacher_probs", probs.shape(), probs.shape() == got, expected)?;
+        match &self.distribution {
+            None => Ok(()),
+            Some(TargetDistribution::Teacher { ids, probs }) => {
+                let got = ids.shape();
+                let fits = got
+                    .split_last()
+                    .is_some_and(|(listed, leading)| leading == targets && (1..=vocab).contains(listed));
+                if !fits {
+                    let expected =
+                        format!("{targets:?} of the targets and then m, 1 to the vocabulary's {vocab}");
+                    return Err(HeadError::Shape { what: "teacher_ids", got: got.to_vec(), expected });
+                }
+                shape("teacher_probs", probs, &got, "the shape of teacher_ids")?;
+                fit.device("teacher_ids", &Device::new(ids.device()))?;
+                fit.tensor("teacher_probs", probs)
+            }
+            Some(TargetDistribution::Dense(distributions)) => {
+                let expected = [targets, &[rows]].concat();
+                let because = "of the targets and then a probability for each row of the decoder";
+                shape("distributions", distributions, &expected, because)?;
+                fit.tensor("distributions", distributions)
+            }
         }
-        Ok(())
     }
 }
 
-/// Checks that a temperature is above 0 and finite.
-pub(crate) fn validate_temperature(value: f64) -> Result<(), HeadError> {
-    match value > 0.0 && value.is_finite() {
+fn shape(what: &'static str, got: &Floats, expected: &[usize], because: &str) -> Result<(), HeadError> {
+    let got: Shape = got.shape();
+    match got[..] == *expected {
         true => Ok(()),
         false => {
-            let expected = "a finite number above 0";
-            Err(HeadError::LossOption { name: "temperature", value, expected })
+            let expected = format!("{expected:?}, {because}");
+            Err(HeadError::Shape { what, got: got.to_vec(), expected })
         }
     }
 }

@@ -1,15 +1,19 @@
 //! What a loss gives.
 
-use crate::ops::Statistic;
 use burn::tensor::{Bool, Int, Tensor};
+
+use crate::ops::Statistic;
 
 /// A loss, and what else was asked for. `T` is the number of dimensions of the targets.
 #[derive(Debug, Clone)]
 pub struct Loss<const T: usize> {
-    /// In nats: `[1]`, or with [`Reduction::None`](crate::Reduction::None) `[N]`, a value for each token in the order of the targets, 0 for
-    /// those that do not count. In f32, or f64 if the parameters are.
-    pub loss: Tensor<1>,
-    /// The squared coefficient of variation of the priors, `[1]`, of which the loss holds λ times, if
+    /// What is minimised, in nats: the mean or the sum that the [reduction](crate::LossOptions::with_reduction) asks for, `[1]`. In
+    /// f32, or f64 if the parameters are.
+    pub value: Tensor<1>,
+    /// `w_n loss_n` of each token, of the shape of the targets, differentiable, if
+    /// [asked for](crate::LossOptions::with_per_token). 0 for tokens that do not count.
+    pub per_token: Option<Tensor<T>>,
+    /// The squared coefficient of variation of the priors, `[1]`, of which the value holds λ times, if
     /// [λ](crate::LossOptions::with_prior_cv) is not 0.
     pub prior_cv: Option<Tensor<1>>,
     /// If [asked for](crate::LossOptions::with_statistics).
@@ -20,12 +24,11 @@ pub struct Loss<const T: usize> {
 /// gradient flows through them.
 #[derive(Debug, Clone)]
 pub struct TokenStatistics<const T: usize> {
-    /// `−log P(y)` in nats, without weights; the cross-entropy where targets are distributions. +∞ if the target is
-    /// masked.
+    /// `−log P(y)` of the target word in nats, without weights. +∞ if the target is masked.
     pub nll: Tensor<T>,
     /// `−Σ_v P(v) log P(v)` in nats.
     pub entropy: Tensor<T>,
-    /// The likeliest word, the lowest of equals.
+    /// The likeliest word, the lowest of equals. Exact for vocabularies of up to 2²⁴ words where sums are in f32.
     pub argmax: Tensor<T, Int>,
     /// Its log-probability in nats.
     pub max_log_prob: Tensor<T>,

@@ -1,8 +1,8 @@
 //! A teacher's rows on the host, and their checks.
 
 use burn::tensor::TensorData;
+use highrank_kernels::{Floats, Ints};
 
-use super::Teacher;
 use crate::error::HeadError;
 use crate::ops::assert_constant;
 
@@ -23,13 +23,13 @@ impl TeacherRows {
     /// # Panics
     /// If the probabilities are tracked.
     pub(super) fn read(
-        teacher: &Teacher,
+        ids: &Ints,
+        probs: &Floats,
         vocab: usize,
         counted: impl FnMut(usize) -> bool,
     ) -> Result<Self, HeadError> {
-        let probs = &teacher.probs;
         assert_constant(probs.clone().reshape([probs.num_elements()]).tensor::<1>().is_tracked());
-        let (ids, probs) = (teacher.ids.clone().into_data(), probs.clone().into_data());
+        let (ids, probs) = (ids.clone().into_data(), probs.clone().into_data());
         validate(&ids, &probs, vocab, counted)?;
         let listed = ids.shape().last().copied().unwrap_or(1).max(1);
         Ok(Self { listed, ids: ids.iter().collect(), probs: probs.iter().collect() })

@@ -29,6 +29,8 @@ macro_rules! per_input {
         $(#[$about_wanted])*
         pub type $Wanted = $Inputs<bool>;
 
+        // One macro for several structs, of which not each needs all.
+        #[allow(dead_code)]
         impl<T> $Inputs<T> {
             /// How many values there are.
             pub const COUNT: usize = [$(stringify!($field)),*].len() $(+ $Inner::<()>::COUNT)*;
@@ -55,6 +57,7 @@ macro_rules! per_input {
             }
         }
 
+        #[allow(dead_code)]
         impl $Wanted {
             /// Every gradient there is.
             pub const ALL: Self = Self { $($field: true,)* $($inner: $Inner::ALL,)* };

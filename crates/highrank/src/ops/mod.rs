@@ -21,7 +21,7 @@ pub mod mix;
 mod objective;
 mod predict;
 
-pub use crate::logit_map::MapFunction;
+pub(crate) use crate::logit_map::MapFunction;
 pub use calls::{LatentCall, LikelihoodCall, LossCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
@@ -31,7 +31,7 @@ pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWa
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use mix::{MixGradients, MixInputs, MixWanted};
 pub(crate) use objective::assert_constant;
-pub use objective::{MASKED, MASKING_BIAS, Objective, Scores, Statistic, Targets};
+pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
 use burn::backend::tensor::FloatTensor;

@@ -20,8 +20,13 @@ pub enum Targets<F = Floats, I = Ints> {
         /// Their probabilities, shape `[N, m]`. A masked word may have probability 0.
         probs: F,
     },
-    /// A distribution a token, shape `[N, V]`: the cross-entropy is `−Σ_v q_v log P(v)`.
-    Distributions(F),
+    /// A distribution a token: the cross-entropy is `−Σ_v q_v log P(v)`.
+    Distributions {
+        /// The words whose `−log P(y)` is the token's nll, shape `[N]`.
+        words: I,
+        /// `[N, V]`
+        rows: F,
+    },
 }
 
 impl<F, I> Targets<F, I> {
@@ -32,7 +37,9 @@ impl<F, I> Targets<F, I> {
             Self::Teacher { words, ids, probs } => {
                 Targets::Teacher { words: int(words), ids: int(ids), probs: float(probs) }
             }
-            Self::Distributions(rows) => Targets::Distributions(float(rows)),
+            Self::Distributions { words, rows } => {
+                Targets::Distributions { words: int(words), rows: float(rows) }
+            }
         }
     }
 
@@ -41,15 +48,14 @@ impl<F, I> Targets<F, I> {
         match self {
             Self::Words(_) => None,
             Self::Teacher { probs, .. } => Some(probs),
-            Self::Distributions(rows) => Some(rows),
+            Self::Distributions { rows, .. } => Some(rows),
         }
     }
 
-    /// The word of each token, if there is one.
-    pub fn words(&self) -> Option<&I> {
+    /// The word of each token.
+    pub fn words(&self) -> &I {
         match self {
-            Self::Words(words) | Self::Teacher { words, .. } => Some(words),
-            Self::Distributions(_) => None,
+            Self::Words(words) | Self::Teacher { words, .. } | Self::Distributions { words, .. } => words,
         }
     }
 }
@@ -64,15 +70,16 @@ impl<B: Backend> Targets<Floats<B>, Ints<B>> {
 /// What the loss of a token is made of:
 ///
 /// ```text
-/// loss_n = (1 − ε) base_n + ε smooth_n + λ z_n
+/// loss_n = −Σ_v w_v q̃_nv log P(v) + λ z_n      q̃_n = (1 − ε) q_n + ε/V'      z_n = Σ_k π_k LSE(f(z_k)/τ)²
 /// ```
 ///
-/// with `base_n` the cross-entropy against the targets, `smooth_n = −(1/V') Σ_v log P(v)` over the `V'` unmasked words, and
-/// `z_n = Σ_k π_k LSE(f(z_k)/τ)²`.
+/// with `q_n` the target distribution, `V'` unmasked words, which alone have a part of `ε/V'`, and the weights `w` of words.
 #[derive(Debug, Clone)]
 pub struct Objective<F = Floats, I = Ints> {
     /// What the tokens are scored against.
     pub targets: Targets<F, I>,
+    /// `w`, shape `[V]`; `None` means 1. A constant.
+    pub class_weights: Option<F>,
     /// `ε`, in `[0, 1)`.
     pub label_smoothing: f64,
     /// `λ`, not negative.
@@ -84,21 +91,23 @@ pub struct Objective<F = Floats, I = Ints> {
 impl<F, I> Objective<F, I> {
     /// The cross-entropy alone.
     pub fn new(targets: Targets<F, I>) -> Self {
-        Self { targets, label_smoothing: 0.0, z_loss: 0.0, statistics: false }
+        Self { targets, class_weights: None, label_smoothing: 0.0, z_loss: 0.0, statistics: false }
     }
 
     /// Whether it is the nll of one word a token and nothing else.
     pub fn is_plain(&self) -> bool {
         matches!(self.targets, Targets::Words(_))
+            && self.class_weights.is_none()
             && self.label_smoothing == 0.0
             && self.z_loss == 0.0
             && !self.statistics
     }
 
     /// The same objective with each tensor changed by one of the functions.
-    pub fn map<G, J>(self, float: impl FnMut(F) -> G, int: impl FnMut(I) -> J) -> Objective<G, J> {
+    pub fn map<G, J>(self, mut float: impl FnMut(F) -> G, int: impl FnMut(I) -> J) -> Objective<G, J> {
         Objective {
-            targets: self.targets.map(float, int),
+            targets: self.targets.map(&mut float, int),
+            class_weights: self.class_weights.map(float),
             label_smoothing: self.label_smoothing,
             z_loss: self.z_loss,
             statistics: self.statistics,
@@ -161,7 +170,7 @@ impl<B: Backend> Scores<Floats<B>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Statistic {
-    /// `−log P(y)`; the cross-entropy where targets are distributions.
+    /// `−log P(y)`.
     Nll,
     /// `−Σ_v P(v) log P(v)`.
     Entropy,
@@ -176,15 +185,7 @@ pub enum Statistic {
 impl Statistic {
     /// Number of columns.
     pub const COUNT: usize = 5;
-
-    /// All columns, in order.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Nll, Self::Entropy, Self::Argmax, Self::MaxLogProb, Self::ZTerm];
 }
-
-/// Logits so low that their probability is 0, in every float type that sums are made in: what a masked word has in place
-/// of −∞, of which differences are not numbers.
-pub const MASKED: f64 = -1e30;
 
 /// The largest bias that masks its word: −∞, which GPU languages cannot write down, and what stands in for it.
 pub const MASKING_BIAS: f64 = -3e38;

@@ -6,7 +6,6 @@ use burn::train::metric::{Adaptor, ItemLazy, LossInput};
 
 use super::accuracy::AccuracyInput;
 use super::perplexity::PerplexityInput;
-use crate::error::{HeadError, OrPanic};
 use crate::loss::Loss;
 
 /// The loss of a batch with sums over its counted tokens: the output of a training or validation step.
@@ -16,7 +15,7 @@ use crate::loss::Loss;
 /// [`AccuracyMetric`](super::AccuracyMetric).
 #[derive(Debug, Clone)]
 pub struct HeadOutput {
-    /// What is minimised, as the loss options say: `[1]`, or `[N]` if they reduce nothing.
+    /// What is minimised, as the loss options say, `[1]`.
     pub loss: Tensor<1>,
     /// Sum of the counted tokens' negative log-likelihoods in nats, `[1]`: without smoothing, weights or other terms.
     pub nll: Tensor<1>,
@@ -36,24 +35,14 @@ impl HeadOutput {
     /// If the loss has no statistics, or the targets are of another shape.
     #[track_caller]
     pub fn new<const T: usize>(loss: Loss<T>, targets: Tensor<T, Int>) -> Self {
-        Self::try_new(loss, targets).or_panic("HeadOutput::new")
-    }
-
-    /// [`new`](Self::new) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::MissingStatistics`] or [`HeadError::Shape`].
-    pub fn try_new<const T: usize>(loss: Loss<T>, targets: Tensor<T, Int>) -> Result<Self, HeadError> {
-        let Loss { loss, statistics, .. } = loss;
-        let statistics = statistics.ok_or(HeadError::MissingStatistics)?;
+        let Loss { value, statistics, .. } = loss;
+        let statistics =
+            statistics.expect("HeadOutput::new: the loss needs `LossOptions::with_statistics(true)`");
         let (got, expected) = (targets.dims(), statistics.argmax.dims());
-        if got != expected {
-            return Err(HeadError::Shape {
-                what: "the tensor of targets",
-                got: got.to_vec(),
-                expected: format!("{expected:?}, that of the loss's statistics"),
-            });
-        }
+        assert!(
+            got == expected,
+            "HeadOutput::new: targets has shape {got:?}, expected {expected:?}, that of the loss's statistics"
+        );
         // Constants: outside of autodiff, so that no metric keeps the graph alive.
         let counted = statistics.counted.without_autodiff();
         // 0 for tokens that do not count.
@@ -61,7 +50,7 @@ impl HeadOutput {
         let argmax = statistics.argmax.without_autodiff();
         let targets = targets.without_autodiff().cast(argmax.dtype());
         let correct = argmax.equal(targets).bool_and(counted.clone()).int().sum();
-        Ok(Self { loss, nll, correct, tokens: counted.int().sum() })
+        Self { loss: value, nll, correct, tokens: counted.int().sum() }
     }
 }
 

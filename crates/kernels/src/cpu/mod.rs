@@ -6,10 +6,11 @@
 //! | `matrix.rs` | matrices on slices, and factors of products: f32, f64 or bfloat16 |
 //! | `product.rs` | matrix products at a precision: which of the following makes one, and its parts for threads |
 //! | `few_rows.rs` | products of few rows |
+//! | `few_columns.rs` | products with a matrix of few columns, by one thread |
 //! | `blocked.rs` | products of blocks that are rounded first |
 //! | `bf16/` | products by instructions for bfloat16 |
 //! | `panels.rs` | a right factor that many products share |
-//! | `lanes.rs` | the width of reductions
+//! | `lanes.rs` | the width of reductions |
 //! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
 //! | `buffer.rs` | buffers whose memory is kept |
 //!
@@ -21,6 +22,7 @@
 mod bf16;
 mod blocked;
 mod buffer;
+mod few_columns;
 mod few_rows;
 mod lanes;
 mod matrix;
@@ -30,6 +32,7 @@ mod real;
 mod rounding;
 
 pub use buffer::{Buffer, clear};
+pub use few_columns::FewColumns;
 pub use lanes::{BLOCK, LANES};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;

@@ -5,8 +5,8 @@ use awd_lstm::lstm::Lstm;
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use highrank::context::Context;
-use highrank::{HeadConfig, Precision};
+use highrank::context::{Context, MixtureConfig};
+use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision};
 
 use super::Seq2Seq;
 use crate::config::ModelConfig;
@@ -23,7 +23,9 @@ impl ModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<Seq2Seq> {
         self.validate()?;
         let uniform = self.initializer();
-        let mut head = self.head_config().try_init(device).map_err(awd_lstm::Error::from)?;
+        let head = self.head_config();
+        head.validate().map_err(awd_lstm::Error::from)?;
+        let mut head = head.init(device);
         if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context
         {
             // A mixture's initialiser is for weights and biases alike.
@@ -55,23 +57,23 @@ impl ModelConfig {
     /// The output layer, with a decoder matrix of its own.
     pub fn head_config(&self) -> HeadConfig {
         let (hidden, d, v, k) = (self.d_decoder, self.d_latent(), self.vocab, self.components);
+        let plif = LogitMapConfig::Plif { knots: self.knots, bound: self.plif_bound };
+        let mixture = MixtureConfig::new(k).with_initializer(self.initializer());
+        let mixed = |context| HeadConfig::new(hidden, d, v).with_context(context);
         let head = match self.head {
             // Adaptive is refused by `validate`.
             HeadKind::Softmax | HeadKind::Adaptive => HeadConfig::softmax(d, v),
-            HeadKind::Moc => HeadConfig::moc(hidden, d, v, k),
-            HeadKind::Mos => HeadConfig::mos(hidden, d, v, k),
+            HeadKind::Moc => mixed(ContextConfig::MixtureOfContexts(mixture)),
+            HeadKind::Mos => mixed(ContextConfig::MixtureOfSoftmaxes(mixture)),
             // Refused by `validate`.
             HeadKind::Doc => HeadConfig::doc(&[(hidden, k)], d, v),
             // Refused too.
             HeadKind::Mixtape => HeadConfig::mixtape(hidden, d, v),
             HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
             HeadKind::Gss => HeadConfig::gss(d, v),
-            HeadKind::Plif => HeadConfig::plif(d, v, self.knots),
-            HeadKind::MosPlif => HeadConfig::mos_plif(hidden, d, v, k, self.knots),
+            HeadKind::Plif => HeadConfig::softmax(d, v).with_logit_map(plif),
+            HeadKind::MosPlif => mixed(ContextConfig::MixtureOfSoftmaxes(mixture)).with_logit_map(plif),
         };
-        let head = if self.head.has_plif() { head.with_plif_bound(self.plif_bound) } else { head };
-        let head =
-            if self.head.is_mixture() { head.with_mixture_initializer(self.initializer()) } else { head };
         head.with_initializer(self.initializer())
     }
 

@@ -81,7 +81,7 @@ impl Seq2Seq {
     pub fn loss(&self, batch: &Batch) -> Tensor<1> {
         let (hidden, targets) = self.predictions(batch);
         let options = LossOptions::new().with_reduction(Reduction::Sum);
-        self.head.loss_with::<2, 1>(hidden, targets, &options).loss
+        self.head.loss_with(hidden, targets, &options).value
     }
 
     /// The negative log-likelihood of each word and `</s>` of each response in nats, response after response: `[N]` for N target

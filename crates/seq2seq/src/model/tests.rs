@@ -128,7 +128,7 @@ fn composed(model: &Seq2Seq, utterances: &[Vec<i32>], context: &Context, respons
     let state = last(&model.context, Tensor::cat(entries.collect(), 0));
     let start = state.matmul(model.start.weight.val()) + model.start.bias.as_ref().unwrap().val().unsqueeze();
     let hidden = steps(&model.decoder, embed(&response[..response.len() - 1]), start.clone(), start);
-    let log_probs = values(model.head.log_probs(Tensor::cat(hidden, 0)));
+    let log_probs = values(model.head.forward(Tensor::cat(hidden, 0)));
     response[1..].iter().enumerate().map(|(at, &word)| -log_probs[at * VOCAB + word as usize]).collect()
 }
 
@@ -294,6 +294,9 @@ fn a_beam_of_one_is_greedy_and_contexts_do_not_disturb_each_other() {
         let best: Vec<Vec<u32>> =
             model.respond(&all, &one).unwrap().into_iter().map(|mut found| found.remove(0).words).collect();
         assert_eq!(best, model.greedy(&all, 30).unwrap(), "{head}");
+        let likeliest = highrank::Sampling::new().with_temperature(0.0);
+        let rng = &mut Pcg64Mcg::seed_from_u64(1);
+        assert_eq!(best, model.sample(&all, 30, &likeliest, rng).unwrap(), "{head}");
         let together = model.respond(&all, &beam_search()).unwrap();
         for (context, found) in contexts.iter().zip(&together) {
             let alone = contexts_of(&utterances, std::slice::from_ref(context));

@@ -69,8 +69,8 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
     let windows_a = text.windows(&model_a, device, "comparing");
     let windows_b = text.windows_unseen(&model_b, device);
     for (window_a, window_b) in windows_a.zip(windows_b) {
-        let rows_a = model_a.head().log_probs(window_a.hidden);
-        let rows_b = model_b.head().log_probs(window_b.hidden);
+        let rows_a = model_a.head().forward(window_a.hidden);
+        let rows_b = model_b.head().forward(window_b.hidden);
         comparison.add(rows_a, rows_b, &window_a.targets)?;
     }
     let ids = text.ids(device);

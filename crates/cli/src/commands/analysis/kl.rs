@@ -61,7 +61,7 @@ pub fn run(args: &KlArgs) -> Result<(), Failure> {
         let mut divergence = PairwiseKl::new(run.vocabulary.len());
         let mut nll = 0.0;
         for window in analysis.windows(run, model) {
-            let rows = model.head().log_probs(window.hidden);
+            let rows = model.head().forward(window.hidden);
             let values: Vec<f64> = rows.into_data().iter::<f64>().collect();
             divergence.add_rows(&values).map_err(|error| run.failure(error))?;
             let targets = window.targets.iter().enumerate();

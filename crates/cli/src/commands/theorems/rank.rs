@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use highrank::HeadConfig;
 use highrank::analysis::{RowAnalysis, SpectrumBuilder};
 use highrank::logit_map::LogitMap;
-use highrank::{HeadConfig, OutputHead};
 use plotters::prelude::SeriesLabelPosition;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -99,18 +99,13 @@ fn rank(config: &HeadConfig, contexts: usize, seed: u64, device: &Device) -> Res
     let weight = Param::from_tensor(draw(d, words) / (d as f64).sqrt());
     let bias = config.bias.then(|| Param::from_tensor(draw(1, words).reshape([words])));
     let slopes = draw(1, KNOTS).reshape([KNOTS]);
-    let head = config.try_init_from_linear(Linear { weight, bias })?;
-    let logit_map = match head.logit_map {
+    let mut head = config.init_from_linear(Linear { weight, bias });
+    if let LogitMap::Plif(plif) = &mut head.logit_map {
         // It starts as the identity, which bends nothing.
-        LogitMap::Plif(mut plif) => {
-            plif.raw_slopes = Param::from_tensor(slopes);
-            LogitMap::Plif(plif)
-        }
-        other => other,
-    };
-    let head = OutputHead { logit_map, ..head };
+        plif.raw_slopes = Param::from_tensor(slopes);
+    }
     let mut spectrum = SpectrumBuilder::new(words);
-    spectrum.add(head.log_probs(draw(contexts, config.d_hidden) * 3.0))?;
+    spectrum.add(head.forward(draw(contexts, config.d_hidden) * 3.0))?;
     Ok(spectrum.finish()?.rank())
 }
 

@@ -218,7 +218,7 @@ impl Comparison<'_> {
                     let logits = burn_logits(&model, hidden.reshape([batch * length, d]));
                     cross_entropy.forward(logits, targets.clone().reshape([batch * length]))
                 }
-                false => model.head().loss(hidden, targets.clone(), None),
+                false => model.head().loss(hidden, targets.clone()),
             };
             let gradients = loss.backward();
             let value = loss.inner().into_scalar::<f64>();

@@ -2,7 +2,7 @@
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use highrank::{HeadConfig, Precision};
+use highrank::{HeadConfig, LogitMapConfig, Precision, TimeAxis};
 
 use crate::args::{Head, HeadSizes};
 use crate::failure::Failure;
@@ -72,6 +72,7 @@ impl HeadArgs {
 
     /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model`.
     pub fn config(&self, d_model: usize, d_embedding: usize, vocabulary: Size) -> HeadConfig {
+        let knots = self.knots.unwrap_or(1000);
         let config = self.head.config(&HeadSizes {
             d_hidden: d_model,
             d_embedding,
@@ -79,16 +80,20 @@ impl HeadArgs {
             components: self.components.unwrap_or(4),
             // No head here reads it.
             lower: (0, 0),
-            knots: self.knots.unwrap_or(1000),
+            knots,
             cap: self.cap.unwrap_or(HeadSizes::CAP),
             units: self.units.unwrap_or(HeadSizes::UNITS),
         });
         let config = match self.plif_bound {
-            Some(bound) if self.head.has_plif() => config.with_plif_bound(bound),
+            Some(bound) if self.head.has_plif() => {
+                config.with_logit_map(LogitMapConfig::Plif { knots, bound })
+            }
             _ => config,
         };
         let config = match self.dropout_latent {
-            Some(dropout) if self.head.has_contexts() => config.with_latent_dropout(dropout),
+            Some(dropout) if self.head.has_contexts() => {
+                config.with_latent_dropout(dropout, TimeAxis::Second)
+            }
             _ => config,
         };
         vocabulary.pad(config).with_tied(true).with_precision(self.precision)

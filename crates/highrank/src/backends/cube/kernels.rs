@@ -14,7 +14,7 @@
 
 use cubecl::prelude::*;
 
-use super::map::{Form, Numbers, is_masked, logit, mapped, mapped_slope, mapped_word};
+use super::map::{Form, Numbers, is_masked, is_of_masked, log_prob_of_word, logit, mapped, mapped_slope};
 use super::pieces::{OUTER_VALUES, add_to_pieces};
 use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
 use crate::ops::Statistic;
@@ -26,7 +26,7 @@ pub(super) mod row {
     pub const MAX: usize = 0;
     /// `log Σ_v e^{y_v − max}` of the mapped logits `y`.
     pub const LOG_SUM: usize = 1;
-    /// The target's log-probability; for the gradient the weight of its one-hot distribution.
+    /// The target's log-probability, [`LOWEST`] if it is masked; for the gradient the weight of its one-hot distribution.
     pub const TARGET: usize = 2;
     /// `Σ_i extra_i r_k(id_i)` of a teacher's words; for the gradient the weight of the component's probabilities.
     pub const PROBS: usize = 3;
@@ -52,14 +52,11 @@ pub(super) mod token {
     pub const ENTROPY: usize = 2;
     /// The likeliest word.
     pub const ARGMAX: usize = 3;
-    /// Its log-probability.
+    /// Its log-probability, [`LOWEST`] if all words are masked.
     pub const MAX: usize = 4;
     /// Number of values.
     pub const VALUES: usize = 5;
 }
-
-/// Cross-entropies from here on are those of a masked word.
-const INFINITE: f32 = 1e20;
 
 /// Which values of [`token`] a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,17 +131,25 @@ pub(super) fn statistics<I: Numeric>(
                     unmasked += 1;
                 }
             } else {
-                let y = mapped_word(product, bias, word as usize, table, &numbers, form);
-                if y > max {
-                    sum *= (max - y).exp();
-                    max = y;
+                if !is_masked(bias, word as usize, form) {
+                    let y = mapped(logit(product, bias, word as usize, form), table, &numbers, form);
+                    if y > max {
+                        sum *= (max - y).exp();
+                        max = y;
+                    }
+                    sum += (y - max).exp();
                 }
-                sum += (y - max).exp();
             }
             word += ROW_UNITS;
         }
         let row_max = cube_max(max, &mut shared);
-        let row_sum = cube_sum(sum * (max - row_max).exp(), &mut shared);
+        let mut row_sum = cube_sum(sum * (max - row_max).exp(), &mut shared);
+        if comptime!(form.bias) {
+            // Nothing but masked words.
+            if row_sum == 0.0 {
+                row_sum = 1.0f32;
+            }
+        }
         let log_sum = row_sum.ln();
         if comptime!(sums.any()) {
             let place = token::VALUES * row as usize;
@@ -166,7 +171,11 @@ pub(super) fn statistics<I: Numeric>(
                 if UNIT_POS_X == 0 {
                     known[place + token::ENTROPY] = log_sum - mean;
                     known[place + token::ARGMAX] = argmax;
-                    known[place + token::MAX] = -log_sum;
+                    let mut best = -log_sum;
+                    if is_of_masked(row_max) {
+                        best = LOWEST.runtime();
+                    }
+                    known[place + token::MAX] = best;
                 }
             }
         }
@@ -178,8 +187,8 @@ pub(super) fn statistics<I: Numeric>(
             let mut at_target = numbers.nan;
             if target < vocab {
                 let product = products[start + target as usize];
-                let y = mapped_word(product, bias, target as usize, table, &numbers, form);
-                at_target = y - row_max - log_sum;
+                at_target =
+                    log_prob_of_word(product, bias, target as usize, table, row_max, log_sum, &numbers, form);
             }
             rows[place + row::TARGET] = at_target;
         }
@@ -251,6 +260,11 @@ pub(super) fn scores(
             sum += (joint - max).exp();
         }
         let log_prob = max + sum.ln();
+        // In every component, or in none.
+        let mut is_impossible = false.runtime();
+        if comptime!(parts.masked) {
+            is_impossible = is_of_masked(max);
+        }
 
         let place = token::VALUES * token as usize;
         let mut cross_entropy = -log_prob;
@@ -262,12 +276,18 @@ pub(super) fn scores(
         if comptime!(parts.level) {
             cross_entropy -= level[token as usize] * known[place + token::SUM];
         }
-        cross_entropy = or_infinite(cross_entropy, weights.infinity, parts.masked);
+        if comptime!(!parts.listed) {
+            cross_entropy = or_infinite(cross_entropy, weights.infinity, is_impossible);
+        }
         let mut z_term = 0.0f32;
         if comptime!(parts.z_loss || parts.statistics) {
             for k in 0..components {
                 let row = first + k as usize;
-                let lse = rows[row::VALUES * row + row::MAX] + rows[row::VALUES * row + row::LOG_SUM];
+                let lse = log_sum_exp(
+                    rows[row::VALUES * row + row::MAX],
+                    rows[row::VALUES * row + row::LOG_SUM],
+                    parts.masked,
+                );
                 z_term += prior(log_prior, row, parts.prior) * lse * lse;
             }
         }
@@ -278,10 +298,12 @@ pub(super) fn scores(
         if comptime!(parts.statistics) {
             let column = comptime!(Statistic::COUNT) * token as usize;
             columns[column + comptime!(Statistic::Nll as usize)] =
-                or_infinite(-log_prob, weights.infinity, parts.masked);
+                or_infinite(-log_prob, weights.infinity, is_impossible);
             columns[column + comptime!(Statistic::Entropy as usize)] = known[place + token::ENTROPY];
             columns[column + comptime!(Statistic::Argmax as usize)] = known[place + token::ARGMAX];
-            columns[column + comptime!(Statistic::MaxLogProb as usize)] = known[place + token::MAX];
+            let best = known[place + token::MAX];
+            columns[column + comptime!(Statistic::MaxLogProb as usize)] =
+                -or_infinite(-best, weights.infinity, is_of_masked(best));
             columns[column + comptime!(Statistic::ZTerm as usize)] = z_term;
         }
 
@@ -293,6 +315,9 @@ pub(super) fn scores(
                 // Σ_v q_v r_k(v), of the target alone and of all words.
                 let joint = joint(rows[of_row + row::TARGET], log_prior, row, parts.prior);
                 let mut at_target = (joint - log_prob).exp();
+                if is_impossible {
+                    at_target = 0.0f32;
+                }
                 if comptime!(parts.level && !parts.listed) {
                     at_target *= weights.keep;
                 }
@@ -316,7 +341,7 @@ pub(super) fn scores(
                 let mut of_probs = share;
                 let mut of_prior = -share;
                 if comptime!(parts.z_loss) {
-                    let lse = rows[of_row + row::MAX] + rows[of_row + row::LOG_SUM];
+                    let lse = log_sum_exp(rows[of_row + row::MAX], rows[of_row + row::LOG_SUM], parts.masked);
                     let pull = weights.z_loss * prior(log_prior, row, parts.prior) * lse;
                     of_probs += 2.0 * pull;
                     of_prior += pull * lse;
@@ -342,14 +367,24 @@ fn prior(log_prior: &[f32], row: usize, #[comptime] has_prior: bool) -> f32 {
     if comptime!(has_prior) { log_prior[row].exp() } else { 1.0f32.runtime() }
 }
 
-/// A cross-entropy, infinite if it is that of a masked word, of which the word's share may be small.
+/// The log-sum-exp of a row, 0 if all words are masked.
 #[cube]
-fn or_infinite(cross_entropy: f32, infinity: f32, #[comptime] masked: bool) -> f32 {
-    let mut value = cross_entropy;
+fn log_sum_exp(max: f32, log_sum: f32, #[comptime] masked: bool) -> f32 {
+    let mut lse = max + log_sum;
     if comptime!(masked) {
-        if value >= INFINITE {
-            value = infinity;
+        if is_of_masked(max) {
+            lse = 0.0f32;
         }
+    }
+    lse
+}
+
+/// A cross-entropy, infinite if it is that of a masked word.
+#[cube]
+fn or_infinite(cross_entropy: f32, infinity: f32, is_impossible: bool) -> f32 {
+    let mut value = cross_entropy;
+    if is_impossible {
+        value = infinity;
     }
     value
 }

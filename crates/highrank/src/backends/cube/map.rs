@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 
+use super::reduce::LOWEST;
 use crate::logit_map::kernels::{apply, slope};
 use crate::logit_map::{GpuMap, MapNumbers};
 use crate::ops;
@@ -25,13 +26,19 @@ pub(super) struct Numbers {
     pub(super) temperature: f32,
     /// Not a number: what a word outside of the vocabulary makes of its token. GPU languages cannot write it down.
     pub(super) nan: f32,
+    /// The loss of a masked word, which they cannot write down either.
+    pub(super) infinity: f32,
 }
-
-/// The mapped logit of a masked word.
-const MASKED: f32 = ops::MASKED as f32;
 
 /// See [`ops::MASKING_BIAS`].
 const MASKING_BIAS: f32 = ops::MASKING_BIAS as f32;
+
+/// Whether a log-probability, or the largest logit of a row, is [`LOWEST`]: that of nothing but masked words. `LOWEST` itself,
+/// minus something, is as low.
+#[cube]
+pub(super) fn is_of_masked(log_prob: f32) -> bool {
+    log_prob <= MASKING_BIAS
+}
 
 /// Whether a word is masked.
 #[cube]
@@ -52,24 +59,29 @@ pub(super) fn mapped(z: f32, table: &[f32], numbers: &Numbers, #[comptime] form:
     if comptime!(form.temperature) { y / numbers.temperature } else { y }
 }
 
-/// `f(z)/τ` of a word, [`MASKED`] if it is masked.
+/// `log p_k(v)` of a row's word, [`LOWEST`] if it is masked.
+///
+/// - max, log_sum: of the row
 #[cube]
-pub(super) fn mapped_word(
+#[allow(clippy::too_many_arguments)]
+pub(super) fn log_prob_of_word(
     product: f32,
     bias: &[f32],
     word: usize,
     table: &[f32],
+    max: f32,
+    log_sum: f32,
     numbers: &Numbers,
     #[comptime] form: Form,
 ) -> f32 {
     if comptime!(form.bias) {
-        let mut y = MASKED.runtime();
+        let mut log_prob = LOWEST.runtime();
         if !is_masked(bias, word, form) {
-            y = mapped(product + bias[word], table, numbers, form);
+            log_prob = mapped(product + bias[word], table, numbers, form) - max - log_sum;
         }
-        y
+        log_prob
     } else {
-        mapped(product, table, numbers, form)
+        mapped(product, table, numbers, form) - max - log_sum
     }
 }
 

@@ -12,10 +12,10 @@
 use cubecl::prelude::*;
 
 use super::kernels::{Sums, ratio, row, token};
-use super::map::{Form, Numbers, is_masked, logit, mapped, mapped_word};
+use super::map::{Form, Numbers, is_masked, log_prob_of_word, logit, mapped};
 use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
 
-/// `log P(v)` of every word of a mixture's tokens, `[tokens, V]`; that of a masked word is finite and very low.
+/// `log P(v)` of every word of a mixture's tokens, `[tokens, V]`; [`LOWEST`] of a masked one.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn mixed_log_probs(
@@ -40,9 +40,11 @@ pub(super) fn mixed_log_probs(
         for k in 0..components {
             let row = (first + k) as usize;
             let product = products[row * vocab as usize + word as usize];
-            let y = mapped_word(product, bias, word as usize, table, &numbers, form);
-            let below = y - rows[row::VALUES * row + row::MAX];
-            let joint = below - rows[row::VALUES * row + row::LOG_SUM] + log_prior[row];
+            let row_max = rows[row::VALUES * row + row::MAX];
+            let log_sum = rows[row::VALUES * row + row::LOG_SUM];
+            let of_word =
+                log_prob_of_word(product, bias, word as usize, table, row_max, log_sum, &numbers, form);
+            let joint = of_word + log_prior[row];
             if joint > max {
                 sum *= (max - joint).exp();
                 max = joint;
@@ -170,13 +172,23 @@ pub(super) fn shares<I: Numeric>(
                 let mut part = numbers.nan;
                 if word < vocab {
                     let product = products[start + word as usize];
-                    let y = mapped_word(product, bias, word as usize, table, &numbers, form) - max - log_sum;
-                    if comptime!(of.prior) {
-                        log_prob = log_probs[of_token + word as usize];
-                        part = ratio(y + log_prior[row as usize] - log_prob);
+                    if is_masked(bias, word as usize, form) {
+                        // Without any probability it adds nothing.
+                        part = 0.0f32;
+                        log_prob = 0.0f32;
+                        if extra[at] > 0.0 {
+                            log_prob = -numbers.infinity;
+                        }
                     } else {
-                        log_prob = y;
-                        part = 1.0f32;
+                        let z = logit(product, bias, word as usize, form);
+                        let y = mapped(z, table, &numbers, form) - max - log_sum;
+                        if comptime!(of.prior) {
+                            log_prob = log_probs[of_token + word as usize];
+                            part = ratio(y + log_prior[row as usize] - log_prob);
+                        } else {
+                            log_prob = y;
+                            part = 1.0f32;
+                        }
                     }
                 }
                 part *= extra[at];

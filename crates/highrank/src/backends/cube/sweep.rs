@@ -112,13 +112,15 @@ impl Sweep {
         let listed = match &objective.targets {
             Targets::Words(_) => None,
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
-            Targets::Distributions(_) => return None,
+            Targets::Distributions { .. } => return None,
         };
-        if input.wide() != DType::F32 || listed == Some(0) {
+        // The kernels know one level for all words.
+        let has_weights = objective.class_weights.is_some();
+        if input.wide() != DType::F32 || listed == Some(0) || has_weights {
             return None;
         }
         let input = as_read(input);
-        let words = objective.targets.words()?.clone();
+        let words = objective.targets.words().clone();
         let words = checked_ints(words, "targets", [input.tokens()]);
         let spread = match listed.is_some() || objective.label_smoothing != 0.0 {
             true => Some(spread_of(&input, objective)?),
@@ -229,7 +231,7 @@ impl Sweep {
     fn numbers(&self) -> NumbersLaunch {
         let MapNumbers { bound, delta, pieces } = self.map_numbers;
         let map = MapNumbersLaunch::new(bound, delta, pieces);
-        NumbersLaunch::new(map, self.input.temperature as f32, f32::NAN)
+        NumbersLaunch::new(map, self.input.temperature as f32, f32::NAN, f32::INFINITY)
     }
 
     /// Which sums over a token's words the objective asks for.
@@ -539,8 +541,9 @@ fn spread_of(
     // Only the kernels look where a word lies before they read at it.
     let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
     let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
-    let spread = Spread::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
-    Some(Spread { ids, ..spread })
+    let mut spread = Spread::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
+    spread.ids = ids;
+    Some(spread)
 }
 
 /// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be

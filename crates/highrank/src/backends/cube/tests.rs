@@ -38,6 +38,7 @@ enum Masked {
     None,
     Some,
     AllButOne,
+    All,
 }
 
 impl Masked {
@@ -46,12 +47,14 @@ impl Masked {
             Self::NoBias | Self::None => false,
             Self::Some => word % 7 == 3,
             Self::AllButOne => word != 290,
+            Self::All => true,
         }
     }
 
-    /// An unmasked word for any number.
+    /// An unmasked word for any number, if there is one.
     fn word(self, number: usize) -> usize {
-        (0..VOCAB).map(|i| (number + i) % VOCAB).find(|word| !self.contains(*word)).unwrap()
+        let mut words = (0..VOCAB).map(|i| (number + i) % VOCAB);
+        words.find(|word| !self.contains(*word)).unwrap_or(number % VOCAB)
     }
 }
 
@@ -137,10 +140,10 @@ impl Case {
             Targets::Words(words)
         };
         Objective {
-            targets,
             label_smoothing: self.label_smoothing,
             z_loss: self.z_loss,
             statistics: self.statistics,
+            ..Objective::new(targets)
         }
     }
 
@@ -349,6 +352,37 @@ fn a_masked_target_has_an_infinite_loss() {
                 assert!(row[1..].iter().all(|x| x.is_finite()), "{row:?}");
             }
         }
+    }
+}
+
+#[test]
+fn where_every_word_is_masked_nothing_is_left() {
+    for components in [1, 3] {
+        for label_smoothing in [0.0, 0.1] {
+            let case = Case {
+                label_smoothing,
+                z_loss: 0.25,
+                statistics: true,
+                ..Case::plain(PLIF, components, Masked::All)
+            };
+            let made = case.by_kernels::<Plain>();
+            assert_eq!(made.part("loss"), [f32::INFINITY; TOKENS]);
+            for row in made.part("statistics").chunks(Statistic::COUNT) {
+                assert_eq!(row[..4], [f32::INFINITY, 0.0, 0.0, f32::NEG_INFINITY]);
+            }
+            for part in ["bias", "weight"] {
+                assert!(made.part(part).iter().all(|x| *x == 0.0), "{part} of {case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_as_low_as_their_type_allows_are_not_masked() {
+    for components in [1, 3] {
+        let case =
+            Case { temperature: 1e-31, ..Case::plain(MapFunction::Identity, components, Masked::Some) };
+        case.check();
     }
 }
 

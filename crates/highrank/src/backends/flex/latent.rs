@@ -1,232 +1,172 @@
 //! Native CPU kernel of the latent layer on Burn's Flex backend.
 
 use core::ops::Range;
-use std::sync::Arc;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
-use burn_flex::FlexTensor;
-use highrank_kernels::cpu::{
-    Buffer, Factor, Matrix, Real, contiguous, in_pool, into_contiguous, multiply_rounded, slice, tanh,
-};
-use highrank_kernels::{Floats, Precision};
+use highrank_kernels::Floats;
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply_rounded, tanh};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::factor::{Stored, as_factor};
-use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, wide};
+use super::tensors::{Stored, as_factor, row_major, tensor_of, values};
+use crate::ops::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
 
 /// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
 const COLUMNS: usize = 256;
 
+/// The layer on Flex, its tensors [as they are read](as_read).
+type Layer = LatentArgs<Floats<Flex>>;
+
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on Flex.
-pub(super) fn latent(args: LatentArgs<Floats<Flex>>) -> Floats<Flex> {
+pub(super) fn latent(args: Layer) -> Floats<Flex> {
     let dtype = wide(args.weight.dtype());
-    let inputs = Inputs::new(&as_read(args, dtype));
-    Floats::new(match dtype {
-        DType::F64 => forward::<f64>(&inputs),
-        _ => forward::<f32>(&inputs),
-    })
+    let layer = as_read(args, dtype);
+    match dtype {
+        DType::F64 => forward::<f64>(&layer),
+        _ => forward::<f32>(&layer),
+    }
 }
 
 /// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) on Flex.
 pub(super) fn latent_backward(
-    args: LatentArgs<Floats<Flex>>,
+    args: Layer,
     output: Floats<Flex>,
     grad: Floats<Flex>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<Flex>> {
     let dtype = wide(args.weight.dtype());
-    let inputs = Inputs::new(&as_read(args, dtype));
-    let backward = match dtype {
-        DType::F64 => backward::<f64>,
-        _ => backward::<f32>,
-    };
-    backward(&inputs, &contiguous(&output), into_contiguous(grad), wanted)
+    let (layer, output) = (as_read(args, dtype), row_major(output));
+    match dtype {
+        DType::F64 => backward::<f64>(&layer, &output, grad, wanted),
+        _ => backward::<f32>(&layer, &output, grad, wanted),
+    }
 }
 
-/// The layer's tensors in the type of sums, but for factors of products that may stay bf16.
-pub(super) fn as_read(args: LatentArgs<Floats<Flex>>, sums: DType) -> LatentArgs<Floats<Flex>> {
+fn forward<T: Real>(layer: &Layer) -> Floats<Flex> {
+    let ([tokens, _], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
+    let mut out = Buffer::<T>::new(tokens * features);
+    in_pool(|| write(layer, 0..tokens, &mut out));
+    tensor_of(out, &[tokens, features])
+}
+
+fn backward<T: Real>(
+    layer: &Layer,
+    output: &Floats<Flex>,
+    grad: Floats<Flex>,
+    wanted: LatentWanted,
+) -> LatentGradients<Floats<Flex>> {
+    let ([tokens, d_hidden], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
+    let buffer = |wanted: bool, len: usize| wanted.then(|| Buffer::<T>::zeros(len));
+    let mut made = LatentInputs {
+        // All of it is written.
+        hidden: wanted.hidden.then(|| Buffer::new(tokens * d_hidden)),
+        weight: match tokens > 0 {
+            true => wanted.weight.then(|| Buffer::new(d_hidden * features)),
+            false => buffer(wanted.weight, d_hidden * features),
+        },
+        bias: buffer(wanted.bias && layer.bias.is_some(), features),
+    };
+    let mut into = LatentInputs {
+        hidden: made.hidden.as_deref_mut(),
+        weight: made.weight.as_deref_mut(),
+        bias: made.bias.as_deref_mut(),
+    };
+    // In place where nobody else holds the upstream gradient, which is the rule.
+    let mut grad = into_contiguous(grad);
+    in_pool(|| pull_back(layer, 0..tokens, values(output), grad.storage_mut(), &mut into));
+    LatentGradients {
+        hidden: made.hidden.map(|out| tensor_of(out, &[tokens, d_hidden])),
+        weight: made.weight.map(|out| tensor_of(out, &[d_hidden, features])),
+        bias: made.bias.map(|out| tensor_of(out, &[features])),
+    }
+}
+
+/// The layer's tensors row-major in the type of sums, but for factors of products that may stay bf16.
+pub(super) fn as_read(args: Layer, sums: DType) -> Layer {
+    let wide = |tensor: Floats<Flex>| row_major(tensor.cast(sums));
     LatentArgs {
-        hidden: as_factor(args.hidden, sums),
-        weight: as_factor(args.weight, sums),
-        bias: args.bias.map(|bias| bias.cast(sums)),
-        mask: args.mask.map(|mask| LatentMask { values: mask.values.cast(sums), ..mask }),
+        hidden: row_major(as_factor(args.hidden, sums)),
+        weight: row_major(as_factor(args.weight, sums)),
+        bias: args.bias.map(wide),
+        mask: args.mask.map(|mask| LatentMask { values: wide(mask.values), ..mask }),
         precision: args.precision,
     }
 }
 
-/// The layer's inputs, row-major.
-pub(super) struct Inputs {
-    hidden: FlexTensor,
-    weight: FlexTensor,
-    bias: Option<FlexTensor>,
-    mask: Option<FlexTensor>,
-    rows: Option<Arc<[u32]>>,
-    first: usize,
-    keep: f64,
-    precision: Precision,
-    tokens: usize,
-    d_hidden: usize,
-    features: usize,
+/// `[H, F]`
+fn weight<T: Real>(layer: &Layer) -> Factor<'_, T> {
+    let [d_hidden, features] = layer.weight.dims();
+    Stored::new(layer.weight.primitive()).factor(d_hidden, features)
 }
 
-impl Inputs {
-    /// Of tensors [as they are read](as_read).
-    pub(super) fn new(args: &LatentArgs<Floats<Flex>>) -> Self {
-        let ([tokens, d_hidden], [_, features]) = (args.hidden.dims(), args.weight.dims());
-        Self {
-            hidden: contiguous(&args.hidden),
-            weight: contiguous(&args.weight),
-            bias: args.bias.as_ref().map(contiguous),
-            mask: args.mask.as_ref().map(|mask| contiguous(&mask.values)),
-            rows: args.mask.as_ref().and_then(|mask| mask.rows.clone()),
-            first: args.mask.as_ref().map_or(0, |mask| mask.first),
-            keep: args.mask.as_ref().map_or(1.0, |mask| mask.keep),
-            precision: args.precision,
-            tokens,
-            d_hidden,
-            features,
-        }
-    }
+/// The hidden states of some tokens, `[tokens, H]`.
+fn hidden<T: Real>(layer: &Layer, tokens: Range<usize>) -> Factor<'_, T> {
+    let ([_, d_hidden], count) = (layer.hidden.dims(), tokens.len());
+    Stored::new(layer.hidden.primitive()).rows(tokens, d_hidden).factor(count, d_hidden)
+}
 
-    /// The layer on slices.
-    pub(super) fn layer<T: Real>(&self) -> Layer<'_, T> {
-        Layer {
-            hidden: Stored::new(&self.hidden),
-            weight: Stored::new(&self.weight).factor(self.d_hidden, self.features),
-            bias: self.bias.as_ref().map(slice),
-            mask: self.mask.as_ref().map(slice),
-            rows: self.rows.as_deref(),
-            first: self.first,
-            keep: T::of(self.keep),
-            precision: self.precision,
-            d_hidden: self.d_hidden,
-            features: self.features,
-        }
-    }
-
-    /// Room for the wanted gradients.
-    pub(super) fn room<T: Real>(&self, wanted: LatentWanted) -> LayerGradients<T> {
-        // The first run of tokens writes, the others add.
-        let room = |wanted: bool, count: usize| {
-            wanted.then(|| if self.tokens > 0 { Buffer::new(count) } else { Buffer::zeros(count) })
-        };
-        LayerGradients {
-            hidden: room(wanted.hidden, self.tokens * self.d_hidden),
-            weight: room(wanted.weight, self.d_hidden * self.features),
-            bias: (wanted.bias && self.bias.is_some()).then(|| Buffer::zeros(self.features)),
-        }
-    }
-
-    /// The gradients as tensors.
-    pub(super) fn finish<T: Real>(&self, gradients: LayerGradients<T>) -> LatentGradients<Floats<Flex>> {
-        let Self { tokens, d_hidden, features, .. } = *self;
-        LatentGradients {
-            hidden: gradients.hidden.map(|out| Floats::new(out.into_tensor([tokens, d_hidden]))),
-            weight: gradients.weight.map(|out| Floats::new(out.into_tensor([d_hidden, features]))),
-            bias: gradients.bias.map(|out| Floats::new(out.into_tensor([features]))),
-        }
+/// The dropout mask's row for each token, if there is a mask.
+fn mask_row<'a, T: Real>(layer: &'a Layer) -> impl Fn(usize) -> Option<&'a [T]> {
+    let mask = layer.mask.as_ref().map(|mask| (mask, values::<T>(&mask.values)));
+    let [_, features] = layer.weight.dims();
+    move |token| {
+        let (mask, values) = mask?;
+        let row = mask.row(token, values.len() / features);
+        Some(&values[row * features..(row + 1) * features])
     }
 }
 
-/// The layer for any run of its tokens.
-pub(super) struct Layer<'a, T> {
-    /// `[N, H]`
-    hidden: Stored<'a, T>,
-    weight: Factor<'a, T>,
-    bias: Option<&'a [T]>,
-    /// `[M, F]`
-    mask: Option<&'a [T]>,
-    /// The mask's row for each token, if they do not follow each other.
-    rows: Option<&'a [u32]>,
-    first: usize,
-    keep: T,
-    precision: Precision,
-    d_hidden: usize,
-    features: usize,
+/// Writes the latent contexts of some tokens, `[tokens, F]`.
+pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T]) {
+    let [_, features] = layer.weight.dims();
+    multiply_rounded(out, hidden(layer, tokens.clone()), weight(layer), false, layer.precision);
+    let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
+    out.par_chunks_exact_mut(features).enumerate().for_each(|(i, row)| {
+        arch.dispatch(Forward { row, bias, mask: mask_row(tokens.start + i) });
+    });
 }
 
-/// Sums of gradients over the runs of tokens so far.
-pub(super) struct LayerGradients<T> {
-    hidden: Option<Buffer<T>>,
-    weight: Option<Buffer<T>>,
-    bias: Option<Buffer<T>>,
+/// Takes the gradient of some tokens' latent contexts, which is overwritten, back through the layer, of which `output` is the
+/// output. The gradient of the hidden states is that of all tokens, `[N, H]`; those of weight and bias are added to, but
+/// the first tokens write the weight's.
+pub(super) fn pull_back<T: Real>(
+    layer: &Layer,
+    tokens: Range<usize>,
+    output: &[T],
+    grad: &mut [T],
+    into: &mut LatentInputs<Option<&mut [T]>>,
+) {
+    let ([_, d_hidden], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
+    let (arch, mask_row) = (Arch::new(), mask_row(layer));
+    let keep = T::of(layer.mask.as_ref().map_or(1.0, |mask| mask.keep));
+    let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features)).enumerate();
+    rows.for_each(|(i, (grad, output))| {
+        arch.dispatch(Backward { grad, output, mask: mask_row(tokens.start + i), keep });
+    });
+    let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
+    if let Some(out) = &mut into.hidden {
+        let out = &mut out[tokens.start * d_hidden..tokens.end * d_hidden];
+        multiply_rounded(out, grad_matrix, weight(layer).t(), false, layer.precision);
+    }
+    if let Some(out) = &mut into.weight {
+        let (hidden, is_added) = (hidden(layer, tokens.clone()).t(), tokens.start > 0);
+        multiply_rounded(out, hidden, grad_matrix, is_added, layer.precision);
+    }
+    if let Some(out) = &mut into.bias {
+        add_columns(out, grad);
+    }
 }
 
-impl<T: Real> Layer<'_, T> {
-    /// The mask's row for a token.
-    fn mask_row(&self, token: usize) -> Option<&[T]> {
-        let mask = self.mask?;
-        let row = match self.rows {
-            Some(rows) => rows[self.first + token] as usize,
-            None => (self.first + token) % (mask.len() / self.features),
-        };
-        Some(&mask[row * self.features..(row + 1) * self.features])
-    }
-
-    fn hidden(&self, tokens: &Range<usize>) -> Factor<'_, T> {
-        self.hidden.rows(tokens.clone(), self.d_hidden).factor(tokens.len(), self.d_hidden)
-    }
-
-    /// Writes the tokens' latent contexts, `[tokens, F]`.
-    pub(super) fn forward(&self, tokens: Range<usize>, out: &mut [T]) {
-        multiply_rounded(out, self.hidden(&tokens), self.weight, false, self.precision);
-        let arch = Arch::new();
-        out.par_chunks_exact_mut(self.features).enumerate().for_each(|(i, row)| {
-            arch.dispatch(Forward { row, bias: self.bias, mask: self.mask_row(tokens.start + i) });
-        });
-    }
-
-    /// Takes the tokens' gradient `grad`, which is overwritten, back through the layer, of which `output` is the output.
-    pub(super) fn backward(
-        &self,
-        tokens: Range<usize>,
-        output: &[T],
-        grad: &mut [T],
-        into: &mut LayerGradients<T>,
-    ) {
-        let (arch, features, keep) = (Arch::new(), self.features, self.keep);
-        let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features)).enumerate();
-        rows.for_each(|(i, (grad, output))| {
-            arch.dispatch(Backward { grad, output, mask: self.mask_row(tokens.start + i), keep });
-        });
-        let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
-        if let Some(out) = &mut into.hidden {
-            let out = &mut out[tokens.start * self.d_hidden..tokens.end * self.d_hidden];
-            multiply_rounded(out, grad_matrix, self.weight.t(), false, self.precision);
+/// Adds the sums over rows to as many numbers as a row has, each thread for a run of columns.
+pub(super) fn add_columns<T: Real>(sums: &mut [T], rows: &[T]) {
+    let width = sums.len();
+    sums.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, sums)| {
+        let columns = part * COLUMNS..part * COLUMNS + sums.len();
+        for row in rows.chunks_exact(width) {
+            sums.iter_mut().zip(&row[columns.clone()]).for_each(|(sum, x)| *sum += *x);
         }
-        if let Some(out) = &mut into.weight {
-            multiply_rounded(out, self.hidden(&tokens).t(), grad_matrix, tokens.start > 0, self.precision);
-        }
-        if let Some(out) = &mut into.bias {
-            out.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, out)| {
-                let columns = part * COLUMNS..part * COLUMNS + out.len();
-                for row in grad.chunks_exact(features) {
-                    out.iter_mut().zip(&row[columns.clone()]).for_each(|(sum, g)| *sum += *g);
-                }
-            });
-        }
-    }
-}
-
-fn forward<T: Real>(inputs: &Inputs) -> FlexTensor {
-    let mut out = Buffer::<T>::new(inputs.tokens * inputs.features);
-    in_pool(|| inputs.layer().forward(0..inputs.tokens, &mut out));
-    out.into_tensor([inputs.tokens, inputs.features])
-}
-
-fn backward<T: Real>(
-    inputs: &Inputs,
-    output: &FlexTensor,
-    mut grad: FlexTensor,
-    wanted: LatentWanted,
-) -> LatentGradients<Floats<Flex>> {
-    let mut gradients = inputs.room::<T>(wanted);
-    // In place where nobody else holds the upstream gradient, which is the rule.
-    let grad: &mut [T] = grad.storage_mut();
-    in_pool(|| inputs.layer().backward(0..inputs.tokens, slice(output), grad, &mut gradients));
-    inputs.finish(gradients)
+    });
 }
 
 /// One row: bias, tanh, mask.

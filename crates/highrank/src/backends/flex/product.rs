@@ -7,7 +7,7 @@ use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
 use highrank_kernels::precision::{self, product_dtype};
 use highrank_kernels::{Floats, Precision};
 
-use super::factor::{Stored, as_factor};
+use super::tensors::{Stored, as_factor, tensor_of};
 
 /// [`Kernels::product`](crate::ops::Kernels::product) on Flex.
 pub(super) fn product(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
@@ -27,7 +27,7 @@ fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision)
     let [lhs, rhs] = [lhs, rhs].map(|matrix| Operand::new(as_factor(matrix, T::dtype())));
     let mut out = Buffer::<T>::new(rows * columns);
     in_pool(|| multiply_rounded(&mut out, lhs.factor(), rhs.factor(), false, precision));
-    Floats::new(out.into_tensor([rows, columns]))
+    tensor_of(out, &[rows, columns])
 }
 
 /// A matrix, or the transpose of one, whose rows follow each other in memory.

@@ -5,43 +5,51 @@ use highrank_kernels::Floats;
 
 use crate::context::{Bodies, Context, Direct, Tokens};
 use crate::error::HeadError;
-use crate::head::bound::BoundHead;
 use crate::head::clusters::{Clusters, Tail};
 use crate::head::output::OutputHead;
 use crate::logit_map::LogitMapConfig;
 use crate::ops::wide;
 use crate::parameters::value;
 
-/// A bound head with clusters.
+/// A head with clusters.
 pub(in crate::head) struct Clustered<'a> {
     /// The head cluster.
-    pub(super) short: BoundHead<'a>,
+    pub(super) short: OutputHead,
     pub(super) clusters: &'a Clusters,
 }
 
 /// A tail as a head, with the projection to its contexts.
 #[derive(Clone)]
 pub(super) struct TailHead {
-    head: OutputHead,
+    /// Of projected hidden states.
+    pub(super) head: OutputHead,
     projection: Tensor<2>,
-    temperature: f64,
 }
 
-impl<'a> BoundHead<'a> {
+impl OutputHead {
     /// The clusters with the head cluster, if the head has them.
-    pub(in crate::head) fn clustered(&self) -> Option<Clustered<'a>> {
-        Some(Clustered { short: self.head_cluster()?, clusters: self.head.clusters.as_ref()? })
+    pub(in crate::head) fn clustered(&self) -> Option<Clustered<'_>> {
+        let clusters = self.clusters.as_ref()?;
+        // Not a clone of all: that of a tail's matrix would be dropped at once.
+        let short = Self {
+            context: self.context.clone(),
+            logit_map: self.logit_map.clone(),
+            decoder: self.decoder.clone(),
+            clusters: None,
+            memory_budget: self.memory_budget,
+            precision: self.precision,
+            temperature: self.temperature,
+            latent_mask: self.latent_mask.clone(),
+        };
+        Some(Clustered { short, clusters })
     }
 }
 
 impl Clustered<'_> {
     /// The tails, as heads of their own.
     pub(super) fn tails(&self) -> Vec<TailHead> {
-        let tail = |tail: &Tail| TailHead {
-            head: alone(tail, self.short.head),
-            projection: value(&tail.projection),
-            temperature: self.short.temperature,
-        };
+        let tail =
+            |tail: &Tail| TailHead { head: alone(tail, &self.short), projection: value(&tail.projection) };
         self.clusters.tails.iter().map(tail).collect()
     }
 }
@@ -55,14 +63,9 @@ impl TailHead {
         Bodies::Native.product(hidden, projection, self.head.precision).tensor()
     }
 
-    /// What of its own methods a tail is asked for.
-    pub(super) fn bound(&self) -> Result<BoundHead<'_>, HeadError> {
-        self.head.try_bound()?.try_at_temperature(self.temperature)
-    }
-
     /// Log-probabilities of the cluster's words, given the cluster, `[n, words]`.
     pub(super) fn log_probs(&self, hidden: Tensor<2>) -> Result<Tensor<2>, HeadError> {
-        let log_probs = self.bound()?.try_log_probs(self.contexts(hidden))?;
+        let log_probs = self.head.try_forward(self.contexts(hidden))?;
         Ok(log_probs.narrow(1, 0, self.head.decoder.vocab))
     }
 
@@ -86,6 +89,8 @@ fn alone(tail: &Tail, head_cluster: &OutputHead) -> OutputHead {
         clusters: None,
         memory_budget: head_cluster.memory_budget,
         precision: head_cluster.precision,
+        temperature: head_cluster.temperature,
+        latent_mask: None,
     }
 }
 

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use super::clustered::numbers;
 use super::target::{Target, Words};
 use crate::head::clusters::Clusters;
-use crate::loss::Teacher;
+use crate::loss::TargetDistribution;
 
 /// The target of a part where a token does not count.
 pub(super) const IGNORED: i64 = -1;
@@ -27,11 +27,11 @@ pub(super) struct Share {
 }
 
 /// Targets among the words of a part.
-pub(super) enum PartTargets {
-    /// A word a token, [`IGNORED`] where the token does not count, and what a teacher says in its place.
-    Words(Tensor<1, Int>, Option<Box<Teacher>>),
-    /// A distribution a token over the rows of the part's decoder.
-    Distributions(Tensor<2>),
+pub(super) struct PartTargets {
+    /// A word a token, [`IGNORED`] where the token does not count.
+    pub(super) words: Tensor<1, Int>,
+    /// What tokens are scored against in its place.
+    pub(super) distribution: Option<TargetDistribution>,
 }
 
 impl Division {
@@ -123,26 +123,37 @@ impl Division {
             let teacher = Target::teacher(&rows, &own, on);
             Share {
                 mass: Some(column(masses, on)),
-                targets: PartTargets::Words(integers(words, on.0), teacher.map(Box::new)),
+                targets: PartTargets { words: integers(words, on.0), distribution: teacher },
                 tokens: Some(tokens),
             }
         });
         let tails = tails.collect();
         let words = targets.iter().map(|target| if target.is_some() { 0 } else { IGNORED }).collect();
         let teacher = Target::teacher(&in_head, &Words::new(&unmasked[..shortlist]), on);
-        Self { head: PartTargets::Words(integers(words, on.0), teacher.map(Box::new)), tails }
+        Self { head: PartTargets { words: integers(words, on.0), distribution: teacher }, tails }
     }
 
     /// Of distributions over all words, `[N, V]`.
     ///
+    /// - words: none where a token does not count
     /// - rows: of the decoders of the head cluster and of each tail
     pub(super) fn of_distributions(
         clusters: &Clusters,
+        words: &[Option<usize>],
         distributions: Tensor<2>,
         head_rows: usize,
         tail_rows: &[usize],
     ) -> Self {
         let [tokens, _] = distributions.dims();
+        let device = distributions.device();
+        let targets = |rows: Tensor<2>, width: usize| {
+            let words = words.iter().map(|word| word.map_or(IGNORED, |_| 0)).collect();
+            let rows = widened(rows, width).into();
+            PartTargets {
+                words: integers(words, &device),
+                distribution: Some(TargetDistribution::Dense(rows)),
+            }
+        };
         let mut in_head = vec![distributions.clone().narrow(1, 0, clusters.shortlist())];
         let tails = tail_rows.iter().enumerate().map(|(cluster, rows)| {
             let words = clusters.words_of(cluster);
@@ -154,11 +165,11 @@ impl Division {
                 tokens: None,
                 // Rounding of a caller's may have made it less than 0.
                 mass: Some(mass.reshape([tokens]).clamp_min(0.0)),
-                targets: PartTargets::Distributions(widened(part, *rows)),
+                targets: targets(part, *rows),
             }
         });
         let tails = tails.collect();
-        Self { head: PartTargets::Distributions(widened(Tensor::cat(in_head, 1), head_rows)), tails }
+        Self { head: targets(Tensor::cat(in_head, 1), head_rows), tails }
     }
 }
 
@@ -185,7 +196,7 @@ impl Share {
 
 impl PartTargets {
     fn words(words: Vec<i64>, device: &Device) -> Self {
-        Self::Words(integers(words, device), None)
+        Self { words: integers(words, device), distribution: None }
     }
 }
 

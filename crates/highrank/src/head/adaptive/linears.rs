@@ -38,7 +38,7 @@ impl HeadConfig {
     /// let (short, tails) = (linear(16, 12), vec![[linear(16, 4), linear(4, 20)], [linear(16, 1), linear(1, 70)]]);
     /// let config = HeadConfig::softmax(16, 100).with_adaptive(AdaptiveConfig::new(vec![10, 30])).with_bias(false);
     /// let head = config.init_from_linears(short, tails);
-    /// assert_eq!(head.log_probs(Tensor::<2>::ones([1, 16], &device)).dims(), [1, 100]);
+    /// assert_eq!(head.forward(Tensor::<2>::ones([1, 16], &device)).dims(), [1, 100]);
     /// ```
     ///
     /// # Panics
@@ -46,15 +46,10 @@ impl HeadConfig {
     /// if a layer does not fit (both shapes are in the message).
     #[track_caller]
     pub fn init_from_linears(&self, head: Linear, tails: Vec<[Linear; 2]>) -> OutputHead {
-        self.try_init_from_linears(head, tails).or_panic("HeadConfig::init_from_linears")
+        self.checked_init_from_linears(head, tails).or_panic("HeadConfig::init_from_linears")
     }
 
-    /// [`init_from_linears`](Self::init_from_linears) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// Those of [`try_init_from_linear`](Self::try_init_from_linear), [`HeadError::Shape`] and [`HeadError::LinearBias`] of
-    /// a tail's layers, [`HeadError::NoClusters`] without clusters.
-    pub fn try_init_from_linears(
+    pub(super) fn checked_init_from_linears(
         &self,
         head: Linear,
         tails: Vec<[Linear; 2]>,
@@ -65,8 +60,8 @@ impl HeadConfig {
         let clusters = self.tail_sizes().clusters_of(adaptive, tails, dtype)?;
         let head_cluster =
             HeadConfig { vocab: adaptive.head_words(), adaptive: None, masked_words: vec![], ..self.clone() };
-        let head = head_cluster.try_init_from_linear(head)?;
-        OutputHead { clusters: Some(clusters), ..head }.try_mask_words(&self.masked_words)
+        let head = head_cluster.checked_init_from_linear(head)?;
+        OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
     }
 }
 

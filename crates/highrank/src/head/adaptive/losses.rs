@@ -1,131 +1,116 @@
 //! The loss of an adaptive head: that of the head cluster for all tokens, and of each tail for those that have a share in it.
 
-use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::clustered::{Clustered, TailHead, in_a_row, numbers, of_tokens};
 use super::division::{Division, IGNORED, PartTargets};
 use super::target::{Target, Words};
 use crate::error::HeadError;
-use crate::head::bound::{BoundHead, leading, same_shape, with_last};
+use crate::head::output::OutputHead;
 use crate::likelihood::Shares;
-use crate::loss::{Counted, CountedWords, Loss, LossOptions, Reduction};
-use crate::ops::wide;
+use crate::loss::{CountedWords, Loss, LossOptions, Reduction, TargetDistribution, of_counted};
+use crate::ops::{assert_constant, wide};
 
 impl Clustered<'_> {
+    /// The loss of checked targets and options.
     pub(in crate::head) fn loss_with<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
-        self.short.validate_hidden(&hidden.dims())?;
-        let shape = leading::<D, T>(&hidden.dims())?;
-        same_shape("targets", targets.dims(), shape)?;
-        let vocab = self.clusters.vocab();
-        options.validate(&shape, vocab)?;
-        self.short.validate_prior_cv(options)?;
-        let device = hidden.device();
-        let targets = targets.reshape([shape.iter().product::<usize>()]);
-        let counted = CountedWords::read(&targets, options, vocab)?;
-        let (head, on) = (self.of_one_loss(&shape, options)?, (&device, self.wide()));
-        let division = match options.label_smoothing == 0.0 && options.teacher.is_none() {
-            true => Division::of_words(self.clusters, &counted.words, &device),
-            false => {
-                let unmasked = head.unmasked()?;
-                let targets = scored(&counted, options.label_smoothing, &Words::new(&unmasked));
-                Division::of_targets(self.clusters, &targets, &unmasked, on)
+        let (shape, device) = (targets.dims(), hidden.device());
+        let tokens = shape.iter().product::<usize>();
+        let counted = CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab())?;
+        let (head, on) = (self.of_one_loss(&shape, options), (&device, self.wide()));
+        let division = head.divided(&counted, options, on)?;
+        let blank = counted.blank(&device);
+        // A distribution sends all tokens through all tails, those that do not count too.
+        let hidden = match (&options.distribution, &blank) {
+            (Some(TargetDistribution::Dense(_)), Some(blank)) => {
+                let (dims, rows) = (hidden.dims(), in_a_row(hidden));
+                let blank = blank.clone().reshape([tokens, 1]).expand(rows.dims());
+                rows.mask_fill(blank, 0.0).reshape(dims)
             }
+            _ => hidden,
         };
         let statistics = options.statistics.then(|| {
-            let masses = division.masses(counted.words.len(), on);
+            let masses = division.masses(tokens, on);
             let truth = Division::of_words_everywhere(self.clusters, &counted.words, on);
-            head.statistics(hidden.clone(), truth, masses, None)
+            head.statistics(hidden.clone(), truth, masses)
         });
         let statistics = statistics.transpose()?.map(|statistics| statistics.reshape(shape));
-        let made =
-            head.reduced(hidden, division, counted.weights.clone(), options, || counted.blank(&device))?;
-        Ok(Loss { loss: made.loss, prior_cv: made.prior_cv, statistics })
-    }
 
-    pub(in crate::head) fn soft_loss_with<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        distributions: Tensor<D>,
-        options: &LossOptions,
-    ) -> Result<Loss<1>, HeadError> {
-        let (dims, vocab) = (hidden.dims(), self.clusters.vocab());
-        self.short.validate_hidden(&dims)?;
-        same_shape("distributions", distributions.dims(), with_last(dims, vocab))?;
-        let tokens = dims[..D - 1].iter().product();
-        options.validate(&[tokens], vocab)?;
-        options.validate_without_words()?;
-        self.short.validate_prior_cv(options)?;
-        let weights = options.weights_of_tokens(tokens);
-        let (mut hidden, mut rows) = (hidden, in_a_row(distributions).cast(self.wide()));
-        if let Some(weights) = &weights {
-            // What belongs to tokens that do not count may be anything.
-            let blank = weights.clone().detach().equal_elem(0.0).reshape([tokens, 1]);
-            rows = rows.mask_fill(blank.clone().expand([tokens, vocab]), 0.0);
-            let width = dims[D - 1];
-            hidden = in_a_row(hidden).mask_fill(blank.expand([tokens, width]), 0.0).reshape(dims);
-        }
-        let head = self.of_one_loss(&dims[..D - 1], options)?;
-        let tail_rows: Vec<usize> = head.tails().iter().map(TailHead::rows).collect();
-        let divided = |rows: Tensor<2>| {
-            Division::of_distributions(self.clusters, rows, self.short.head.decoder.rows(), &tail_rows)
-        };
-        let truth = options.statistics.then(|| divided(rows.clone()));
-        let division = divided(match options.label_smoothing {
-            0.0 => rows,
-            epsilon => {
-                let unmasked: Vec<f64> =
-                    head.unmasked()?.into_iter().map(|x| f64::from(u8::from(x))).collect();
-                let level = epsilon / unmasked.iter().sum::<f64>();
-                let unmasked = Tensor::<1>::from_data(unmasked.as_slice(), (&rows.device(), rows.dtype()));
-                rows * (1.0 - epsilon) + unmasked.reshape([1, vocab]) * level
-            }
-        });
-        let on = (&hidden.device(), self.wide());
-        let statistics = truth.map(|truth| {
-            head.statistics(hidden.clone(), truth, division.masses(tokens, on), weights.clone())
-        });
-        let statistics = statistics.transpose()?;
-        let made = head.reduced(hidden, division, weights, options, || None)?;
-        Ok(Loss { statistics, ..made })
-    }
-
-    /// The loss of all parts by the reduction of the options.
-    ///
-    /// - weights: `[N]`; those of tokens that do not count may be anything
-    /// - blank: which tokens do not count; `None` if all do, or their weights are 0
-    fn reduced<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        division: Division,
-        weights: Option<Tensor<1>>,
-        options: &LossOptions,
-        blank: impl FnOnce() -> Option<Tensor<1, Bool>>,
-    ) -> Result<Loss<1>, HeadError> {
-        if options.reduction != Reduction::Mean {
-            return self.summed(hidden, division, weights, options);
-        }
-        let on = (&hidden.device(), self.wide());
-        let tokens = hidden.dims()[..D - 1].iter().product::<usize>();
-        let weights = weights.unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
-        let weights = match blank() {
+        let weights = counted.weights.clone().unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
+        let weights = match blank {
             Some(blank) => weights.mask_fill(blank, 0.0),
             None => weights,
         };
-        let shares = Shares::weighted(weights.clone(), weights);
-        let made = self.summed(hidden, division, Some(shares.of_tokens.clone()), options)?;
-        Ok(Loss { loss: shares.mean(made.loss), ..made })
+        let shares = match options.reduction {
+            Reduction::Mean => Shares::weighted(weights.clone(), weights.clone()),
+            Reduction::Sum => Shares::sum(weights.clone()),
+        };
+        let multiplied = if options.per_token { weights.clone() } else { shares.of_tokens.clone() };
+        let Loss { mut value, per_token, prior_cv, .. } =
+            head.summed(hidden, division, multiplied, options)?;
+        value = match &per_token {
+            None => shares.finish(value),
+            Some(losses) => {
+                let term = prior_cv.clone().map(|squared| match options.reduction {
+                    Reduction::Mean => squared,
+                    Reduction::Sum => squared * weights.sum(),
+                });
+                let mean = shares.of_weighted(losses.clone());
+                term.map_or(mean.clone(), |term| mean + term * options.prior_cv)
+            }
+        };
+        Ok(Loss { value, per_token: per_token.map(|losses| losses.reshape(shape)), prior_cv, statistics })
     }
 
-    /// The same head at the temperature of a loss, with one latent mask for all that the loss calls.
-    fn of_one_loss(&self, leading: &[usize], options: &LossOptions) -> Result<Self, HeadError> {
-        let short = self.short.try_at_temperature(self.short.temperature * options.temperature)?;
-        let short = if options.statistics { short.with_drawn_mask(leading) } else { short };
-        Ok(Self { short, clusters: self.clusters })
+    /// How what the tokens are scored against divides among the parts.
+    fn divided(
+        &self,
+        counted: &CountedWords,
+        options: &LossOptions,
+        on: (&Device, DType),
+    ) -> Result<Division, HeadError> {
+        let (vocab, smoothing) = (self.clusters.vocab(), options.label_smoothing);
+        if let Some(TargetDistribution::Dense(distributions)) = &options.distribution {
+            let rows = distributions.clone().reshape([counted.words.len(), vocab]).tensor::<2>();
+            assert_constant(rows.is_tracked());
+            let mut rows = rows.cast(on.1);
+            if smoothing != 0.0 {
+                let unmasked: Vec<f64> =
+                    self.unmasked()?.into_iter().map(|unmasked| f64::from(u8::from(unmasked))).collect();
+                let level = smoothing / unmasked.iter().sum::<f64>();
+                let unmasked = Tensor::<1>::from_data(unmasked.as_slice(), on);
+                rows = rows * (1.0 - smoothing) + unmasked.reshape([1, vocab]) * level;
+            }
+            let tail_rows: Vec<usize> = self.tails().iter().map(TailHead::rows).collect();
+            let head_rows = self.short.decoder.rows();
+            return Ok(Division::of_distributions(
+                self.clusters,
+                &counted.words,
+                rows,
+                head_rows,
+                &tail_rows,
+            ));
+        }
+        if smoothing == 0.0 && counted.teacher.is_none() {
+            return Ok(Division::of_words(self.clusters, &counted.words, on.0));
+        }
+        let unmasked = self.unmasked()?;
+        let targets = scored(counted, smoothing, &Words::new(&unmasked));
+        Ok(Division::of_targets(self.clusters, &targets, &unmasked, on))
+    }
+
+    /// The same head with one latent mask for all that a loss calls.
+    fn of_one_loss(&self, leading: &[usize], options: &LossOptions) -> Self {
+        let short = match options.statistics {
+            true => self.short.with_drawn_mask(leading),
+            false => self.short.clone(),
+        };
+        Self { short, clusters: self.clusters }
     }
 
     /// Which words are not masked, and whose clusters are not.
@@ -134,10 +119,10 @@ impl Clustered<'_> {
         let mut unmasked = vec![true; self.clusters.vocab()];
         for (cluster, tail) in tails.iter().enumerate() {
             let words = self.clusters.words_of(cluster);
-            let masked = tail.bound()?.masked_rows().into_iter().filter(|row| *row < words.len());
+            let masked = tail.head.masked_rows()?.into_iter().filter(|row| *row < words.len());
             masked.for_each(|row| unmasked[words.start + row] = false);
         }
-        for row in self.short.masked_rows() {
+        for row in self.short.masked_rows()? {
             match row.checked_sub(shortlist) {
                 None => unmasked[row] = false,
                 Some(cluster) if cluster < tails.len() => {
@@ -150,54 +135,58 @@ impl Clustered<'_> {
         Ok(unmasked)
     }
 
-    /// The sum of the losses of all parts, or without a reduction that of each token; of the options the z-loss, the penalty of the
-    /// priors and the reduction.
+    /// The sum of the losses of all parts and, if asked for, that of each token; of the options the z-loss, the penalty of the
+    /// priors and whether tokens are asked for.
+    ///
+    /// - weights: what each token is multiplied with, `[N]`
     fn summed<const D: usize>(
         &self,
         hidden: Tensor<D>,
         division: Division,
-        weights: Option<Tensor<1>>,
+        weights: Tensor<1>,
         options: &LossOptions,
     ) -> Result<Loss<1>, HeadError> {
         // Sums, which add up whatever the tokens of a tail are.
-        let reduction = match options.reduction {
-            Reduction::None => Reduction::None,
-            Reduction::Mean | Reduction::Sum => Reduction::Sum,
+        let of_tail = LossOptions {
+            z_loss: options.z_loss,
+            reduction: Reduction::Sum,
+            per_token: options.per_token,
+            ..LossOptions::new()
         };
-        let of_tail = LossOptions { z_loss: options.z_loss, reduction, ..LossOptions::new() };
         // Priors are those of the head cluster.
         let of_head = LossOptions { prior_cv: options.prior_cv, ..of_tail.clone() };
         let rows = in_a_row(hidden.clone());
-        let Loss { mut loss, prior_cv, .. } =
-            of_part(&self.short, hidden, division.head, weights.clone(), &of_head)?;
+        let mut made = of_part(&self.short, hidden, division.head, Some(weights.clone()), &of_head)?;
         for (tail, share) in self.tails().iter().zip(division.tails) {
             let (rows, weights) = match &share.tokens {
-                None => (rows.clone(), weights.clone()),
+                None => (rows.clone(), Some(weights.clone())),
                 Some(tokens) if tokens.is_empty() => (rows.zeros_like().narrow(0, 0, 1), None),
-                Some(tokens) => {
-                    let weights = weights.clone().map(|weights| of_tokens(weights, tokens));
-                    (of_tokens(rows.clone(), tokens), weights)
-                }
+                Some(tokens) => (of_tokens(rows.clone(), tokens), Some(of_tokens(weights.clone(), tokens))),
             };
             let weights = match (weights, share.mass) {
                 (Some(weights), Some(mass)) => Some(weights.cast(mass.dtype()) * mass),
-                (weights, mass) => weights.or(mass),
+                (weights, _) => weights,
             };
-            let added = of_part(&tail.bound()?, tail.contexts(rows), share.targets, weights, &of_tail)?.loss;
-            loss = match (reduction, &share.tokens) {
-                (Reduction::None, Some(tokens)) if !tokens.is_empty() => {
-                    let numbers = numbers(tokens, &loss.device());
-                    loss.select_assign(0, numbers, added, IndexingUpdateOp::Add)
-                }
-                _ => loss + added,
+            let added = of_part(&tail.head, tail.contexts(rows), share.targets, weights, &of_tail)?;
+            made.value = made.value + added.value;
+            made.per_token = match (made.per_token, added.per_token) {
+                (Some(all), Some(added)) => Some(match &share.tokens {
+                    None => all + added,
+                    Some(tokens) if tokens.is_empty() => all + added,
+                    Some(tokens) => {
+                        let numbers = numbers(tokens, &all.device());
+                        all.select_assign(0, numbers, added, IndexingUpdateOp::Add)
+                    }
+                }),
+                _ => None,
             };
         }
-        Ok(Loss { loss, prior_cv, statistics: None })
+        Ok(made)
     }
 
     /// The type of losses.
     fn wide(&self) -> DType {
-        wide(self.short.weight.dtype())
+        self.short.decoder.weight.as_ref().map_or(DType::F32, |weight| wide(weight.val().dtype()))
     }
 }
 
@@ -205,26 +194,21 @@ impl Clustered<'_> {
 ///
 /// - weights: `[N]`
 pub(super) fn of_part<const D: usize>(
-    part: &BoundHead<'_>,
+    part: &OutputHead,
     hidden: Tensor<D>,
     targets: PartTargets,
     weights: Option<Tensor<1>>,
     options: &LossOptions,
 ) -> Result<Loss<1>, HeadError> {
-    let tokens = hidden.dims()[..D - 1].iter().product();
-    let mut options = LossOptions { token_weights: weights.map(Into::into), ..options.clone() };
-    let counted = match targets {
-        PartTargets::Words(words, teacher) => {
-            options = LossOptions {
-                teacher: teacher.map(|teacher| *teacher),
-                ignore_index: Some(IGNORED),
-                ..options
-            };
-            Counted::words(words, &options, part.head.decoder.vocab, || part.bias())?
-        }
-        PartTargets::Distributions(rows) => Counted::distributions(rows, &options)?,
+    let options = LossOptions {
+        token_weights: weights.map(Into::into),
+        distribution: targets.distribution,
+        ignored: vec![IGNORED],
+        ..options.clone()
     };
-    Ok(part.scored(hidden, counted, &options, [tokens]))
+    of_counted(targets.words, &options, part.decoder.vocab, part.bias()?, |rows| {
+        part.native(rows.of_hidden(hidden))
+    })
 }
 
 /// What each token that counts is scored against.

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::clustered::{Clustered, TailHead, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
-use crate::head::bound::with_last;
+use crate::head::input::with_last;
 use crate::head::predict::TopK;
 use crate::head::select::best_first;
 use crate::likelihood::DEFAULT_MEMORY_BUDGET;
@@ -20,7 +20,7 @@ impl Clustered<'_> {
     ) -> Result<Tensor<D>, HeadError> {
         let shape = with_last(hidden.dims(), self.clusters.vocab());
         let rows = in_a_row(hidden.clone());
-        let of_head = in_a_row(self.short.try_log_probs(hidden)?);
+        let of_head = in_a_row(self.short.try_forward(hidden)?);
         Ok(joined(&self.tails(), self.clusters.shortlist(), of_head, rows)?.reshape(shape))
     }
 
@@ -33,7 +33,7 @@ impl Clustered<'_> {
         let blocks = self.short.try_log_prob_blocks(hidden)?;
         let (tails, shortlist) = (self.tails(), self.clusters.shortlist());
         // The head cluster's blocks fit the budget, but all words take more.
-        let budget = self.short.head.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
+        let budget = self.short.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
         let row_bytes = self.clusters.vocab() * rows.dtype().size().max(size_of::<f32>());
         let step = (budget / row_bytes).max(1);
         let mut first = 0;
@@ -78,7 +78,7 @@ impl Clustered<'_> {
             }
             let contexts = tail.contexts(of_tokens(rows.clone(), &members));
             let of_tail = k.min(tail.words());
-            let top = tail.bound()?.try_top_k(contexts, of_tail).map_err(among_all(&members))?;
+            let top = tail.head.try_top_k(contexts, of_tail).map_err(among_all(&members))?;
             for (token, words) in members.iter().zip(pairs(top, of_tail)) {
                 best[*token as usize].add(cluster, words, first, k);
             }

@@ -5,9 +5,9 @@ use rand::Rng;
 
 use super::clustered::{Clustered, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
-use crate::head::bound::leading;
 use crate::head::predict::numbers;
 use crate::head::sampling::Sampling;
+use crate::loss::leading;
 use crate::ops::LogProbs;
 
 impl Clustered<'_> {
@@ -18,7 +18,7 @@ impl Clustered<'_> {
         rng: &mut impl Rng,
     ) -> Result<Tensor<T, Int>, HeadError> {
         sampling.validate()?;
-        self.short.validate_hidden(&hidden.dims())?;
+        self.short.check(&hidden)?;
         let (shape, device) = (leading::<D, T>(&hidden.dims())?, hidden.device());
         let words = match sampling.top_k {
             _ if sampling.is_neutral() => self.draw(hidden, rng)?,
@@ -43,7 +43,7 @@ impl Clustered<'_> {
                 continue;
             }
             let contexts = tail.contexts(of_tokens(rows.clone(), &members));
-            let of_tail = tail.bound()?.draw(contexts, rng).map_err(among_all(&members))?;
+            let of_tail = tail.head.draw(contexts, rng).map_err(among_all(&members))?;
             for (token, word) in members.iter().zip(of_tail) {
                 words[*token as usize] = self.clusters.cutoffs()[cluster] + word;
             }

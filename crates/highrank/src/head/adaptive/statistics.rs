@@ -15,29 +15,27 @@ use super::clustered::{Clustered, in_a_row};
 use super::division::{Division, PartTargets};
 use super::losses::of_part;
 use crate::error::HeadError;
-use crate::head::bound::BoundHead;
-use crate::loss::{LossOptions, Reduction, TokenStatistics};
+use crate::head::output::OutputHead;
+use crate::loss::{LossOptions, TokenStatistics};
 
 impl Clustered<'_> {
     /// - truth: what the nll is of, with all tokens in every tail
     /// - masses: `Q_i` of what the tokens are scored against, by which z is weighted
-    /// - weights: `[N]`, 0 for tokens that do not count
     pub(super) fn statistics<const D: usize>(
         &self,
         hidden: Tensor<D>,
         truth: Division,
         masses: Vec<Tensor<1>>,
-        weights: Option<Tensor<1>>,
     ) -> Result<TokenStatistics<1>, HeadError> {
         let hidden = hidden.detach();
         let rows = in_a_row(hidden.clone());
-        let mut made = described(&self.short, hidden.clone(), truth.head, weights.clone())?;
+        let mut made = described(&self.short, hidden.clone(), truth.head)?;
         let (best, words, clusters) = self.words_of_head(hidden)?;
         (made.max_log_prob, made.argmax) = (best, words.cast(made.argmax.dtype()));
         let [tokens] = made.nll.dims();
         for (cluster, (tail, share)) in self.tails().iter().zip(truth.tails).enumerate() {
             let contexts = tail.contexts(rows.clone());
-            let own = described(&tail.bound()?, contexts, share.targets, weights.clone())?;
+            let own = described(&tail.head, contexts, share.targets)?;
             if let Some(mass) = share.mass {
                 let none = mass.clone().equal_elem(0.0);
                 // Without a share in the tail its nll may be infinite.
@@ -86,11 +84,11 @@ impl Clustered<'_> {
 
 /// The statistics of a part's own words.
 fn described<const D: usize>(
-    part: &BoundHead<'_>,
+    part: &OutputHead,
     hidden: Tensor<D>,
     targets: PartTargets,
-    weights: Option<Tensor<1>>,
 ) -> Result<TokenStatistics<1>, HeadError> {
-    let options = LossOptions { reduction: Reduction::None, statistics: true, ..LossOptions::new() };
-    Ok(of_part(part, hidden, targets, weights, &options)?.statistics.expect("statistics are asked for"))
+    // By token, or gradients would be made for the sum.
+    let options = LossOptions::new().with_per_token(true).with_statistics(true);
+    Ok(of_part(part, hidden, targets, None, &options)?.statistics.expect("statistics are asked for"))
 }

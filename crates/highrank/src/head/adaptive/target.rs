@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::loss::Teacher;
+use crate::loss::TargetDistribution;
 
 /// The words of a vocabulary, or of a part of it.
 pub(super) struct Words<'a> {
@@ -84,7 +84,7 @@ impl Target {
         targets: &[Self],
         words: &Words<'_>,
         (device, dtype): (&Device, DType),
-    ) -> Option<Teacher> {
+    ) -> Option<TargetDistribution> {
         let width = targets.iter().map(|target| target.listed.len()).max()?.max(1);
         let (mut ids, mut probs) = (vec![], vec![]);
         for target in targets {
@@ -97,7 +97,7 @@ impl Target {
             }
         }
         let shape = [targets.len(), width];
-        Some(Teacher {
+        Some(TargetDistribution::Teacher {
             ids: Tensor::<2, Int>::from_data(TensorData::new(ids, shape), device).into(),
             probs: Tensor::<2>::from_data(TensorData::new(probs, shape), (device, dtype)).into(),
         })

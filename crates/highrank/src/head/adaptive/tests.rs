@@ -1,6 +1,6 @@
 //! Adaptive heads against their definition, on the CPU in f64.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use rand::SeedableRng;
@@ -71,7 +71,7 @@ fn probabilities_sum_to_one_and_agree_with_the_loss() {
     for config in configs() {
         let head = wide(&config, &device);
         let (hidden, targets) = (hidden(V, &device), targets(V, &device));
-        let log_probs = head.log_probs(hidden.clone());
+        let log_probs = head.forward(hidden.clone());
         assert_eq!(log_probs.dims(), [V, V]);
         assert_close(&values(log_probs.clone().exp().sum_dim(1)), &[1.0; V]);
         let picked = log_probs.clone().gather(1, targets.clone().unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
@@ -88,12 +88,12 @@ fn blocks_keep_to_the_memory_budget() {
     let hidden = hidden(7, &device);
     let blocks: Vec<Tensor<2>> = head.log_prob_blocks(hidden.clone()).collect();
     assert!(blocks.iter().all(|block| block.dims()[0] <= 2), "{}", blocks.len());
-    assert_close(&values(Tensor::cat(blocks, 0)), &values(head.log_probs(hidden)));
+    assert_close(&values(Tensor::cat(blocks, 0)), &values(head.forward(hidden)));
 }
 
 /// The loss by the log-probabilities of all words.
 fn composed(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int>, weights: Tensor<1>) -> Tensor<1> {
-    let nll = head.log_probs(hidden).gather(1, targets.unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
+    let nll = head.forward(hidden).gather(1, targets.unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
     (nll * weights.clone()).sum() / weights.sum()
 }
 
@@ -108,7 +108,8 @@ fn gradients_of_a_weighted_loss_are_those_of_its_definition() {
             burn::tensor::TensorData::new((0..12).map(|i| f64::from(i % 4)).collect::<Vec<_>>(), [12]),
             (&device, DType::F64),
         );
-        let fused = head.loss(state.clone(), targets(12, &device), Some(weights.clone()));
+        let options = LossOptions::new().with_token_weights(weights.clone());
+        let fused = head.loss_with(state.clone(), targets(12, &device), &options).value;
         let defined = composed(&head, again.clone(), targets(12, &device), weights);
         assert_close(&values(fused.clone()), &values(defined.clone()));
         let (fused, defined) = (fused.backward(), defined.backward());
@@ -138,13 +139,10 @@ fn tokens_that_do_not_count_add_nothing_whatever_they_hold() {
                 .slice_assign([1..2, 0..H], Tensor::<2>::full([1, H], f64::NAN, (&device, DType::F64)));
             let dirty = dirty.detach().require_grad();
             let options = LossOptions::new().with_ignore_index(ignored);
-            let made = head.loss_with(dirty.clone(), words, &options).loss;
+            let made = head.loss_with(dirty.clone(), words, &options).value;
             let rows = Tensor::<1, Int>::from_data([0, 2, 4, 5], &device);
-            let kept = head.loss(
-                clean.clone().select(0, rows),
-                Tensor::<1, Int>::from_data([2, 17, 3, 22], &device),
-                None,
-            );
+            let kept = head
+                .loss(clean.clone().select(0, rows), Tensor::<1, Int>::from_data([2, 17, 3, 22], &device));
             assert_close(&values(made.clone()), &values(kept));
             let gradient = values(dirty.grad(&made.backward()).unwrap());
             assert!(gradient.iter().all(|x| x.is_finite()) && gradient[H..2 * H].iter().all(|x| *x == 0.0));
@@ -159,27 +157,27 @@ fn reductions_and_options_agree_with_the_tokens_losses() {
     let (hidden, targets) = (hidden(12, &device), targets(12, &device));
     let classes: Vec<f64> = (0..V).map(|word| 0.5 + (word % 3) as f64).collect();
     let classes = Tensor::<1>::from_data(burn::tensor::TensorData::new(classes, [V]), (&device, DType::F64));
-    let loss = |options: &LossOptions| values(head.loss_with(hidden.clone(), targets.clone(), options).loss);
+    let loss = |options: &LossOptions| values(head.loss_with(hidden.clone(), targets.clone(), options).value);
     let weighted = LossOptions::new().with_class_weights(classes.clone());
-    let tokens = loss(&weighted.clone().with_reduction(Reduction::None));
+    let made = head.loss_with(hidden.clone(), targets.clone(), &weighted.clone().with_per_token(true));
+    let tokens = values(made.per_token.unwrap());
     let weights = values(classes.select(0, targets.clone()));
     let nll = values(head.nll(hidden.clone(), targets.clone()));
     assert_close(&tokens, &nll.iter().zip(&weights).map(|(nll, weight)| nll * weight).collect::<Vec<_>>());
     let sum: f64 = tokens.iter().sum();
     assert_close(&loss(&weighted.clone().with_reduction(Reduction::Sum)), &[sum]);
-    assert_close(&loss(&weighted), &[sum / weights.iter().sum::<f64>()]);
+    let mean = [sum / weights.iter().sum::<f64>()];
+    assert_close(&loss(&weighted), &mean);
+    assert_close(&values(made.value), &mean);
     // A temperature divides the logits of every cluster, as does one of the head.
     let cooled = values(head.at_temperature(2.0).nll(hidden.clone(), targets.clone()));
     assert!(cooled != nll);
-    let options = LossOptions::new().with_temperature(2.0).with_reduction(Reduction::None);
-    assert_close(&loss(&options), &cooled);
-    let picked =
-        head.at_temperature(2.0).log_probs(hidden.clone()).gather(1, targets.clone().unsqueeze_dim(1));
+    let picked = head.at_temperature(2.0).forward(hidden.clone()).gather(1, targets.clone().unsqueeze_dim(1));
     assert_close(&cooled, &values(picked.neg()));
     // The priors are those of the head cluster.
     let made = head.loss_with(hidden.clone(), targets.clone(), &LossOptions::new().with_prior_cv(0.5));
     let variation = values(made.prior_cv.unwrap())[0];
-    assert_close(&values(made.loss), &[nll.iter().sum::<f64>() / 12.0 + 0.5 * variation]);
+    assert_close(&values(made.value), &[nll.iter().sum::<f64>() / 12.0 + 0.5 * variation]);
     assert!(variation > 0.0);
 }
 
@@ -192,7 +190,7 @@ fn the_most_probable_words_are_exact_for_every_k() {
         let masked = plain.clone().mask_words(&[1, 10, 4, 5, 6, 7, 8]);
         for head in [plain, masked] {
             let hidden = hidden(15, &device);
-            let rows = values(head.log_probs(hidden.clone()));
+            let rows = values(head.forward(hidden.clone()));
             for k in 1..=V {
                 let top = head.top_k(hidden.clone().reshape([3, 5, H]), k);
                 assert_eq!(top.words.dims(), [3, 5, k]);
@@ -219,7 +217,7 @@ fn drawn_words_follow_the_distribution() {
         let head = wide(&config, &device);
         let draws = 20_000;
         let hidden = hidden(1, &device);
-        let probs: Vec<f64> = values(head.log_probs(hidden.clone())).into_iter().map(f64::exp).collect();
+        let probs: Vec<f64> = values(head.forward(hidden.clone())).into_iter().map(f64::exp).collect();
         let rows = hidden.expand([draws, H]);
         let (neutral, hot) = (Sampling::new(), Sampling::new().with_temperature(1.5));
         let best = Sampling::new().with_top_k(Some(6)).with_temperature(0.7);
@@ -268,14 +266,14 @@ fn masked_words_have_no_probability_and_their_gradients_are_zero() {
         let head = plain.clone().mask_words(&masked[..4]).mask_words(&masked[4..]);
         assert_eq!(head.clusters.as_ref().unwrap().masked_words(), [1, 4, 5, 6, 7, 8, 10]);
         let hidden = hidden(3, &device);
-        for row in values(head.log_probs(hidden.clone())).chunks(V) {
+        for row in values(head.forward(hidden.clone())).chunks(V) {
             for (word, log_prob) in row.iter().enumerate() {
                 assert_eq!(*log_prob == f64::NEG_INFINITY, masked.contains(&word), "{word}");
             }
             assert!((row.iter().map(|x| x.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
         }
         let words = Tensor::<1, Int>::from_data([0, 12, 20], &device);
-        let gradients = head.loss(hidden.clone(), words, None).backward();
+        let gradients = head.loss(hidden.clone(), words).backward();
         let tails = &head.clusters.as_ref().unwrap().tails;
         let gradient = values(tails[1].decoder.weight.as_ref().unwrap().val().grad(&gradients).unwrap());
         let width = gradient.len() / 7;
@@ -283,7 +281,7 @@ fn masked_words_have_no_probability_and_their_gradients_are_zero() {
         let nll = values(head.nll(hidden, Tensor::<1, Int>::from_data([0, 4, 10], &device)));
         assert!(nll[0].is_finite() && nll[1..] == [f64::INFINITY; 2], "{nll:?}");
         let all: Vec<usize> = (0..V).collect();
-        assert_eq!(plain.try_mask_words(&all).unwrap_err(), HeadError::NoWordLeft { vocab: V });
+        assert_eq!(plain.masking(&all).unwrap_err(), HeadError::NoWordLeft { vocab: V });
     }
     let config = configs()[0].clone().with_masked_words(masked.to_vec());
     let head = config.init(&Device::flex());
@@ -295,7 +293,7 @@ fn a_padded_head_computes_the_same() {
     let device = Device::flex();
     let padded = wide(&configs()[0].clone().with_vocab_multiple(8), &device);
     assert_eq!(padded.decoder.rows(), 8);
-    let log_probs = padded.log_probs(hidden(5, &device));
+    let log_probs = padded.forward(hidden(5, &device));
     assert_eq!(log_probs.dims(), [5, V]);
     assert_close(&values(log_probs.exp().sum_dim(1)), &[1.0; 5]);
 }
@@ -307,7 +305,7 @@ fn a_beam_search_finds_words_of_clusters() {
     let state = hidden(2, &device);
     let search = BeamSearch::new(V, 1, 0).with_n_best(V);
     let found = head.beam_search(&search, 2, state.clone(), |_, state| (state.clone(), state));
-    let rows = values(head.log_probs(state));
+    let rows = values(head.forward(state));
     for (found, row) in found.iter().zip(rows.chunks(V)) {
         assert_eq!(found.len(), V);
         let got: Vec<f64> = found.iter().map(|found| found.log_prob).collect();
@@ -339,11 +337,11 @@ fn linear_layers_become_the_clusters() {
             + of_head.clone().narrow(1, 3 + cluster, 1)
     };
     let want = Tensor::cat(vec![of_head.clone().narrow(1, 0, 3), tail(&near, 0), tail(&far, 1)], 1);
-    let (got, want) = (values(head.log_probs(x)), values(want));
+    let (got, want) = (values(head.forward(x)), values(want));
     assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} against {want:?}");
 
     let error = |config: &HeadConfig, tails| {
-        config.try_init_from_linears(short.clone(), tails).unwrap_err().to_string()
+        config.checked_init_from_linears(short.clone(), tails).unwrap_err().to_string()
     };
     let message = error(&config, vec![near.clone()]);
     assert!(message.contains("[1], expected [2], the number of cutoffs"), "{message}");
@@ -353,7 +351,7 @@ fn linear_layers_become_the_clusters() {
     assert!(message.contains("the linear layer has a bias"), "{message}");
     let message = error(&HeadConfig::softmax(8, 12).with_bias(false), vec![near, far]);
     assert!(message.contains("this head has no clusters"), "{message}");
-    let message = config.try_init_from_linear(short.clone()).unwrap_err().to_string();
+    let message = config.checked_init_from_linear(short.clone()).unwrap_err().to_string();
     assert!(message.contains("use `init_from_linears`"), "{message}");
 }
 
@@ -364,8 +362,11 @@ fn a_tied_head_is_given_the_matrix_of_its_head_cluster() {
     assert_eq!((config.decoder_rows(), config.rows()), (7, V));
     let head = config.init(&device);
     let matrix = |rows| Tensor::<2>::random([rows, H], Distribution::Default, &device);
-    assert_eq!(head.tied_to(matrix(7)).log_probs(Tensor::<2>::ones([2, H], &device)).dims(), [2, V]);
-    assert!(matches!(head.try_tied_to(matrix(V)).unwrap_err(), HeadError::Shape { .. }));
+    assert_eq!(head.tied_to(matrix(7)).forward(Tensor::<2>::ones([2, H], &device)).dims(), [2, V]);
+    assert!(matches!(
+        head.decoder.tied_to(Param::from_tensor(matrix(V))).unwrap_err(),
+        HeadError::Shape { .. }
+    ));
     assert_eq!((head.vocab(), head.rows()), (V, V));
 }
 
@@ -394,7 +395,7 @@ fn what_a_head_with_clusters_does_not_have_is_refused() {
     let hidden = hidden(3, &device);
     let error = head.try_logit_blocks(hidden.clone()).err().unwrap();
     assert_eq!(error, HeadError::NoCommonLogits { what: "logit_blocks" });
-    assert!(error.to_string().contains("one for each of its softmaxes: use log_probs"), "{error}");
+    assert!(error.to_string().contains("one for each of its softmaxes: use `forward`"), "{error}");
     // What every head refuses.
     let outside = Tensor::<1, Int>::from_data([0, V as i64, 1], &device);
     let error = head.try_loss_with(hidden.clone(), outside, &LossOptions::new()).unwrap_err();

@@ -7,9 +7,9 @@ use super::hypothesis::{Hypothesis, LiveHypotheses};
 use super::search;
 use super::state::BeamState;
 use crate::error::{HeadError, OrPanic};
-use crate::head::bound::BoundHead;
+use crate::head::output::OutputHead;
 
-impl BoundHead<'_> {
+impl OutputHead {
     /// Searches for the most probable sequences of a decoder that ends in this head: one list for each context, best first.
     ///
     /// As [`BeamSearch::search`], but the step function returns hidden states `[rows, H]`. Of their log-probabilities only the
@@ -40,7 +40,7 @@ impl BoundHead<'_> {
         state: S,
         mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
     ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
-        let vocab = self.head.vocab();
+        let vocab = self.vocab();
         search.validate_words(vocab)?;
         let k = search.words_needed(vocab);
         search::run(search, contexts, state, |live, state| {

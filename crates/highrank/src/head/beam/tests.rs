@@ -316,7 +316,7 @@ mod on_flex {
             });
             let want = search.search(3, contexts.clone(), |live, state| {
                 let hidden = hidden(live, state);
-                (head.log_probs(hidden.clone()), hidden)
+                (head.forward(hidden.clone()), hidden)
             });
             assert_eq!(found, want, "{search:?}");
             // Each sum is that of the words read one after the other.
@@ -328,7 +328,7 @@ mod on_flex {
                     for &word in &hypothesis.words {
                         let input = Tensor::<1, Int>::from_data([last as i64], &device);
                         state = (state + embedding.clone().select(0, input)).tanh();
-                        let log_probs = head.log_probs(state.clone()).into_data();
+                        let log_probs = head.forward(state.clone()).into_data();
                         sum += log_probs.iter::<f64>().nth(word).unwrap();
                         last = word;
                     }

@@ -17,6 +17,7 @@ use crate::error::HeadError;
 /// assert!(HeadConfig::softmax(512, 100_000).with_adaptive(adaptive).validate().is_ok());
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AdaptiveConfig {
     /// The first word of each cluster, ascending, between 1 and `V − 1`. The words below the first are the shortlist.
     pub cutoffs: Vec<usize>,

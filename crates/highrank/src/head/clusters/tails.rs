@@ -9,6 +9,7 @@ use super::config::AdaptiveConfig;
 use crate::context::linear_initializer;
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::HeadError;
+use crate::fit::Fit;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
 /// [`OutputHead`](crate::OutputHead) are those of its head cluster, whose decoder has a row for each word of the shortlist and then for each cluster.
@@ -58,12 +59,12 @@ impl Clusters {
     }
 
     /// `V`, the number of all words.
-    pub fn vocab(&self) -> usize {
+    pub(crate) fn vocab(&self) -> usize {
         self.vocab
     }
 
     /// The first word of each cluster.
-    pub fn cutoffs(&self) -> &[usize] {
+    pub(crate) fn cutoffs(&self) -> &[usize] {
         &self.cutoffs
     }
 
@@ -73,18 +74,26 @@ impl Clusters {
     }
 
     /// Number of words in the shortlist, those in front of the first cluster.
-    pub fn shortlist(&self) -> usize {
+    pub(crate) fn shortlist(&self) -> usize {
         self.cutoffs[0]
     }
 
     /// The cluster of a word; none if it is in the shortlist.
-    pub fn cluster_of(&self, word: usize) -> Option<usize> {
+    pub(crate) fn cluster_of(&self, word: usize) -> Option<usize> {
         self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
     }
 
     /// The words of a cluster.
-    pub fn words_of(&self, cluster: usize) -> Range<usize> {
+    pub(crate) fn words_of(&self, cluster: usize) -> Range<usize> {
         self.cutoffs[cluster]..self.cutoffs.get(cluster + 1).copied().unwrap_or(self.vocab)
+    }
+
+    /// Checks the parameters for hidden states of width `H`.
+    pub(in crate::head) fn check(&self, d_hidden: usize, fit: &Fit) -> Result<(), HeadError> {
+        self.tails.iter().try_for_each(|tail| {
+            fit.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
+            tail.decoder.check(fit)
+        })
     }
 
     /// The word of the head cluster that stands for a word: itself, or that of its cluster.
@@ -115,10 +124,10 @@ impl Clusters {
                 in_head.push(shortlist + cluster);
                 return Ok(tail);
             }
-            Ok(Tail { decoder: tail.decoder.try_mask_words(&words)?, ..tail })
+            Ok(Tail { decoder: tail.decoder.masking(&words)?, ..tail })
         });
         let tails = tails.collect::<Result<_, HeadError>>()?;
-        Ok((Self { tails, ..self }, head_cluster.try_mask_words(&in_head)?))
+        Ok((Self { tails, ..self }, head_cluster.masking(&in_head)?))
     }
 }
 

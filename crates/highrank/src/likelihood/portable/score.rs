@@ -160,17 +160,9 @@ impl<B: Kernels> General<B> {
         let [tokens, vocab] = self.q.dims();
         let column = [tokens, 1];
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
-        let nll = match targets.words() {
-            Some(words) => {
-                let words = words.clone().rows(chunk.start..chunk.end);
-                let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
-                or_infinite(nll, infinite(chunk, &Targets::Words(words)))
-            }
-            None => {
-                let targets = targets.slice(chunk.start..chunk.end);
-                or_infinite(self.cross_entropy(), infinite(chunk, &targets))
-            }
-        };
+        let words = targets.words().clone().rows(chunk.start..chunk.end);
+        let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
+        let nll = or_infinite(nll, infinite(chunk, &Targets::Words(words)));
         let probs = chunk.vocabulary.with_minus_infinity(log_probs.clone()).exp();
         let entropy = -(probs * log_probs.clone()).sum_dim(1);
         let lowest = if log_probs.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
@@ -220,7 +212,7 @@ impl<B: Kernels> General<B> {
     }
 }
 
-/// `q̃ = (1 − ε) q + ε/V'`, `[tokens, V]`.
+/// `w q̃ = w ((1 − ε) q + ε/V')`, `[tokens, V]`.
 fn target_rows<B: Kernels>(
     chunk: &Chunk<'_, B>,
     objective: &Objective<Floats<B>, Ints<B>>,
@@ -228,14 +220,19 @@ fn target_rows<B: Kernels>(
 ) -> Floats<B> {
     let unmasked = || chunk.vocabulary.unmasked(&chunk.logits);
     match (spread, &objective.targets) {
-        (None, Targets::Distributions(rows)) => {
-            let rows = rows.clone().rows(chunk.start..chunk.end).cast(chunk.logits.dtype());
-            match objective.label_smoothing {
+        (None, Targets::Distributions { rows, .. }) => {
+            let dtype = chunk.logits.dtype();
+            let rows = rows.clone().rows(chunk.start..chunk.end).cast(dtype);
+            let rows = match objective.label_smoothing {
                 0.0 => rows,
                 smoothing => {
                     let count = unmasked().sum_dim(1);
                     rows.mul_scalar(1.0 - smoothing) + unmasked().mul_scalar(smoothing) / count
                 }
+            };
+            match &objective.class_weights {
+                Some(weights) => rows * weights.clone().cast(dtype).reshape([1, chunk.input.vocab()]),
+                None => rows,
             }
         }
         (Some(spread), _) => spread.rows(chunk.start, chunk.end, unmasked()),
@@ -252,7 +249,7 @@ fn infinite<B: Kernels>(chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<
         Targets::Teacher { ids, probs, .. } => {
             (masked.of_words(ids, dtype) * probs.cast(dtype)).sum_dim(1).reshape([chunk.tokens()])
         }
-        Targets::Distributions(rows) => masked.mass(rows.cast(dtype)),
+        Targets::Distributions { rows, .. } => masked.mass(rows.cast(dtype)),
     };
     Some(mass.above(0.0))
 }

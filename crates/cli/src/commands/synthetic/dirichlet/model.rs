@@ -2,9 +2,9 @@
 
 use burn::module::{Module, Param};
 use burn::optim::AdamConfig;
-use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use highrank::analysis::AgainstTruth;
-use highrank::{HeadConfig, OutputHead};
+use highrank::{HeadConfig, LossOptions, OutputHead};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
@@ -41,11 +41,12 @@ pub fn fit(
 ) -> Result<Fit, Failure> {
     let device = &device.clone().autodiff();
     let &FitSettings { alpha, words, d, head, epochs, lr, seed, .. } = settings;
+    config.validate()?;
     device.seed(seed);
     let vectors = |block| Tensor::random([truth.rows(block), d], Distribution::Normal(0.0, 1.0), device);
     let model = Model {
         contexts: (0..truth.blocks()).map(|block| Param::from_tensor(vectors(block))).collect(),
-        head: config.try_init(device)?,
+        head: config.init(device),
     };
     let parameters = model.num_params();
     let mut order: Vec<usize> = (0..truth.blocks()).collect();
@@ -59,15 +60,19 @@ pub fn fit(
             shuffles += 1;
         }
         let block = order[step % truth.blocks()];
-        let rows = TensorData::new(truth.probabilities(block), [truth.rows(block), words]);
-        model.head.soft_loss(model.contexts[block].val(), Tensor::from_data(rows, device), None)
+        let rows = truth.rows(block);
+        let distributions = TensorData::new(truth.probabilities(block), [rows, words]);
+        let options = LossOptions::new().with_distributions(Tensor::<2>::from_data(distributions, device));
+        // Every context counts, whatever word its target is.
+        let targets = Tensor::<1, Int>::zeros([rows], device);
+        model.head.loss_with(model.contexts[block].val(), targets, &options).value
     })?;
     let mut result = Fit { parameters, kl: None, mode_match: None, seconds: trained.seconds };
     let Some(model) = trained.model else { return Ok(result) };
     let model = model.valid();
     let mut fit = AgainstTruth::new(words);
     for block in 0..truth.blocks() {
-        let rows = model.head.log_probs(model.contexts[block].val());
+        let rows = model.head.forward(model.contexts[block].val());
         let rows: Vec<f64> = rows.into_data().iter::<f64>().collect();
         // A last step may diverge, of which no loss tells.
         if rows.iter().any(|value| !value.is_finite()) {

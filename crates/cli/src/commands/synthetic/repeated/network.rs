@@ -33,13 +33,14 @@ const BLOCK: usize = 4096;
 
 impl Network {
     fn new(config: &HeadConfig, device: &Device) -> Result<Self, HeadError> {
+        config.validate()?;
         let (d, vocab) = (config.d_embedding, config.vocab);
         Ok(Self {
             embedding: Initializer::Normal { mean: 0.0, std: 1.0 }.init([vocab, d], device),
             inner: LinearConfig::new(d, UNITS * d).init(device),
             outer: LinearConfig::new(UNITS * d, d).init(device),
             norm: LayerNormConfig::new(d).init(device),
-            head: config.try_init(device)?,
+            head: config.init(device),
         })
     }
 
@@ -52,13 +53,13 @@ impl Network {
 
     /// Mean loss over all symbols in nats, and the share of them that is predicted; none if a loss is not finite.
     fn score(&self, vocab: usize, device: &Device) -> Option<(f64, f64)> {
-        let options = LossOptions::new().with_reduction(Reduction::None).with_statistics(true);
+        let options = LossOptions::new().with_reduction(Reduction::Sum).with_statistics(true);
         let (mut loss, mut right) = (0.0, 0.0);
         for start in (0..vocab).step_by(BLOCK) {
             let symbols = Tensor::<1, Int>::arange(start as i64..vocab.min(start + BLOCK) as i64, device);
             let scored = self.head.loss_with(self.hidden(symbols.clone()), symbols.clone(), &options);
             let best = scored.statistics.expect("they were asked for").argmax;
-            loss += scored.loss.sum().into_scalar::<f64>();
+            loss += scored.value.into_scalar::<f64>();
             right += best.equal(symbols).int().sum().into_scalar::<i64>() as f64;
         }
         loss.is_finite().then_some((loss / vocab as f64, right / vocab as f64))
@@ -87,7 +88,7 @@ pub fn fit(
     let trained = fits.train((kept, &label), &plan, network, |network, step| {
         let symbols = draw(vocab, batch, seed, step);
         let symbols = Tensor::<1, Int>::from_data(symbols.as_slice(), with_autodiff);
-        network.head.loss(network.hidden(symbols.clone()), symbols, None)
+        network.head.loss(network.hidden(symbols.clone()), symbols)
     })?;
     let scored = trained.model.and_then(|network| network.valid().score(vocab, device));
     let (loss, accuracy) = scored.unzip();

@@ -3,7 +3,8 @@
 use highrank_kernels::cpu::Real;
 use pulp::{Simd, WithSimd};
 
-use super::runs::{Part, RUN};
+use super::super::all_words::RUN;
+use super::runs::LogSumExp;
 use crate::ops::Drawn;
 
 /// Draws the word at which the sum of the probabilities, in the vocabulary's order, exceeds `number` times their sum. Only the
@@ -12,7 +13,7 @@ pub(super) struct Pick<'a, T> {
     /// Mapped logits, `[V]`.
     pub(super) row: &'a [T],
     /// Of the row's runs.
-    pub(super) parts: &'a [Part],
+    pub(super) sums: &'a [LogSumExp],
     pub(super) number: f64,
 }
 
@@ -21,18 +22,18 @@ impl<T: Real> WithSimd for Pick<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> Drawn {
-        let Self { row, parts, number } = self;
-        let whole = parts.iter().fold(Part::NONE, |whole, part| whole.and(*part));
+        let Self { row, sums, number } = self;
+        let whole = LogSumExp::of(sums);
         if whole.sum.is_nan() {
             return Drawn::NotANumber;
         }
         if whole.sum == 0.0 {
             return Drawn::AllMasked;
         }
-        let scale = |part: &Part| (part.top - whole.top).exp();
+        let scale = |part: &LogSumExp| (part.top - whole.top).exp();
         let mut left = number * whole.sum;
         let mut chosen = None;
-        for (run, part) in parts.iter().enumerate() {
+        for (run, part) in sums.iter().enumerate() {
             let mass = part.sum * scale(part);
             if mass > 0.0 {
                 // Rounding can leave a remainder after the last run; it belongs to the last that can occur.
@@ -46,7 +47,7 @@ impl<T: Real> WithSimd for Pick<'_, T> {
         let (run, left) = chosen.expect("the largest logit's run has a probability");
         let first = run * RUN;
         let values = &row[first..row.len().min(first + RUN)];
-        Drawn::Word(first + pick_in_run(values, T::of(parts[run].top), left))
+        Drawn::Word(first + pick_in_run(values, T::of(sums[run].top), left))
     }
 }
 

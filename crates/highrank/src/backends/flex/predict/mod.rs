@@ -1,99 +1,160 @@
-//! Native CPU kernel of predictions on Burn's Flex backend: one sweep over the tokens, in which everything is made once.
+//! Predictions: what log-probabilities, logits and draws do with the rows of a chunk.
 //!
-//! A chunk of tokens: one matrix product, then every token's rows in one visit while they are in cache. Where there is one
-//! component, the product of a tensor of log-probabilities is made in the tensor itself and finished there. Of a mixture, the
-//! row of log-probabilities is made once and written once, to the tensor or for its reader; what is read or drawn needs no
-//! `[N, V]` at all.
+//! Everything is made once. Where there is one component, the product of a tensor of log-probabilities is made in the tensor
+//! itself and finished there. Of a mixture, the row of log-probabilities is made once and written once, to the tensor or for
+//! its reader; what is read or drawn needs no `[N, V]` at all.
 //!
-//! Rows are visited in runs of words, each with a maximum of its own, so that the parts of a row can be dealt to threads: few
-//! tokens keep all of them busy. The result has the same bits however rows are dealt.
+//! Rows are visited in runs of words, each with a maximum of its own, so that the parts of a row can be given to threads: few
+//! tokens keep all of them busy. The result has the same bits however rows are spread.
 //!
 //! | file | job |
 //! |---|---|
-//! | `task.rs` | what becomes of the rows |
-//! | `sweep.rs` | chunks and products |
-//! | `deal.rs` | tokens, or runs of words, to threads |
+//! | `rows.rs` | tokens, or runs of words, to threads |
 //! | `runs.rs` | a row of logits, run by run |
 //! | `mixture.rs` | a run of a mixture's log-probabilities |
 //! | `draw.rs` | a word by a row of logits |
 
-mod deal;
 mod draw;
 mod mixture;
+mod rows;
 mod runs;
-mod sweep;
-mod task;
 #[cfg(test)]
 mod tests;
+
+use core::ops::Range;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, contiguous, in_pool, slice};
+use highrank_kernels::cpu::{Buffer, Real, in_pool};
 
-use super::call::{Contexts, contexts_as_read};
-use super::factor::{Stored, as_factor};
-use super::slices::assert_length;
-use super::vocabulary::Vocabulary;
-use super::words::Words;
-use crate::logit_map::CpuMap;
-use crate::ops::{Likelihood, Prediction};
-use task::{Sums, Task};
+use super::call::{Call, as_read};
+use super::contexts::TokenContexts;
+use super::sweep::{self, Visitor};
+use super::tensors::tensor_of;
+use crate::ops::{Draw, Gradients, Likelihood, LogProbs, Prediction};
+use rows::{ChunkRows, Read};
+
+/// Multiplications that one thread does before another one is awake.
+const SHORT: usize = 1 << 17;
 
 /// [`LikelihoodKernels::predict`](crate::likelihood::LikelihoodKernels::predict) on Flex.
 pub(super) fn predict(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
     match input.wide() {
-        DType::F64 => run::<f64>(input, prediction),
-        _ => run::<f32>(input, prediction),
+        DType::F64 => run::<f64>(input, prediction, |row| LogProbs::F64(row)),
+        _ => run::<f32>(input, prediction, |row| LogProbs::F32(row)),
     }
 }
 
-fn run<T: Sums>(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
-    let sums = input.wide();
-    let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
-    let small = |tensor: Option<Floats<Flex>>| tensor.map(|tensor| contiguous(&tensor.cast(sums)));
-    let (log_prior, params, bias) = (small(input.log_prior), small(input.map_params), small(input.bias));
-    assert_length("log_prior", log_prior.as_ref(), tokens * components);
-    assert_length("bias", bias.as_ref(), vocab);
-    let weight = contiguous(&as_factor(input.weight, sums));
-    let vocabulary = Vocabulary::<T>::new(bias);
-    let contexts = Contexts::new(&contexts_as_read(input.contexts, sums), components, [vocab, d]);
-    let kernel = sweep::Input {
-        contexts: contexts.source(Stored::new(&weight)),
-        log_prior: log_prior.as_ref().map(slice),
-        weight: Stored::new(&weight),
-        words: Words {
-            vocab,
-            bias: vocabulary.bias(),
-            masked: &vocabulary.masked,
-            map: CpuMap::new(input.map, params.as_ref().map_or(&[][..], slice)),
-            temperature: T::of(input.temperature),
-        },
-        tokens,
-        components,
-        d,
-        budget: input.chunk_bytes,
-        precision: input.precision,
+fn run<T: Real>(
+    input: Likelihood<Floats<Flex>>,
+    prediction: Prediction<'_>,
+    log_probs: fn(&[T]) -> LogProbs<'_>,
+) -> Option<Floats<Flex>> {
+    let input = as_read(input);
+    let chosen = match &prediction {
+        Prediction::Draw(draw) => draw.components,
+        _ => &[],
     };
-    let made = |rows: usize, write: &dyn Fn(&mut Buffer<T>)| {
-        let mut out = Buffer::new(rows * vocab);
-        write(&mut out);
-        Some(Floats::new(out.into_tensor([rows, vocab])))
+    let call = Call::new(&input, chosen);
+    let rows = match &prediction {
+        Prediction::LogProbs => call.tokens,
+        Prediction::Logits => call.tokens * call.components,
+        Prediction::Read(_) | Prediction::Draw(_) => 0,
     };
-    let sweep = |task: Task<'_, T>| match kernel.is_short() {
-        true => sweep::run(&kernel, task),
-        false => in_pool(|| sweep::run(&kernel, task)),
-    };
-    match prediction {
-        Prediction::LogProbs => made(tokens, &|out| sweep(Task::Write(out))),
-        Prediction::Logits => made(tokens * components, &|out| sweep(Task::Logits(out))),
-        Prediction::Read(read) => {
-            sweep(Task::Read(read));
-            None
+    let mut out = Buffer::new(rows * call.logits.vocab);
+    let read;
+    let output = match prediction {
+        Prediction::LogProbs => Output::LogProbs(&mut out),
+        Prediction::Logits => Output::Logits(&mut out),
+        Prediction::Read(reader) => {
+            read = move |token: usize, row: &[T]| reader(token, log_probs(row));
+            Output::Read(&read)
         }
-        Prediction::Draw(draw) => {
-            sweep(Task::Draw(draw));
-            None
+        Prediction::Draw(draw) => Output::Draw(draw),
+    };
+    let is_tensor = matches!(output, Output::LogProbs(_) | Output::Logits(_));
+    let work = || sweep::run(&call, &mut Predict::new(&call, output));
+    // So little to do that waking other threads takes longer.
+    match call.tokens == 1 && call.components * call.logits.vocab * call.d < SHORT {
+        true => work(),
+        false => in_pool(work),
+    }
+    is_tensor.then(|| tensor_of(out, &[rows, call.logits.vocab]))
+}
+
+/// What becomes of the rows.
+enum Output<'a, T> {
+    /// Log-probabilities are written, `[N, V]`.
+    LogProbs(&'a mut [T]),
+    /// Logits are, `[N·K, V]`.
+    Logits(&'a mut [T]),
+    Read(Read<'a, T>),
+    Draw(Draw<'a>),
+}
+
+/// Predicts all tokens that it is shown.
+struct Predict<'c, T> {
+    call: &'c Call<'c, T>,
+    output: Output<'c, T>,
+    /// Whether the rows of a token are mixed.
+    is_mixture: bool,
+    /// Of a chunk, if their place is not in the output.
+    logits: Buffer<T>,
+}
+
+impl<'c, T: Real> Predict<'c, T> {
+    fn new(call: &'c Call<'c, T>, output: Output<'c, T>) -> Self {
+        let is_mixture = call.log_prior.is_some() && !matches!(output, Output::Draw(_));
+        let is_in_place = match &output {
+            Output::LogProbs(_) => !is_mixture,
+            Output::Logits(_) => true,
+            Output::Read(_) | Output::Draw(_) => false,
+        };
+        let rows = if is_in_place { 0 } else { call.chunk * call.rows_of_token() };
+        Self { call, output, is_mixture, logits: Buffer::new(rows * call.logits.vocab) }
+    }
+}
+
+impl<T: Real> Visitor<T> for Predict<'_, T> {
+    fn logits(&mut self, tokens: Range<usize>) -> &mut [T] {
+        let of_token = self.call.rows_of_token() * self.call.logits.vocab;
+        let span = tokens.start * of_token..tokens.end * of_token;
+        match &mut self.output {
+            Output::Logits(out) => &mut out[span],
+            Output::LogProbs(out) if !self.is_mixture => &mut out[span],
+            _ => &mut self.logits[..span.len()],
         }
+    }
+
+    fn visit(&mut self, tokens: Range<usize>, contexts: TokenContexts<'_, T>) {
+        if let Some(gates) = contexts.gates {
+            gates.add_to_each(self.logits(tokens.clone()));
+        }
+        let Self { call, is_mixture, .. } = *self;
+        let (of_token, vocab) = (call.rows_of_token(), call.logits.vocab);
+        let log_prior = call.log_prior.filter(|_| is_mixture);
+        let chunk = ChunkRows {
+            logits: &call.logits,
+            first: tokens.start,
+            tokens: tokens.len(),
+            of_token,
+            log_prior: log_prior.map_or(&[], |all| &all[tokens.start * of_token..tokens.end * of_token]),
+        };
+        let span = tokens.start * vocab..tokens.end * vocab;
+        let in_chunk = (span.len() * of_token).min(self.logits.len());
+        let logits = &mut self.logits[..in_chunk];
+        match &mut self.output {
+            Output::Logits(out) => chunk.logits(&mut out[span.start * of_token..span.end * of_token]),
+            Output::LogProbs(out) if is_mixture => chunk.mixtures(logits, &mut out[span]),
+            Output::LogProbs(out) => chunk.singles(&mut out[span], None),
+            Output::Read(read) if is_mixture => chunk.read_mixtures(logits, *read),
+            Output::Read(read) => chunk.singles(logits, Some(*read)),
+            Output::Draw(draw) => chunk.draw(logits, &draw.numbers[tokens.clone()], &mut draw.words[tokens]),
+        }
+    }
+
+    fn gradients(&mut self) -> Option<&mut Gradients<Buffer<T>>> {
+        None
     }
 }

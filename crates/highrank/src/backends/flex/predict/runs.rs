@@ -2,29 +2,32 @@
 
 use highrank_kernels::cpu::Real;
 
+use super::super::all_words::RUN;
+use super::super::mapped_logits::MappedLogits;
 use super::super::row::{larger, sums};
-use super::super::words::Words;
-
-/// Words of a run: of one row it stays in the first-level cache, and it is long enough for what is made once a run not to
-/// count.
-pub(super) const RUN: usize = 1024;
 
 /// A run of a row, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct LogSumExp {
     /// The largest mapped logit; −∞ if all words are masked.
     pub(super) top: f64,
     /// `Σ_v e^{a_v − top}`; NaN if a logit is no number.
     pub(super) sum: f64,
 }
 
-impl Part {
+impl LogSumExp {
     /// Of no words.
     pub(super) const NONE: Self = Self { top: f64::NEG_INFINITY, sum: 0.0 };
 
-    /// Both parts, one after the other.
+    /// Of all runs of a row.
     #[inline(always)]
-    pub(super) fn and(self, next: Self) -> Self {
+    pub(super) fn of(runs: &[Self]) -> Self {
+        runs.iter().fold(Self::NONE, |whole, run| whole.and(*run))
+    }
+
+    /// Both, one after the other.
+    #[inline(always)]
+    fn and(self, next: Self) -> Self {
         let (most, least) = if next.top > self.top { (next, self) } else { (self, next) };
         Self { top: most.top, sum: most.sum + least.below(most.top) }
     }
@@ -40,7 +43,7 @@ impl Part {
     }
 }
 
-impl<T: Real> Words<'_, T> {
+impl<T: Real> MappedLogits<'_, T> {
     /// Number of runs of a row.
     pub(super) fn runs(&self) -> usize {
         self.vocab.div_ceil(RUN)
@@ -66,15 +69,15 @@ impl<T: Real> Words<'_, T> {
 
     /// Turns products into mapped logits.
     #[inline(always)]
-    pub(super) fn measure(&self, first: usize, run: &mut [T]) -> Part {
+    pub(super) fn measure(&self, first: usize, run: &mut [T]) -> LogSumExp {
         let (top, base) = self.mapped(first, run);
         let [sum] = sums(run, |a| [(*a - base).exp()]);
-        Part { top: top.wide(), sum }
+        LogSumExp { top: top.wide(), sum }
     }
 
     /// Turns products into `e^{a − top}`, those that are too small for a number into their logarithms, which are negative.
     #[inline(always)]
-    pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> Part {
+    pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> LogSumExp {
         let (top, base) = self.mapped(first, run);
         let [sum] = sums(run, |a| {
             let shift = *a - base;
@@ -82,12 +85,12 @@ impl<T: Real> Words<'_, T> {
             *a = if e > T::ZERO { e } else { shift };
             [e]
         });
-        Part { top: top.wide(), sum }
+        LogSumExp { top: top.wide(), sum }
     }
 
     /// Turns mapped logits into log-probabilities, −∞ for masked words.
     #[inline(always)]
-    pub(super) fn normalise(&self, first: usize, run: &mut [T], whole: Part) {
+    pub(super) fn normalise(&self, first: usize, run: &mut [T], whole: LogSumExp) {
         // The maximum first: a log-probability near 0 keeps its digits.
         let (top, log_sum) = (T::of(whole.top), T::of(whole.sum.ln()));
         run.iter_mut().for_each(|a| *a = (*a - top) - log_sum);

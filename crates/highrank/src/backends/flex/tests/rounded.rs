@@ -89,7 +89,7 @@ fn goal(sizes: Sizes, statistics: bool) -> Goal {
     let words = (0..sizes.tokens).map(|token| (token * 31 % sizes.vocab) as i64).collect();
     let targets = Targets::Words(integers(words, [sizes.tokens]));
     let label_smoothing = if statistics { 0.125 } else { 0.0 };
-    Objective { targets, label_smoothing, z_loss: label_smoothing, statistics }
+    Objective { label_smoothing, z_loss: label_smoothing, statistics, ..Objective::new(targets) }
 }
 
 /// Not all alike, and of both signs.

@@ -77,7 +77,7 @@ fn dense(
 
 /// `−Σ_v q_v log P(v)` of every token, by all log-probabilities.
 fn cross_entropies(head: &OutputHead, temperature: f64, hidden: Tensor<2>, rows: Vec<f64>) -> Tensor<1> {
-    let log_probs = head.at_temperature(temperature).log_probs(hidden);
+    let log_probs = head.at_temperature(temperature).forward(hidden);
     let device = log_probs.device();
     let none: Vec<bool> = rows.iter().map(|q| *q == 0.0).collect();
     let none = Tensor::from_data(TensorData::new(none, [N, V]), &device);
@@ -112,6 +112,18 @@ fn weights(device: &Device) -> Tensor<1> {
     floats((0..N).map(|token| [0.5, 2.0, 1.25, 0.0][token % 4]).collect(), [N], device)
 }
 
+/// What becomes of the tokens' losses, and whether they are asked for.
+const SHAPES: [(Reduction, bool); 4] =
+    [(Reduction::Mean, false), (Reduction::Sum, false), (Reduction::Mean, true), (Reduction::Sum, true)];
+
+/// The value of weighted losses by a reduction.
+fn reduced(losses: Tensor<1>, reduction: Reduction, device: &Device) -> Tensor<1> {
+    match reduction {
+        Reduction::Mean => losses.sum() / weights(device).sum(),
+        Reduction::Sum => losses.sum(),
+    }
+}
+
 #[test]
 fn losses_with_options_are_those_of_all_log_probabilities() {
     let device = Device::flex().autodiff();
@@ -125,7 +137,7 @@ fn losses_with_options_are_those_of_all_log_probabilities() {
             (Some((5, 0.4)), 0.2, 0.7),
         ];
         for (listed, epsilon, temperature) in cases {
-            let mut options = LossOptions::new().with_label_smoothing(epsilon).with_temperature(temperature);
+            let mut options = LossOptions::new().with_label_smoothing(epsilon);
             if let Some((count, rest)) = listed {
                 let (ids, probs) = teacher(&head, count, rest);
                 let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
@@ -133,18 +145,23 @@ fn losses_with_options_are_those_of_all_log_probabilities() {
                 options = options.with_teacher(ids, floats(probs, [N, count], &device));
             }
             let rows = dense(&head, &targets, listed, epsilon);
-            for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            for (reduction, per_token) in SHAPES {
                 let options = options.clone().with_token_weights(weights(&device)).with_reduction(reduction);
+                let options = options.with_per_token(per_token);
                 let (state, again) = tracked(&device);
-                let made = head.loss_with(state.clone(), targets.clone(), &options).loss;
+                let made =
+                    head.at_temperature(temperature).loss_with(state.clone(), targets.clone(), &options);
                 let losses =
                     cross_entropies(&head, temperature, again.clone(), rows.clone()) * weights(&device);
-                let want = match reduction {
-                    Reduction::Mean => losses.sum() / weights(&device).sum(),
-                    Reduction::Sum => losses.sum(),
-                    Reduction::None => losses,
+                let want = reduced(losses.clone(), reduction, &device);
+                assert_close(&values(made.value.clone()), &values(want.clone()));
+                let (made, want) = match made.per_token {
+                    None => (made.value, want),
+                    Some(tokens) => {
+                        assert_close(&values(tokens.clone()), &values(losses.clone()));
+                        (Tensor::cat(vec![made.value, tokens], 0), Tensor::cat(vec![want, losses], 0))
+                    }
                 };
-                assert_close(&values(made.clone()), &values(want.clone()));
                 let upstream =
                     floats((0..made.dims()[0]).map(|i| 1.0 - 0.3 * i as f64).collect(), made.dims(), &device);
                 let made = (made * upstream.clone()).sum().backward();
@@ -162,7 +179,7 @@ fn losses_against_distributions_are_those_of_all_log_probabilities() {
     let device = Device::flex().autodiff();
     for head in heads(&device) {
         let targets = unmasked_targets(&head, &device);
-        for (epsilon, reduction) in [(0.0, Reduction::Mean), (0.15, Reduction::Sum), (0.1, Reduction::None)] {
+        for (epsilon, (reduction, per_token)) in [0.0, 0.15, 0.1, 0.2].into_iter().zip(SHAPES) {
             let plain = dense(&head, &targets, Some((4, 0.3)), 0.0);
             let mut given = plain.clone();
             // Of a token that does not count.
@@ -171,39 +188,34 @@ fn losses_against_distributions_are_those_of_all_log_probabilities() {
                 .with_label_smoothing(epsilon)
                 .with_token_weights(weights(&device))
                 .with_reduction(reduction)
+                .with_per_token(per_token)
+                .with_distributions(floats(given, [N, V], &device))
                 .with_statistics(true);
             let (state, again) = tracked(&device);
-            let given = floats(given, [N, V], &device);
-            let made = head.try_soft_loss_with(state.clone(), given, &options).unwrap();
+            let made = head.loss_with(state.clone(), targets.clone(), &options);
             let rows = dense(&head, &targets, Some((4, 0.3)), epsilon);
             let losses = cross_entropies(&head, 1.0, again.clone(), rows) * weights(&device);
-            let want = match reduction {
-                Reduction::Mean => losses.sum() / weights(&device).sum(),
-                Reduction::Sum => losses.sum(),
-                Reduction::None => losses,
-            };
-            assert_close(&values(made.loss.clone()), &values(want.clone()));
-            let (made_by, want) = (made.loss.sum().backward(), want.sum().backward());
+            let want = reduced(losses.clone(), reduction, &device);
+            assert_close(&values(made.value.clone()), &values(want.clone()));
+            if let Some(tokens) = made.per_token {
+                assert_close(&values(tokens), &values(losses));
+            }
+            let (made_by, want) = (made.value.backward(), want.backward());
             let (got, want) = (all_gradients(&head, &state, &made_by), all_gradients(&head, &again, &want));
             got.iter().zip(&want).for_each(|(got, want)| assert_close(got, want));
-            // The cross-entropy among the statistics is not smoothed.
+            // Of the target words.
             let counted = weights(&device).greater_elem(0.0).float().cast(DType::F64);
-            let nll = cross_entropies(&head, 1.0, again, plain) * counted;
+            let nll = cross_entropies(&head, 1.0, again, dense(&head, &targets, None, 0.0)) * counted;
             assert_close(&values(made.statistics.unwrap().nll), &values(nll));
         }
-        let (state, rows) = (hidden(N, &device), Tensor::<2>::zeros([N, V], (&device, DType::F64)));
-        let refused =
-            |rows, options: &LossOptions| head.try_soft_loss_with(state.clone(), rows, options).unwrap_err();
-        assert_eq!(
-            refused(rows.clone(), &LossOptions::new().with_ignore_index(3)),
-            HeadError::NeedsWords { option: "ignore_index" }
-        );
-        let error = refused(rows.narrow(1, 0, 7), &LossOptions::new());
+        let rows = Tensor::<2>::zeros([N, 7], (&device, DType::F64));
+        let options = LossOptions::new().with_distributions(rows);
+        let error = head.try_loss_with(hidden(N, &device), targets, &options).unwrap_err();
         assert!(error.to_string().contains("[12, 7], expected [12, 23]"), "{error}");
     }
 }
 
-/// With every term: a teacher that leaves a rest, smoothing, z-loss, a temperature, weights, and where there are priors their variation.
+/// With every term: a teacher that leaves a rest, smoothing, z-loss, weights, and where there are priors their variation.
 fn everything(head: &OutputHead, device: &Device) -> LossOptions {
     let (ids, probs) = teacher(head, 3, 0.3);
     let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
@@ -212,7 +224,6 @@ fn everything(head: &OutputHead, device: &Device) -> LossOptions {
         .with_teacher(ids, floats(probs, [N, 3], device))
         .with_label_smoothing(0.2)
         .with_z_loss(0.05)
-        .with_temperature(1.4)
         .with_prior_cv(if head.context.has_priors() { 0.3 } else { 0.0 })
         .with_token_weights(weights(device))
 }
@@ -244,17 +255,17 @@ impl ModuleMapper for Moved {
 fn gradients_of_all_terms_are_finite_differences() {
     let (plain, device) = (Device::flex(), Device::flex().autodiff());
     for config in configs() {
-        let head = wide(&config, &device);
+        let head = wide(&config, &device).at_temperature(1.4);
         let still = head.valid();
         let targets = unmasked_targets(&still, &plain);
         let state = hidden(N, &device).detach().require_grad();
         let on_device = Tensor::<1, Int>::from_data(targets.to_data(), &device);
-        let made = head.loss_with(state.clone(), on_device, &everything(&head, &device)).loss.backward();
+        let made = head.loss_with(state.clone(), on_device, &everything(&head, &device)).value.backward();
         let gradients = all_gradients(&head, &state, &made);
         let states = values(state);
         let loss = |head: &OutputHead, states: Vec<f64>| {
             let state = floats(states, [N, H], &plain);
-            values(head.loss_with(state, targets.clone(), &everything(head, &plain)).loss)[0]
+            values(head.loss_with(state, targets.clone(), &everything(head, &plain)).value)[0]
         };
         let step = 1e-5;
         let check = |up: f64, down: f64, gradient: f64| {
@@ -295,16 +306,16 @@ fn statistics_describe_the_distribution_of_all_words() {
         let mut given: Vec<i64> = words.to_data().iter().collect();
         given[0] = -100;
         let given = Tensor::<2, Int>::from_data(TensorData::new(given, [3, 4]), &device);
-        let plain = LossOptions::new().with_ignore_index(-100).with_temperature(1.2);
+        let plain = LossOptions::new().with_ignore_index(-100);
         for options in [plain.clone(), plain.with_label_smoothing(0.1)] {
-            let made = head.loss_with(
+            let made = head.at_temperature(1.2).loss_with(
                 dirty.clone().reshape([3, 4, H]),
                 given.clone(),
                 &options.with_statistics(true),
             );
             let made = made.statistics.unwrap();
             assert_eq!(made.nll.dims(), [3, 4]);
-            let rows = values(head.at_temperature(1.2).log_probs(clean.clone()));
+            let rows = values(head.at_temperature(1.2).forward(clean.clone()));
             let words: Vec<i64> = words.to_data().iter().collect();
             let argmax: Vec<i64> = made.argmax.into_data().iter().collect();
             let counted: Vec<bool> = made.counted.into_data().iter().collect();
@@ -342,7 +353,7 @@ fn a_tail_without_tokens_leaves_a_first_token_of_nan_alone() {
         for epsilon in [0.0, 0.1] {
             let options = LossOptions::new().with_ignore_index(-1).with_label_smoothing(epsilon);
             let words = Tensor::<1, Int>::from_data([-1, 2], &device);
-            let made = head.loss_with(dirty.clone(), words, &options).loss;
+            let made = head.loss_with(dirty.clone(), words, &options).value;
             let gradients = all_gradients(&head, &dirty, &made.backward());
             assert!(gradients.iter().flatten().all(|x| x.is_finite()), "{gradients:?}");
         }

@@ -3,13 +3,37 @@
 use burn::tensor::{Int, Tensor};
 use highrank_kernels::Ints;
 
-use super::bound::{BoundHead, leading, same_shape};
+use super::output::OutputHead;
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::portable;
-use crate::loss::validate_targets;
-use crate::ops::{MASKING_BIAS, runs};
+use crate::loss::{leading, validate_targets};
+use crate::ops::runs;
 
-impl BoundHead<'_> {
+impl OutputHead {
+    /// The logits `z = h_k·Wᵀ + b`, before the logit map, in blocks of the head's memory budget, in order.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, of N tokens in all
+    /// - blocks: `[rows·K, V]`, N·K rows in all; the [`components`](Self::components) of a token follow each other
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward), and if the head has clusters, each of which has logits and a normaliser of its own.
+    #[track_caller]
+    pub fn logit_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+    ) -> impl Iterator<Item = Tensor<2>> + use<D> {
+        self.try_logit_blocks(hidden).or_panic("logit_blocks")
+    }
+
+    pub(crate) fn try_logit_blocks<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+    ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
+        self.has_common_logits("logit_blocks")?;
+        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
+    }
+
     /// The gradients of every token's nll by its logits before the logit map, `∂nll/∂z_k`, in blocks of the head's memory budget,
     /// in order.
     ///
@@ -37,22 +61,19 @@ impl BoundHead<'_> {
         self.try_logit_gradient_blocks(hidden, targets).or_panic("logit_gradient_blocks")
     }
 
-    /// [`logit_gradient_blocks`](Self::logit_gradient_blocks) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::Shape`] or [`HeadError::Target`]; [`HeadError::NoCommonLogits`] of a head with clusters.
-    pub fn try_logit_gradient_blocks<const D: usize, const T: usize>(
+    pub(crate) fn try_logit_gradient_blocks<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
-        if self.clustered().is_some() {
-            return Err(HeadError::NoCommonLogits { what: "logit_gradient_blocks" });
-        }
-        let input = self.composed(hidden.clone())?;
-        same_shape("targets", targets.dims(), leading::<D, T>(&hidden.dims())?)?;
+        self.has_common_logits("logit_gradient_blocks")?;
+        let shape = leading::<D, T>(&hidden.dims())?;
+        let fit = self.check(&hidden)?;
+        fit.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+        fit.device("targets", &targets.device())?;
+        let input = self.composed(hidden)?;
         let words = targets.reshape([input.tokens()]);
-        validate_targets(&words, self.head.decoder.vocab)?;
+        validate_targets(&words, self.decoder.vocab)?;
         let words = Ints::from(words);
         let blocks = runs(input.tokens(), input.chunk_tokens());
         Ok(blocks.map(move |(start, end)| {
@@ -61,41 +82,25 @@ impl BoundHead<'_> {
         }))
     }
 
-    /// `W` in use, `[V, d]`; with a padded vocabulary [`rows`](crate::decoder::Decoder::rows) in place of `V`.
-    pub fn decoder_weight(&self) -> Tensor<2> {
-        self.weight.clone().detach()
-    }
-
-    /// The rows of `W` whose words have probability 0, in ascending order: masked words, by the head's mask or a bias of −∞,
-    /// and the padding. Reads the bias back from the device.
-    pub fn masked_rows(&self) -> Vec<usize> {
-        let Some(bias) = self.bias() else { return vec![] };
-        let bias = bias.detach().into_data();
-        let rows = bias.iter::<f64>().enumerate();
-        rows.filter(|(_, bias)| *bias <= MASKING_BIAS).map(|(row, _)| row).collect()
+    /// Checks that the logits of all words have one normaliser.
+    fn has_common_logits(&self, what: &'static str) -> Result<(), HeadError> {
+        match self.clusters {
+            None => Ok(()),
+            Some(_) => Err(HeadError::NoCommonLogits { what }),
+        }
     }
 
     /// What the head is, if its logits are no `h_k·Wᵀ + b`.
     #[cfg(feature = "analysis")]
     pub(crate) fn not_linear(&self) -> Option<&'static str> {
-        match &self.head.context {
-            _ if self.clustered().is_some() => Some("a head with clusters"),
+        match &self.context {
+            _ if self.clusters.is_some() => Some("a head with clusters"),
             crate::context::Context::Mixtape(_) => Some("a Mixtape"),
             _ => None,
-        }
-    }
-
-    /// `K`, the rows of logits of each token: 1 for all but a mixture of softmaxes, whose contexts come from one layer or several.
-    pub fn components(&self) -> usize {
-        use crate::context::Context::*;
-        match &self.head.context {
-            Direct(_) | MixtureOfContexts(_) | Mixtape(_) => 1,
-            MixtureOfSoftmaxes(mixture) => mixture.components,
-            DirectOutputConnection(connection) => connection.components(),
         }
     }
 }
 
 #[cfg(all(test, feature = "flex"))]
-#[path = "gradients_tests.rs"]
+#[path = "logits_tests.rs"]
 mod tests;

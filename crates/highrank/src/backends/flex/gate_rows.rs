@@ -4,12 +4,14 @@
 
 use core::ops::Range;
 
+use burn::backend::Flex;
+use highrank_kernels::Floats;
 use highrank_kernels::cpu::{LANES, Real, sigmoid};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::row::{Lanes, total};
-use super::slices::take;
+use super::tensors::{take, values};
 use crate::ops::GatedArgs;
 
 /// The inner nodes of the tree of gates.
@@ -17,34 +19,6 @@ pub(super) const GATES: usize = GatedArgs::<()>::GATES;
 
 /// Its leaves.
 pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
-
-/// What the visits of a token read besides its products.
-#[derive(Clone, Copy)]
-pub(super) struct Terms<'a, T> {
-    /// `[N, 4]`
-    pub(super) prior: &'a [T],
-    /// The part of a token's gate logits that all words share, `[N, 3]`
-    pub(super) base: &'a [T],
-    /// Of the words, `[3, S]`
-    pub(super) bias: &'a [T],
-    pub(super) words: usize,
-}
-
-impl<T: Real> Terms<'_, T> {
-    /// Numbers of a token in one of the matrices of its [`Rows`].
-    pub(super) fn width(&self) -> usize {
-        GATES * self.words
-    }
-
-    /// `π̄` of a token.
-    fn prior(&self, token: usize) -> [T; COMPONENTS] {
-        self.prior[token * COMPONENTS..][..COMPONENTS].try_into().expect("four leaves")
-    }
-
-    fn base(&self, token: usize) -> [T; GATES] {
-        self.base[token * GATES..][..GATES].try_into().expect("three gates")
-    }
-}
 
 /// What the backward visit of a token sums over its words.
 #[derive(Debug, Clone, Copy)]
@@ -59,11 +33,14 @@ impl<T: Real> TokenSums<T> {
     pub(super) const NONE: Self = Self { leaves: [T::ZERO; GATES], gates: [T::ZERO; GATES] };
 }
 
-/// The products of a run of tokens.
-pub(super) struct Rows<'a, T> {
-    terms: Terms<'a, T>,
-    /// The first token.
-    start: usize,
+/// The products of a run of tokens, and what else the gates of their words are made of.
+pub(super) struct GateRows<'a, T> {
+    /// `π̄`, `[tokens, 4]`
+    prior: &'a [T],
+    /// The part of a token's gate logits that all words share, `[tokens, 3]`
+    base: &'a [T],
+    /// Of the words, `[3, S]`
+    bias: &'a [T],
     /// `(h_j − h_4)ᵀ w_x`, in the end its gradient, `[tokens·3, S]`
     products: &'a mut [T],
     /// `v_xᵀ t_j`, then `γ_j`, in the end the gradient of the gate's logit, `[tokens·3, S]`
@@ -72,46 +49,57 @@ pub(super) struct Rows<'a, T> {
     sums: &'a mut [TokenSums<T>],
 }
 
-impl<'a, T: Real> Rows<'a, T> {
+impl<'a, T: Real> GateRows<'a, T> {
     /// Of some tokens, whose products have been made.
     pub(super) fn new(
-        terms: Terms<'a, T>,
+        args: &'a GatedArgs<Floats<Flex>>,
         tokens: Range<usize>,
         products: &'a mut [T],
         gates: &'a mut [T],
         sums: &'a mut [TokenSums<T>],
     ) -> Self {
-        let count = tokens.len().min(sums.len());
-        Self { terms, start: tokens.start, products, gates, sums: &mut sums[..count] }
+        let of = |tensor: &'a Floats<Flex>, width: usize| {
+            &values(tensor)[tokens.start * width..tokens.end * width]
+        };
+        let (prior, base) = (of(&args.prior, COMPONENTS), of(&args.base, GATES));
+        Self { prior, base, bias: values(&args.bias), products, gates, sums }
     }
 
     /// Takes the first tokens, or as many as there are.
     pub(super) fn take(&mut self, tokens: usize) -> Self {
-        let (start, numbers) = (self.start, tokens * self.terms.width());
-        self.start += tokens;
+        let numbers = tokens * self.bias.len();
+        let (prior, base);
+        (prior, self.prior) = self.prior.split_at(self.prior.len().min(tokens * COMPONENTS));
+        (base, self.base) = self.base.split_at(self.base.len().min(tokens * GATES));
         Self {
-            terms: self.terms,
-            start,
+            prior,
+            base,
+            bias: self.bias,
             products: take(&mut self.products, numbers),
             gates: take(&mut self.gates, numbers),
             sums: take(&mut self.sums, tokens),
         }
     }
 
-    /// Adds each token's offset to its row of `out`, `[tokens, V]`.
-    pub(super) fn add_to_each(mut self, out: &mut [T]) {
-        let tokens = self.products.len() / self.terms.width();
-        let rows = out.chunks_exact_mut(out.len() / tokens);
+    /// Adds each token's offset to its row of logits, `[tokens, V]`.
+    pub(super) fn add_to_each(mut self, logits: &mut [T]) {
+        let tokens = self.base.len() / GATES;
+        let rows = logits.chunks_exact_mut(logits.len() / tokens);
         let jobs: Vec<_> = rows.map(|row| (self.take(1), row)).collect();
         jobs.into_par_iter().for_each(|(mut of_token, row)| of_token.add_to(row));
+    }
+
+    /// `π̄` of the first token.
+    fn prior(&self) -> [T; COMPONENTS] {
+        *self.prior.first_chunk().expect("four leaves")
     }
 
     /// Of one token: adds its offset to its row of logits.
     pub(super) fn add_to(&mut self, row: &mut [T]) {
         Arch::new().dispatch(Forward {
-            prior: self.terms.prior(self.start),
-            base: self.terms.base(self.start),
-            bias: self.terms.bias,
+            prior: self.prior(),
+            base: *self.base.first_chunk().expect("three gates"),
+            bias: self.bias,
             products: self.products,
             gates: self.gates,
             row,
@@ -121,8 +109,8 @@ impl<'a, T: Real> Rows<'a, T> {
     /// Of one token, whose offset has been added: its rows become their own gradients, for the logits' gradient `row` times
     /// `scale`.
     pub(super) fn pull_back(&mut self, row: &[T], scale: T) {
+        let prior = self.prior();
         let Some(sums) = self.sums.first_mut() else { return };
-        let prior = self.terms.prior(self.start);
         let (products, gates) = (&mut *self.products, &mut *self.gates);
         *sums = Arch::new().dispatch(Backward { prior, products, gates, row, scale });
     }

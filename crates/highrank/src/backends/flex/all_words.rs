@@ -1,4 +1,5 @@
-//! The second visit of a mixture's rows: `log P_v` of every word, and what a level of the targets makes of it.
+//! What a dense target and statistics need of all words: `log P_v`, and sums over it. For a mixture the rows are visited a second
+//! time.
 //!
 //! `P_v = Σ_k π_k e_kv / S_k` is summed as it stands: every exponential has its row's maximum subtracted. Words for which that
 //! is too little to be exact are done in log space, with all of their tile; ordinary logits never get there. For these
@@ -9,22 +10,26 @@ use std::slice::ChunksExact;
 use highrank_kernels::cpu::{Buffer, Real};
 
 use super::component::Component;
-use super::goal::Level;
+use super::mapped_logits::MappedLogits;
 use super::row::{find, larger, max, sum_of, sums};
-use super::words::Words;
+use super::target::Dense;
 
 /// Words of a tile: with all rows of a token it stays in the first-level cache.
 const TILE: usize = 256;
 
+/// Words that predictions visit at a time: of one row they stay in the first-level cache, and they are enough for what is made
+/// once a run not to count.
+pub(super) const RUN: usize = 1024;
+
 /// Below this probability a sum over the rows is not exact: `1e8` times the smallest normal number of f32.
 pub(super) const FAINT: f64 = 1e-30;
 
-/// What the visit of all words has seen.
+/// Sums over all words of a token.
 #[derive(Debug)]
-pub(super) struct Seen {
-    /// What the level has of all words, `Σ_v q̃_v`; only where there is one component.
+pub(super) struct WordSums {
+    /// What the dense target has of all words, `Σ_v q̃_v`; only where there is one component.
     pub(super) mass: f64,
-    /// `−Σ_v q̃_v log P_v` with the level for `q̃`.
+    /// `−Σ_v q̃_v log P_v` with the dense target for `q̃`.
     pub(super) cross_entropy: f64,
     /// This and the next two only for statistics.
     pub(super) entropy: f64,
@@ -33,7 +38,7 @@ pub(super) struct Seen {
     pub(super) max_log_prob: f64,
 }
 
-impl Default for Seen {
+impl Default for WordSums {
     fn default() -> Self {
         Self { mass: 0.0, cross_entropy: 0.0, entropy: 0.0, argmax: 0, max_log_prob: f64::NEG_INFINITY }
     }
@@ -41,7 +46,7 @@ impl Default for Seen {
 
 /// `e^{a − top}` of a row of mapped logits, in place, and their sum; those that are too small as their logarithms.
 #[inline(always)]
-pub(super) fn keep_exponentials<T: Real>(row: &mut [T], top: T) -> T {
+pub(super) fn store_exponentials<T: Real>(row: &mut [T], top: T) -> T {
     let [sum] = sums(row, |a| {
         let shift = *a - top;
         let e = shift.exp_of_bounded();
@@ -51,17 +56,39 @@ pub(super) fn keep_exponentials<T: Real>(row: &mut [T], top: T) -> T {
     T::of(sum)
 }
 
-/// An exponential that is kept as [`keep_exponentials`] does.
+/// An exponential that is stored as [`store_exponentials`] does.
 #[inline(always)]
-pub(super) fn exponential<T: Real>(kept: T) -> T {
-    if kept > T::ZERO { kept } else { T::ZERO }
+pub(super) fn exponential<T: Real>(stored: T) -> T {
+    if stored > T::ZERO { stored } else { T::ZERO }
 }
 
-/// The logarithm of an exponential that is kept as [`keep_exponentials`] does.
+/// The logarithm of an exponential that is stored as [`store_exponentials`] does.
 #[inline(always)]
-pub(super) fn logarithm<T: Real>(kept: T) -> T {
-    let log = kept.log();
-    if kept > T::ZERO { log } else { kept }
+fn logarithm<T: Real>(stored: T) -> T {
+    let log = stored.log();
+    if stored > T::ZERO { log } else { stored }
+}
+
+/// `log Σ_k w_k e_kv` of a run of at most [`RUN`] words, in log space, for rows of [stored](store_exponentials) exponentials, each
+/// with `log w_k`.
+#[inline(always)]
+pub(super) fn log_mixture<'r, T: Real>(
+    rows: impl Iterator<Item = (&'r [T], T)> + Clone,
+    log_probs: &mut [T],
+) {
+    let mut tops = [T::LOWEST; RUN];
+    for (row, log_weight) in rows.clone() {
+        for (top, e) in tops.iter_mut().zip(row) {
+            *top = larger(*top, logarithm(*e) + log_weight);
+        }
+    }
+    log_probs.fill(T::ZERO);
+    for (row, log_weight) in rows {
+        for ((sum, top), e) in log_probs.iter_mut().zip(&tops).zip(row) {
+            *sum += (logarithm(*e) + log_weight - *top).exp_of_bounded();
+        }
+    }
+    log_probs.iter_mut().zip(&tops).for_each(|(sum, top)| *sum = *top + sum.log());
 }
 
 /// The distance of a logit from the largest one; −∞ is that of a masked word, which counts for nothing.
@@ -70,24 +97,24 @@ fn counted<T: Real>(shift: T) -> T {
     if shift > T::LOWEST { shift } else { T::ZERO }
 }
 
-/// A single row: `e^{a − top}` in place, their sum, and what is to be seen of its `unmasked` words.
+/// A single row: `e^{a − top}` in place, their sum, and the sums over its `unmasked` words.
 #[inline(always)]
-pub(super) fn see_single<T: Real>(
+pub(super) fn sum_single_row<T: Real>(
     row: &mut [T],
     top: T,
-    level: &Level<'_, T>,
+    target: &Dense<'_, T>,
     unmasked: usize,
     statistics: bool,
-) -> (T, Seen) {
-    let mut seen = Seen::default();
-    let (even, keep) = (level.even.wide(), level.keep.wide());
+) -> (T, WordSums) {
+    let mut word_sums = WordSums::default();
+    let (even, keep) = (target.even.wide(), target.keep.wide());
     let (mut mass, mut shift_of_mass) = (0.0, 0.0);
-    if !level.row.is_empty() {
-        mass = sum_of(level.row, level.row, |q, _| q);
-        shift_of_mass = sum_of(row, level.row, |a, q| counted(a - top) * q);
+    if !target.row.is_empty() {
+        mass = sum_of(target.row, target.row, |q, _| q);
+        shift_of_mass = sum_of(row, target.row, |a, q| counted(a - top) * q);
     }
     if statistics {
-        seen.argmax = find(row, top).unwrap_or(0);
+        word_sums.argmax = find(row, top).unwrap_or(0);
     }
     let [sum, shifts, products] = sums(row, |a| {
         let shift = *a - top;
@@ -97,17 +124,17 @@ pub(super) fn see_single<T: Real>(
     });
     let log_sum = sum.ln();
     let unmasked = unmasked as f64;
-    seen.mass = even * unmasked + keep * mass;
-    seen.cross_entropy = even * (unmasked * log_sum - shifts) + keep * (mass * log_sum - shift_of_mass);
-    seen.entropy = log_sum - products / sum;
-    seen.max_log_prob = -log_sum;
-    (T::of(sum), seen)
+    word_sums.mass = even * unmasked + keep * mass;
+    word_sums.cross_entropy = even * (unmasked * log_sum - shifts) + keep * (mass * log_sum - shift_of_mass);
+    word_sums.entropy = log_sum - products / sum;
+    word_sums.max_log_prob = -log_sum;
+    (T::of(sum), word_sums)
 }
 
-/// What the visit leaves for the rows' gradients.
-pub(super) struct Visit<T> {
-    /// `q̃_v / P_v` of the level, or `log P_v` in a faint tile, `[V]`.
-    spread: Buffer<T>,
+/// The second visit of a mixture's rows, and what it leaves for their gradients.
+pub(super) struct AllWords<T> {
+    /// `q̃_v / P_v` of the target, or `log P_v` in a faint tile, `[V]`.
+    ratios: Buffer<T>,
     /// Whether a tile is done in log space.
     faint: Vec<bool>,
 }
@@ -119,72 +146,72 @@ struct Tile<T> {
     end: usize,
     /// `P_v`
     probs: [T; TILE],
-    /// `log P_v`; 0 for masked words, which have no probability and no part of the level.
+    /// `log P_v`; 0 for masked words, which have no probability and no part of the target.
     log_probs: [T; TILE],
-    /// `q̃_v` of the level.
-    levels: [T; TILE],
+    /// `q̃_v` of the target.
+    targets: [T; TILE],
 }
 
-impl<T: Real> Visit<T> {
-    /// For mixtures over `vocab` words, with a level or without.
-    pub(super) fn new(vocab: usize, has_level: bool) -> Self {
+impl<T: Real> AllWords<T> {
+    /// For mixtures over `vocab` words, with a target or without.
+    pub(super) fn new(vocab: usize, has_dense: bool) -> Self {
         Self {
-            spread: Buffer::new(if has_level { vocab } else { 0 }),
+            ratios: Buffer::new(if has_dense { vocab } else { 0 }),
             faint: vec![false; vocab.div_ceil(TILE)],
         }
     }
 
-    /// Sees all words of rows of [exponentials](keep_exponentials), `[K, V]`, and adds to the components' shares what the
-    /// level has of each. Without a level the rows become exponentials and nothing else.
+    /// Sees all words of rows of [exponentials](store_exponentials), `[K, V]`, and adds to the components' shares what the
+    /// target has of each. Without a target the rows become exponentials and nothing else.
     #[inline(always)]
     pub(super) fn run(
         &mut self,
         rows: &mut [T],
-        words: &Words<'_, T>,
+        logits: &MappedLogits<'_, T>,
         components: &mut [Component<T>],
-        level: &Level<'_, T>,
+        target: &Dense<'_, T>,
         statistics: bool,
-    ) -> Seen {
-        let (vocab, mut seen) = (words.vocab, Seen::default());
+    ) -> WordSums {
+        let (vocab, mut word_sums) = (logits.vocab, WordSums::default());
         for (number, start) in (0..vocab).step_by(TILE).enumerate() {
             let end = vocab.min(start + TILE);
-            let [probs, log_probs, levels] = [[T::ZERO; TILE]; 3];
-            let mut tile = Tile { start, end, probs, log_probs, levels };
-            let masked = words.masked_in(start..end);
+            let [probs, log_probs, targets] = [[T::ZERO; TILE]; 3];
+            let mut tile = Tile { start, end, probs, log_probs, targets };
+            let masked = logits.masked_in(start..end);
             let is_faint = !tile.mix(rows.chunks_exact(vocab), components, masked.clone());
             self.faint[number] = is_faint;
             if is_faint {
                 tile.mix_logarithms(rows.chunks_exact(vocab), components, masked.clone());
             }
-            if level.is_nothing() {
+            if target.is_zero() {
                 for row in rows.chunks_exact_mut(vocab) {
                     row[start..end].iter_mut().for_each(|e| *e = exponential(*e));
                 }
             } else {
-                tile.take(level, masked.clone());
-                let spread = &mut self.spread[start..end];
-                tile.share(rows.chunks_exact(vocab), components, is_faint, masked.clone(), spread);
+                tile.take(target, masked.clone());
+                let ratios = &mut self.ratios[start..end];
+                tile.share(rows.chunks_exact(vocab), components, is_faint, masked.clone(), ratios);
             }
-            seen.add(tile, statistics, masked);
+            word_sums.add(tile, statistics, masked);
         }
-        seen
+        word_sums
     }
 
-    /// After [`run`](Self::run) with a level: turns a row into `of_probs · e − q̃ · r`, but for masked words.
+    /// After [`run`](Self::run) with a target: turns a row into `of_probs · e − q̃ · r`, but for masked words.
     #[inline(always)]
-    pub(super) fn finish(&self, row: &mut [T], component: &Component<T>, of_probs: T, level: &Level<'_, T>) {
+    pub(super) fn finish(&self, row: &mut [T], component: &Component<T>, of_probs: T, target: &Dense<'_, T>) {
         let Component { weight, .. } = *component;
-        let tiles = row.chunks_mut(TILE).zip(self.spread.chunks(TILE)).zip(&self.faint);
-        for (tile, ((row, spread), is_faint)) in tiles.enumerate() {
+        let tiles = row.chunks_mut(TILE).zip(self.ratios.chunks(TILE)).zip(&self.faint);
+        for (tile, ((row, ratios), is_faint)) in tiles.enumerate() {
             if *is_faint {
                 let log_weight = component.log_weight;
-                for (i, (e, log_prob)) in row.iter_mut().zip(spread).enumerate() {
+                for (i, (e, log_prob)) in row.iter_mut().zip(ratios).enumerate() {
                     let share = (logarithm(*e) + log_weight - *log_prob).exp();
-                    *e = of_probs * exponential(*e) - level.of(tile * TILE + i) * share;
+                    *e = of_probs * exponential(*e) - target.of(tile * TILE + i) * share;
                 }
             } else {
-                for (e, spread) in row.iter_mut().zip(spread) {
-                    *e = exponential(*e) * (of_probs - weight * *spread);
+                for (e, ratios) in row.iter_mut().zip(ratios) {
+                    *e = exponential(*e) * (of_probs - weight * *ratios);
                 }
             }
         }
@@ -230,22 +257,11 @@ impl<T: Real> Tile<T> {
         components: &[Component<T>],
         masked: impl Iterator<Item = usize>,
     ) {
-        let mut tops = [T::LOWEST; TILE];
-        for (row, component) in rows.clone().zip(components) {
-            for (top, e) in tops.iter_mut().zip(self.of(row)) {
-                *top = larger(*top, logarithm(*e) + component.log_weight);
-            }
-        }
-        let mut sums = [T::ZERO; TILE];
-        for (row, component) in rows.zip(components) {
-            for ((sum, top), e) in sums.iter_mut().zip(&tops).zip(self.of(row)) {
-                *sum += (logarithm(*e) + component.log_weight - *top).exp_of_bounded();
-            }
-        }
-        for i in 0..self.end - self.start {
-            self.log_probs[i] = tops[i] + sums[i].log();
-            self.probs[i] = self.log_probs[i].exp();
-        }
+        let words = self.start..self.end;
+        let rows = rows.zip(components).map(|(row, component)| (&row[words.clone()], component.log_weight));
+        let log_probs = &mut self.log_probs[..words.len()];
+        log_mixture(rows, log_probs);
+        self.probs.iter_mut().zip(&*log_probs).for_each(|(prob, log_prob)| *prob = log_prob.exp());
         self.leave_out(masked);
     }
 
@@ -255,18 +271,18 @@ impl<T: Real> Tile<T> {
         masked.for_each(|word| (self.probs[word], self.log_probs[word]) = (T::ZERO, T::ZERO));
     }
 
-    /// Its part of the level.
+    /// Its part of the target.
     #[inline(always)]
-    fn take(&mut self, level: &Level<'_, T>, masked: impl Iterator<Item = usize>) {
-        let Level { even, keep, row } = *level;
-        self.levels = [even; TILE];
+    fn take(&mut self, target: &Dense<'_, T>, masked: impl Iterator<Item = usize>) {
+        let Dense { even, keep, row } = *target;
+        self.targets = [even; TILE];
         // Beyond the last word there is nothing.
-        self.levels[self.end - self.start..].fill(T::ZERO);
+        self.targets[self.end - self.start..].fill(T::ZERO);
         if !row.is_empty() {
-            let levels = self.levels.iter_mut().zip(&row[self.start..self.end]);
-            levels.for_each(|(level, q)| *level = keep.mul_add(*q, *level));
+            let targets = self.targets.iter_mut().zip(&row[self.start..self.end]);
+            targets.for_each(|(target, q)| *target = keep.mul_add(*q, *target));
         }
-        masked.for_each(|word| self.levels[word] = T::ZERO);
+        masked.for_each(|word| self.targets[word] = T::ZERO);
     }
 
     /// Adds `Σ_v q̃_v r_kv` to the components' shares, and keeps what `q̃ r` is made of.
@@ -277,35 +293,35 @@ impl<T: Real> Tile<T> {
         components: &mut [Component<T>],
         is_faint: bool,
         masked: impl Iterator<Item = usize>,
-        spread: &mut [T],
+        ratios: &mut [T],
     ) {
         if !is_faint {
-            for ((spread, prob), level) in spread.iter_mut().zip(&self.probs).zip(&self.levels) {
-                *spread = *level / *prob;
+            for ((ratios, prob), target) in ratios.iter_mut().zip(&self.probs).zip(&self.targets) {
+                *ratios = *target / *prob;
             }
-            masked.for_each(|word| spread[word] = T::ZERO);
+            masked.for_each(|word| ratios[word] = T::ZERO);
             for (row, component) in rows.zip(components) {
-                let sum = sum_of(self.of(row), spread, |e, spread| exponential(e) * spread);
+                let sum = sum_of(self.of(row), ratios, |e, ratios| exponential(e) * ratios);
                 component.share += component.weight.wide() * sum;
             }
             return;
         }
-        spread.copy_from_slice(&self.log_probs[..spread.len()]);
+        ratios.copy_from_slice(&self.log_probs[..ratios.len()]);
         for (row, component) in rows.zip(components) {
             let log_weight = component.log_weight;
-            let shares = self.of(row).iter().zip(&*spread).zip(&self.levels);
+            let shares = self.of(row).iter().zip(&*ratios).zip(&self.targets);
             component.share += shares
-                .map(|((e, log), level)| (*level * (logarithm(*e) + log_weight - *log).exp()).wide())
+                .map(|((e, log), target)| (*target * (logarithm(*e) + log_weight - *log).exp()).wide())
                 .sum::<f64>();
         }
     }
 }
 
-impl Seen {
+impl WordSums {
     #[inline(always)]
     fn add<T: Real>(&mut self, tile: Tile<T>, statistics: bool, masked: impl Iterator<Item = usize>) {
-        let Tile { start, end, probs, mut log_probs, levels } = tile;
-        self.cross_entropy -= sum_of(&levels, &log_probs, |level, log_prob| level * log_prob);
+        let Tile { start, end, probs, mut log_probs, targets } = tile;
+        self.cross_entropy -= sum_of(&targets, &log_probs, |target, log_prob| target * log_prob);
         if !statistics {
             return;
         }

@@ -1,0 +1,179 @@
+//! The contexts of a block of tokens: given, made by a latent layer, or mixed from those that words have gates for; and the way
+//! back from their gradient.
+
+use core::ops::Range;
+
+use burn::backend::Flex;
+use highrank_kernels::Floats;
+use highrank_kernels::cpu::{Buffer, Real};
+
+use super::call::Call;
+use super::gate_rows::GateRows;
+use super::gated::{GateBuffers, Gated};
+use super::latent;
+use super::tensors::Stored;
+use crate::ops::{ContextSource, Gradients, LatentInputs};
+
+/// What the contexts of one block after the other are made of, and in.
+pub(super) struct Contexts<'a, T> {
+    source: &'a ContextSource<Floats<Flex>>,
+    /// Where words have gates.
+    gated: Option<(Gated<'a, T>, GateBuffers<T>)>,
+    components: usize,
+    d: usize,
+    chosen: &'a [usize],
+    /// Of a block, `[block·K, d]`; empty where contexts are given.
+    made: Buffer<T>,
+    /// The chosen one of each token, `[block, d]`; empty where all are asked for.
+    gathered: Buffer<T>,
+    /// The gradient of a block's contexts, `[block·K, d]`, if needed.
+    gradient: Option<Buffer<T>>,
+}
+
+/// The contexts of some tokens.
+pub(super) struct TokenContexts<'b, T> {
+    /// `[rows, d]`, the rows of each token side by side.
+    pub(super) contexts: Stored<'b, T>,
+    /// Takes their gradient, if needed.
+    pub(super) d_contexts: Option<&'b mut [T]>,
+    /// What the gates of words add to the logits, if there are any.
+    pub(super) gates: Option<GateRows<'b, T>>,
+    /// Numbers of a token.
+    width: usize,
+}
+
+impl<T: Real> TokenContexts<'_, T> {
+    /// The next of its tokens, numbered from its first one.
+    pub(super) fn take(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
+        let Self { width, .. } = *self;
+        let span = tokens.start * width..tokens.end * width;
+        TokenContexts {
+            contexts: self.contexts.rows(tokens.clone(), width),
+            d_contexts: self.d_contexts.as_deref_mut().map(|all| &mut all[span]),
+            gates: self.gates.as_mut().map(|gates| gates.take(tokens.len())),
+            width,
+        }
+    }
+}
+
+impl<'a, T: Real> Contexts<'a, T> {
+    /// Of a call, for the gradients that there are buffers for.
+    ///
+    /// # Panics
+    /// If tensors do not fit each other.
+    pub(super) fn new(call: &Call<'a, T>, gradients: Option<&mut Gradients<Buffer<T>>>) -> Self {
+        let Call { contexts: source, components, d, chosen, block, .. } = *call;
+        let is_graded = gradients.is_some();
+        let of_block = |is_needed: bool, width: usize| Buffer::new(if is_needed { block * width } else { 0 });
+        let gradient = gradients.and_then(|gradients| {
+            let is_needed = match source {
+                // All tokens are one block.
+                ContextSource::Given(_) => return gradients.contexts.take(),
+                ContextSource::Latent(_) => {
+                    [&gradients.contexts, &gradients.latent_weight, &gradients.latent_bias]
+                        .iter()
+                        .any(|gradient| gradient.is_some())
+                }
+                ContextSource::Gated(_) => {
+                    gradients.gated.prior.is_some() || gradients.gated.latent.is_some()
+                }
+            };
+            is_needed.then(|| of_block(true, components * d))
+        });
+        let gated = match source {
+            ContextSource::Gated(args) => {
+                let gated = Gated::new(args, call.decoder, [call.logits.vocab, d]);
+                let buffers = gated.buffers(block, is_graded);
+                Some((gated, buffers))
+            }
+            _ => None,
+        };
+        Self {
+            source,
+            gated,
+            components,
+            d,
+            chosen,
+            made: of_block(!matches!(source, ContextSource::Given(_)), components * d),
+            gathered: of_block(!chosen.is_empty(), d),
+            gradient,
+        }
+    }
+
+    /// Writes the contexts of a block of tokens.
+    pub(super) fn write(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
+        let Self { components, d, chosen, .. } = *self;
+        let (width, count) = (components * d, tokens.len());
+        let made = &mut self.made;
+        let contexts = match self.source {
+            ContextSource::Given(contexts) => Stored::new(contexts.primitive()).rows(tokens.clone(), width),
+            ContextSource::Latent(layer) => {
+                latent::write(layer, tokens.clone(), &mut made[..count * width]);
+                Stored::Wide(&made[..count * width])
+            }
+            ContextSource::Gated(_) => {
+                let (gated, _) = self.gated.as_ref().expect("gates of contexts that have some");
+                gated.write(tokens.clone(), &mut made[..count * width]);
+                Stored::Wide(&made[..count * width])
+            }
+        };
+        if !chosen.is_empty() {
+            let gathered = &mut self.gathered[..count * d];
+            gather(contexts, components, &chosen[tokens], gathered);
+            return TokenContexts {
+                contexts: Stored::Wide(gathered),
+                d_contexts: None,
+                gates: None,
+                width: d,
+            };
+        }
+        TokenContexts {
+            contexts,
+            d_contexts: self.gradient.as_deref_mut().map(|gradient| &mut gradient[..count * width]),
+            gates: self.gated.as_mut().map(|(gated, buffers)| gated.products(tokens, buffers)),
+            width,
+        }
+    }
+
+    /// Takes the gradient of a block's contexts back to what they are made of.
+    pub(super) fn pull_back(&mut self, tokens: Range<usize>, gradients: &mut Gradients<Buffer<T>>) {
+        let count = tokens.len() * self.components * self.d;
+        let gradient = self.gradient.as_deref_mut().map(|gradient| &mut gradient[..count]);
+        match (self.source, &mut self.gated, gradient) {
+            (ContextSource::Latent(layer), _, Some(gradient)) => {
+                let mut into = LatentInputs {
+                    hidden: gradients.contexts.as_deref_mut(),
+                    weight: gradients.latent_weight.as_deref_mut(),
+                    bias: gradients.latent_bias.as_deref_mut(),
+                };
+                latent::pull_back(layer, tokens, &self.made[..count], gradient, &mut into);
+            }
+            (_, Some((gated, buffers)), gradient) => {
+                let d_decoder = gradients.weight.as_deref_mut();
+                gated.pull_back(tokens, gradient.as_deref(), buffers, &mut gradients.gated, d_decoder);
+            }
+            _ => {}
+        }
+    }
+
+    /// After the last block: gives back the gradient of given contexts.
+    pub(super) fn finish(self, gradients: &mut Gradients<Buffer<T>>) {
+        if let ContextSource::Given(_) = self.source {
+            gradients.contexts = self.gradient;
+        }
+    }
+}
+
+/// The chosen one of each token's contexts, of which there are `[tokens, components, d]`.
+fn gather<T: Real>(contexts: Stored<'_, T>, components: usize, chosen: &[usize], out: &mut [T]) {
+    let d = out.len() / chosen.len();
+    for (token, (component, out)) in chosen.iter().zip(out.chunks_exact_mut(d)).enumerate() {
+        let row = token * components + component;
+        match contexts.rows(row..row + 1, d) {
+            Stored::Wide(context) => out.copy_from_slice(context),
+            Stored::Short(context) => {
+                out.iter_mut().zip(context).for_each(|(out, x)| *out = T::of(f64::from(*x)));
+            }
+        }
+    }
+}

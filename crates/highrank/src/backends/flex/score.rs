@@ -1,0 +1,256 @@
+//! Losses and gradients: what scoring does with the rows of a chunk.
+//!
+//! What each product reads is rounded as [`Precision`](highrank_kernels::Precision) says. Rows of logits become their gradient up to a factor
+//! ([`token`](super::token)), which at full precision the products' small factors take. Where gradients are rounded it is
+//! applied before that ([`GradientForm`]).
+
+use core::ops::Range;
+
+use burn::backend::Flex;
+use burn::tensor::DType;
+use highrank_kernels::cpu::{self, Buffer, Real, in_pool, multiply_rounded};
+use highrank_kernels::{Floats, Ints};
+use rayon::prelude::*;
+
+use super::call::{Call, as_read, gradient_buffers, gradient_tensors};
+use super::contexts::TokenContexts;
+use super::few_dimensions::FewDimensions;
+use super::gradient_form::GradientForm;
+use super::sweep::{self, Visitor};
+use super::target::TargetTable;
+use super::tensors::{Stored, assert_length, row_major, values};
+use super::workers::{TokenRows, Workers};
+use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Wanted};
+
+/// Values that a thread scales at a time: some microseconds' work.
+const GRAIN: usize = 1 << 14;
+
+/// Losses, and gradients if there is an upstream gradient; half precision by way of f32.
+pub(super) fn score(
+    input: Likelihood<Floats<Flex>>,
+    objective: Objective<Floats<Flex>, Ints<Flex>>,
+    upstream: Option<Floats<Flex>>,
+    wanted: Wanted,
+) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
+    let sums = input.wide();
+    let (input, upstream) = (as_read(input), upstream.map(|upstream| row_major(upstream.cast(sums))));
+    match sums {
+        DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
+        _ => run::<f32>(&input, &objective, upstream, wanted),
+    }
+}
+
+fn run<T: Real>(
+    input: &Likelihood<Floats<Flex>>,
+    objective: &Objective<Floats<Flex>, Ints<Flex>>,
+    upstream: Option<Floats<Flex>>,
+    wanted: Wanted,
+) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
+    let call = Call::<T>::new(input, &[]);
+    assert_length("upstream gradient", upstream.as_ref(), call.tokens);
+    // A map makes the gradient of its parameters in the same pass.
+    let buffers = |_: &_| gradient_buffers(input, Wanted { map_params: true, ..wanted });
+    let mut gradients: Option<Gradients<Buffer<T>>> = upstream.as_ref().map(buffers);
+    let mut loss = vec![T::ZERO; call.tokens];
+    let mut statistics = vec![T::ZERO; if objective.statistics { call.tokens * Statistic::COUNT } else { 0 }];
+    match call.logits.unmasked() {
+        0 => no_word_left(&mut loss, &mut statistics, gradients.as_mut()),
+        _ => {
+            let targets = TargetTable::new(input, objective, &call.logits);
+            let upstream = upstream.as_ref().map(values);
+            let (loss, statistics, gradients) = (&mut loss[..], &mut statistics[..], gradients.as_mut());
+            let few_dimensions = FewDimensions::new(input, &call, gradients.as_deref());
+            in_pool(|| {
+                let mut score =
+                    Score::new(&call, &targets, upstream, loss, statistics, gradients, few_dimensions);
+                sweep::run(&call, &mut score);
+                score.finish();
+            });
+        }
+    }
+    let mut gradients = gradients.map(|gradients| gradient_tensors(input, gradients)).unwrap_or_default();
+    gradients.map_params = gradients.map_params.filter(|_| wanted.map_params);
+    let scores = Scores {
+        loss: Floats::new(cpu::tensor(loss, [call.tokens])),
+        statistics: objective
+            .statistics
+            .then(|| Floats::new(cpu::tensor(statistics, [call.tokens, Statistic::COUNT]))),
+    };
+    (scores, gradients)
+}
+
+/// Where every word is masked, all have probability 0: losses are +∞, and gradients 0.
+fn no_word_left<T: Real>(loss: &mut [T], statistics: &mut [T], gradients: Option<&mut Gradients<Buffer<T>>>) {
+    loss.fill(T::of(f64::INFINITY));
+    for of_token in statistics.chunks_exact_mut(Statistic::COUNT) {
+        of_token[Statistic::Nll as usize] = T::of(f64::INFINITY);
+        of_token[Statistic::MaxLogProb as usize] = T::of(f64::NEG_INFINITY);
+    }
+    if let Some(gradients) = gradients {
+        *gradients = std::mem::take(gradients).map(|gradient| {
+            gradient.map(|mut gradient| {
+                gradient.fill(T::ZERO);
+                gradient
+            })
+        });
+    }
+}
+
+/// Scores all tokens that it is shown.
+struct Score<'c, T> {
+    call: &'c Call<'c, T>,
+    workers: Workers<'c, T>,
+    /// `[N]`
+    loss: &'c mut [T],
+    /// `[N, Statistic::COUNT]`, or nothing.
+    statistics: &'c mut [T],
+    /// Those that are wanted; none without an upstream gradient.
+    gradients: Option<&'c mut Gradients<Buffer<T>>>,
+    form: GradientForm,
+    /// Where the decoder has few; then there are no chunks.
+    few_dimensions: Option<FewDimensions<T>>,
+    /// Of a chunk, `[chunk·K, V]`.
+    logits: Buffer<T>,
+    /// What each row of logits must be multiplied with to be its gradient.
+    scales: Vec<T>,
+    /// The contexts times their scales, where gradients are [unscaled](GradientForm::Unscaled).
+    scaled: Buffer<T>,
+}
+
+impl<'c, T: Real> Score<'c, T> {
+    fn new(
+        call: &'c Call<'c, T>,
+        targets: &'c TargetTable<T>,
+        upstream: Option<&'c [T]>,
+        loss: &'c mut [T],
+        statistics: &'c mut [T],
+        gradients: Option<&'c mut Gradients<Buffer<T>>>,
+        few_dimensions: Option<FewDimensions<T>>,
+    ) -> Self {
+        let chunk = if few_dimensions.is_some() { 0 } else { call.chunk };
+        let (form, rows) = (GradientForm::at::<T>(call.precision), chunk * call.components);
+        let has_d_decoder = gradients.as_ref().is_some_and(|gradients| gradients.weight.is_some());
+        let has_scaled = form == GradientForm::Unscaled && has_d_decoder;
+        let has_d_bias = gradients.as_ref().is_some_and(|gradients| gradients.bias.is_some());
+        Self {
+            call,
+            workers: Workers::new(call, targets, upstream, has_d_bias, form),
+            loss,
+            statistics,
+            gradients,
+            form,
+            few_dimensions,
+            logits: Buffer::new(rows * call.logits.vocab),
+            scales: vec![T::ZERO; rows],
+            scaled: Buffer::new(if has_scaled { rows * call.d } else { 0 }),
+        }
+    }
+
+    /// After the last chunk: makes the gradients that are sums over all rows.
+    fn finish(self) {
+        if let Some(gradients) = self.gradients {
+            if let (Some(few), Some(d_decoder)) = (&self.few_dimensions, &mut gradients.weight) {
+                few.finish(d_decoder);
+            }
+            self.workers.finish(gradients.bias.as_deref_mut(), gradients.map_params.as_deref_mut());
+        }
+    }
+}
+
+impl<T: Real> Visitor<T> for Score<'_, T> {
+    fn logits(&mut self, tokens: Range<usize>) -> &mut [T] {
+        &mut self.logits[..tokens.len() * self.call.components * self.call.logits.vocab]
+    }
+
+    fn takes_blocks(&self) -> bool {
+        self.few_dimensions.is_some()
+    }
+
+    fn visit(&mut self, tokens: Range<usize>, contexts: TokenContexts<'_, T>) {
+        let Self { call, form, .. } = *self;
+        let Call { components, d, precision, .. } = *call;
+        let (vocab, rows) = (call.logits.vocab, tokens.len() * components);
+        let is_graded = self.gradients.is_some();
+        let d_log_prior = self.gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
+        let of_tokens = TokenRows {
+            start: tokens.start,
+            rows: &mut [],
+            scales: &mut [],
+            loss: &mut self.loss[tokens.clone()],
+            statistics: part(self.statistics, &tokens, Statistic::COUNT),
+            d_log_prior: part(d_log_prior.unwrap_or_default(), &tokens, components),
+            gates: None,
+            components,
+        };
+        if let Some(few) = &mut self.few_dimensions {
+            return few.score(&mut self.workers, of_tokens, contexts, d, is_graded);
+        }
+        let (logits, scales) = (&mut self.logits[..rows * vocab], &mut self.scales[..rows]);
+        self.workers.score(TokenRows {
+            rows: &mut *logits,
+            scales: &mut *scales,
+            gates: contexts.gates,
+            ..of_tokens
+        });
+
+        let Some(gradients) = &mut self.gradients else { return };
+        let gradient = form.factor(logits, rows, vocab);
+        if let Some(d_contexts) = contexts.d_contexts {
+            multiply_rounded(d_contexts, gradient, call.decoder.factor(vocab, d), false, precision);
+            if form == GradientForm::Unscaled {
+                scale(d_contexts, scales, d);
+            }
+        }
+        if let Some(d_decoder) = &mut gradients.weight {
+            let contexts = match (form, contexts.contexts) {
+                (GradientForm::Unscaled, Stored::Wide(contexts)) => {
+                    scale_to(&mut self.scaled[..rows * d], contexts, scales, d, |x| x)
+                }
+                (GradientForm::Unscaled, Stored::Short(contexts)) => {
+                    scale_to(&mut self.scaled[..rows * d], contexts, scales, d, |x| T::of(x.to_f64()))
+                }
+                (_, contexts) => contexts,
+            };
+            let (contexts, is_added) = (contexts.factor(rows, d), tokens.start > 0);
+            multiply_rounded(d_decoder, gradient.t(), contexts, is_added, precision);
+        }
+    }
+
+    fn gradients(&mut self) -> Option<&mut Gradients<Buffer<T>>> {
+        self.gradients.as_deref_mut()
+    }
+}
+
+/// The part of some tokens in what has so many values of each, or nothing.
+fn part<'a, T>(all: &'a mut [T], tokens: &Range<usize>, width: usize) -> &'a mut [T] {
+    if all.is_empty() { all } else { &mut all[tokens.start * width..tokens.end * width] }
+}
+
+/// Rows of `d` values times a number each.
+fn scale<T: Real>(rows: &mut [T], scales: &[T], d: usize) {
+    let each = GRAIN.div_ceil(d.max(1));
+    let parts = rows.par_chunks_mut(each * d).zip(scales.par_chunks(each));
+    parts.for_each(|(rows, scales)| {
+        for (row, scale) in rows.chunks_exact_mut(d).zip(scales) {
+            row.iter_mut().for_each(|x| *x *= *scale);
+        }
+    });
+}
+
+/// As [`scale`], out of place.
+fn scale_to<'a, T: Real, U: Copy + Sync>(
+    out: &'a mut [T],
+    rows: &[U],
+    scales: &[T],
+    d: usize,
+    number: impl Fn(U) -> T + Sync,
+) -> Stored<'a, T> {
+    let each = GRAIN.div_ceil(d.max(1));
+    let parts = out.par_chunks_mut(each * d).zip(rows.par_chunks(each * d)).zip(scales.par_chunks(each));
+    parts.for_each(|((out, rows), scales)| {
+        for ((out, row), scale) in out.chunks_exact_mut(d).zip(rows.chunks_exact(d)).zip(scales) {
+            out.iter_mut().zip(row).for_each(|(y, x)| *y = number(*x) * *scale);
+        }
+    });
+    Stored::Wide(out)
+}

@@ -1,0 +1,368 @@
+//! How the tokens of a chunk are spread over threads.
+//!
+//! Each worker scores as many whole tokens as the others, so a token's rows are visited while they are in cache. Tokens that
+//! are left over, fewer than there are workers, are spread row by row, in the three stages that [`Forward`], [`Loss`] and
+//! [`Backward`] are: few tokens with many components keep all threads busy.
+//!
+//! What a worker gets depends on the number of workers alone, whichever thread runs which: the sums over rows, and so the
+//! gradients, have the same bits in every run on a machine.
+
+use core::ops::Range;
+
+use highrank_kernels::cpu::{Buffer, Real};
+use pulp::Arch;
+use rayon::prelude::*;
+
+use super::all_words::{AllWords, WordSums};
+use super::call::Call;
+use super::component::Component;
+use super::gate_rows::GateRows;
+use super::gradient_form::GradientForm;
+use super::target::TargetTable;
+use super::tensors::take;
+use super::token::{Backward, Forward, Loss, Scratch, SharedGradients, Token};
+use crate::ops::Statistic;
+
+/// Sums that a thread adds at a time: some microseconds' work.
+const GRAIN: usize = 1 << 13;
+
+/// A run of tokens: their rows of products, and where to write what is made of them.
+pub(super) struct TokenRows<'a, T> {
+    /// The first token.
+    pub(super) start: usize,
+    /// `[tokens·K, V]`
+    pub(super) rows: &'a mut [T],
+    /// `[tokens·K]`
+    pub(super) scales: &'a mut [T],
+    /// `[tokens]`
+    pub(super) loss: &'a mut [T],
+    /// `[tokens, Statistic::COUNT]`, or nothing.
+    pub(super) statistics: &'a mut [T],
+    /// `[tokens, K]`, or nothing.
+    pub(super) d_log_prior: &'a mut [T],
+    /// What the gates of words add to the rows, if there are any.
+    pub(super) gates: Option<GateRows<'a, T>>,
+    pub(super) components: usize,
+}
+
+impl<T: Real> TokenRows<'_, T> {
+    pub(super) fn tokens(&self) -> usize {
+        self.loss.len()
+    }
+
+    /// Takes the first tokens, or as many as there are.
+    pub(super) fn take(&mut self, tokens: usize) -> Self {
+        let tokens = tokens.min(self.tokens());
+        let rows = tokens * self.components;
+        let vocab = self.rows.len() / self.scales.len().max(1);
+        let start = self.start;
+        self.start += tokens;
+        Self {
+            start,
+            rows: take(&mut self.rows, rows * vocab),
+            scales: take(&mut self.scales, rows),
+            loss: take(&mut self.loss, tokens),
+            statistics: take(&mut self.statistics, tokens * Statistic::COUNT),
+            d_log_prior: take(&mut self.d_log_prior, rows),
+            gates: self.gates.as_mut().map(|gates| gates.take(tokens)),
+            components: self.components,
+        }
+    }
+}
+
+/// What the threads work with.
+pub(super) struct Workers<'c, T> {
+    call: &'c Call<'c, T>,
+    targets: &'c TargetTable<T>,
+    /// Gradient of the losses, `[N]`, if gradients are to be made.
+    upstream: Option<&'c [T]>,
+    form: GradientForm,
+    all: Vec<Worker<T>>,
+    /// Values that a row saves, see [`MappedLogits::saved_of_row`](super::mapped_logits::MappedLogits::saved_of_row).
+    saved_of_row: usize,
+}
+
+/// What one thread works with.
+struct Worker<T> {
+    gradients: SharedGradients<T>,
+    /// What each row of a token saves, `[K, saved_of_row]`.
+    saved: Buffer<T>,
+    scratch: Scratch<T>,
+}
+
+impl<'c, T: Real> Workers<'c, T> {
+    /// One for each thread of the pool.
+    pub(super) fn new(
+        call: &'c Call<'c, T>,
+        targets: &'c TargetTable<T>,
+        upstream: Option<&'c [T]>,
+        has_d_bias: bool,
+        form: GradientForm,
+    ) -> Self {
+        let Call { logits, components, .. } = call;
+        let (components, vocab) = (*components, logits.vocab);
+        let (saved_of_row, map_sums) = match upstream {
+            Some(_) => {
+                let all_words = targets.has_dense() || targets.statistics;
+                (logits.saved_of_row(targets.listed(), all_words), logits.map.num_sums())
+            }
+            None => (0, 0),
+        };
+        let has_ratios = targets.has_dense() && call.log_prior.is_some();
+        let worker = || Worker {
+            gradients: SharedGradients {
+                bias: Buffer::new(if has_d_bias { vocab } else { 0 }),
+                map_sums: Buffer::new(map_sums),
+            },
+            saved: Buffer::new(components * saved_of_row),
+            scratch: Scratch {
+                components: vec![Component::default(); components],
+                listed: vec![0.0; components * targets.listed()],
+                all_words: AllWords::new(vocab, has_ratios),
+            },
+        };
+        let mut all: Vec<_> = (0..rayon::current_num_threads()).map(|_| worker()).collect();
+        all.par_iter_mut().for_each(|Worker { gradients, .. }| {
+            gradients.bias.fill(T::ZERO);
+            gradients.map_sums.fill(T::ZERO);
+        });
+        Self { call, targets, upstream, form, all, saved_of_row }
+    }
+
+    /// Scores a chunk's tokens; with an upstream gradient its rows become their gradients.
+    pub(super) fn score(&mut self, mut chunk: TokenRows<'_, T>) {
+        let (tokens, workers) = (chunk.tokens(), self.all.len());
+        // A token of one row is given whole in any case.
+        let each = if chunk.components == 1 { tokens.div_ceil(workers) } else { tokens / workers };
+        let mut all = std::mem::take(&mut self.all);
+        if each > 0 {
+            let jobs: Vec<_> = all.iter_mut().map(|worker| (chunk.take(each), worker)).collect();
+            jobs.into_par_iter().for_each(|(tokens, worker)| self.score_tokens(tokens, worker));
+        }
+        if chunk.tokens() > 0 {
+            self.score_rows(chunk, &mut all);
+        }
+        self.all = all;
+    }
+
+    /// Gives each worker a part of some work, in which it scores tokens alone.
+    pub(super) fn each<P: Send>(
+        &mut self,
+        parts: impl Iterator<Item = P>,
+        work: impl Fn(P, &mut dyn FnMut(TokenRows<'_, T>)) + Sync,
+    ) {
+        let mut all = std::mem::take(&mut self.all);
+        let jobs: Vec<_> = parts.zip(&mut all).collect();
+        jobs.into_par_iter().with_max_len(1).for_each(|(part, worker)| {
+            work(part, &mut |tokens| self.score_tokens(tokens, worker));
+        });
+        self.all = all;
+    }
+
+    /// What the stages of a token share.
+    fn token(&self, token: usize) -> Token<'c, 'c, T> {
+        Token {
+            logits: &self.call.logits,
+            target: self.targets.target(token),
+            is_mixture: self.call.log_prior.is_some(),
+            is_graded: self.upstream.is_some(),
+            statistics: self.targets.statistics,
+        }
+    }
+
+    /// The log-priors of some of a token's rows, or nothing.
+    fn log_prior(&self, token: usize, rows: Range<usize>) -> &'c [T] {
+        let first = token * self.call.components;
+        self.call.log_prior.map_or(&[], |all| &all[first + rows.start..first + rows.end])
+    }
+
+    /// Scores tokens one after the other.
+    fn score_tokens(&self, mut tokens: TokenRows<'_, T>, worker: &mut Worker<T>) {
+        let Worker { gradients, saved, scratch } = worker;
+        let arch = Arch::new();
+        while tokens.tokens() > 0 {
+            let TokenRows { start, rows, scales, loss, statistics, d_log_prior, mut gates, .. } =
+                tokens.take(1);
+            let token = self.token(start);
+            if let Some(gates) = &mut gates {
+                gates.add_to(rows);
+            }
+            let word_sums = arch.dispatch(Forward {
+                token,
+                rows: &mut *rows,
+                log_prior: self.log_prior(start, 0..self.call.components),
+                components: &mut scratch.components,
+                listed: &mut scratch.listed,
+                saved: &mut *saved,
+            });
+            loss[0] = arch.dispatch(Loss { token, rows: &mut *rows, scratch, word_sums, statistics });
+            let Some(upstream) = self.upstream else { continue };
+            arch.dispatch(Backward {
+                token,
+                rows: &mut *rows,
+                components: &scratch.components,
+                listed: &scratch.listed,
+                all_words: &scratch.all_words,
+                upstream: upstream[start],
+                saved: &mut *saved,
+                d_log_prior,
+                scales: &mut *scales,
+                gradients,
+            });
+            if let Some(gates) = &mut gates {
+                gates.pull_back(rows, scales[0]);
+            }
+            self.form.finish(rows, scales);
+        }
+    }
+
+    /// Scores a mixture's tokens, at most one for each worker, row by row. A worker's scratch is that of one token, whoever works
+    /// on its rows.
+    fn score_rows(&self, chunk: TokenRows<'_, T>, all: &mut [Worker<T>]) {
+        let TokenRows { start, rows, scales, loss, statistics, d_log_prior, components, .. } = chunk;
+        let (vocab, width, arch) = (self.call.logits.vocab, self.targets.listed(), Arch::new());
+        let (pieces, saved_of_row) = (pieces(loss.len(), components, all.len()), self.saved_of_row);
+
+        let mut rest = &mut *rows;
+        let mut scratches = all.iter_mut().map(|Worker { saved, scratch, .. }| {
+            (&mut scratch.components[..], &mut scratch.listed[..], &mut saved[..])
+        });
+        let mut scratches: Vec<_> = scratches.by_ref().collect();
+        let jobs = pieces.iter().flatten().map(|piece| {
+            let count = piece.rows.len();
+            let (components, listed, saved) = &mut scratches[piece.token];
+            Forward {
+                token: self.token(start + piece.token),
+                rows: take(&mut rest, count * vocab),
+                log_prior: self.log_prior(start + piece.token, piece.rows.clone()),
+                components: take(components, count),
+                listed: take(listed, count * width),
+                saved: take(saved, count * saved_of_row),
+            }
+        });
+        let jobs: Vec<_> = jobs.collect();
+        jobs.into_par_iter().with_max_len(1).for_each(|forward| {
+            arch.dispatch(forward);
+        });
+
+        let mut rest = statistics;
+        let jobs = rows.chunks_exact_mut(components * vocab).zip(loss).zip(&mut *all).enumerate();
+        let jobs = jobs.map(|(token, ((rows, loss), Worker { scratch, .. }))| {
+            let (token, statistics) = (self.token(start + token), take(&mut rest, Statistic::COUNT));
+            (Loss { token, rows, scratch, word_sums: WordSums::default(), statistics }, loss)
+        });
+        let jobs: Vec<_> = jobs.collect();
+        jobs.into_par_iter().with_max_len(1).for_each(|(job, loss)| *loss = arch.dispatch(job));
+
+        let Some(upstream) = self.upstream else { return };
+        let (mut rows, mut scales, mut d_log_prior) = (rows, scales, d_log_prior);
+        let (mut gradients, mut of_tokens): (Vec<_>, Vec<_>) = all
+            .iter_mut()
+            .map(|Worker { gradients, saved, scratch }| (gradients, (&mut saved[..], &*scratch)))
+            .unzip();
+        let mut with_rows = |Piece { token, rows: of_token }: Piece| {
+            let count = of_token.len();
+            let (saved, scratch) = &mut of_tokens[token];
+            let saved = take(saved, count * saved_of_row);
+            let [scales, d_log_prior] = [&mut scales, &mut d_log_prior].map(|rest| take(rest, count));
+            (token, of_token, *scratch, take(&mut rows, count * vocab), saved, scales, d_log_prior)
+        };
+        let jobs = pieces.into_iter().zip(&mut gradients);
+        let jobs = jobs.map(|(pieces, gradients)| {
+            (pieces.into_iter().map(&mut with_rows).collect::<Vec<_>>(), gradients)
+        });
+        let jobs: Vec<_> = jobs.collect();
+        jobs.into_par_iter().with_max_len(1).for_each(|(pieces, gradients)| {
+            for (token, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
+                let Scratch { components, listed, all_words } = scratch;
+                arch.dispatch(Backward {
+                    token: self.token(start + token),
+                    rows: &mut *rows,
+                    components: &components[of_token.clone()],
+                    listed: &listed[of_token.start * width..of_token.end * width],
+                    all_words,
+                    upstream: upstream[start + token],
+                    saved,
+                    d_log_prior,
+                    scales: &mut *scales,
+                    gradients,
+                });
+                self.form.finish(rows, scales);
+            }
+        });
+    }
+
+    /// Writes the gradients that are sums over all rows: of the decoder's bias and of the map's parameters.
+    pub(super) fn finish(mut self, d_bias: Option<&mut [T]>, d_map_params: Option<&mut [T]>) {
+        if let Some(d_bias) = d_bias {
+            add(d_bias, self.all.iter().map(|worker| &worker.gradients.bias[..]).collect());
+        }
+        if let Some(d_map_params) = d_map_params {
+            let (first, rest) = self.all.split_first_mut().expect("at least one thread");
+            let sums = &mut first.gradients.map_sums;
+            add(sums, rest.iter().map(|worker| &worker.gradients.map_sums[..]).collect());
+            self.call.logits.map.finish(sums, d_map_params);
+        }
+    }
+}
+
+/// Adds all parts to a sum, in their order, each thread for a run of numbers.
+fn add<T: Real>(sum: &mut [T], parts: Vec<&[T]>) {
+    sum.par_chunks_mut(GRAIN).enumerate().for_each(|(run, sum)| {
+        for part in &parts {
+            let part = &part[run * GRAIN..run * GRAIN + sum.len()];
+            sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);
+        }
+    });
+}
+
+/// Some of a token's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Piece {
+    token: usize,
+    rows: Range<usize>,
+}
+
+/// Cuts the rows of tokens, in order and as evenly as can be, into pieces for each worker.
+fn pieces(tokens: usize, components: usize, workers: usize) -> Vec<Vec<Piece>> {
+    let rows = tokens * components;
+    let bound = |worker: usize| worker * rows / workers;
+    let pieces = |worker: usize| {
+        let (mut first, last) = (bound(worker), bound(worker + 1));
+        let mut pieces = vec![];
+        while first < last {
+            let token = first / components;
+            let end = last.min((token + 1) * components);
+            pieces.push(Piece { token, rows: first - token * components..end - token * components });
+            first = end;
+        }
+        pieces
+    };
+    (0..workers).map(pieces).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_in_one_piece_in_order_and_evenly() {
+        for (tokens, components, workers) in
+            [(1, 2, 1), (1, 15, 16), (4, 15, 16), (3, 5, 4), (2, 7, 3), (5, 1, 8)]
+        {
+            let cut = pieces(tokens, components, workers);
+            assert_eq!(cut.len(), workers);
+            let rows: Vec<(usize, usize)> = cut
+                .iter()
+                .flatten()
+                .flat_map(|piece| piece.rows.clone().map(|row| (piece.token, row)))
+                .collect();
+            let want: Vec<_> =
+                (0..tokens).flat_map(|token| (0..components).map(move |row| (token, row))).collect();
+            assert_eq!(rows, want, "{tokens} tokens, {components} components, {workers} workers");
+            let counts = cut.iter().map(|pieces| pieces.iter().map(|piece| piece.rows.len()).sum::<usize>());
+            let most = (tokens * components).div_ceil(workers);
+            assert!(counts.clone().all(|count| count == most || count + 1 == most), "{cut:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! From hidden states to the inputs of the likelihood.
+
+use burn::backend::Dispatch;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{DType, Tensor};
+use highrank_kernels::Floats;
+
+use super::output::OutputHead;
+use crate::context::{Bodies, Contexts, Tokens};
+use crate::error::HeadError;
+use crate::fit::Fit;
+use crate::likelihood::{self, default_memory_budget, portable};
+use crate::loss::check_hidden;
+use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction, wide};
+
+impl OutputHead {
+    /// Checks that parameters, settings and hidden states fit each other.
+    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<Fit, HeadError> {
+        let fit = self.decoder.fit()?;
+        self.decoder.check(&fit)?;
+        self.context.check(self.decoder.d_embedding, &fit)?;
+        self.logit_map.check(&fit)?;
+        if let Some(clusters) = &self.clusters {
+            clusters.check(self.d_hidden(), &fit)?;
+        }
+        fit.scale("temperature", self.temperature)?;
+        if let Some(mask) = &self.latent_mask {
+            fit.floats("the latent mask", mask)?;
+        }
+        check_hidden(hidden, self.d_hidden(), &fit)?;
+        Ok(fit)
+    }
+
+    /// The likelihood's inputs, contexts composed of Burn's operations.
+    pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
+        self.check(&hidden)?;
+        let weight = self.decoder.matrix()?;
+        let budget = default_memory_budget(bytes(&weight));
+        let contexts = self.contexts(Tokens::all(hidden), Bodies::Composed);
+        Ok(self.likelihood(contexts, weight, budget))
+    }
+
+    /// The likelihood's inputs for checked tokens, by the native operations of the device where it has them; and `log π` of the latent
+    /// contexts, `[N, K]`, where there are any.
+    pub(super) fn native(&self, tokens: Tokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
+        let weight = self.decoder.matrix()?;
+        let budget = likelihood::memory_budget(bytes(&weight), weight.device().as_dispatch());
+        let contexts = self.contexts(tokens, Bodies::Native);
+        let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
+        Ok((self.likelihood(contexts, weight, budget), log_prior))
+    }
+
+    fn contexts(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+        let tokens = tokens.with_latent_mask(self.latent_mask.clone());
+        self.context.of_tokens(tokens, self.precision, bodies)
+    }
+
+    fn likelihood(&self, contexts: Contexts, weight: Tensor<2>, default_budget: usize) -> Likelihood {
+        Likelihood {
+            contexts: contexts.contexts,
+            log_prior: contexts.log_prior,
+            bias: self.decoder.masked_bias(&weight).map(Floats::from),
+            weight: weight.into(),
+            map: self.logit_map.function(),
+            map_params: self.logit_map.packed_params().map(Floats::from),
+            temperature: self.temperature,
+            chunk_bytes: self.memory_budget.unwrap_or(default_budget),
+            precision: self.precision,
+        }
+    }
+
+    /// The bias with −∞ for masked rows.
+    pub(super) fn bias(&self) -> Result<Option<Tensor<1>>, HeadError> {
+        Ok(self.decoder.masked_bias(&self.decoder.matrix()?))
+    }
+
+    /// The rows of `W` whose words have probability 0, in ascending order: masked words, by the head's mask or a bias of −∞,
+    /// and the padding. Reads the bias back from the device.
+    pub(crate) fn masked_rows(&self) -> Result<Vec<usize>, HeadError> {
+        let Some(bias) = self.bias()? else { return Ok(vec![]) };
+        let bias = bias.detach().into_data();
+        let rows = bias.iter::<f64>().enumerate();
+        Ok(rows.filter(|(_, bias)| *bias <= MASKING_BIAS).map(|(row, _)| row).collect())
+    }
+
+    /// `H`.
+    fn d_hidden(&self) -> usize {
+        self.context.d_hidden().unwrap_or(self.decoder.d_embedding)
+    }
+
+    /// Whether the hidden states or anything that the head reads is tracked by autodiff.
+    fn is_tracked<const D: usize>(&self, hidden: &Tensor<D>) -> bool {
+        struct Tracked(bool);
+        impl ModuleVisitor for Tracked {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                self.0 |= param.val().is_tracked();
+            }
+        }
+        let mut tracked = Tracked(hidden.is_tracked());
+        self.visit(&mut tracked);
+        tracked.0
+    }
+
+    /// The inputs of predictions that are differentiable where a tensor is tracked: then they are composed of Burn's operations.
+    /// So they are on a GPU, which has no others for predictions.
+    pub(super) fn differentiable<const D: usize>(&self, hidden: Tensor<D>) -> Result<Inputs, HeadError> {
+        self.inputs(hidden, true)
+    }
+
+    /// The inputs of predictions that are constants.
+    pub(super) fn constant<const D: usize>(&self, hidden: Tensor<D>) -> Result<Inputs, HeadError> {
+        self.inputs(hidden, false)
+    }
+
+    fn inputs<const D: usize>(&self, hidden: Tensor<D>, differentiable: bool) -> Result<Inputs, HeadError> {
+        self.check(&hidden)?;
+        let on_host = ops::is_cpu::<Dispatch>(hidden.device().as_dispatch());
+        let native = on_host && !(differentiable && self.is_tracked(&hidden));
+        Ok(match native {
+            true => Inputs { input: self.native(Tokens::all(hidden))?.0, native },
+            false => Inputs { input: self.composed(hidden)?, native },
+        })
+    }
+}
+
+/// Size of a matrix in bytes, or of its gradient, which has the type of sums.
+pub(crate) fn bytes(weight: &Tensor<2>) -> usize {
+    weight.shape().num_elements() * wide(weight.dtype()).size()
+}
+
+/// The likelihood's inputs for a prediction.
+pub(super) struct Inputs {
+    input: Likelihood,
+    /// Whether the device's own operations predict, through which no gradient flows.
+    native: bool,
+}
+
+impl Inputs {
+    /// Whether the device's own operations predict.
+    pub(super) fn are_native(&self) -> bool {
+        self.native
+    }
+
+    /// `N`.
+    pub(super) fn tokens(&self) -> usize {
+        self.input.tokens()
+    }
+
+    /// The type of log-probabilities.
+    pub(super) fn wide(&self) -> DType {
+        self.input.wide()
+    }
+
+    /// `log π_k`, `[N, K]`, where there are components.
+    pub(super) fn log_prior(&self) -> Option<Floats> {
+        self.input.log_prior.clone()
+    }
+
+    /// The same tokens in runs that fit the memory budget.
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = Self> {
+        let native = self.native;
+        self.input.into_chunks().map(move |input| Self { input, native })
+    }
+
+    /// `[N, V]`
+    pub(super) fn log_probs(self) -> Floats {
+        match self.native {
+            true => tensor(likelihood::predict(self.input, Prediction::LogProbs)),
+            false => portable::log_probs(&self.input),
+        }
+    }
+
+    /// `[N·K, V]`
+    pub(super) fn logits(self) -> Floats {
+        match self.native {
+            true => tensor(likelihood::predict(self.input, Prediction::Logits)),
+            false => portable::logits(&self.input),
+        }
+    }
+
+    /// Does what a prediction says that makes no tensor.
+    pub(super) fn predict(self, prediction: Prediction<'_>) {
+        let made = match self.native {
+            true => likelihood::predict(self.input, prediction),
+            false => portable::predict(&self.input, prediction),
+        };
+        debug_assert!(made.is_none(), "tensors have functions of their own");
+    }
+}
+
+fn tensor(made: Option<Floats>) -> Floats {
+    made.expect("a tensor was asked for")
+}
+
+pub(super) fn with_last<const D: usize>(mut dims: [usize; D], last: usize) -> [usize; D] {
+    dims[D - 1] = last;
+    dims
+}

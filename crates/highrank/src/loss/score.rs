@@ -1,0 +1,176 @@
+//! From the tokens that count to the loss.
+
+use burn::tensor::{Device, Int, Tensor};
+
+use super::counted::Counted;
+use super::prior_cv::prior_cv;
+use super::{Loss, LossOptions, Reduction};
+use crate::error::{HeadError, OrPanic};
+use crate::fit::Fit;
+use crate::likelihood::{self, Shares};
+use crate::ops::{ContextSource, Likelihood, MapFunction};
+
+/// The mean nll of a plain softmax over `h·Wᵀ + b`, and whatever else the options ask for: a linear cross-entropy that never
+/// stores the logits.
+///
+/// ```text
+/// log P(v) = (h·Wᵀ + b)_v − logsumexp_u (h·Wᵀ + b)_u
+/// ```
+///
+/// The same as [`HeadConfig::softmax`](crate::HeadConfig::softmax)'s loss, as a function of tensors.
+///
+/// # Shapes
+/// - hidden: `[.., d]`, D dimensions
+/// - weight: `[V, d]`, a row for each word, as an embedding has it; of a `Linear` the transposed weight
+/// - bias: `[V]`; `None` means 0, and −∞ masks a word
+/// - targets: `[..]`, T = D − 1 dimensions
+///
+/// # Panics
+/// As [`OutputHead::loss_with`](crate::OutputHead::loss_with).
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Distribution, Int, Tensor};
+/// use highrank::{LossOptions, linear_cross_entropy};
+///
+/// let device = Device::default().autodiff();
+/// let hidden = Tensor::<2>::random([6, 16], Distribution::Default, &device).require_grad();
+/// let weight = Tensor::<2>::random([100, 16], Distribution::Default, &device).require_grad();
+/// let targets = Tensor::<1, Int>::from_ints([3, 1, 4, 1, 5, -100], &device);
+/// let options = LossOptions::new().with_ignore_index(-100);
+/// let gradients = linear_cross_entropy(hidden, weight, None, targets, &options).value.backward();
+/// # let _ = gradients;
+/// ```
+#[track_caller]
+pub fn linear_cross_entropy<const D: usize, const T: usize>(
+    hidden: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    targets: Tensor<T, Int>,
+    options: &LossOptions,
+) -> Loss<T> {
+    checked_cross_entropy(hidden, weight, bias, targets, options).or_panic("linear_cross_entropy")
+}
+
+fn checked_cross_entropy<const D: usize, const T: usize>(
+    hidden: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    targets: Tensor<T, Int>,
+    options: &LossOptions,
+) -> Result<Loss<T>, HeadError> {
+    let fit = Fit::of(&weight);
+    let (dims, [vocab, width]) = (hidden.dims(), weight.dims());
+    check_hidden(&hidden, width, &fit)?;
+    if let Some(bias) = &bias {
+        fit.shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
+        fit.floats("bias", bias)?;
+    }
+    check_targets(&targets, leading(&dims)?, options, vocab, vocab, &fit)?;
+    if options.prior_cv != 0.0 {
+        let reason = "a softmax has no priors: leave it out";
+        return Err(HeadError::Unused { option: "prior_cv", reason });
+    }
+    of_counted(targets, options, vocab, bias.clone(), |rows| {
+        let decoder_bytes = weight.shape().num_elements() * fit.sums().size();
+        let input = Likelihood {
+            contexts: ContextSource::Given(rows.of_hidden(hidden).hidden()),
+            log_prior: None,
+            chunk_bytes: likelihood::memory_budget(decoder_bytes, weight.device().as_dispatch()),
+            weight: weight.into(),
+            bias: bias.map(Into::into),
+            map: MapFunction::Identity,
+            map_params: None,
+            temperature: 1.0,
+            precision: Default::default(),
+        };
+        Ok((input, None))
+    })
+}
+
+/// Checks hidden states `[.., width]` of at least one token.
+pub(crate) fn check_hidden<const D: usize>(
+    hidden: &Tensor<D>,
+    width: usize,
+    fit: &Fit,
+) -> Result<(), HeadError> {
+    let dims = hidden.dims();
+    match D < 2 || dims[D - 1] != width || dims.contains(&0) {
+        true => Err(HeadError::Shape {
+            what: "hidden",
+            got: dims.to_vec(),
+            expected: format!("[.., {width}] with at least one token"),
+        }),
+        false => fit.floats("hidden", hidden),
+    }
+}
+
+/// The dimensions of hidden states before their features, as many as targets have.
+pub(crate) fn leading<const D: usize, const T: usize>(hidden: &[usize; D]) -> Result<[usize; T], HeadError> {
+    hidden[..D - 1].try_into().map_err(|_| HeadError::Shape {
+        what: "hidden",
+        got: hidden.to_vec(),
+        expected: format!("{} dimensions, one more than the {T} of the targets", T + 1),
+    })
+}
+
+/// Checks targets and options for hidden states of a shape.
+///
+/// - rows: of the decoder, the padding's too
+pub(crate) fn check_targets<const T: usize>(
+    targets: &Tensor<T, Int>,
+    shape: [usize; T],
+    options: &LossOptions,
+    rows: usize,
+    vocab: usize,
+    fit: &Fit,
+) -> Result<(), HeadError> {
+    fit.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+    fit.device("targets", &targets.device())?;
+    options.check(&shape, rows, vocab, fit)
+}
+
+/// The loss of checked targets and options, for a decoder with a bias.
+///
+/// - input: the likelihood's inputs of the tokens that count, and `log π` of their contexts, `[N, K]`
+pub(crate) fn of_counted<const T: usize>(
+    targets: Tensor<T, Int>,
+    options: &LossOptions,
+    vocab: usize,
+    bias: Option<Tensor<1>>,
+    input: impl FnOnce(&Counted) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
+) -> Result<Loss<T>, HeadError> {
+    let shape = targets.dims();
+    let targets = targets.reshape([shape.iter().product::<usize>()]);
+    let counted = Counted::new(targets, options, vocab, bias)?;
+    let (input, log_prior) = input(&counted)?;
+    let on = (&Device::new(input.weight.device()), input.wide());
+
+    let shares = match options.reduction {
+        Reduction::Mean => counted.shares(on),
+        Reduction::Sum => Shares::sum(counted.weights(on)),
+    };
+    let weights = (!options.per_token).then(|| shares.of_tokens.clone());
+    let scores = likelihood::loss(input, counted.objective(), weights);
+    let loss = scores.loss.tensor::<1>();
+    let sum = match options.per_token {
+        true => (loss.clone() * shares.of_tokens.clone().cast(loss.dtype())).sum(),
+        false => loss.clone(),
+    };
+    let mut value = shares.finish(sum);
+    let per_token = options.per_token.then(|| {
+        let weights = counted.weights(on).cast(loss.dtype());
+        counted.among_all(loss * weights, shape)
+    });
+    let prior_cv = log_prior.filter(|_| options.prior_cv != 0.0).map(|log_prior| {
+        let squared = prior_cv(log_prior, counted.shares(on).of_tokens);
+        let term = match options.reduction {
+            Reduction::Sum => squared.clone() * counted.weights(on).cast(squared.dtype()).sum(),
+            Reduction::Mean => squared.clone(),
+        };
+        value = value.clone() + term.cast(value.dtype()) * options.prior_cv;
+        squared
+    });
+    let statistics = scores.statistics.map(|rows| counted.statistics(rows.tensor(), shape));
+    Ok(Loss { value, per_token, prior_cv, statistics })
+}

@@ -1,0 +1,78 @@
+use burn::tensor::bf16;
+
+use super::*;
+
+/// Small whole numbers, whose sums of products are exact.
+fn numbers<T: Real>(count: usize, by: usize) -> Vec<T> {
+    (0..count).map(|i| T::of((i * by % 11) as f64 - 5.0)).collect()
+}
+
+fn check<T: Real>() {
+    let [all_lengths, all_columns, all_rows]: [&[usize]; 3] = match cfg!(miri) {
+        true => [&[69], &[5], &[5]],
+        false => [&[1, 15, 16, 64, 69, 448, 700, 5123], &[1, 3, 4, 7, 10, 33], &[1, 2, 3, 4, 5, 11]],
+    };
+    for length in all_lengths.iter().copied() {
+        for columns in all_columns.iter().copied() {
+            let matrix = numbers::<T>(length * columns, 7);
+            let transposed: Vec<T> =
+                (0..columns * length).map(|i| matrix[i % length * columns + i / length]).collect();
+            let short: Vec<bf16> = matrix.iter().map(|x| bf16::from_f64(x.wide())).collect();
+            let [plain, turned] =
+                [Matrix::new(&matrix, length, columns), Matrix::new(&transposed, columns, length).t()];
+            let few = FewColumns::new(plain);
+            assert_eq!(few.values[..], FewColumns::new(turned).values[..]);
+            let short = Matrix::new(&short, length, columns);
+            assert_eq!(few.values[..], FewColumns::<T>::new(short).values[..]);
+            let at = |v: usize, j: usize| matrix[v * columns + j].wide();
+            for count in all_rows.iter().copied() {
+                let what = format!("{count} rows, {length} × {columns}");
+                let (left, rows) = (numbers::<T>(count * columns, 5), numbers::<T>(count * length, 2));
+                let mut out = vec![T::ONE; count * length];
+                few.multiply(&left, &mut out);
+                for (place, got) in out.iter().enumerate() {
+                    let (i, v) = (place / length, place % length);
+                    let want: f64 = (0..columns).map(|j| left[i * columns + j].wide() * at(v, j)).sum();
+                    assert_eq!(got.wide(), want, "{what}, place {place}");
+                }
+
+                let mut back = vec![T::ONE; count * columns];
+                let mut sums = FewColumns::zeros(length, columns);
+                few.pull_back(&rows, Some(&mut back), Some((&left, &mut sums)));
+                for (place, got) in back.iter().enumerate() {
+                    let (i, j) = (place / columns, place % columns);
+                    let want: f64 = (0..length).map(|v| rows[i * length + v].wide() * at(v, j)).sum();
+                    assert_eq!(got.wide(), want, "{what}, place {place}");
+                }
+                let mut alone = FewColumns::zeros(length, columns);
+                few.pull_back(&rows, None, Some((&left, &mut alone)));
+                assert_eq!(sums.values[..], alone.values[..], "{what}");
+                let mut out = vec![T::ONE; count * columns];
+                few.pull_back(&rows, Some(&mut out), None);
+                assert_eq!(out, back, "{what}");
+
+                // Twice, in parts that are summed.
+                let mut out = vec![T::ONE; length * columns];
+                FewColumns::sum(&[&sums, &alone], &mut out);
+                for (place, got) in out.iter().enumerate() {
+                    let (v, j) = (place / columns, place % columns);
+                    let products = |i: usize| rows[i * length + v].wide() * left[i * columns + j].wide();
+                    let want: f64 = 2.0 * (0..count).map(products).sum::<f64>();
+                    assert_eq!(got.wide(), want, "{what}, row {v}, column {j}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_exact_where_numbers_are() {
+    check::<f32>();
+    check::<f64>();
+}
+
+#[test]
+#[should_panic(expected = "numbers of the product")]
+fn sizes_that_do_not_fit_are_refused() {
+    FewColumns::<f32>::zeros(5, 2).multiply(&[1.0; 2], &mut [0.0; 4]);
+}
