@@ -53,7 +53,7 @@ fn a_linear_cross_entropy_is_the_loss_of_a_softmax() {
         let mut head = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_bias(with_bias), on);
         // The last word, no target here, is masked.
         if let Some(bias) = &mut head.decoder.bias {
-            let masking = bias.val().slice_fill([VOCAB - 1..VOCAB], f64::NEG_INFINITY).detach();
+            let masking = bias.val().slice_fill(VOCAB - 1..VOCAB, f64::NEG_INFINITY).detach();
             *bias = Param::from_tensor(masking);
         }
         let weight = || head.decoder.weight.as_ref().unwrap().val();

@@ -34,7 +34,7 @@ use crate::error::HeadError;
 use crate::fit::Fit;
 use kind::ContextKind;
 
-// A context is one file and one line here. The file holds the formula, the module with its parameters, the configuration and
+// A context is one file and one line in this list, beside its `mod`. The file holds the formula, the module with its parameters, the configuration and
 // what it computes: `kind.rs` says what it provides, and `direct.rs` is a short example.
 kind::contexts! {
     Direct(DirectConfig, Direct): direct::Direct, "One context, the hidden state itself, `h = g`.";

@@ -1,4 +1,4 @@
-//! The most probable words of rows of log-probabilities, by selection: nothing as long as the vocabulary is sorted.
+//! The most probable words of rows of log-probabilities, by selection: only the `k` of them are sorted, never the vocabulary.
 
 use std::cmp::Ordering;
 

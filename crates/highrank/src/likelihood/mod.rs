@@ -26,7 +26,7 @@
 //! an offset before the map. A chunk's three rows of products a token, over the words with gates, stand beside its logits.
 //!
 //! # Numerics
-//! Log space throughout: no epsilon, and no exponential whose maximum has not been subtracted.
+//! Log space throughout: no epsilon, and no exponential from which a number near its maximum has not been subtracted.
 //!
 //! # Backends
 //! A call runs on the device of its tensors. Flex and the CubeCL backends have native kernels, NdArray the [portable]

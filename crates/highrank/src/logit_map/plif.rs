@@ -29,7 +29,7 @@ pub const MAX_KNOTS: usize = 1_000_000;
 /// `f` is continuous and increasing; on a knot the piece to its right counts. It starts as the identity: all slopes 1.
 /// Ganea et al., ICML 2019, section 4 (arXiv 1902.08077).
 ///
-/// A logit costs one table look-up forward and two sums a knot backward: `O(N·V + P)`.
+/// A logit costs a table look-up forward and two sums a knot backward: `O(N·V + P)`.
 ///
 /// Packed parameters: `v_0 .. v_{P−1}, b₀`. Table: slopes and values at the left ends, `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`.
 #[derive(Module, Debug)]

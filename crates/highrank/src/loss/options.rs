@@ -58,7 +58,7 @@ pub struct LossOptions {
 /// How the losses of tokens become one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// `Σ_n w_n loss_n / Σ_n w_n`. Where nothing counts it is NaN, and its gradients are 0.
+    /// `Σ_n w_n loss_n / Σ_n w_n`; [class weights](LossOptions::with_class_weights) say what else it may divide by. Where nothing counts it is NaN, and its gradients are 0.
     #[default]
     Mean,
     /// `Σ_n w_n loss_n`.

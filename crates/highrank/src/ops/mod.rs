@@ -1,11 +1,11 @@
 //! The ground floor: what a backend may have kernels for, and the plain data that these operations pass. Only the logit maps
 //! lie below: each is a formula with its bodies and needs nothing from here.
 //!
-//! * [`Kernels`]: what a backend computes for a context, forward and backward. The default bodies are the
+//! * [`Kernels`]: matrix products, and what a backend computes for a context, forward and backward. The default bodies are the
 //!   portable ones of [`latent`] and [`mix`]. What it computes for the likelihood is
 //!   [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels).
 //! * [`OutputOps`]: what users' tensors pass through, dispatched at run time to the backend they are on.
-//! * [`Likelihood`], [`LatentArgs`], [`MapFunction`] and their gradients: generic over the type of a tensor,
+//! * [`Likelihood`], [`LatentArgs`] and their gradients: generic over the type of a tensor,
 //!   so the same data describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
 
 // Burn has deprecated NdArray; the feature stays for as long as Burn has it.

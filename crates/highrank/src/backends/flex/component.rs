@@ -5,7 +5,7 @@ use highrank_kernels::cpu::Real;
 /// One row's part of the token.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Component<T> {
-    /// The largest mapped logit.
+    /// A number near the largest mapped logit, or that itself.
     pub(super) top: T,
     /// `S = Σ_v e^{a_v − top}`, and its logarithm.
     pub(super) sum: T,

@@ -58,8 +58,8 @@ struct Part<'a, T> {
 }
 
 impl<T: Real> FewDimensions<T> {
-    /// None if this would be no faster: where the decoder has more dimensions, words have gates, there are no tokens for some
-    /// thread, or what all threads need for themselves is more than the memory of a chunk. To be made by the calling thread.
+    /// None if this would be no faster: where the decoder has more dimensions, words have gates, there are less than two
+    /// tokens for each thread, or what all threads need for themselves is more than the memory of a chunk. To be made by the calling thread.
     pub(super) fn new(
         input: &Likelihood<Floats<Flex>>,
         call: &Call<'_, T>,

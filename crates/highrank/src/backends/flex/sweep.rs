@@ -22,7 +22,7 @@ pub(super) trait Visitor<T> {
         false
     }
 
-    /// Does its work on the products of a chunk, which have been written, and leaves the gradient of the contexts where that is
+    /// Does its work on the products of a chunk, which have been written unless it makes them itself, and leaves the gradient of the contexts where that is
     /// asked for.
     fn visit(&mut self, tokens: Range<usize>, contexts: TokenContexts<'_, T>);
 
