@@ -61,14 +61,14 @@ impl Workload {
 }
 
 fn heads(criterion: &mut Criterion) {
-    const FULL: [(&str, fn(&Case)); 5] = [
+    const FULL: [Mode; 5] = [
         ("forward+backward", Case::step),
         ("nll", Case::nll),
         ("log-probs", Case::log_probs),
         ("top-k", Case::top_k),
         ("sample", Case::sample),
     ];
-    const BF16: [(&str, fn(&Case)); 1] = [("forward+backward, bf16", Case::step)];
+    const BF16: [Mode; 1] = [("forward+backward, bf16", Case::step)];
     for workload in &WORKLOADS {
         let mut group = criterion.benchmark_group(workload.name);
         group.sample_size(10).throughput(Throughput::Elements(workload.tokens as u64));
@@ -95,6 +95,9 @@ struct Case {
     hidden: Tensor<2>,
     targets: Tensor<1, Int>,
 }
+
+/// The name of what is measured, and one run of it.
+type Mode = (&'static str, fn(&Case));
 
 impl Case {
     fn new(config: &HeadConfig, tokens: usize) -> Self {
