@@ -260,10 +260,10 @@ pub(super) fn scores(
             sum += (joint - max).exp();
         }
         let log_prob = max + sum.ln();
-        // In every component, or in none.
+        // In every component, or in none. Not by the maximum, which NaN leaves as low.
         let mut is_impossible = false.runtime();
         if comptime!(parts.masked) {
-            is_impossible = is_of_masked(max);
+            is_impossible = is_of_masked(rows[row::VALUES * first + row::TARGET]);
         }
 
         let place = token::VALUES * token as usize;
