@@ -66,6 +66,8 @@ pub enum Reduction {
 }
 
 /// What tokens are scored against in place of one word each.
+// One lives at a time: the size of the largest variant costs nothing.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(crate) enum TargetDistribution {
     /// Likely words of each token, `[.., m]` both.
