@@ -211,8 +211,7 @@ impl ContextKind for DirectOutputConnection {
     const HAS_PRIORS: bool = true;
 
     fn validate(config: &DirectOutputConnectionConfig, sizes: Sizes) -> Result<(), HeadError> {
-        config.validate(sizes.d_hidden)?;
-        config.dropout.map_or(Ok(()), |dropout| dropout.validate())
+        config.validate(sizes.d_hidden)
     }
 
     fn init(config: &DirectOutputConnectionConfig, sizes: Sizes, device: &Device) -> Self {

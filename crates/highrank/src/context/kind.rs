@@ -30,7 +30,7 @@ pub(super) trait ContextKind {
     /// Whether there are components whose priors are those of all words.
     const HAS_PRIORS: bool;
 
-    /// Checks the configuration for a head.
+    /// Checks the configuration for a head, but for its latent dropout.
     fn validate(config: &Self::Config, sizes: Sizes) -> Result<(), HeadError>;
 
     fn init(config: &Self::Config, sizes: Sizes, device: &Device) -> Self::Module;
@@ -105,7 +105,8 @@ macro_rules! contexts {
 
             /// Checks the configuration for a head of some sizes.
             pub(crate) fn validate(&self, sizes: Sizes) -> Result<(), HeadError> {
-                match self { $(Self::$Name(config) => <$kind as ContextKind>::validate(config, sizes),)+ }
+                match self { $(Self::$Name(config) => <$kind as ContextKind>::validate(config, sizes),)+ }?;
+                self.latent_dropout().map_or(Ok(()), |dropout| dropout.validate())
             }
 
             pub(crate) fn init(&self, sizes: Sizes, device: &Device) -> Context {

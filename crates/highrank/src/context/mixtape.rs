@@ -200,8 +200,7 @@ impl ContextKind for Mixtape {
     const HAS_PRIORS: bool = false;
 
     fn validate(config: &MixtapeConfig, sizes: Sizes) -> Result<(), HeadError> {
-        config.validate(sizes.vocab)?;
-        config.dropout.map_or(Ok(()), |dropout| dropout.validate())
+        config.validate(sizes.vocab)
     }
 
     fn init(config: &MixtapeConfig, sizes: Sizes, device: &Device) -> Self {

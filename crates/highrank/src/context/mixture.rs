@@ -175,7 +175,7 @@ macro_rules! kind_of_mixture {
             fn validate(config: &MixtureConfig, _: Sizes) -> Result<(), HeadError> {
                 match config.components {
                     0 => Err(HeadError::ZeroSize { name: "components" }),
-                    _ => config.dropout.map_or(Ok(()), |dropout| dropout.validate()),
+                    _ => Ok(()),
                 }
             }
 
