@@ -3,9 +3,9 @@
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::Floats;
+use highrank_kernels::precision::wide;
 
 use crate::error::HeadError;
-use highrank_kernels::precision::wide;
 
 /// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
 #[derive(Debug, Clone)]
@@ -18,11 +18,6 @@ impl Fit {
     /// Of a decoder's matrix.
     pub(crate) fn of(weight: &Tensor<2>) -> Self {
         Self { device: weight.device().inner(), sums: wide(weight.dtype()) }
-    }
-
-    /// The type of sums.
-    pub(crate) fn sums(&self) -> DType {
-        self.sums
     }
 
     /// A parameter of the head.

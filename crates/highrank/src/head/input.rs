@@ -9,9 +9,9 @@ use super::output::OutputHead;
 use crate::context::{Bodies, Contexts, Tokens};
 use crate::error::HeadError;
 use crate::fit::Fit;
-use crate::likelihood::{self, default_memory_budget, portable};
+use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::check_hidden;
-use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction, wide};
+use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
@@ -31,11 +31,10 @@ impl OutputHead {
         Ok(fit)
     }
 
-    /// The likelihood's inputs, contexts composed of Burn's operations.
+    /// The likelihood's inputs for checked hidden states, contexts composed of Burn's operations.
     pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
-        self.check(&hidden)?;
         let weight = self.decoder.matrix()?;
-        let budget = default_memory_budget(bytes(&weight));
+        let budget = default_memory_budget(&weight);
         let contexts = self.contexts(Tokens::all(hidden), Bodies::Composed);
         Ok(self.likelihood(contexts, weight, budget))
     }
@@ -44,7 +43,7 @@ impl OutputHead {
     /// contexts, `[N, K]`, where there are any.
     pub(super) fn native(&self, tokens: Tokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
         let weight = self.decoder.matrix()?;
-        let budget = likelihood::memory_budget(bytes(&weight), weight.device().as_dispatch());
+        let budget = memory_budget(&weight);
         let contexts = self.contexts(tokens, Bodies::Native);
         let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
         Ok((self.likelihood(contexts, weight, budget), log_prior))
@@ -121,11 +120,6 @@ impl OutputHead {
             false => Inputs { input: self.composed(hidden)?, native },
         })
     }
-}
-
-/// Size of a matrix in bytes, or of its gradient, which has the type of sums.
-pub(crate) fn bytes(weight: &Tensor<2>) -> usize {
-    weight.shape().num_elements() * wide(weight.dtype()).size()
 }
 
 /// The likelihood's inputs for a prediction.

@@ -64,9 +64,13 @@ impl OutputHead {
         self.check_prior_cv(options)?;
         match self.clustered() {
             Some(clustered) => clustered.loss_with(hidden, targets, options),
-            None => of_counted(targets, options, self.vocab(), self.bias()?, |rows| {
-                self.native(rows.of_hidden(hidden))
-            }),
+            None => of_counted(
+                targets,
+                options,
+                self.vocab(),
+                || self.bias(),
+                |rows| self.native(rows.of_hidden(hidden)),
+            ),
         }
     }
 

@@ -40,12 +40,10 @@ impl Shares {
         Self { of_tokens: weights, divisors: vec![], nothing: None }
     }
 
-    /// The mean or sum itself, for the losses multiplied by their weights `w`, `[N]`.
-    pub(crate) fn of_weighted(&self, losses: Tensor<1>) -> Tensor<1> {
+    /// The losses multiplied by their weights `w`, for those multiplied by their shares, `[N]`.
+    pub(crate) fn undone(&self, losses: Tensor<1>) -> Tensor<1> {
         let dtype = losses.dtype();
-        let divide = |losses: Tensor<1>, divisor: &Tensor<1>| losses / divisor.clone().cast(dtype);
-        let divided = self.divisors.iter().fold(losses, divide);
-        self.finish(divided.sum())
+        self.divisors.iter().fold(losses, |losses, divisor| losses * divisor.clone().cast(dtype))
     }
 
     /// The mean or sum itself, for the weighted sum of the losses, `[1]`.

@@ -43,7 +43,9 @@ enum Rows {
 }
 
 impl Counted {
-    /// The tokens that count, for targets and options that fit each other, and for a decoder with the given bias.
+    /// The tokens that count, for targets and options that fit each other.
+    ///
+    /// - bias: of the decoder, −∞ for masked words; made where it is needed
     ///
     /// # Errors
     /// On CPUs, what is wrong with the values of a token that counts.
@@ -51,7 +53,7 @@ impl Counted {
         targets: Tensor<1, Int>,
         options: &LossOptions,
         vocab: usize,
-        bias: Option<Tensor<1>>,
+        bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
     ) -> Result<Self, HeadError> {
         let [tokens] = targets.dims();
         let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
@@ -59,6 +61,7 @@ impl Counted {
             true => on_host(&targets, weights.as_ref(), options, vocab)?,
             false => on_device(&targets, weights.as_ref(), options),
         };
+        let bias = if matches!(rows, Rows::Blanked(_)) { bias()? } else { None };
         let words = rows.of_ints(targets, |words, blank| {
             // A word that is not masked: its loss, which counts for nothing, is a number.
             let safe = match bias {

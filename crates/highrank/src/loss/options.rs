@@ -1,6 +1,6 @@
 //! The options of a loss.
 
-use burn::tensor::{Device, Int, Shape, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use crate::error::HeadError;
@@ -206,11 +206,16 @@ impl LossOptions {
             fit.factor(name, value)?;
         }
         if let Some(weights) = &self.token_weights {
-            shape("token_weights", weights, targets, "the shape of the targets")?;
+            fit.shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
             fit.tensor("token_weights", weights)?;
         }
         if let Some(weights) = &self.class_weights {
-            shape("class_weights", weights, &[vocab], "a weight for each word of the vocabulary")?;
+            fit.shape(
+                "class_weights",
+                &weights.shape(),
+                &[vocab],
+                "a weight for each word of the vocabulary",
+            )?;
             fit.tensor("class_weights", weights)?;
         }
         match &self.distribution {
@@ -225,27 +230,16 @@ impl LossOptions {
                         format!("{targets:?} of the targets and then m, 1 to the vocabulary's {vocab}");
                     return Err(HeadError::Shape { what: "teacher_ids", got: got.to_vec(), expected });
                 }
-                shape("teacher_probs", probs, &got, "the shape of teacher_ids")?;
+                fit.shape("teacher_probs", &probs.shape(), &got, "the shape of teacher_ids")?;
                 fit.device("teacher_ids", &Device::new(ids.device()))?;
                 fit.tensor("teacher_probs", probs)
             }
             Some(TargetDistribution::Dense(distributions)) => {
                 let expected = [targets, &[rows]].concat();
                 let because = "of the targets and then a probability for each row of the decoder";
-                shape("distributions", distributions, &expected, because)?;
+                fit.shape("distributions", &distributions.shape(), &expected, because)?;
                 fit.tensor("distributions", distributions)
             }
-        }
-    }
-}
-
-fn shape(what: &'static str, got: &Floats, expected: &[usize], because: &str) -> Result<(), HeadError> {
-    let got: Shape = got.shape();
-    match got[..] == *expected {
-        true => Ok(()),
-        false => {
-            let expected = format!("{expected:?}, {because}");
-            Err(HeadError::Shape { what, got: got.to_vec(), expected })
         }
     }
 }

@@ -71,21 +71,27 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
         let reason = "a softmax has no priors: leave it out";
         return Err(HeadError::Unused { option: "prior_cv", reason });
     }
-    of_counted(targets, options, vocab, bias.clone(), |rows| {
-        let decoder_bytes = weight.shape().num_elements() * fit.sums().size();
-        let input = Likelihood {
-            contexts: ContextSource::Given(rows.of_hidden(hidden).hidden()),
-            log_prior: None,
-            chunk_bytes: likelihood::memory_budget(decoder_bytes, weight.device().as_dispatch()),
-            weight: weight.into(),
-            bias: bias.map(Into::into),
-            map: MapFunction::Identity,
-            map_params: None,
-            temperature: 1.0,
-            precision: Default::default(),
-        };
-        Ok((input, None))
-    })
+    let masking = bias.clone();
+    of_counted(
+        targets,
+        options,
+        vocab,
+        || Ok(masking),
+        |rows| {
+            let input = Likelihood {
+                contexts: ContextSource::Given(rows.of_hidden(hidden).hidden()),
+                log_prior: None,
+                chunk_bytes: likelihood::memory_budget(&weight),
+                weight: weight.into(),
+                bias: bias.map(Into::into),
+                map: MapFunction::Identity,
+                map_params: None,
+                temperature: 1.0,
+                precision: Default::default(),
+            };
+            Ok((input, None))
+        },
+    )
 }
 
 /// Checks hidden states `[.., width]` of at least one token.
@@ -130,14 +136,15 @@ pub(crate) fn check_targets<const T: usize>(
     options.check(&shape, rows, vocab, fit)
 }
 
-/// The loss of checked targets and options, for a decoder with a bias.
+/// The loss of checked targets and options.
 ///
+/// - bias: of the decoder, −∞ for masked words; made where it is needed
 /// - input: the likelihood's inputs of the tokens that count, and `log π` of their contexts, `[N, K]`
 pub(crate) fn of_counted<const T: usize>(
     targets: Tensor<T, Int>,
     options: &LossOptions,
     vocab: usize,
-    bias: Option<Tensor<1>>,
+    bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
     input: impl FnOnce(&Counted) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
 ) -> Result<Loss<T>, HeadError> {
     let shape = targets.dims();

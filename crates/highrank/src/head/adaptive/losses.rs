@@ -48,23 +48,11 @@ impl Clustered<'_> {
         };
         let shares = match options.reduction {
             Reduction::Mean => Shares::weighted(weights.clone(), weights.clone()),
-            Reduction::Sum => Shares::sum(weights.clone()),
+            Reduction::Sum => Shares::sum(weights),
         };
-        let multiplied = if options.per_token { weights.clone() } else { shares.of_tokens.clone() };
-        let Loss { mut value, per_token, prior_cv, .. } =
-            head.summed(hidden, division, multiplied, options)?;
-        value = match &per_token {
-            None => shares.finish(value),
-            Some(losses) => {
-                let term = prior_cv.clone().map(|squared| match options.reduction {
-                    Reduction::Mean => squared,
-                    Reduction::Sum => squared * weights.sum(),
-                });
-                let mean = shares.of_weighted(losses.clone());
-                term.map_or(mean.clone(), |term| mean + term * options.prior_cv)
-            }
-        };
-        Ok(Loss { value, per_token: per_token.map(|losses| losses.reshape(shape)), prior_cv, statistics })
+        let made = head.summed(hidden, division, shares.of_tokens.clone(), options)?;
+        let per_token = made.per_token.map(|losses| shares.undone(losses).reshape(shape));
+        Ok(Loss { value: shares.finish(made.value), per_token, prior_cv: made.prior_cv, statistics })
     }
 
     /// How what the tokens are scored against divides among the parts.
@@ -206,9 +194,13 @@ pub(super) fn of_part<const D: usize>(
         ignored: vec![IGNORED],
         ..options.clone()
     };
-    of_counted(targets.words, &options, part.decoder.vocab, part.bias()?, |rows| {
-        part.native(rows.of_hidden(hidden))
-    })
+    of_counted(
+        targets.words,
+        &options,
+        part.decoder.vocab,
+        || part.bias(),
+        |rows| part.native(rows.of_hidden(hidden)),
+    )
 }
 
 /// What each token that counts is scored against.
