@@ -89,7 +89,7 @@ struct Trajectory {
 }
 
 fn read() -> Vec<Trajectory> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trajectory");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/trajectory");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();

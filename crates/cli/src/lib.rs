@@ -4,27 +4,29 @@
 //! * [`device`]: devices by name, as command lines and run folders write them;
 //! * [`workload`]: what benches and throughput programs time.
 //!
+//! The other modules are what benches and studies share with the programs.
+//!
 //! # Features
 //!
 //! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
-mod args;
-mod chart;
+pub mod args;
+pub mod chart;
 mod commands;
 pub mod device;
 mod exit;
 pub mod failure;
-mod files;
-mod interrupt;
+pub mod files;
+pub mod interrupt;
 mod markdown;
-mod picture;
-mod print;
+pub mod picture;
+pub mod print;
 pub mod programs;
-mod progress;
+pub mod progress;
 mod ranks;
-mod sizes;
+pub mod sizes;
 mod sparkline;
-mod statistics;
-mod timing;
+pub mod statistics;
+pub mod timing;
 mod training;
 pub mod workload;

@@ -10,7 +10,6 @@ use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
 use crate::commands::analysis::kl::{self, KlArgs};
 use crate::commands::analysis::plif::{self, PlifArgs};
 use crate::commands::analysis::rank::{self, RankArgs};
-use crate::commands::bench_report::{self, BenchReportArgs};
 use crate::commands::curves::{self, CurvesArgs};
 use crate::commands::dialog::{self, DialogArgs};
 use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
@@ -18,15 +17,10 @@ use crate::commands::eval::{self, EvalArgs};
 use crate::commands::export::{self, ExportArgs};
 use crate::commands::finetune::{self, FinetuneArgs};
 use crate::commands::generate::{self, GenerateArgs};
-use crate::commands::head_throughput::{self, HeadThroughputArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::runs::{self, RunsArgs};
-use crate::commands::slowdown::{self, SlowdownArgs};
-use crate::commands::step_throughput::{self, StepThroughputArgs};
 use crate::commands::study::{self, StudyArgs};
 use crate::commands::sweep::{self, AblationArgs, SweepArgs};
-use crate::commands::synthetic::{self, SyntheticArgs};
-use crate::commands::theorems::{self, TheoremsArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
@@ -39,12 +33,6 @@ pub fn highrank() -> ExitCode {
         Some(Command::Model(command)) => command.run(program, ranks),
         _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
         None => study::run(&cli.study),
-        Some(Command::Synthetic(args)) => synthetic::run(&args),
-        Some(Command::Theorems(args)) => theorems::run(&args),
-        Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
-        Some(Command::StepThroughput(args)) => step_throughput::run(&args),
-        Some(Command::Slowdown(args)) => slowdown::run(&args),
-        Some(Command::BenchReport(args)) => bench_report::run(&args),
         Some(Command::Transformer(args)) => transformer::run(&args),
         Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
@@ -70,48 +58,14 @@ pub fn ptb_mos() -> ExitCode {
     })
 }
 
-/// The study of what heads can represent.
-pub fn synthetic() -> ExitCode {
-    start("synthetic", |args, _| synthetic::run(&args))
-}
-
-/// What the papers prove, measured.
-pub fn theorems() -> ExitCode {
-    start("theorems", |args, _| theorems::run(&args))
-}
-
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
     start("transformer", |args, _| transformer::run(&args))
 }
 
-/// Responses in a conversation.
-pub fn dialog() -> ExitCode {
-    start("dialog", |args, program| dialog::run(&args, program))
-}
-
-/// Time and memory of an output head.
-pub fn head_throughput() -> ExitCode {
-    start("head_throughput", |args, _| head_throughput::run(&args))
-}
-
-/// Time of a training step.
-pub fn step_throughput() -> ExitCode {
-    start("step_throughput", |args, _| step_throughput::run(&args))
-}
-
-/// Training time of a mixture over a softmax's.
-pub fn slowdown() -> ExitCode {
-    start("slowdown", |args, _| slowdown::run(&args))
-}
-
-/// Medians and ratios of recorded runs.
-pub fn bench_report() -> ExitCode {
-    start("bench_report", |args, _| bench_report::run(&args))
-}
-
-/// Reads the command line and does what it says, in one process; `work` is told the program's name.
-fn start<T: Parser>(
+/// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
+/// program's name.
+pub fn start<T: Parser>(
     program: &'static str,
     work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
 ) -> ExitCode {
@@ -218,12 +172,6 @@ impl ModelCommand {
 enum Command {
     #[command(flatten)]
     Model(ModelCommand),
-    Synthetic(Box<SyntheticArgs>),
-    Theorems(TheoremsArgs),
-    HeadThroughput(HeadThroughputArgs),
-    StepThroughput(StepThroughputArgs),
-    Slowdown(SlowdownArgs),
-    BenchReport(BenchReportArgs),
     Transformer(Box<TransformerArgs>),
     Dialog(Box<DialogArgs>),
 }
@@ -239,16 +187,7 @@ mod tests {
     fn the_command_lines_are_consistent() {
         Cli::<Command>::command().debug_assert();
         Cli::<ModelCommand>::command().debug_assert();
-        for command in [
-            SyntheticArgs::command(),
-            TheoremsArgs::command(),
-            HeadThroughputArgs::command(),
-            StepThroughputArgs::command(),
-            SlowdownArgs::command(),
-            BenchReportArgs::command(),
-            TransformerArgs::command(),
-            DialogArgs::command(),
-        ] {
+        for command in [TransformerArgs::command(), DialogArgs::command()] {
             command.debug_assert();
         }
     }
@@ -256,20 +195,11 @@ mod tests {
     #[test]
     fn every_command_says_what_it_does() {
         let command = Cli::<Command>::command();
-        for name in [
-            "synthetic",
-            "theorems",
-            "head-throughput",
-            "step-throughput",
-            "slowdown",
-            "bench-report",
-            "transformer",
-            "dialog",
-        ] {
+        for name in ["transformer", "dialog"] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 24);
+        assert_eq!(command.get_subcommands().count(), 18);
         assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 16);
     }
 

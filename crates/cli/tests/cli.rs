@@ -20,12 +20,12 @@ mod dialog;
 mod dialog_runs;
 #[path = "cli/eval.rs"]
 mod eval;
-#[path = "cli/measurements.rs"]
-mod measurements;
+#[path = "cli/help.rs"]
+mod help;
+#[path = "cli/letters.rs"]
+mod letters;
 #[path = "cli/methods.rs"]
 mod methods;
-#[path = "cli/pictures.rs"]
-mod pictures;
 #[path = "cli/resume.rs"]
 mod resume;
 #[path = "cli/settings.rs"]
@@ -34,8 +34,6 @@ mod settings;
 mod sweep;
 #[path = "cli/sweep_search.rs"]
 mod sweep_search;
-#[path = "cli/synthetic.rs"]
-mod synthetic;
 #[path = "cli/text.rs"]
 mod text;
 #[path = "cli/tokens.rs"]
@@ -56,7 +54,7 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> Vec<&str> {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 13] = [
+    const CHOOSING: [&str; 12] = [
         "train",
         "eval",
         "rank",
@@ -68,7 +66,6 @@ fn arguments(line: &str) -> Vec<&str> {
         "ablation",
         "sweep",
         "generate",
-        "synthetic",
         "transformer",
     ];
     let mut words: Vec<&str> = line.split_whitespace().collect();

@@ -1,0 +1,7 @@
+//! What this project measures: time and memory of heads and of training steps, and tables of recorded runs beside their peers.
+//!
+//! Criterion benches stand beside this folder, the PyTorch peers in `peers/`.
+
+pub mod head_throughput;
+pub mod report;
+pub mod step_throughput;
