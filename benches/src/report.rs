@@ -92,7 +92,7 @@ pub fn run(args: &BenchReportArgs) -> Result<(), Failure> {
     let pairings = read(&args.runs)?;
     print!("{}", table(&pairings));
     match &args.plot {
-        Some(path) => picture::save_svg(&Speeds { pairings: &pairings }, path),
+        Some(path) => picture::save_as(&Speeds { pairings: &pairings }, path),
         None => Ok(()),
     }
 }

@@ -45,7 +45,7 @@ pub struct SlowdownArgs {
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
-    /// Folder for the picture: slowdown.svg and slowdown.png.
+    /// Folder for the picture: slowdown.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// One JSON object a measurement on standard output, and nothing else there.

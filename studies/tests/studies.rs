@@ -21,13 +21,12 @@ fn number(object: &Value, key: &str) -> f64 {
     object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
 }
 
-/// Both forms of a picture, as files that are what their names say.
+/// A picture that has these words.
 fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
     let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
     for word in words {
         assert!(svg.contains(word), "{stem}.svg lacks {word}");
     }
-    assert!(fs::read(folder.join(format!("{stem}.png"))).unwrap().starts_with(b"\x89PNG"));
 }
 
 /// A grid of 20 fits of 80 steps.
@@ -340,7 +339,7 @@ fn a_mixture_is_timed_beside_a_softmax() {
         assert_eq!(row["published"], json!([]));
     }
     let picture = fs::read_to_string(path.join("pictures/slowdown.svg")).unwrap();
-    assert!(picture.contains("batch 5") && path.join("pictures/slowdown.png").exists());
+    assert!(picture.contains("batch 5"));
     STUDIES.refused(path, "slowdown --repeats 0", &["--repeats is 0"]);
     STUDIES.refused(path, "slowdown --components 0 --repeats 1", &["components is 0"]);
 }
@@ -356,9 +355,7 @@ fn theorems_are_measured_and_drawn() {
         assert_eq!(line["holds"], true, "{line}");
     }
     for name in names {
-        for kind in ["svg", "png"] {
-            assert!(path.join(format!("pictures/{name}.{kind}")).metadata().unwrap().len() > 1000);
-        }
+        assert!(path.join(format!("pictures/{name}.svg")).metadata().unwrap().len() > 1000);
     }
     let text = String::from_utf8(STUDIES.run(path, "theorems --only powers").stdout).unwrap();
     assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");

@@ -1,18 +1,16 @@
-//! Pictures as SVG and PNG: one font, carried along, and line styles that can be told apart in black and white.
+//! Pictures as SVG: line styles that can be told apart in black and white.
 
 use std::path::Path;
-use std::sync::Once;
 
 use awd_lstm::files::replace;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::register_font;
 
 use crate::failure::Failure;
 
-/// The font of all text. An SVG names it, a PNG is drawn with the one that is built in.
+/// The font of all text, named in the picture.
 pub const FONT: &str = "sans-serif";
 /// Size of captions, in pixels.
 pub const CAPTION: u32 = 17;
@@ -33,50 +31,27 @@ pub trait Picture {
         DB::ErrorType: 'static;
 }
 
-/// Writes `picture` as `stem.svg` and `stem.png`, each replaced as a whole.
+/// Writes `picture` as `stem.svg`, which is replaced as a whole.
 ///
 /// # Errors
 /// A file that cannot be written, or what the picture says.
 pub fn save(picture: &impl Picture, stem: &Path) -> Result<(), Failure> {
-    save_svg(picture, &stem.with_added_extension("svg"))?;
-    save_png(picture, &stem.with_added_extension("png"))
+    save_as(picture, &stem.with_added_extension("svg"))
 }
 
-/// Writes `picture` as an SVG file.
+/// [`save`] under another name.
 ///
 /// # Errors
 /// As [`save`].
-pub fn save_svg(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
+pub fn save_as(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
     let mut text = String::new();
-    paint(picture, SVGBackend::with_string(&mut text, picture.size()))?;
+    {
+        let area = SVGBackend::with_string(&mut text, picture.size()).into_drawing_area();
+        area.fill(&WHITE)?;
+        picture.draw(&area)?;
+        area.present()?;
+    }
     Ok(replace(path, text.as_bytes())?)
-}
-
-/// Writes `picture` as a PNG file.
-///
-/// # Errors
-/// As [`save`].
-pub fn save_png(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
-    let (width, height) = picture.size();
-    let mut pixels = vec![0; 3 * width as usize * height as usize];
-    paint(picture, BitMapBackend::with_buffer(&mut pixels, (width, height)))?;
-    Ok(replace(path, &lodepng::encode24(&pixels, width as usize, height as usize)?)?)
-}
-
-fn paint<DB: DrawingBackend>(picture: &impl Picture, backend: DB) -> Result<(), Failure>
-where
-    DB::ErrorType: 'static,
-{
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // It fails for a file that is no font only, and this one is a constant.
-        let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-    });
-    let area = backend.into_drawing_area();
-    area.fill(&WHITE)?;
-    picture.draw(&area)?;
-    area.present()?;
-    Ok(())
 }
 
 /// How one of several lines is drawn: its own darkness, dashes and marks.
@@ -292,13 +267,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         save(&Words, &folder.path().join("words")).unwrap();
         let svg = fs::read_to_string(folder.path().join("words.svg")).unwrap();
-        assert!(svg.contains("perplexity"), "{svg}");
-        let image = lodepng::decode24_file(folder.path().join("words.png")).unwrap();
-        assert_eq!((image.width, image.height), (200, 60));
-        let dark = image.buffer.iter().filter(|pixel| pixel.r < 100).count();
-        assert!((100..2000).contains(&dark), "{dark} dark pixels");
+        assert!(svg.contains("perplexity") && svg.contains("width=\"200\""), "{svg}");
         // Nothing else is left there.
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct TheoremsArgs {
     /// Seed of the matrices.
     #[arg(long, default_value_t = 28)]
     pub seed: u64,
-    /// Folder for the pictures, an SVG and a PNG each.
+    /// Folder for the pictures, an SVG each.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// One JSON object a theorem on standard output, and nothing else there.

@@ -22,7 +22,7 @@ pub struct CurvesArgs {
     /// Folder of a run, of `train` or of the transformer; several may be given.
     #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
     pub runs: Vec<PathBuf>,
-    /// Folder for `curves.svg` and `curves.png`.
+    /// Folder for `curves.svg`.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Instead of the picture, write all lines of metrics.jsonl and steps.jsonl of the runs to this file, as one table in

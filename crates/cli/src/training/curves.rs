@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
 
-/// Draws `curves.svg` and `curves.png` in a run's folder from its `metrics.jsonl`.
+/// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
 ///
 /// # Errors
 /// Files that cannot be read or written.

@@ -19,7 +19,7 @@ use crate::picture;
 /// Options of `gradient-loss`.
 #[derive(Debug, Clone, Args)]
 pub struct GradientLossArgs {
-    /// Folder for the plot of all runs, gradient_loss.svg and gradient_loss.png: the share of tokens that lose at most so much.
+    /// Folder for the plot of all runs, gradient_loss.svg: the share of tokens that lose at most so much.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The runs and the text.

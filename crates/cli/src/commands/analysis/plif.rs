@@ -22,7 +22,7 @@ const POINTS: usize = 401;
 /// Options of `plif`.
 #[derive(Debug, Clone, Args)]
 pub struct PlifArgs {
-    /// Folder for the plot of all functions, plif.svg and plif.png.
+    /// Folder for the plot of all functions, plif.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The runs and the text.

@@ -21,7 +21,7 @@ use crate::picture;
 /// Options of `rank`.
 #[derive(Debug, Clone, Args)]
 pub struct RankArgs {
-    /// Folder for the plot of all spectra, spectrum.svg and spectrum.png.
+    /// Folder for the plot of all spectra, spectrum.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The runs and the text.

@@ -164,7 +164,7 @@ impl TrainObserver for View<'_> {
     }
 }
 
-/// Draws `curves.svg` and `curves.png` in a run's folder from its `metrics.jsonl`.
+/// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
 fn draw(run: &RunFolder) -> Result<(), Failure> {
     let lines = run.metrics()?;
     let epochs: Vec<EpochMetrics> =
