@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Once;
 
-use awd_lstm::files::replace;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::register_font;
+use runs::files::replace;
 
 use crate::failure::Failure;
 
