@@ -6,13 +6,14 @@ use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use awd_lstm::data::{Corpus, TextConfig};
-use awd_lstm::train::{load_weights, save_weights};
+use awd_lstm::data::Batches;
 use awd_lstm::{HeadKind, ModelConfig};
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use highrank::{HeadConfig, LossOptions, Sampling};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
+use runs::data::{Corpus, TextConfig};
+use runs::{load_weights, save_weights};
 
 /// Counts the bytes in use and their largest number.
 struct Counting;
@@ -82,7 +83,7 @@ fn a_corpus_on_the_disk_takes_memory_for_its_vocabulary_and_a_window_alone() {
     let text = TextConfig { vocab_size: Some(500), ..TextConfig::default() };
     let (corpus, loading) = peak(|| Corpus::load(folder.path(), &text).unwrap());
     assert_eq!(corpus.train().len(), tokens);
-    let batches = corpus.train().batches("the training text", 60, 3).unwrap();
+    let batches = Batches::of("the training text", corpus.train(), 60, 3).unwrap();
     let device = Device::flex();
     let (_, reading) = peak(|| {
         let windows = batches.windows(35, &device);

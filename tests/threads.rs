@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use awd_lstm::optim::NtAsgdConfig;
 use awd_lstm::regularisation::Penalties;
 use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -13,6 +12,7 @@ use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use highrank::{HeadConfig, LossOptions, OutputHead};
+use runs::optim::NtAsgdConfig;
 
 const VOCAB: usize = 50;
 const LENGTH: usize = 5;

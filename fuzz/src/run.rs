@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::{Corpus, Fingerprint, TextConfig};
+use runs::data::{Corpus, Fingerprint, TextConfig};
 use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::{RunConfig, RunFolder, Silent, Trainer, Versions};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};

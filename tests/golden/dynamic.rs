@@ -1,8 +1,8 @@
 //! Dynamic evaluation: gradient statistics, and a trajectory of updates in the paper's form.
 
-use awd_lstm::optim::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
+use runs::optim::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 
 use crate::backends::Setting;
 use crate::case::{Array, Case};

@@ -1,9 +1,9 @@
 //! NT-ASGD: trajectories of a softmax regression, and the non-monotone trigger by itself.
 
-use awd_lstm::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, activation};
+use runs::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
 
 use crate::backends::Setting;
 use crate::case::{Array, Case};

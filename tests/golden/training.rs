@@ -1,10 +1,10 @@
 //! Whole training steps on a whole model: every backend must go the same way.
 
 use awd_lstm::data::Window;
-use awd_lstm::optim::NtAsgdConfig;
 use awd_lstm::weights::StateDict;
 use awd_lstm::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig, train};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use runs::optim::NtAsgdConfig;
 
 use crate::backends::{ndarray, settings};
 use crate::compare::values;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::data::Window;
 use awd_lstm::dropout::{LayerMasks, Masks};
-use awd_lstm::optim::NtAsgdConfig;
 use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset, TrainConfig, train};
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use runs::optim::NtAsgdConfig;
 use serde::Deserialize;
 
 use crate::backends::{Setting, settings};

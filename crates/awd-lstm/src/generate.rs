@@ -4,8 +4,8 @@ use burn::tensor::{Int, Tensor, TensorData};
 use highrank::{OutputHead, Sampling};
 use rand::Rng;
 
-use crate::error::{Error, Result};
 use crate::model::{LanguageModel, LmState};
+use runs::error::{Error, Result};
 
 /// The tokens that a model draws, one after the other without end. Made by [`LanguageModel::draws`].
 #[derive(Debug)]

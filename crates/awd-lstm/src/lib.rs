@@ -18,38 +18,27 @@
 //! * [`model`]: [`LanguageModel`], its state and its losses;
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass, and DropConnect;
 //! * [`dropout`], [`regularisation`]: locked dropout, word dropout, AR and TAR;
-//! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD);
 //! * [`generate`]: text from a model;
-//! * [`data`]: corpora and batching; [`language`]: a generated language with a known distribution;
-//! * [`train`]: the training program as a library; [`ranks`]: training in several processes;
-//! * [`weights`]: models from and for PyTorch;
-//! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, and lists separated by
-//!   commas.
+//! * [`data`]: batches of a corpus; [`language`]: a generated language with a known distribution;
+//! * [`train`]: the training program as a library;
+//! * [`weights`]: models from and for PyTorch.
 //!
 //! # Features
 //!
-//! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name. `mpi` brings [`ranks`] that `mpirun` starts;
-//! it needs an MPI library and libclang to be built.
+//! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name.
 
 pub mod config;
 pub mod data;
 pub mod dropout;
-pub mod error;
-pub mod exact;
-pub mod files;
 pub mod generate;
 pub mod language;
 pub mod lstm;
 pub mod model;
-pub mod optim;
-pub mod ranks;
 pub mod regularisation;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
-pub mod text;
 pub mod train;
 pub mod weights;
 
 pub use config::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig};
-pub use error::Error;
 pub use model::{LanguageModel, LmState, StepLoss};

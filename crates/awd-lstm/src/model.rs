@@ -6,10 +6,10 @@ use highrank::{LossOptions, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
 use crate::dropout::{LayerMasks, Lookup, Masks};
-use crate::error::Result;
 use crate::lstm::{self, Lstm, LstmConfig, LstmState};
 use crate::regularisation::Penalties;
 use crate::{dropout, regularisation};
+use runs::error::Result;
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
 ///

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
+use runs::Error;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use awd_lstm::files::replace;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
+use runs::files::replace;
 
 use crate::failure::Failure;
 

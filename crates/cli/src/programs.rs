@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use awd_lstm::ranks::Ranks;
 use clap::{Parser, Subcommand};
+use runs::ranks::Ranks;
 
 use crate::commands::analysis::compare::{self, CompareArgs};
 use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
@@ -18,7 +18,7 @@ use crate::commands::export::{self, ExportArgs};
 use crate::commands::finetune::{self, FinetuneArgs};
 use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::import::{self, ImportArgs};
-use crate::commands::runs::{self, RunsArgs};
+use crate::commands::runs::{self as list, RunsArgs};
 use crate::commands::study::{self, StudyArgs};
 use crate::commands::sweep::{self, AblationArgs, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
@@ -158,7 +158,7 @@ impl ModelCommand {
             Self::Plif(args) => plif::run(&args),
             Self::Curves(args) => curves::run(&args),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
-            Self::Runs(args) => runs::run(&args),
+            Self::Runs(args) => list::run(&args),
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),

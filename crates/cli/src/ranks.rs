@@ -4,9 +4,9 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use awd_lstm::Error;
-use awd_lstm::ranks::Ranks;
 use clap::Parser;
+use runs::Error;
+use runs::ranks::Ranks;
 
 use crate::exit::{self, FAILED};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ use crate::print::print_note;
 /// If there are others but the program was built without MPI, or if MPI refuses.
 #[cfg(feature = "mpi")]
 pub fn join() -> Result<Ranks, Failure> {
-    use awd_lstm::ranks::{Communicator, Mpi};
+    use runs::ranks::{Communicator, Mpi};
 
     if !Mpi::is_started() {
         return Ok(Ranks::alone());
@@ -39,7 +39,7 @@ pub fn join() -> Result<Ranks, Failure> {
 /// If there are others, which this program cannot join.
 #[cfg(not(feature = "mpi"))]
 pub fn join() -> Result<Ranks, Failure> {
-    match awd_lstm::ranks::started_as_one_of() {
+    match runs::ranks::started_as_one_of() {
         Some(size) if size > 1 => Err(format!(
             "this program was built without MPI, but was started {size} times over; build it with `--features mpi`"
         )

@@ -1,7 +1,7 @@
 //! Models of equal numbers of parameters.
 
 use awd_lstm::ModelConfig;
-use awd_lstm::error::check;
+use runs::error::check;
 
 use crate::failure::Failure;
 

@@ -11,12 +11,12 @@ pub use product::SquareProduct;
 
 use awd_lstm::data::Window;
 use awd_lstm::lstm::{Lstm, LstmConfig};
-use awd_lstm::optim::{NtAsgd, NtAsgdConfig};
 use awd_lstm::{LanguageModel, LmState, ModelConfig, TrainConfig, train};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use highrank::Precision;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use runs::optim::{NtAsgd, NtAsgdConfig};
 
 use crate::failure::Failure;
 

@@ -1,14 +1,14 @@
 //! The shape of a model and how it is trained.
 
-use awd_lstm::Error;
-use awd_lstm::data::Corpus;
-use awd_lstm::error::check;
 use burn::config::Config;
 use burn::module::{Initializer, Module};
 use burn::nn::transformer::TransformerEncoderConfig;
 use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::Device;
 use highrank::{HeadConfig, TimeAxis};
+use runs::Error;
+use runs::data::Corpus;
+use runs::error::check;
 
 use crate::model::Gpt;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use awd_lstm::data::Tokens;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataloader::{DataLoader, DataLoaderBuilder, Dataset};
 use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use runs::data::Tokens;
 
 /// Target of places behind the end of a text, which count for nothing.
 pub const IGNORED: i64 = -100;

@@ -1,8 +1,8 @@
 //! How well a model predicts a text.
 
-use awd_lstm::Error;
-use awd_lstm::data::Tokens;
 use burn::module::Module;
+use runs::Error;
+use runs::data::Tokens;
 
 use crate::data::{Windows, loader};
 use crate::model::Gpt;
@@ -43,7 +43,7 @@ pub fn evaluate(
     batch: usize,
     mut progress: impl FnMut(f64),
 ) -> Result<Score, Error> {
-    awd_lstm::error::check(batch > 0, "batch", batch, "at least 1")?;
+    runs::error::check(batch > 0, "batch", batch, "at least 1")?;
     if text.len() < 2 {
         return Err(Error::CorpusTooShort { what: "the text", tokens: text.len(), batch: 1, needed: 2 });
     }

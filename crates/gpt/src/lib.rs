@@ -10,7 +10,7 @@
 //! of each step.
 //!
 //! ```no_run
-//! use awd_lstm::data::{Corpus, TextConfig};
+//! use runs::data::{Corpus, TextConfig};
 //! use burn::tensor::Device;
 //! use burn::train::Interrupter;
 //! use burn::train::renderer::CliMetricsRenderer;
@@ -32,7 +32,7 @@
 //! )?;
 //! let score = gpt::evaluate(&trained.model, corpus.test(), 16, |_| ())?;
 //! println!("perplexity {}", score.perplexity());
-//! # Ok::<(), awd_lstm::Error>(())
+//! # Ok::<(), runs::Error>(())
 //! ```
 //!
 //! # Features

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use awd_lstm::Error;
-use awd_lstm::data::{Corpus, Tokens};
 use burn::data::dataset::transform::{SamplerDataset, SamplerDatasetOptions};
 use burn::grad_clipping::GradientClippingConfig;
 use burn::lr_scheduler::LrSchedulerConfig;
@@ -17,6 +15,8 @@ use burn::train::metric::LossMetric;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining};
 use highrank::train::{AccuracyMetric, PerplexityMetric};
+use runs::Error;
+use runs::data::{Corpus, Tokens};
 
 use crate::config::TrainConfig;
 use crate::data::{Windows, loader};

@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An error that language models have too: a file that cannot be read, a setting out of range, an unknown name.
     #[error(transparent)]
-    Base(#[from] awd_lstm::Error),
+    Base(#[from] runs::Error),
 
     /// The data folder does not exist.
     #[error("data folder `{}` does not exist; it should hold train.jsonl, valid.jsonl and test.jsonl", path.display())]

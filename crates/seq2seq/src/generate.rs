@@ -69,7 +69,7 @@ impl Seq2Seq {
     /// The best responses to each context, best first.
     ///
     /// # Errors
-    /// [`Error::Head`](awd_lstm::Error::Head) if an option of the search is out of range or a log-probability is NaN.
+    /// [`Error::Head`](runs::Error::Head) if an option of the search is out of range or a log-probability is NaN.
     ///
     /// # Panics
     /// If there is no context, or one is empty.
@@ -81,7 +81,7 @@ impl Seq2Seq {
                 let (hidden, state) = self.step(live.last_words(BOS as usize, &device), state);
                 (hidden, State(state))
             });
-        let found = found.map_err(awd_lstm::Error::from)?;
+        let found = found.map_err(runs::Error::from)?;
         Ok(found.into_iter().map(|found| found.into_iter().map(Response::from).collect()).collect())
     }
 
@@ -89,7 +89,7 @@ impl Seq2Seq {
     /// `max_length` words with `</s>`, which is not returned.
     ///
     /// # Errors
-    /// [`Error::Head`](awd_lstm::Error::Head) if `max_length` is 0 or a log-probability is NaN.
+    /// [`Error::Head`](runs::Error::Head) if `max_length` is 0 or a log-probability is NaN.
     ///
     /// # Panics
     /// As [`respond`](Self::respond).
@@ -104,7 +104,7 @@ impl Seq2Seq {
     /// returned. `<pad>`, `<s>` and `<d>` are masked, the probabilities of the others in proportion.
     ///
     /// # Errors
-    /// [`Error::Head`](awd_lstm::Error::Head) if an option of the sampling is out of range or a log-probability is NaN.
+    /// [`Error::Head`](runs::Error::Head) if an option of the sampling is out of range or a log-probability is NaN.
     ///
     /// # Panics
     /// As [`respond`](Self::respond).
@@ -115,7 +115,7 @@ impl Seq2Seq {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Vec<Vec<u32>>> {
-        sampling.validate().map_err(awd_lstm::Error::from)?;
+        sampling.validate().map_err(runs::Error::from)?;
         let masked = self.head.clone().mask_words(&NEVER.map(|word| word as usize));
         let device = self.device().without_autodiff();
         let mut responses = vec![Vec::new(); contexts.entries.rows()];
@@ -125,7 +125,7 @@ impl Seq2Seq {
             let ids: Vec<i32> = words.iter().map(|&word| word as i32).collect();
             let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [words.len()]), &device);
             let (hidden, after) = self.step(ids, state);
-            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng).map_err(awd_lstm::Error::from)?;
+            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng).map_err(runs::Error::from)?;
             let chosen: Vec<u32> = chosen.into_data().iter::<i64>().map(|word| word as u32).collect();
             let rows: Vec<usize> = (0..chosen.len()).filter(|&row| chosen[row] != EOS).collect();
             open = rows.iter().map(|&row| open[row]).collect();

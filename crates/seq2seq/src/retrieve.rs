@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use awd_lstm::data::Vocabulary;
-use awd_lstm::error::check;
+use runs::data::Vocabulary;
+use runs::error::check;
 
 use crate::data::{
     BOD, DialogConfig, Dialogue, Pair, ReferencesLine, Split, build_vocabulary, dialogues, write_lines,
@@ -34,7 +34,7 @@ impl RetrievalConfig {
     /// Checks both numbers.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) if one of them is 0.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) if one of them is 0.
     pub fn validate(&self) -> Result<()> {
         check(self.window > 0, "window", self.window, "at least 1")?;
         Ok(check(self.extra > 0, "extra", self.extra, "at least 1")?)
@@ -156,7 +156,7 @@ fn unit_vector(counts: &BTreeMap<u32, f64>, weight: impl Fn(u32) -> f64) -> Vec<
 ///
 /// # Errors
 /// As [`dialogues`], [`RetrievalConfig::validate`] and [`DialogConfig::validate`];
-/// [`Io`](awd_lstm::Error::Io) if the file cannot be written. The file is then as before.
+/// [`Io`](runs::Error::Io) if the file cannot be written. The file is then as before.
 pub fn write_references(
     folder: &Path,
     path: &Path,

@@ -31,7 +31,7 @@ use crate::model::Seq2Seq;
 /// The model of the given configuration with the weights in a file, in the device's own float type.
 ///
 /// # Errors
-/// Those of [`StateDict::read`] and [`ModelConfig::validate`]; [`WeightsMismatch`](awd_lstm::Error::WeightsMismatch) with every
+/// Those of [`StateDict::read`] and [`ModelConfig::validate`]; [`WeightsMismatch`](runs::Error::WeightsMismatch) with every
 /// tensor that is missing, left over, of another shape or not of real numbers.
 pub fn read(path: &Path, config: &ModelConfig, device: &Device) -> Result<Seq2Seq> {
     read_as(path, config, device, device.settings().float_dtype.into())
@@ -52,7 +52,7 @@ pub fn read_as(path: &Path, config: &ModelConfig, device: &Device, dtype: DType)
 /// replaced as a whole.
 ///
 /// # Errors
-/// [`Io`](awd_lstm::Error::Io) if the file cannot be written.
+/// [`Io`](runs::Error::Io) if the file cannot be written.
 pub fn write(model: &Seq2Seq, path: &Path) -> Result<()> {
     Ok(StateDict::of_module(model, tensor_name).write(path, false)?)
 }

@@ -9,9 +9,10 @@ use awd_lstm::weights::StateDict;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
+use runs::optim::adam;
 use seq2seq::data::{Batch, Contexts, Padded, Responses};
 use seq2seq::generate::beam_search;
-use seq2seq::train::{adam, step};
+use seq2seq::train::step;
 use seq2seq::{ModelConfig, Preset, Seq2Seq, TrainConfig, weights};
 use serde::Deserialize;
 

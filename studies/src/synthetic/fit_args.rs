@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::error::check;
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use clap::Args;
+use runs::Error;
+use runs::error::check;
 use serde::Serialize;
 
 use highrank_cli::args::{DistinctList, Head, HeadSizes, TimeLimit};

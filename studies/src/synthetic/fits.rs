@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::Tensor;
-use seq2seq::train::number_parameters;
+use runs::optim::number_parameters;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -3,12 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
-use awd_lstm::files;
-use awd_lstm::train::{load_weights, save_weights};
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
-use seq2seq::train::{load_optimiser, save_optimiser};
+use runs::Error;
+use runs::files;
+use runs::optim::{load_optimiser, save_optimiser};
+use runs::{load_weights, save_weights};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use awd_lstm::Error;
 use clap::Parser;
+use runs::Error;
 use serde::{Serialize, Serializer};
 
 use highrank_cli::args::DistinctList;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, check};
+use runs::error::{Result, check};
 
 /// The six dropout probabilities of an AWD-LSTM with a mixture, each in [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use runs::error::{Error, Result};
 
 /// The output layer of a language model.
 ///

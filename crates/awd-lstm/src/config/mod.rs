@@ -1,6 +1,5 @@
 //! Configurations of the model and of its training, and the presets of the papers.
 
-mod difference;
 mod dropouts;
 mod head;
 mod model;
@@ -8,7 +7,6 @@ mod preset;
 mod published;
 mod train;
 
-pub(crate) use difference::difference;
 pub use dropouts::Dropouts;
 pub use head::HeadKind;
 pub use model::ModelConfig;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dropouts::Dropouts;
 use super::head::HeadKind;
-use crate::error::{Error, Result, check};
+use runs::error::{Error, Result, check};
 
 /// The shape of a language model: embedding, LSTM layers, output layer, dropouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

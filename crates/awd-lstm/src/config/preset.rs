@@ -10,9 +10,9 @@ use super::dropouts::Dropouts;
 use super::head::HeadKind;
 use super::model::ModelConfig;
 use super::train::TrainConfig;
-use crate::data::TextConfig;
-use crate::error::{Error, Result};
-use crate::optim::{DynamicConfig, DynamicForm};
+use runs::data::TextConfig;
+use runs::error::{Error, Result};
+use runs::optim::{DynamicConfig, DynamicForm};
 
 /// The settings of a paper: a [`ModelConfig`], a [`TrainConfig`] and a [`TextConfig`] under one name.
 ///

@@ -42,7 +42,7 @@ fn the_documented_table_is_that_of_the_presets() {
 
 #[test]
 fn presets_are_trained_and_read_as_the_papers_say() {
-    use crate::data::TextConfig;
+    use runs::data::TextConfig;
     let table_1 = Preset::LmsPlif;
     assert_eq!((table_1.train().lr, table_1.finetune_lr()), (20.0, 20.0));
     for (head, knots) in [(HeadKind::Plif, 100_000), (HeadKind::MosPlif, 1_000_000)] {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, check};
 use crate::regularisation::Penalties;
+use runs::error::{Result, check};
 
 /// How a model is trained. The procedure is that of AWD-LSTM (arXiv 1708.02182, sections 3 and 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ impl TrainConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSetting`](crate::error::Error::InvalidSetting) names the first setting that is out of range and the range.
+    /// [`Error::InvalidSetting`](runs::error::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         for (name, size) in [
             ("batch", self.batch),

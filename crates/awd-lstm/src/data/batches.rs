@@ -2,8 +2,8 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::tokens::{TokenFile, Tokens};
-use crate::error::{Error, Result};
+use runs::data::{TokenFile, Tokens};
+use runs::error::{Error, Result};
 
 /// A token stream cut into `B` contiguous columns of equal length; the remainder is dropped.
 ///
@@ -48,6 +48,17 @@ impl Window {
 }
 
 impl Batches {
+    /// As [`new`](Self::new), of a text that may be in a file, and then stays in it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(what: &'static str, tokens: &Tokens, batch: usize, min_rows: usize) -> Result<Self> {
+        match tokens {
+            Tokens::Memory(ids) => Self::new(what, ids, batch, min_rows),
+            Tokens::Disk(file) => Self::of_file(what, file, batch, min_rows),
+        }
+    }
+
     /// Cuts `ids` into `batch` columns of at least `min_rows` rows. `what` names the stream in an error.
     ///
     /// Two rows make one prediction a column. Training needs three, since a single last row is no step of its own.
@@ -128,19 +139,6 @@ impl Batches {
     }
 }
 
-impl Tokens {
-    /// The tokens cut into `batch` columns, as by [`Batches::new`]. Those of a file stay in it.
-    ///
-    /// # Errors
-    /// As [`Batches::new`].
-    pub fn batches(&self, what: &'static str, batch: usize, min_rows: usize) -> Result<Batches> {
-        match self {
-            Self::Memory(ids) => Batches::new(what, ids, batch, min_rows),
-            Self::Disk(file) => Batches::of_file(what, file, batch, min_rows),
-        }
-    }
-}
-
 /// Length of the columns of a stream of `tokens` tokens.
 fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> Result<usize> {
     if batch == 0 {
@@ -156,7 +154,6 @@ fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::data::tokens::on_disk;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
@@ -216,7 +213,7 @@ mod tests {
             let length = batch * rows + rng.random_range(0..batch);
             let ids: Vec<u32> = (0..length).map(|_| rng.random_range(0..1000)).collect();
             let memory = Batches::new("text", &ids, batch, 2).unwrap();
-            let disk = on_disk(&ids).batches("text", batch, 2).unwrap();
+            let disk = Batches::of("text", &Tokens::on_disk(&ids).unwrap(), batch, 2).unwrap();
             assert!(matches!(disk.ids, Ids::Disk(_)));
             assert_eq!((memory.rows(), memory.predictions()), (disk.rows(), disk.predictions()));
             let (start, length) = (rng.random_range(0..rows - 1), rng.random_range(1..50));
@@ -226,6 +223,6 @@ mod tests {
             assert_eq!(values(one.tokens), values(other.tokens));
             assert_eq!(values(one.targets), values(other.targets));
         }
-        assert!(on_disk(&[1, 2, 3]).batches("text", 2, 2).is_err());
+        assert!(Batches::of("text", &Tokens::on_disk(&[1, 2, 3]).unwrap(), 2, 2).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use runs::error::{Error, Result};
 
 /// The sizes of an artificial language. The same configuration makes the same language.
 ///

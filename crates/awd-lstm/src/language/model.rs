@@ -6,8 +6,8 @@ use rand_pcg::Pcg64Mcg;
 
 use super::config::LanguageConfig;
 use super::sampling::{Table, zipf};
-use crate::data::{EOS, Vocabulary};
-use crate::error::Result;
+use runs::data::{EOS, Vocabulary};
+use runs::error::Result;
 
 /// An artificial language with a known next-word distribution.
 ///
@@ -56,7 +56,7 @@ impl Language {
     /// Draws the tables of a language.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`](crate::error::Error::InvalidSetting) if the configuration is out of range.
+    /// [`Error::InvalidSetting`](runs::error::Error::InvalidSetting) if the configuration is out of range.
     pub fn new(config: LanguageConfig) -> Result<Self> {
         config.validate()?;
         let LanguageConfig { vocab, topics, classes, favourites, background, .. } = config;

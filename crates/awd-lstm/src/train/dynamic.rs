@@ -9,12 +9,13 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use sha2::{Digest, Sha256};
 
-use super::checkpoint::{load_weights, save_weights};
-use crate::data::{Batches, Fingerprint, Window};
-use crate::error::{Error, Result};
+use crate::data::{Batches, Window};
 use crate::model::{LanguageModel, LmState};
-use crate::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
 use crate::regularisation::Penalties;
+use runs::data::Fingerprint;
+use runs::error::{Error, Result};
+use runs::optim::{DynamicConfig, DynamicUpdate, GradientStatistics};
+use runs::{load_weights, save_weights};
 
 /// Squared gradients of the mean nll over windows of `bptt` rows of `batches`, the training text, with a carried hidden state.
 ///
@@ -216,13 +217,13 @@ impl ModuleVisitor for Collect {
 mod tests {
     use super::*;
     use crate::config::{HeadKind, ModelConfig};
-    use crate::data::Corpus;
     use crate::language::{Language, LanguageConfig};
-    use crate::optim::DynamicForm;
     use crate::train::evaluate::mean_nll;
     use burn::tensor::Device;
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
+    use runs::data::Corpus;
+    use runs::optim::DynamicForm;
 
     fn corpus() -> Corpus {
         let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
@@ -242,7 +243,7 @@ mod tests {
     }
 
     fn train_text(corpus: &Corpus) -> Batches {
-        corpus.train().batches("the training text", 20, 2).unwrap()
+        Batches::of("the training text", corpus.train(), 20, 2).unwrap()
     }
 
     const CONFIG: DynamicConfig =

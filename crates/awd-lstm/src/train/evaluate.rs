@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::data::Batches;
-use crate::error::Result;
 use crate::model::LanguageModel;
-use crate::ranks::Ranks;
+use runs::error::Result;
+use runs::ranks::Ranks;
 
 /// Number of tokens that are evaluated at once. It changes the result by rounding only.
 pub const EVALUATION_TOKENS: usize = 1024;
@@ -25,7 +25,7 @@ pub fn mean_nll(model: &LanguageModel, batches: &Batches) -> f64 {
 /// rounding of sums that of one process.
 ///
 /// # Errors
-/// [`Error::Communication`](crate::Error::Communication).
+/// [`Error::Communication`](runs::Error::Communication).
 ///
 /// # Panics
 /// As [`mean_nll`].

@@ -2,12 +2,9 @@
 //!
 //! Nothing here writes to a terminal. A [`TrainObserver`] receives the progress.
 
-mod changes;
-mod checkpoint;
 mod dynamic;
 mod evaluate;
 mod extend;
-mod folder;
 mod losses;
 mod observer;
 mod pass;
@@ -16,19 +13,14 @@ mod stages;
 mod step;
 mod trainer;
 
-pub use crate::data::{Fingerprint, Part};
-pub use changes::extended;
-pub use checkpoint::{load_weights, save_weights};
 pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll, mean_nll_among};
-pub use extend::{Extendable, Extension};
-pub use folder::{Folder, METRICS, MODEL, RunSettings, STATE};
 pub use losses::Losses;
 pub use observer::{
     EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver, ValidationMetrics,
     WaitMetrics,
 };
 pub use pass::{LOG_INTERVAL, Position};
-pub use run::{Extended, KeptTokens, RunConfig, RunFolder, Versions, unchanged};
+pub use run::{KeptTokens, RunConfig, RunFolder, Versions};
 pub use step::{Stepped, step, step_by};
 pub use trainer::{Best, Fitted, Trainer, TrainerState};

@@ -24,7 +24,7 @@ pub struct Position {
     /// Number of steps that are done.
     pub step: usize,
     /// Summed nll of the tokens up to the last read of the loss, in nats.
-    #[serde(with = "crate::exact")]
+    #[serde(with = "runs::exact")]
     pub nll: f64,
     /// Number of those tokens.
     pub tokens: usize,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::folder::{Folder, RunSettings};
-use crate::config::{ModelConfig, TrainConfig, difference};
-use crate::data::{Fingerprint, TextConfig};
-use crate::error::{Error, Result};
+use crate::config::{ModelConfig, TrainConfig};
+use runs::data::{Fingerprint, TextConfig};
+use runs::error::{Error, Result};
+use runs::{Extended, Folder, RunSettings, unchanged};
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct RunConfig {
     pub extensions: Vec<Extended>,
 }
 
-/// Where the encoded text of a run is kept, as far as it was said: see [`TokenCache`](crate::data::TokenCache).
+/// Where the encoded text of a run is kept, as far as it was said: see [`TokenCache`](runs::data::TokenCache).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptTokens {
@@ -52,20 +52,6 @@ pub struct KeptTokens {
     /// Size of a text, in MiB, from which on it is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_mib: Option<u64>,
-}
-
-/// A setting of a run that was changed after its start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Extended {
-    /// Number of epochs that were done.
-    pub after_epoch: usize,
-    /// The setting, as a path in `config.json`: `train.epochs`, `device`.
-    pub setting: String,
-    /// Its value before; null if there was none.
-    pub from: Value,
-    /// Its value since.
-    pub to: Value,
 }
 
 /// Versions of the programs that made a run.
@@ -114,19 +100,6 @@ impl RunConfig {
         unchanged("text", &self.text, &now.text)?;
         unchanged("model", &self.model, &now.model)?;
         unchanged("train", &self.train, &now.train)
-    }
-}
-
-/// Whether two values are the same.
-///
-/// # Errors
-/// [`Error::ConfigChanged`] with the path of the first difference below `name`.
-pub fn unchanged(name: &str, before: &impl Serialize, now: &impl Serialize) -> Result<()> {
-    let value =
-        |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
-    match difference(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now))) {
-        None => Ok(()),
-        Some((setting, before, now)) => Err(Error::ConfigChanged { setting, before, now }),
     }
 }
 

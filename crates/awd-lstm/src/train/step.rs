@@ -10,10 +10,10 @@ use super::stages::Above;
 use crate::config::TrainConfig;
 use crate::data::Window;
 use crate::dropout::Masks;
-use crate::error::Result;
 use crate::model::{LanguageModel, LmState, StagedLoss};
-use crate::optim::{NtAsgd, global_norm};
-use crate::ranks::{Early, Ranks, cut};
+use runs::error::Result;
+use runs::optim::{NtAsgd, global_norm};
+use runs::ranks::{Early, Ranks, cut};
 
 /// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub(super) struct OwnGradients {
 /// Masks are drawn for all columns, whatever the part.
 ///
 /// # Errors
-/// [`Error::Communication`](crate::Error::Communication).
+/// [`Error::Communication`](runs::Error::Communication).
 pub(super) fn own_gradients(
     model: &LanguageModel,
     window: Window,

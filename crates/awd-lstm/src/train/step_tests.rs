@@ -7,9 +7,9 @@ use burn::tensor::{Device, Int};
 use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::lstm::LstmState;
-use crate::optim::NtAsgdConfig;
-use crate::ranks::tests::each;
 use crate::testing::alone;
+use runs::optim::NtAsgdConfig;
+use runs::ranks::threads as each;
 
 fn training() -> Device {
     Device::flex().autodiff()
@@ -171,7 +171,7 @@ fn a_step_in_slices_makes_the_same_weights() {
 fn the_norm_is_that_of_the_gradients_before_clipping() {
     let model = model(Dropouts::NONE);
     let (_, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
-    let want: f64 = crate::optim::global_norm(&model, &grads).unwrap().into_scalar();
+    let want: f64 = runs::optim::global_norm(&model, &grads).unwrap().into_scalar();
     for small_batch in [None, Some(3)] {
         let mut optimiser = NtAsgdConfig::new().init();
         let config = TrainConfig { clip: want / 3.0, ..config(small_batch) };

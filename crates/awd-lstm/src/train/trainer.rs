@@ -13,23 +13,25 @@ use burn::module::Module;
 use burn::tensor::Device;
 use serde::Serialize;
 
-use super::checkpoint::load_weights;
 use super::evaluate::{mean_nll_among, mean_nll_unless};
 use super::observer::{EndReason, FinalMetrics, Interval, StepMetrics, TrainObserver};
 use super::pass::{LOG_INTERVAL, Pass};
 use super::run::RunFolder;
 use super::step::{own_gradients, update};
 use crate::config::{ModelConfig, TrainConfig};
-use crate::data::{Batches, Corpus, Schedule, mix_seed};
-use crate::error::{Error, Result};
+use crate::data::{Batches, Schedule};
 use crate::model::LanguageModel;
-use crate::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
-use crate::ranks::Ranks;
+use runs::data::Corpus;
+use runs::error::{Error, Result};
+use runs::load_weights;
+use runs::mix_seed;
+use runs::optim::{NonMonotone, NtAsgd, NtAsgdConfig};
+use runs::ranks::Ranks;
 
 use self::agreed::Agreed;
 pub(super) use self::end::{Reached, end_of};
 use self::end::{is_time_over, learning_rate};
-pub(super) use self::save::{saved_metrics, saved_state};
+pub(super) use self::save::saved_state;
 pub use self::state::{Best, TrainerState};
 
 /// Approximate work of evaluating a token over that of training with it: in several columns, and in a single one.
@@ -90,7 +92,7 @@ impl Trainer {
             return Err(Error::invalid("vocab", model.vocab, "the number of words of the corpus"));
         }
         // A single last row is no training step, so one step needs three rows.
-        let train = corpus.train().batches("the training text", config.batch, 3)?;
+        let train = Batches::of("the training text", corpus.train(), config.batch, 3)?;
         let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
         let test = Batches::new("the test text", corpus.test(), config.test_batch, 2)?;
 

@@ -5,7 +5,7 @@ use highrank::{AdaptiveConfig, Precision};
 use super::StateDict;
 use super::names;
 use crate::config::{Dropouts, HeadKind, ModelConfig};
-use crate::error::{Error, Result};
+use runs::error::{Error, Result};
 
 /// The settings of a [`ModelConfig`] that no tensor determines.
 #[derive(Debug, Clone, PartialEq)]

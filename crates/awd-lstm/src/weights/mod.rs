@@ -34,7 +34,7 @@
 //! use awd_lstm::weights::{Missing, StateDict};
 //! use burn::tensor::Device;
 //!
-//! # fn main() -> Result<(), awd_lstm::Error> {
+//! # fn main() -> Result<(), runs::Error> {
 //! let state = StateDict::read("model.pt".as_ref())?;
 //! let config = state.model_config(&Missing::default())?;
 //! let model = state.model(&config, &Device::default())?;

@@ -10,8 +10,8 @@ use highrank_kernels::Floats;
 use super::names::{self, TensorName};
 use super::state_dict::{StateDict, is_float};
 use crate::config::ModelConfig;
-use crate::error::{Error, Result};
 use crate::model::LanguageModel;
+use runs::error::{Error, Result};
 
 /// Largest number of parameters that a model is made with, as a multiple of the numbers in a state dict. No model of more fits the
 /// state dict, and its other tensors are named as long as the model is small enough to be made.

@@ -10,8 +10,8 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::names;
 use super::pytorch::{self, Fault};
-use crate::error::{Error, Result};
-use crate::files;
+use runs::error::{Error, Result};
+use runs::files;
 
 /// The tensors of a model by the names of a PyTorch state dict (see [`weights`](super)), without the levels that
 /// weight dropout adds.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::TextConfig;
-use awd_lstm::{Error, HeadKind, ModelConfig, Preset, TrainConfig};
+use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
+use runs::Error;
+use runs::data::TextConfig;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use highrank::{AdaptiveConfig, HeadConfig};
+use runs::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An output layer by name.

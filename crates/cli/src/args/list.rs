@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use awd_lstm::text::parse_comma_list;
+use runs::text::parse_comma_list;
 
 /// Values written with commas in between.
 #[derive(Debug, Clone, PartialEq, Eq)]

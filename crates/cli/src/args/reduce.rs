@@ -1,7 +1,7 @@
 //! How the processes of one training add up their gradients.
 
-use awd_lstm::ranks::{Ranks, ReducePrecision};
 use clap::Args;
+use runs::ranks::{Ranks, ReducePrecision};
 
 /// How several processes add up their gradients.
 #[derive(Debug, Clone, Args)]

@@ -1,7 +1,7 @@
 //! How a command reads text.
 
-use awd_lstm::data::TextConfig;
 use clap::Args;
+use runs::data::TextConfig;
 
 /// Options of the commands that number tokens.
 #[derive(Debug, Clone, Default, Args)]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
-use awd_lstm::data::{Corpus, Kept, TextConfig, TokenCache};
 use awd_lstm::train::KeptTokens;
 use clap::Args;
+use runs::Error;
+use runs::data::{Corpus, Kept, TextConfig, TokenCache};
 
 use crate::files::absolute;
 use crate::print::print_note;

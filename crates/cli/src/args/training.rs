@@ -1,8 +1,8 @@
 //! Options of the commands that train a model from its first epoch.
 
-use awd_lstm::data::TextConfig;
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
+use runs::data::TextConfig;
 
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;

@@ -5,9 +5,9 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
 use clap::Args;
 use plotters::prelude::SeriesLabelPosition;
+use runs::Error;
 use serde::{Deserialize, Serialize};
 
 use self::table::METRICS;

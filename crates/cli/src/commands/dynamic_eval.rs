@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use awd_lstm::data::{Batches, Corpus};
-use awd_lstm::error::check;
-use awd_lstm::optim::{DynamicConfig, DynamicForm, GradientStatistics};
+use awd_lstm::data::Batches;
 use awd_lstm::train::{
-    RunConfig, RunFolder, StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, load_weights,
-    mean_nll, save_statistics,
+    RunConfig, RunFolder, StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, mean_nll,
+    save_statistics,
 };
 use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
+use runs::data::Corpus;
+use runs::error::check;
+use runs::load_weights;
+use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
 use serde::Serialize;
 
 use crate::args::TokenArgs;
@@ -188,7 +190,7 @@ impl Evaluation<'_> {
     /// The statistics of the training text: from their file, or made and put there.
     fn statistics(&self, model: &LanguageModel) -> Result<GradientStatistics, Failure> {
         let Self { args, run, config, corpus, .. } = self;
-        let train = corpus.train().batches("the training text", args.batch, 2)?;
+        let train = Batches::of("the training text", corpus.train(), args.batch, 2)?;
         let fixed = model.valid();
         let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
         if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {

@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use awd_lstm::data::{Batches, Corpus, Tokens};
-use awd_lstm::error::check;
-use awd_lstm::ranks::Ranks;
-use awd_lstm::train::{Part, RunConfig, RunFolder, load_weights, mean_nll_among};
-use awd_lstm::{Error, HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use awd_lstm::data::Batches;
+use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
+use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
+use runs::Error;
+use runs::data::Part;
+use runs::data::{Corpus, Tokens};
+use runs::error::check;
+use runs::load_weights;
+use runs::ranks::Ranks;
 use serde::Serialize;
 
 use crate::args::TokenArgs;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::train::{RunFolder, load_weights};
+use awd_lstm::train::RunFolder;
 use awd_lstm::weights::StateDict;
 use clap::Args;
+use runs::load_weights;
 use serde::Serialize;
 
 use crate::device::{self, DeviceName};

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::ranks::Ranks;
+use awd_lstm::ModelConfig;
 use awd_lstm::train::{RunConfig, RunFolder, Versions};
-use awd_lstm::{Error, ModelConfig};
 use clap::Args;
+use runs::Error;
+use runs::ranks::Ranks;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};

@@ -3,14 +3,15 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
-use awd_lstm::Error;
-use awd_lstm::data::{TextConfig, UNKNOWN, Vocabulary};
-use awd_lstm::error::check;
-use awd_lstm::train::{RunFolder, load_weights};
+use awd_lstm::train::RunFolder;
 use clap::Args;
 use highrank::Sampling;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use runs::Error;
+use runs::data::{TextConfig, UNKNOWN, Vocabulary};
+use runs::error::check;
+use runs::load_weights;
 use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::data::{Corpus, Vocabulary};
-use awd_lstm::train::{Fingerprint, RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder, Versions};
 use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{Error, HeadKind, ModelConfig, Preset};
+use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
+use runs::Error;
+use runs::data::Fingerprint;
+use runs::data::{Corpus, Vocabulary};
 use serde::Serialize;
 
 use crate::args::TextArgs;

@@ -3,16 +3,18 @@
 
 use std::time::Instant;
 
-use awd_lstm::data::{Batches, Corpus};
-use awd_lstm::error::check;
+use awd_lstm::data::Batches;
 use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::{Fitted, Trainer};
-use awd_lstm::{Error, HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
 use highrank::analysis::{Spectrum, kl_divergence};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use runs::Error;
+use runs::data::Corpus;
+use runs::error::check;
 use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};

@@ -5,10 +5,13 @@ mod parts;
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::ranks::Ranks;
-use awd_lstm::train::{Extension, Fingerprint, RunConfig, RunFolder, Versions};
-use awd_lstm::{Error, HeadKind, ModelConfig, TrainConfig};
+use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
+use runs::Error;
+use runs::Extension;
+use runs::data::Fingerprint;
+use runs::ranks::Ranks;
 
 use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
 use crate::device;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use awd_lstm::Error;
+use runs::Error;
 
 /// A device that programs can compute on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Runs that go on for longer than they were started for, or on another device.
 
-use awd_lstm::train::{Extendable, Extended, Extension, Folder};
+use runs::{Extendable, Extended, Extension, Folder};
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;

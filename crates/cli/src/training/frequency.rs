@@ -1,7 +1,7 @@
 //! Whether the words that a head takes for the frequent ones are frequent.
 
 use awd_lstm::ModelConfig;
-use awd_lstm::data::Corpus;
+use runs::data::Corpus;
 
 /// Below this share of what the most frequent words would cover, words are not numbered by frequency.
 const ENOUGH: f64 = 0.9;
@@ -32,7 +32,7 @@ pub fn note(model: &ModelConfig, corpus: &Corpus) -> Option<String> {
 mod tests {
     use super::*;
     use awd_lstm::HeadKind;
-    use awd_lstm::data::Vocabulary;
+    use runs::data::Vocabulary;
 
     /// Word `i` of ten occurs `counts[i]` times.
     fn corpus(counts: [usize; 10]) -> Corpus {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::Corpus;
-use awd_lstm::ranks::Ranks;
 use awd_lstm::train::{
     EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
     ValidationMetrics,
 };
+use runs::data::Corpus;
+use runs::ranks::Ranks;
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
-use awd_lstm::files::replace;
-use awd_lstm::train::{EpochMetrics, FinalMetrics, Folder, RunConfig, RunFolder, RunSettings};
+use awd_lstm::train::{EpochMetrics, FinalMetrics, RunConfig, RunFolder};
+use runs::Error;
+use runs::files::replace;
+use runs::{Folder, RunSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -197,9 +198,10 @@ pub fn for_each_line<C: RunSettings>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use awd_lstm::data::{Corpus, Vocabulary};
-    use awd_lstm::train::{Fingerprint, Versions};
+    use awd_lstm::train::Versions;
     use awd_lstm::{HeadKind, ModelConfig, Preset};
+    use runs::data::Fingerprint;
+    use runs::data::{Corpus, Vocabulary};
 
     const EPOCHS: &str = r#"{"epoch":1,"seconds":2,"tokens_per_s":5,"train_ppl":90,"valid_ppl":80,"lr":1,"averaging":false,"best":true}
 {"epoch":2,"step":3,"steps":9,"seconds":1,"train_ppl":70,"valid_ppl":60,"lr":1,"averaging":false,"best":true}

@@ -3,7 +3,6 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use awd_lstm::data::Vocabulary;
 use burn::tensor::Device;
 use burn::train::LearnerSummary;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
@@ -12,6 +11,7 @@ use burn::train::renderer::{
     EvaluationName, MetricState, MetricsRendererEvaluation, MetricsRendererTraining,
 };
 use highrank::HeadConfig;
+use runs::data::Vocabulary;
 
 use super::*;
 use crate::config::GptConfig;

@@ -3,7 +3,7 @@
 use std::num::Saturating;
 
 use awd_lstm::HeadKind;
-use awd_lstm::error::check;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use crate::data::SPECIAL;
@@ -55,7 +55,7 @@ impl ModelConfig {
     /// Checks every size, their [number of parameters](Self::num_params) and every probability.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) names the first setting that is out of range and the range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab > SPECIAL.len(), "vocab", self.vocab, "at least 6")?;
         for (name, size) in [

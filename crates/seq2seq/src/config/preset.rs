@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use awd_lstm::HeadKind;
-use awd_lstm::error::{Error, Result};
+use runs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::model::ModelConfig;

@@ -1,6 +1,6 @@
 //! When training ends early.
 
-use awd_lstm::error::check;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -27,7 +27,7 @@ impl StopConfig {
     /// Checks every setting.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) names the first setting that is out of range and the range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         check(self.patience > 0, "stop.patience", self.patience, "at least 1")?;
         let part = self.improvement > 0.0 && self.improvement <= 1.0;
@@ -56,10 +56,10 @@ pub struct EarlyStop {
     epoch: usize,
     /// The epoch after which training ends, as things stand.
     patience: usize,
-    #[serde(with = "awd_lstm::exact::option")]
+    #[serde(with = "runs::exact::option")]
     best: Option<f64>,
     /// The last best loss that counted.
-    #[serde(with = "awd_lstm::exact::option")]
+    #[serde(with = "runs::exact::option")]
     counted: Option<f64>,
 }
 

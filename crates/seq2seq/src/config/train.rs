@@ -1,6 +1,6 @@
 //! The training procedure.
 
-use awd_lstm::error::check;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use super::stopping::StopConfig;
@@ -32,7 +32,7 @@ impl TrainConfig {
     /// Checks every setting.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) names the first setting that is out of range and the range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         check(self.run > 0, "run", self.run, "at least 1")?;
         let multiple = self.batch > 0 && self.batch.is_multiple_of(self.run);

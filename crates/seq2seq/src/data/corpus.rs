@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::Vocabulary;
+use runs::data::Vocabulary;
 
 use super::dialogue::{Dialogue, dialogues};
 use super::split::{DialogConfig, Split};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use awd_lstm::files;
+use runs::files;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(super) struct JsonLines {
 
 impl JsonLines {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(awd_lstm::Error::io("read", path))?;
+        let file = File::open(path).map_err(runs::Error::io("read", path))?;
         let reader = BufReader::with_capacity(1 << 16, file);
         Ok(Self { path: path.to_path_buf(), reader, bytes: Vec::new(), line: 0, failed: false })
     }
@@ -42,7 +42,7 @@ impl JsonLines {
             self.bytes.clear();
             let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
             let read = bounded.read_until(b'\n', &mut self.bytes);
-            if read.map_err(awd_lstm::Error::io("read", &self.path))? == 0 {
+            if read.map_err(runs::Error::io("read", &self.path))? == 0 {
                 return Ok(None);
             }
             self.line += 1;
@@ -88,7 +88,7 @@ pub(crate) fn write_lines(path: &Path, lines: impl IntoIterator<Item: Serialize>
     let mut bytes = Vec::new();
     for line in lines {
         let written = serde_json::to_writer(&mut bytes, &line);
-        written.map_err(|error| awd_lstm::Error::io("write", path)(error.into()))?;
+        written.map_err(|error| runs::Error::io("write", path)(error.into()))?;
         bytes.push(b'\n');
     }
     Ok(files::replace(path, &bytes)?)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::Vocabulary;
+use runs::data::Vocabulary;
 use serde::Serialize;
 use serde_json::Value;
 

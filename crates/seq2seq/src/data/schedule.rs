@@ -1,10 +1,10 @@
 //! Which pairs each training step sees.
 
-use awd_lstm::data::mix_seed;
-use awd_lstm::error::check;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
+use runs::error::check;
+use runs::mix_seed;
 
 use super::split::{Pair, Run, Split};
 use crate::error::Result;
@@ -28,7 +28,7 @@ impl Schedule {
     /// Batches of `batch` pairs in runs of `run`. Runs at the end of a dialogue may be shorter, and batches with them.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) if `run` is 0 or `batch` is not a multiple of it, or if the text has no pair.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) if `run` is 0 or `batch` is not a multiple of it, or if the text has no pair.
     pub fn new(split: &Split, run: usize, batch: usize, seed: u64) -> Result<Self> {
         check(run > 0, "run", run, "at least 1")?;
         check(batch > 0 && batch.is_multiple_of(run), "batch", batch, "a multiple of run")?;

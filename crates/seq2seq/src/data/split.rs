@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use awd_lstm::data::Vocabulary;
-use awd_lstm::error::check;
+use runs::data::Vocabulary;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use super::dialogue::{Dialogue, dialogues};
@@ -33,7 +33,7 @@ impl DialogConfig {
     /// Checks both sizes.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) for a vocabulary without room for a word, or utterances without words.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) for a vocabulary without room for a word, or utterances without words.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab_size > SPECIAL.len(), "vocab_size", self.vocab_size, "at least 6")?;
         Ok(check(self.max_words > 0, "max_words", self.max_words, "at least 1")?)

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::path::Path;
 
-use awd_lstm::data::Vocabulary;
-use awd_lstm::text::comma_list;
+use runs::data::Vocabulary;
+use runs::text::comma_list;
 
 use super::dialogue::Dialogue;
 use super::tokens::for_each_token;

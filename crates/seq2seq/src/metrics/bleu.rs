@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
 
-use awd_lstm::error::{Error, Result};
+use runs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The orders of BLEU: BLEU-1 to BLEU-4.

@@ -24,7 +24,7 @@ impl ModelConfig {
         self.validate()?;
         let uniform = self.initializer();
         let head = self.head_config();
-        head.validate().map_err(awd_lstm::Error::from)?;
+        head.validate().map_err(runs::Error::from)?;
         let mut head = head.init(device);
         if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context
         {

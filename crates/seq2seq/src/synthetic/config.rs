@@ -1,6 +1,6 @@
 //! The sizes that define a language.
 
-use awd_lstm::error::check;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use crate::data::DialogConfig;
@@ -60,7 +60,7 @@ impl LanguageConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) names the first field that is out of range and the range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first field that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         let longest = DialogConfig::default().max_words;
         check((1..=longest).contains(&self.max_words), "max_words", self.max_words, "from 1 to 38")?;

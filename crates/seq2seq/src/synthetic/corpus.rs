@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use awd_lstm::error::check;
+use runs::error::check;
 
 use super::language::Language;
 use crate::data::{Dialogue, ReferencesLine, write_lines};
@@ -32,13 +32,13 @@ impl Language {
     /// right answers, most probable first. Makes the folder if need be, and replaces files of these names.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) if a text is to have no dialogue,
-    /// [`Io`](awd_lstm::Error::Io) if a file cannot be written.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) if a text is to have no dialogue,
+    /// [`Io`](runs::Error::Io) if a file cannot be written.
     pub fn write_corpus(&self, folder: &Path, sizes: Sizes, seed: u64) -> Result<()> {
         for (name, size) in [("train", sizes.train), ("valid", sizes.valid), ("test", sizes.test)] {
             check(size > 0, name, size, "at least 1 dialogue")?;
         }
-        std::fs::create_dir_all(folder).map_err(awd_lstm::Error::io("create", folder))?;
+        std::fs::create_dir_all(folder).map_err(runs::Error::io("create", folder))?;
         let texts = self.texts(sizes, seed);
         for (name, dialogues) in ["train", "valid", "test"].into_iter().zip(&texts) {
             write_lines(&folder.join(format!("{name}.jsonl")), dialogues)?;

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use awd_lstm::data::{Vocabulary, mix_seed};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use runs::data::Vocabulary;
+use runs::mix_seed;
 
 use super::config::LanguageConfig;
 use super::law::Law;

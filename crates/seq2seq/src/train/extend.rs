@@ -1,6 +1,6 @@
 //! Runs of dialogues that go on for longer than they were started for, or elsewhere.
 
-use awd_lstm::train::{Extendable, Extended, Extension};
+use runs::{Extendable, Extended, Extension};
 
 use super::observer::EndReason;
 use super::run::{RunConfig, RunFolder};
@@ -35,7 +35,7 @@ impl Extendable for RunConfig {
         &mut self.extensions
     }
 
-    fn saved_state(run: &RunFolder) -> awd_lstm::error::Result<Option<TrainerState>> {
+    fn saved_state(run: &RunFolder) -> runs::error::Result<Option<TrainerState>> {
         saved_state(run)
     }
 

@@ -5,16 +5,13 @@
 mod evaluate;
 mod extend;
 mod observer;
-mod optimiser;
 mod pass;
 mod run;
 mod step;
 mod trainer;
 
-pub use awd_lstm::train::{Extended, Extension, Fingerprint, load_weights};
 pub use evaluate::{EVALUATION_PAIRS, mean_nll, mean_nll_unless};
 pub use observer::{EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver};
-pub use optimiser::{adam, load_optimiser, number_parameters, save_optimiser};
 pub use pass::{LOG_INTERVAL, Position, Sum};
 pub use run::{RunConfig, RunFolder, Versions, fingerprint};
 pub use step::{Stepped, step};

@@ -30,12 +30,12 @@ pub struct Position {
 #[serde(deny_unknown_fields)]
 pub struct Sum {
     /// Negative log-likelihoods of response tokens, in nats.
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     pub nll: f64,
     /// Number of those tokens.
     pub tokens: usize,
     /// Norms of the gradients.
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     pub norm: f64,
     /// Number of steps whose gradient was clipped.
     pub clipped: usize,

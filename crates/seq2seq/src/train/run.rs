@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::{Fingerprint, Part};
-use awd_lstm::train::{Extended, Folder, RunSettings, unchanged};
+use runs::data::{Fingerprint, Part};
+use runs::{Extended, Folder, RunSettings, unchanged};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ impl RunConfig {
     /// Whether a run with this configuration can be resumed with the configuration `now`.
     ///
     /// # Errors
-    /// [`ConfigChanged`](awd_lstm::Error::ConfigChanged) names the first setting of the device, the text, the model or the
+    /// [`ConfigChanged`](runs::Error::ConfigChanged) names the first setting of the device, the text, the model or the
     /// procedure that differs.
     pub fn check(&self, now: &Self) -> Result<()> {
         unchanged("device", &self.device, &now.device)?;
@@ -82,10 +82,10 @@ impl RunConfig {
     /// Whether the run was started with the dialogues of `corpus`.
     ///
     /// # Errors
-    /// [`DataChanged`](awd_lstm::Error::DataChanged) names the first part that differs.
+    /// [`DataChanged`](runs::Error::DataChanged) names the first part that differs.
     pub fn check_corpus(&self, corpus: &Corpus) -> Result<()> {
         match self.corpus.difference(&fingerprint(corpus)) {
-            Some((what, [before, now])) => Err(awd_lstm::Error::DataChanged { what, before, now }.into()),
+            Some((what, [before, now])) => Err(runs::Error::DataChanged { what, before, now }.into()),
             None => Ok(()),
         }
     }
@@ -98,10 +98,10 @@ impl RunSettings for RunConfig {
         let versions = &content["versions"];
         if versions["seq2seq"].is_null() {
             let path = path.parent().unwrap_or(path).to_path_buf();
-            return Err(awd_lstm::Error::NotARun { path, missing: "model of dialogues" }.into());
+            return Err(runs::Error::NotARun { path, missing: "model of dialogues" }.into());
         }
         match versions["format"].as_u64() {
-            Some(found) if found != u64::from(Versions::FORMAT) => Err(awd_lstm::Error::RunFormat {
+            Some(found) if found != u64::from(Versions::FORMAT) => Err(runs::Error::RunFormat {
                 path: path.to_path_buf(),
                 found,
                 expected: Versions::FORMAT,

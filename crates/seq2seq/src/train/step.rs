@@ -1,8 +1,8 @@
 //! One step of training.
 
-use awd_lstm::optim::clip_and_measure;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
+use runs::optim::clip_and_measure;
 
 use crate::config::TrainConfig;
 use crate::data::Batch;

@@ -8,15 +8,14 @@ pub(super) use save::saved_state;
 
 use std::time::{Duration, Instant};
 
-use awd_lstm::data::mix_seed;
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
+use runs::mix_seed;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::mean_nll_unless;
 use super::observer::{EndReason, EpochMetrics, FinalMetrics, Interval, StepMetrics, TrainObserver};
-use super::optimiser::{adam, number_parameters};
 use super::pass::{LOG_INTERVAL, Pass, Position};
 use super::run::RunFolder;
 use super::step::step as train_step;
@@ -24,6 +23,7 @@ use crate::config::{EarlyStop, ModelConfig, TrainConfig};
 use crate::data::{Batch, Corpus, Schedule};
 use crate::error::Result;
 use crate::model::Seq2Seq;
+use runs::optim::{adam, number_parameters};
 
 /// Approximate work of scoring a response token over that of training with it.
 const EVALUATION_COST: f64 = 0.35;
@@ -66,10 +66,10 @@ pub struct Best {
     /// The epoch, counted from 1.
     pub epoch: usize,
     /// The mean validation loss of a token in nats.
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     pub nll: f64,
     /// The mean training loss of the epoch, in nats.
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     pub train_nll: f64,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Trainer<'a> {
     /// A trainer before its first step, with a freshly drawn model, which is trained on `device` with autodiff.
     ///
     /// # Errors
-    /// [`InvalidSetting`](awd_lstm::Error::InvalidSetting) for whatever is wrong with the configurations, or a text without any
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) for whatever is wrong with the configurations, or a text without any
     /// response.
     pub fn new(
         model: &ModelConfig,
@@ -115,11 +115,11 @@ impl<'a> Trainer<'a> {
         config.validate()?;
         let vocab = corpus.vocabulary().len();
         let expected = "the number of words of the corpus";
-        awd_lstm::error::check(model.vocab == vocab, "vocab", model.vocab, expected)?;
+        runs::error::check(model.vocab == vocab, "vocab", model.vocab, expected)?;
         for (name, split) in
             [("pairs of the validation text", corpus.valid()), ("pairs of the test text", corpus.test())]
         {
-            awd_lstm::error::check(split.num_pairs() > 0, name, 0, "at least 1")?;
+            runs::error::check(split.num_pairs() > 0, name, 0, "at least 1")?;
         }
         let schedule = Schedule::new(corpus.train(), config.run, config.batch, config.seed)?;
         let device = device.clone().autodiff();
@@ -189,11 +189,11 @@ impl<'a> Trainer<'a> {
     /// each epoch is saved to it.
     ///
     /// # Errors
-    /// [`NonFiniteLoss`](awd_lstm::Error::NonFiniteLoss) or [`NonFinitePerplexity`](awd_lstm::Error::NonFinitePerplexity), which
-    /// leave the last checkpoint as it is; [`Io`](awd_lstm::Error::Io) if the run folder cannot be written.
+    /// [`NonFiniteLoss`](runs::Error::NonFiniteLoss) or [`NonFinitePerplexity`](runs::Error::NonFinitePerplexity), which
+    /// leave the last checkpoint as it is; [`Io`](runs::Error::Io) if the run folder cannot be written.
     ///
     /// # Panics
-    /// If this process does not hold the run's lock: see [`Folder::is_locked`](awd_lstm::train::Folder::is_locked).
+    /// If this process does not hold the run's lock: see [`Folder::is_locked`](runs::Folder::is_locked).
     pub fn fit(&mut self, run: Option<&RunFolder>, observer: &mut dyn TrainObserver) -> Result<Fitted> {
         assert!(run.is_none_or(RunFolder::is_locked), "fit: the run folder was opened to read it only");
         observer.on_start(self.share());
@@ -289,7 +289,7 @@ impl<'a> Trainer<'a> {
         let (epoch, steps, clip) = (self.state.epoch + 1, self.config.updates, self.config.clip);
         let pass = self.pass();
         let step = pass.step();
-        pass.read(clip).ok_or_else(|| awd_lstm::Error::NonFiniteLoss { epoch, step, steps }.into())
+        pass.read(clip).ok_or_else(|| runs::Error::NonFiniteLoss { epoch, step, steps }.into())
     }
 
     /// Scores the validation text at the end of an epoch, and saves the run. Returns `false` if the observer said stop before.
@@ -301,7 +301,7 @@ impl<'a> Trainer<'a> {
         let nll = mean_nll_unless(&weights, self.corpus.valid(), &mut || observer.stop());
         let Some(nll) = nll else { return Ok(false) };
         if !nll.exp().is_finite() {
-            return Err(awd_lstm::Error::NonFinitePerplexity { what: "validation", epoch }.into());
+            return Err(runs::Error::NonFinitePerplexity { what: "validation", epoch }.into());
         }
         let best = self.state.stop.record(nll);
         let pass = self.pass.take().expect("the pass is done");
@@ -340,12 +340,12 @@ impl<'a> Trainer<'a> {
     fn test(&self, ended: EndReason, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
         let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
             // Every validation was finite, so the first one was a best.
-            return Err(awd_lstm::Error::invalid("epochs", self.config.epochs, "at least 1").into());
+            return Err(runs::Error::invalid("epochs", self.config.epochs, "at least 1").into());
         };
         let nll = mean_nll_unless(weights, self.corpus.test(), &mut || observer.stop());
         let Some(nll) = nll else { return Ok(None) };
         if !nll.exp().is_finite() {
-            return Err(awd_lstm::Error::NonFinitePerplexity { what: "test", epoch: best.epoch }.into());
+            return Err(runs::Error::NonFinitePerplexity { what: "test", epoch: best.epoch }.into());
         }
         Ok(Some(FinalMetrics {
             best_epoch: best.epoch,
@@ -372,7 +372,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Why training is over, if it is, by a procedure that may have been [extended](awd_lstm::train::Folder::extend) since the state was
+/// Why training is over, if it is, by a procedure that may have been [extended](runs::Folder::extend) since the state was
 /// saved. It never is inside of an epoch.
 pub(super) fn end_of(config: &TrainConfig, state: &TrainerState) -> Option<EndReason> {
     if state.position.is_some() {

@@ -1,7 +1,7 @@
 //! The settings that are tried, and their results.
 
-use awd_lstm::Error;
-use awd_lstm::error::check;
+use runs::Error;
+use runs::error::check;
 use serde::{Deserialize, Serialize};
 
 use crate::synthetic::args::SyntheticArgs;

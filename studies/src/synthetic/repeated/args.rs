@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::Error;
-use awd_lstm::error::check;
 use clap::Args;
+use runs::Error;
+use runs::error::check;
 
 use crate::synthetic::fit_args::{FITTING, FitArgs};
 use highrank_cli::args::{DistinctList, Head};

@@ -2,8 +2,10 @@ use std::fs;
 
 use super::*;
 use crate::config::{HeadKind, Preset};
-use crate::data::{Corpus, Vocabulary};
-use crate::train::folder::{CONFIG, METRICS};
+use runs::METRICS;
+use runs::data::{Corpus, Vocabulary};
+
+const CONFIG: &str = "config.json";
 
 fn config(vocab: usize) -> RunConfig {
     RunConfig {

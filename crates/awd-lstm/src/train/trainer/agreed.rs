@@ -1,7 +1,7 @@
 //! What ranks go by together.
 
-use crate::ranks::Waiting;
 use crate::train::observer::WaitMetrics;
+use runs::ranks::Waiting;
 
 /// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
 #[derive(Debug, Default)]

@@ -8,13 +8,13 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 
 use super::Trainer;
-use crate::error::{Error, Result};
 use crate::lstm::LstmState;
 use crate::model::{LanguageModel, LmState};
-use crate::ranks::{Note, Ranks};
 use crate::train::losses::Losses;
 use crate::train::observer::TrainObserver;
 use crate::train::step::{OwnGradients, Stepped};
+use runs::error::{Error, Result};
+use runs::ranks::{Note, Ranks};
 
 impl Trainer {
     /// Shares the work with other processes: each step's columns, and those of the held-out texts.

@@ -1,6 +1,5 @@
 //! Checkpoints: all that training needs to continue as if it had not stopped.
 
-use std::fs;
 use std::time::Instant;
 
 use burn::module::Module;
@@ -9,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::state::{Best, TrainerState};
 use super::{Trainer, optimiser};
 use crate::config::{ModelConfig, TrainConfig};
-use crate::error::{Error, Result};
-use crate::files;
-use crate::train::changes::extended;
-use crate::train::checkpoint::{load_weights, save_weights};
-use crate::train::folder::{AVERAGE, EPOCH, Folder, METRICS, MODEL, RunSettings, STATE};
-use crate::train::run::{RunFolder, unchanged};
+use crate::train::run::RunFolder;
+use runs::error::{Error, Result};
+use runs::files;
+use runs::{AVERAGE, EPOCH};
+use runs::{METRICS, MODEL, STATE};
+use runs::{extended, unchanged};
+use runs::{load_weights, save_weights};
 
 /// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
@@ -36,15 +36,6 @@ pub(in crate::train) fn saved_state(run: &RunFolder) -> Result<Option<TrainerSta
         true => Ok(Some(files::read_json::<Saved>(&folder.join(STATE))?.state)),
         false => Ok(None),
     }
-}
-
-/// The lines of `metrics.jsonl` in a run's checkpoint, which must exist.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(in crate::train) fn saved_metrics<C: RunSettings>(run: &Folder<C>) -> Result<String> {
-    let path = run.checkpoint().join(METRICS);
-    fs::read_to_string(&path).map_err(Error::io("read", &path))
 }
 
 impl Trainer {
@@ -121,7 +112,7 @@ impl Trainer {
         if state.iterates > 0 {
             optimiser.resume_averaging(&load_weights(model.clone(), &folder.join(AVERAGE))?, state.iterates);
         }
-        let metrics = saved_metrics(run)?;
+        let metrics = run.saved_metrics()?;
         (self.model, self.optimiser, self.state) = (Some(model), optimiser, state);
         if self.state.tokens == 0 {
             // Of an earlier version, which did not count them; an epoch may leave out a row.

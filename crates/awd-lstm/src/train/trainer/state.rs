@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::optim::NonMonotone;
 use crate::train::pass::Position;
+use runs::optim::NonMonotone;
 
 /// The state of a trainer besides weights, averages and carried states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,9 +49,9 @@ pub struct Best {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
     /// The mean validation loss in nats.
-    #[serde(with = "crate::exact")]
+    #[serde(with = "runs::exact")]
     pub nll: f64,
     /// The mean training loss of the epoch up to then, in nats.
-    #[serde(default, with = "crate::exact::option", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "runs::exact::option", skip_serializing_if = "Option::is_none")]
     pub train_nll: Option<f64>,
 }

@@ -1,15 +1,15 @@
 use super::*;
 use crate::config::{Dropouts, HeadKind};
-use crate::data::Fingerprint;
 use crate::language::{Language, LanguageConfig};
 use crate::testing::alone;
 use crate::train::evaluate::mean_nll;
-use crate::train::folder::MODEL;
 use crate::train::observer::{EpochMetrics, Silent, ValidationMetrics};
 use crate::train::run::{RunConfig, Versions};
 use burn::store::{ModuleSnapshot, bridge};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use runs::MODEL;
+use runs::data::Fingerprint;
 use serde_json::Value;
 use std::fs;
 

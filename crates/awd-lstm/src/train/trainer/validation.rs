@@ -6,10 +6,10 @@ use super::end::learning_rate;
 use super::state::Best;
 use super::{Trainer, to_line};
 use crate::config::{DecayWhen, LrDecay};
-use crate::error::{Error, Result};
 use crate::train::evaluate::mean_nll_unless;
 use crate::train::observer::{EndReason, EpochMetrics, TrainObserver, ValidationMetrics};
 use crate::train::run::RunFolder;
+use runs::error::{Error, Result};
 
 /// A validation at the end of an epoch or inside of one.
 pub(super) struct Validation {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use awd_lstm::Error;
 use clap::Args;
+use runs::Error;
 
 use crate::device::DeviceChoice;
 

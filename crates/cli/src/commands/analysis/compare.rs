@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::error::check;
 use clap::Args;
 use highrank::analysis::Comparison;
+use runs::error::check;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::Analysis;

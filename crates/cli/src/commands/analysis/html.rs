@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use awd_lstm::files::replace;
 use html_escape::encode_text;
+use runs::files::replace;
 
 use crate::commands::analysis::token_gains::{Summary, Token, WordProbability};
 use crate::failure::Failure;

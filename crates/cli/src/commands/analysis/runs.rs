@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::Vocabulary;
-use awd_lstm::train::{RunConfig, RunFolder, load_weights};
+use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::{HeadKind, LanguageModel};
 use burn::tensor::Device;
+use runs::data::Vocabulary;
+use runs::load_weights;
 
 use crate::failure::Failure;
 

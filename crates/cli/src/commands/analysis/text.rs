@@ -1,8 +1,9 @@
 //! Held-out text as a model sees it, window by window.
 
-use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::data::Batches;
 use awd_lstm::{LanguageModel, LmState};
 use burn::tensor::{Device, Tensor};
+use runs::data::Corpus;
 
 use crate::commands::analysis::args::{HeldOutArgs, Split};
 use crate::commands::analysis::runs::SavedRun;

@@ -1,8 +1,8 @@
 //! Two models' results on the same text, as it is printed.
 
 use awd_lstm::HeadKind;
-use awd_lstm::data::Vocabulary;
 use highrank::analysis::{Prediction, TokenGain};
+use runs::data::Vocabulary;
 use serde::Serialize;
 
 /// Words of context that are shown in front of a token.

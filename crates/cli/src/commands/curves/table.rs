@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::{Error, files};
+use runs::{Error, files};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use awd_lstm::error::check;
 use clap::Args;
 use highrank::{BeamSearch, FinishedHypotheses};
+use runs::error::check;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, Pair, Split};
 use seq2seq::generate::{CONTEXTS_AT_ONCE, Response, beam_search};

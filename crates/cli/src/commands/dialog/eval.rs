@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::files::replace;
 use clap::Args;
+use runs::files::replace;
 use seq2seq::generate::Response;
 use serde::Serialize;
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::data::{Fingerprint, Part};
-use awd_lstm::error::check;
 use clap::Args;
 use highrank::BeamSearch;
+use runs::data::{Fingerprint, Part};
+use runs::error::check;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Corpus, Pair, References};
 use seq2seq::metrics::BleuForm;

@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
-use awd_lstm::data::Vocabulary;
 use clap::Args;
 use highrank::BeamSearch;
+use runs::data::Vocabulary;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, DialogConfig, MAX_LINE_BYTES, tokens};
 use seq2seq::error::Fault;

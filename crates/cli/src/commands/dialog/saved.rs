@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use awd_lstm::data::Vocabulary;
-use awd_lstm::train::{Part, load_weights};
+use runs::data::Part;
+use runs::data::Vocabulary;
+use runs::load_weights;
 use seq2seq::data::{SPECIAL, load_vocabulary};
 use seq2seq::train::{RunConfig, RunFolder};
 use seq2seq::{ModelConfig, Seq2Seq};

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use awd_lstm::HeadKind;
-use awd_lstm::error::check;
 use burn::tensor::Device;
 use clap::Args;
+use runs::error::check;
 use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig, Dialogue, Pair};
 use seq2seq::metrics::{BleuForm, BleuScores};

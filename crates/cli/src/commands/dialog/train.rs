@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use clap::Args;
+use runs::Error;
+use runs::Extension;
 use seq2seq::data::Corpus;
-use seq2seq::train::{Extension, FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
+use seq2seq::train::{FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::progress::View;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use clap::Args;
+use runs::Error;
 use seq2seq::data::Corpus;
 use seq2seq::train::{RunConfig, RunFolder, Versions, fingerprint};
 use seq2seq::{ModelConfig, Preset, weights};

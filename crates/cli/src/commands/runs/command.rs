@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use awd_lstm::Error;
 use clap::Args;
+use runs::Error;
 
 use crate::commands::runs::listed::Listed;
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
-use awd_lstm::files::read_json;
+use runs::files::read_json;
 use serde::Serialize;
 use serde_json::{Value, json};
 

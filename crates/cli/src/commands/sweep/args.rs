@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use awd_lstm::data::TextConfig;
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use runs::Error;
+use runs::data::TextConfig;
 
 use crate::args::{DistinctList, Overrides, SettingsFile, TrainingArgs};
 use crate::commands::sweep::grid::Grid;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::ranks::Ranks as Processes;
+use runs::ranks::Ranks as Processes;
 
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::planned::Plan;

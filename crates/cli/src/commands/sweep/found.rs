@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
 use awd_lstm::train::RunConfig;
+use runs::Error;
 
 use crate::commands::sweep::planned::{Plan, Planned};
 use crate::failure::Failure;

@@ -1,9 +1,9 @@
 //! Every setting of a model and its training with any number of values.
 
-use awd_lstm::text::comma_list;
 use clap::builder::{Resettable, ValueParser};
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use runs::text::comma_list;
 
 use crate::args::Overrides;
 use crate::commands::sweep::range::Range;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use awd_lstm::text::comma_list;
+use runs::text::comma_list;
 use serde::Serialize;
 
 use crate::commands::sweep::found::finetuned;

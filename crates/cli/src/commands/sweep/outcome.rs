@@ -1,8 +1,9 @@
 //! The result of one run of a sweep.
 
-use awd_lstm::data::TextConfig;
-use awd_lstm::train::{Fingerprint, RunConfig, Versions};
+use awd_lstm::train::{RunConfig, Versions};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use runs::data::Fingerprint;
+use runs::data::TextConfig;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use awd_lstm::HeadKind;
-use awd_lstm::data::Corpus;
-use awd_lstm::train::Fingerprint;
+use runs::data::Corpus;
+use runs::data::Fingerprint;
 
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::best_of;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::commands::sweep::planned::Planned;
-use awd_lstm::data::Vocabulary;
 use clap::Parser;
+use runs::data::Vocabulary;
 
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::data::TextConfig;
-use awd_lstm::train::{Fingerprint, KeptTokens, RunConfig, Versions};
+use awd_lstm::train::{KeptTokens, RunConfig, Versions};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use runs::data::Fingerprint;
+use runs::data::TextConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::sweep::grid::Axis;

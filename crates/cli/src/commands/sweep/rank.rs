@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use awd_lstm::data::Corpus;
-use awd_lstm::files::replace;
-use awd_lstm::train::{FinalMetrics, RunFolder, load_weights};
+use awd_lstm::train::{FinalMetrics, RunFolder};
+use runs::data::Corpus;
+use runs::files::replace;
+use runs::load_weights;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::analysis::rank::{is_wide, spectrum};

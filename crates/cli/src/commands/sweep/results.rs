@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
+use runs::Error;
 
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::outcome::Outcome;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use awd_lstm::Error;
-use awd_lstm::data::Corpus;
-use awd_lstm::ranks::Ranks as Process;
 use awd_lstm::train::{RunConfig, RunFolder};
+use runs::Error;
+use runs::data::Corpus;
+use runs::ranks::Ranks as Process;
 
 use crate::commands::sweep::found::{finetuned, finetuning};
 use crate::commands::sweep::outcome::{Outcome, Trained};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use awd_lstm::files::replace;
-use awd_lstm::text::comma_list;
+use runs::files::replace;
+use runs::text::comma_list;
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::Axis;

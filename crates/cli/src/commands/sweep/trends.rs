@@ -1,7 +1,7 @@
 //! Which settings the trials of a random search depend on.
 
 use awd_lstm::HeadKind;
-use awd_lstm::text::comma_list;
+use runs::text::comma_list;
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::{Axis, number};

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use awd_lstm::HeadKind;
-use awd_lstm::data::mix_seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use runs::mix_seed;
 
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Planned, Runs, Settings, Varying, at};

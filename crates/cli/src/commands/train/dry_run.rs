@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use awd_lstm::data::{Batches, Corpus};
+use awd_lstm::data::Batches;
 use awd_lstm::train::{EVALUATION_TOKENS, Interval, RunConfig, TrainObserver, Trainer};
 use awd_lstm::{LanguageModel, TrainConfig};
 use burn::module::Module;
+use runs::data::Corpus;
 use serde::Serialize;
 
 use super::parts::Parts;

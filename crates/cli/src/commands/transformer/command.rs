@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use awd_lstm::error::check;
-use awd_lstm::{Error, HeadKind};
+use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use burn::train::Interrupter;
 use gpt::{Gpt, GptConfig, Score, evaluate};
+use runs::Error;
+use runs::error::check;
 use serde::Serialize;
 
 use super::args::TransformerArgs;

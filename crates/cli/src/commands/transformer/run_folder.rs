@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
-use awd_lstm::data::{TextConfig, Vocabulary};
-use awd_lstm::files::replace;
 use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, TrainConfig};
+use runs::Error;
+use runs::data::{TextConfig, Vocabulary};
+use runs::files::replace;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;

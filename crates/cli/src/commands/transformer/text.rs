@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use awd_lstm::data::{Corpus, TextConfig, Vocabulary};
 use awd_lstm::language::{Language, LanguageConfig};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use runs::data::{Corpus, TextConfig, Vocabulary};
 
 use crate::failure::Failure;
 

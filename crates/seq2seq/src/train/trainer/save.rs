@@ -3,17 +3,17 @@
 use std::fs;
 use std::time::Instant;
 
-use awd_lstm::files;
-use awd_lstm::train::{METRICS, MODEL, STATE, extended, load_weights, save_weights, unchanged};
 use burn::module::Module;
+use runs::files;
+use runs::{METRICS, MODEL, STATE, extended, load_weights, save_weights, unchanged};
 use serde::{Deserialize, Serialize};
 
 use super::{Best, Trainer, TrainerState};
 use crate::config::{ModelConfig, TrainConfig};
 use crate::error::Result;
-use crate::train::optimiser;
 use crate::train::pass::Pass;
 use crate::train::run::RunFolder;
+use runs::optim::{load_adam, save_optimiser};
 
 /// The optimiser's state in `checkpoint/`, once there is any.
 const OPTIMISER: &str = "optimiser.bpk";
@@ -31,8 +31,8 @@ struct Saved {
 /// The state of a run's checkpoint; `None` if it has none.
 ///
 /// # Errors
-/// [`Io`](awd_lstm::Error::Io), [`Damaged`](awd_lstm::Error::Damaged).
-pub(in crate::train) fn saved_state(run: &RunFolder) -> awd_lstm::error::Result<Option<TrainerState>> {
+/// [`Io`](runs::Error::Io), [`Damaged`](runs::Error::Damaged).
+pub(in crate::train) fn saved_state(run: &RunFolder) -> runs::error::Result<Option<TrainerState>> {
     let folder = run.checkpoint();
     match folder.exists() {
         true => Ok(Some(files::read_json::<Saved>(&folder.join(STATE))?.state)),
@@ -56,7 +56,7 @@ impl Trainer<'_> {
         files::replace_folder(&run.checkpoint(), |folder| {
             save_weights(self.model(), &folder.join(MODEL))?;
             if self.has_moments() {
-                optimiser::save_optimiser(&self.optimiser, &folder.join(OPTIMISER))?;
+                save_optimiser(&self.optimiser, &folder.join(OPTIMISER))?;
             }
             files::write(&folder.join(METRICS), self.metrics.as_bytes())?;
             files::replace_json(&folder.join(STATE), &saved)
@@ -80,9 +80,9 @@ impl Trainer<'_> {
     /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer.
     ///
     /// # Errors
-    /// [`ConfigChanged`](awd_lstm::Error::ConfigChanged) if this trainer's configuration is not the one that saved the run, but for
+    /// [`ConfigChanged`](runs::Error::ConfigChanged) if this trainer's configuration is not the one that saved the run, but for
     /// [`extensions`](crate::train::RunConfig::extensions);
-    /// [`Io`](awd_lstm::Error::Io), [`Damaged`](awd_lstm::Error::Damaged), or what [`load_weights`] says of the weights.
+    /// [`Io`](runs::Error::Io), [`Damaged`](runs::Error::Damaged), or what [`load_weights`] says of the weights.
     pub fn restore(&mut self, run: &RunFolder) -> Result<bool> {
         let folder = run.checkpoint();
         if !folder.exists() {
@@ -91,7 +91,7 @@ impl Trainer<'_> {
                 return Ok(false);
             }
             let reason = "the run has finished epochs, but no checkpoint".to_string();
-            return Err(awd_lstm::Error::Damaged { path: run.path().to_path_buf(), reason }.into());
+            return Err(runs::Error::Damaged { path: run.path().to_path_buf(), reason }.into());
         }
         let path = folder.join(STATE);
         let Saved { state, model, train } = files::read_json(&path)?;
@@ -101,17 +101,17 @@ impl Trainer<'_> {
             && step > self.config.updates
         {
             let reason = format!("it is at step {step}, but the epoch has {}", self.config.updates);
-            return Err(awd_lstm::Error::Damaged { path, reason }.into());
+            return Err(runs::Error::Damaged { path, reason }.into());
         }
 
         let model = load_weights(self.model().clone(), &folder.join(MODEL))?;
         let path = folder.join(METRICS);
-        let metrics = fs::read_to_string(&path).map_err(awd_lstm::Error::io("read", &path))?;
+        let metrics = fs::read_to_string(&path).map_err(runs::Error::io("read", &path))?;
         (self.model, self.state) = (Some(model), state);
         self.state.stop = self.state.stop.clone().with_patience(self.config.stop.patience);
         self.pass = self.state.position.take().map(Pass::new);
         if self.has_moments() {
-            self.optimiser = optimiser::load(self.model(), &folder.join(OPTIMISER))?;
+            self.optimiser = load_adam(self.model(), &folder.join(OPTIMISER))?;
         }
         self.best = match self.state.best {
             // The process may have ended between the two saves. If the best model is of this very moment, the checkpoint has it.

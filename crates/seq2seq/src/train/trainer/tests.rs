@@ -8,7 +8,8 @@ use crate::config::{Preset, StopConfig};
 use crate::data::DialogConfig;
 use crate::synthetic::{Language, LanguageConfig, Sizes};
 use crate::testing::with_fixed_weights;
-use crate::train::{Extended, Extension, RunConfig, Silent, Versions, fingerprint, mean_nll};
+use crate::train::{RunConfig, Silent, Versions, fingerprint, mean_nll};
+use runs::{Extended, Extension};
 
 /// A corpus of a tiny language.
 fn corpus(folder: &Path) -> Corpus {
@@ -325,7 +326,7 @@ fn a_run_of_other_settings_or_a_damaged_one_is_refused() {
         std::fs::write(&path, bytes).unwrap();
     }
     assert!(trainer(&corpus, &train()).restore(&folder).unwrap());
-    assert!(matches!(RunFolder::resume(root.path()), Err(awd_lstm::Error::RunInUse { .. })));
+    assert!(matches!(RunFolder::resume(root.path()), Err(runs::Error::RunInUse { .. })));
 }
 
 #[test]

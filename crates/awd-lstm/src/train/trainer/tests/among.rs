@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::ranks::tests::each;
+use runs::ranks::threads as each;
 
 /// What one rank has at its end.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Runs that go on for longer, on another device, or from weights of elsewhere.
 
 use super::*;
-use crate::train::extend::Extension;
-use crate::train::run::Extended;
+use runs::Extended;
+use runs::Extension;
 
 /// Goes on with a run as its configuration now says.
 fn go_on(run: &RunFolder) -> (Trainer, FinalMetrics) {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::train::folder::{EPOCH, STATE};
+use runs::EPOCH;
+use runs::STATE;
 
 /// The files below `folder`, as paths in it.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {

@@ -1,10 +1,10 @@
 //! What is reported of steps, and its file.
 
 use super::*;
-use crate::train::checkpoint::save_weights;
-use crate::train::folder::EPOCH;
 use crate::train::observer::StepMetrics;
 use crate::train::pass::Position;
+use runs::EPOCH;
+use runs::save_weights;
 
 #[test]
 fn a_line_says_the_means_of_its_steps() {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::Error;
-use awd_lstm::data::Part;
-use awd_lstm::files::{read_json, replace};
 use highrank::{BeamSearch, FinishedHypotheses};
+use runs::Error;
+use runs::data::Part;
+use runs::files::{read_json, replace};
 use seq2seq::Seq2Seq;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -63,9 +63,9 @@ impl Search {
 struct KeptPerplexities {
     of: Subject,
     device: String,
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     valid_ppl: f64,
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     test_ppl: f64,
 }
 
@@ -76,7 +76,7 @@ struct KeptResponses {
     of: Subject,
     device: String,
     search: Search,
-    #[serde(with = "awd_lstm::exact")]
+    #[serde(with = "runs::exact")]
     seconds: f64,
     /// The words of the responses to each context, best first.
     responses: Vec<Vec<Vec<u32>>>,

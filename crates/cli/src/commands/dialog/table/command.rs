@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::error::check;
 use clap::Args;
 use highrank::BeamSearch;
+use runs::error::check;
 
 use super::answers::{Answers, Responses};
 use super::cells::{Cell, different_settings};

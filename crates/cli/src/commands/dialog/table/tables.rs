@@ -1,6 +1,6 @@
 //! The tables, one for each search and kind of references.
 
-use awd_lstm::text::comma_list;
+use runs::text::comma_list;
 use seq2seq::metrics::BleuScores;
 
 use super::cells::{Cell, different_settings};

@@ -5,17 +5,17 @@ use crate::error::Result;
 
 /// What a rank says of a step, besides its gradients.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Note {
+pub struct Note {
     /// Its part of the step's losses: nll, total, AR, TAR and the priors' term.
-    pub(crate) losses: [f32; 5],
+    pub losses: [f32; 5],
     /// Whether it was asked to stop.
-    pub(crate) stop: bool,
+    pub stop: bool,
     /// Whether it would save the run after this step.
-    pub(crate) save: bool,
+    pub save: bool,
     /// Wall-clock time of the epoch so far, in seconds.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// How long it waited for the others in the step before, in seconds.
-    pub(crate) waited: f64,
+    pub waited: f64,
 }
 
 impl Note {
@@ -36,7 +36,7 @@ impl Note {
 
 impl Ranks {
     /// The notes of all ranks.
-    pub(crate) fn gather_notes(&self, own: Note) -> Result<Vec<Note>> {
+    pub fn gather_notes(&self, own: Note) -> Result<Vec<Note>> {
         let all = self.gather_equal(&own.numbers())?;
         Ok(all.as_chunks::<9>().0.iter().map(|numbers| Note::of(*numbers)).collect())
     }
@@ -44,18 +44,18 @@ impl Ranks {
 
 /// Waiting times, summed over steps, in seconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     /// Of each rank: for the slowest one, with its gradient at hand.
-    pub(crate) of_ranks: Vec<f64>,
+    pub of_ranks: Vec<f64>,
     /// Of this rank: for the sum of the gradients, once every rank had its own.
-    pub(crate) sums: f64,
+    pub sums: f64,
     /// Number of steps.
-    pub(crate) steps: usize,
+    pub steps: usize,
 }
 
 impl Waiting {
     /// Adds a step.
-    pub(crate) fn add(&mut self, notes: &[Note], sums: f64) {
+    pub fn add(&mut self, notes: &[Note], sums: f64) {
         self.of_ranks.resize(notes.len(), 0.0);
         self.of_ranks.iter_mut().zip(notes).for_each(|(sum, note)| *sum += note.waited);
         self.sums += sums;

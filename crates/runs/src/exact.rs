@@ -6,7 +6,7 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// For `#[serde(with = "awd_lstm::exact")]` on an `f64`.
+/// For `#[serde(with = "runs::exact")]` on an `f64`.
 ///
 /// # Errors
 /// The serialiser's.
@@ -26,7 +26,7 @@ fn parse<E: Error>(text: &str) -> Result<f64, E> {
     text.parse().map_err(|_| E::custom(format!("`{text}` is no number")))
 }
 
-/// For `#[serde(with = "awd_lstm::exact::list")]` on a `Vec<f64>`.
+/// For `#[serde(with = "runs::exact::list")]` on a `Vec<f64>`.
 pub mod list {
     use super::{Deserialize, Deserializer, Serializer, parse};
 
@@ -48,7 +48,7 @@ pub mod list {
     }
 }
 
-/// For `#[serde(with = "awd_lstm::exact::option")]` on an `Option<f64>`.
+/// For `#[serde(with = "runs::exact::option")]` on an `Option<f64>`.
 pub mod option {
     use super::{Deserialize, Deserializer, Serializer, parse};
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::communicator::{Alone, Communicator};
 use super::precision::ReducePrecision;
-use crate::config::difference;
+use crate::difference::difference;
 use crate::error::{Error, Result};
 
 /// The processes of a training, as one of them sees them.
@@ -101,7 +101,7 @@ impl Ranks {
     }
 
     /// The part of another process.
-    pub(crate) fn part_of(&self, rank: usize, columns: usize) -> Range<usize> {
+    pub fn part_of(&self, rank: usize, columns: usize) -> Range<usize> {
         cut(columns, self.size(), rank)
     }
 
@@ -126,7 +126,7 @@ impl Ranks {
     }
 
     /// As [`gather`](Self::gather), of as many numbers of every rank, end to end.
-    pub(crate) fn gather_equal<T: bytemuck::Pod>(&self, own: &[T]) -> Result<Vec<T>> {
+    pub fn gather_equal<T: bytemuck::Pod>(&self, own: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); own.len() * self.size()];
         self.communicator.gather(bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut all))?;
         Ok(all)
@@ -205,7 +205,7 @@ pub fn started_as_one_of() -> Option<usize> {
 }
 
 /// Part `index` of `columns` columns in so many parts, which are equal to within one column, the larger ones first.
-pub(crate) fn cut(columns: usize, parts: usize, index: usize) -> Range<usize> {
+pub fn cut(columns: usize, parts: usize, index: usize) -> Range<usize> {
     let (size, larger) = (columns / parts, columns % parts);
     let start = index * size + index.min(larger);
     start..start + size + usize::from(index < larger)

@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::checkpoint::save_weights;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::weights::save_weights;
 
 /// A folder that holds one run: `config.json`, `vocab.txt`, `metrics.jsonl`, `steps.jsonl`, `checkpoint/` and `best/`.
 ///
@@ -60,7 +60,7 @@ pub trait RunSettings: Serialize + DeserializeOwned {
     fn vocab(&self) -> usize;
 }
 
-pub(super) const CONFIG: &str = "config.json";
+const CONFIG: &str = "config.json";
 const VOCABULARY: &str = "vocab.txt";
 const CHECKPOINT: &str = "checkpoint";
 const BEST: &str = "best";
@@ -72,9 +72,9 @@ pub const METRICS: &str = "metrics.jsonl";
 /// The weights in `checkpoint/` and `best/`.
 pub const MODEL: &str = "model.safetensors";
 /// The averaged weights in `checkpoint/`.
-pub(super) const AVERAGE: &str = "average.safetensors";
+pub const AVERAGE: &str = "average.safetensors";
 /// State of an unfinished epoch in `checkpoint/`.
-pub(super) const EPOCH: &str = "epoch.safetensors";
+pub const EPOCH: &str = "epoch.safetensors";
 /// The trainer's state in `checkpoint/`.
 pub const STATE: &str = "state.json";
 
@@ -300,6 +300,15 @@ impl<C: RunSettings> Folder<C> {
         opened.and_then(|mut file| file.write_all(line.as_bytes())).map_err(Error::io("write", &path))
     }
 
+    /// The lines of `metrics.jsonl` in the run's checkpoint, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn saved_metrics(&self) -> Result<String> {
+        let path = self.checkpoint().join(METRICS);
+        fs::read_to_string(&path).map_err(Error::io("read", &path))
+    }
+
     /// Waits until `steps.jsonl` is on the disk.
     pub fn sync_steps(&self) -> Result<()> {
         match self.path.join(STEPS) {
@@ -309,7 +318,7 @@ impl<C: RunSettings> Folder<C> {
     }
 
     /// Puts another configuration in the place of the run's.
-    pub(super) fn replace_config(&self, config: &C) -> Result<()> {
+    pub(crate) fn replace_config(&self, config: &C) -> Result<()> {
         files::replace_json(&self.path.join(CONFIG), config)
     }
 

@@ -1,9 +1,12 @@
 //! Where two settings differ.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::error::{Error, Result};
+
 /// The path of the first difference of two values below `name`, and what they have there; `None` if they are the same.
-pub(crate) fn difference(name: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
+pub fn difference(name: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
     /// Reals of 17 digits are read to within a unit in the last place.
     fn is_rounding(a: f64, b: f64) -> bool {
         a.fract() != 0.0 && (a - b).abs() <= 2.0 * f64::EPSILON * a.abs()
@@ -19,4 +22,17 @@ pub(crate) fn difference(name: &str, before: &Value, now: &Value) -> Option<(Str
         return None;
     }
     Some((name.to_string(), before.to_string(), now.to_string()))
+}
+
+/// Whether two values are the same.
+///
+/// # Errors
+/// [`Error::ConfigChanged`] with the path of the first difference below `name`.
+pub fn unchanged(name: &str, before: &impl Serialize, now: &impl Serialize) -> Result<()> {
+    let value =
+        |value: Result<Value, serde_json::Error>| value.expect("configurations are plain numbers and names");
+    match difference(name, &value(serde_json::to_value(before)), &value(serde_json::to_value(now))) {
+        None => Ok(()),
+        Some((setting, before, now)) => Err(Error::ConfigChanged { setting, before, now }),
+    }
 }

@@ -18,6 +18,16 @@ pub enum Tokens {
 }
 
 impl Tokens {
+    /// The tokens `ids` in a file without a name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn on_disk(ids: &[u32]) -> Result<Self> {
+        let mut writer = TokenWriter::new()?;
+        ids.iter().try_for_each(|&id| writer.push(id))?;
+        Ok(Self::Disk(writer.finish()?))
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         match self {
@@ -128,13 +138,6 @@ impl TokenWriter {
 }
 
 #[cfg(test)]
-pub(super) fn on_disk(ids: &[u32]) -> Tokens {
-    let mut writer = TokenWriter::new().unwrap();
-    ids.iter().for_each(|&id| writer.push(id).unwrap());
-    Tokens::Disk(writer.finish().unwrap())
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -142,7 +145,7 @@ mod tests {
     fn blocks_are_the_whole_text() {
         for length in [0, 1, BLOCK_TOKENS, 2 * BLOCK_TOKENS + 5] {
             let ids: Vec<u32> = (0..length as u32).map(|id| id.wrapping_mul(2_654_435_761)).collect();
-            for tokens in [Tokens::Memory(ids.clone()), on_disk(&ids)] {
+            for tokens in [Tokens::Memory(ids.clone()), Tokens::on_disk(&ids).unwrap()] {
                 assert_eq!((tokens.len(), tokens.is_empty()), (length, length == 0));
                 let mut read = Vec::new();
                 tokens.for_each_block(|block| {

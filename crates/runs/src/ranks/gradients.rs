@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// Gradients that were summed while others were computed.
 #[derive(Debug)]
-pub(crate) struct Early {
+pub struct Early {
     /// Sums: `shared` of the matrix's, and those of `found`.
     values: Vec<f32>,
     shared: usize,
@@ -22,9 +22,9 @@ pub(crate) struct Early {
     /// Rows of the matrix that the other gradients are added to, ascending.
     rows: Vec<i64>,
     /// How long this rank waited for the slowest one, its other gradients at hand.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
     /// How long the sum took besides: what was not hidden behind the computation.
-    pub(crate) took: Duration,
+    pub took: Duration,
 }
 
 impl Ranks {
@@ -48,7 +48,7 @@ impl Ranks {
     }
 
     /// Whether [`sum_meanwhile`](Self::sum_meanwhile) is to be called, and may be.
-    pub(crate) fn can_sum_meanwhile(&self) -> bool {
+    pub fn can_sum_meanwhile(&self) -> bool {
         self.are_several() && self.sums_meanwhile() && self.communicator.is_for_any_thread()
     }
 
@@ -59,7 +59,7 @@ impl Ranks {
     ///
     /// # Errors
     /// [`Error::Communication`](crate::Error::Communication), once `work` is done.
-    pub(crate) fn sum_meanwhile<M: Module, T>(
+    pub fn sum_meanwhile<M: Module, T>(
         &self,
         module: &M,
         mut grads: GradientsParams,
@@ -103,7 +103,7 @@ impl Ranks {
     ///
     /// # Errors
     /// [`Error::Communication`](crate::Error::Communication).
-    pub(crate) fn sum_rest<M: Module>(
+    pub fn sum_rest<M: Module>(
         &self,
         module: &M,
         mut grads: GradientsParams,

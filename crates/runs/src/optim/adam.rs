@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use awd_lstm::files;
+use crate::files;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, ModuleOptimizer};
 use burn::tensor::{Bytes, Tensor};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Tensors that Adam keeps for a parameter: two moments.
 const MOMENTS: usize = 2;
@@ -40,11 +40,11 @@ impl ModuleMapper for Number {
 /// Writes the optimiser's state to a new file.
 ///
 /// # Errors
-/// [`Io`](awd_lstm::Error::Io).
-pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<()> {
+/// [`Error::Io`].
+pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> Result<()> {
     let bytes = optimiser
         .into_bytes()
-        .map_err(|error| awd_lstm::Error::io("write", path)(std::io::Error::other(error.to_string())))?;
+        .map_err(|error| Error::io("write", path)(std::io::Error::other(error.to_string())))?;
     files::write(path, &bytes)
 }
 
@@ -52,9 +52,9 @@ pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> awd_lstm::err
 /// [parameters have the same numbers](number_parameters).
 ///
 /// # Errors
-/// [`Io`](awd_lstm::Error::Io); [`Damaged`](awd_lstm::Error::Damaged) if the file is not whole.
-pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> awd_lstm::error::Result<ModuleOptimizer> {
-    let bytes = fs::read(path).map_err(awd_lstm::Error::io("read", path))?;
+/// [`Error::Io`]; [`Error::Damaged`] if the file is not whole.
+pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> Result<ModuleOptimizer> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
     optimiser
         .from_bytes(Bytes::from_bytes_vec(bytes))
         .map_err(|error| damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
@@ -63,21 +63,21 @@ pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> awd_lstm::erro
 /// Adam with the state in such a file, for a module with the same parameters.
 ///
 /// # Errors
-/// As [`load_optimiser`], and [`Damaged`](awd_lstm::Error::Damaged) if the file is of other parameters.
-pub(super) fn load<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
+/// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
+pub fn load_adam<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
     let optimiser = load_optimiser(adam(), path)?;
     let mut count = Count { parameters: 0 };
     module.visit(&mut count);
     let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
     if found != expected {
         let reason = format!("it holds {found} moments, but the model needs {expected}");
-        return Err(damaged(path, reason).into());
+        return Err(damaged(path, reason));
     }
     Ok(optimiser)
 }
 
-fn damaged(path: &Path, reason: String) -> awd_lstm::Error {
-    awd_lstm::Error::Damaged { path: path.to_path_buf(), reason }
+fn damaged(path: &Path, reason: String) -> Error {
+    Error::Damaged { path: path.to_path_buf(), reason }
 }
 
 struct Count {

@@ -28,7 +28,7 @@ pub fn save_weights<M: Module>(module: &M, path: &Path) -> Result<()> {
     };
     // In memory: a file that the store itself replaces is for its owner alone. One entry of metadata: several would be written
     // in an order that changes from process to process.
-    let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "awd-lstm");
+    let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "highrank");
     store.collect_from(module).map_err(failed)?;
     files::replace(path, &store.get_bytes().map_err(failed)?)
 }

@@ -7,6 +7,7 @@
 //! w_t  = w_{t-1} - lr_t (coef · g + weight_decay · w_{t-1})
 //! ```
 
+mod adam;
 mod clip;
 mod dynamic;
 mod non_monotone;
@@ -14,6 +15,7 @@ mod nt_asgd;
 mod parameter;
 mod update;
 
+pub use adam::{adam, load_adam, load_optimiser, number_parameters, save_optimiser};
 pub use clip::{clip_and_measure, clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;

@@ -5,7 +5,7 @@
 //! that `mpirun` started.
 //!
 //! Sums are made in the order of the ranks, whatever their number and the size of what is summed: N ranks that cut the batch in N
-//! parts make the same bits as one process that [takes it in N slices](crate::TrainConfig::small_batch).
+//! parts make the same bits as one process that takes it in N slices.
 
 mod communicator;
 mod gradients;
@@ -16,13 +16,15 @@ mod note;
 mod precision;
 mod sum;
 #[cfg(all(test, feature = "flex"))]
-pub(crate) mod tests;
+mod tests;
+mod threads;
 
 pub use communicator::{Alone, Communicator};
-pub(crate) use gradients::Early;
-pub(crate) use handle::cut;
+pub use gradients::Early;
+pub use handle::cut;
 pub use handle::{Ranks, started_as_one_of};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
-pub(crate) use note::{Note, Waiting};
+pub use note::{Note, Waiting};
 pub use precision::ReducePrecision;
+pub use threads::threads;

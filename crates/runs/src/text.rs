@@ -12,7 +12,7 @@ pub fn comma_list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 /// Reads a list whose items are separated by commas; blanks around an item are ignored.
 ///
 /// ```
-/// use awd_lstm::text::parse_comma_list;
+/// use runs::text::parse_comma_list;
 ///
 /// assert_eq!(parse_comma_list::<usize>("960, 960,620").unwrap(), [960, 960, 620]);
 /// let (item, error) = parse_comma_list::<usize>("960,x").unwrap_err();

@@ -1,12 +1,24 @@
 //! Records of what was changed of a run since it was started.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::run::Extended;
+/// A setting of a run that was changed after its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extended {
+    /// Number of epochs that were done.
+    pub after_epoch: usize,
+    /// The setting, as a path in `config.json`: `train.epochs`, `device`.
+    pub setting: String,
+    /// Its value before; null if there was none.
+    pub from: Value,
+    /// Its value since.
+    pub to: Value,
+}
 
 /// The records of what differs among some settings.
-pub(super) fn differences<C: Serialize>(
+pub(crate) fn differences<C: Serialize>(
     before: &C,
     now: &C,
     settings: &[&str],

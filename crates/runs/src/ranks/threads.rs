@@ -1,0 +1,80 @@
+//! Ranks as threads of this process.
+
+use std::sync::{Arc, Barrier, Mutex};
+
+use super::communicator::Communicator;
+use super::handle::Ranks;
+use crate::error::Result;
+
+/// What every thread has laid down, and when all have.
+struct Table {
+    sent: Vec<Mutex<Vec<u8>>>,
+    all: Barrier,
+}
+
+struct Thread {
+    rank: usize,
+    table: Arc<Table>,
+}
+
+impl Thread {
+    /// Reads what all ranks sent.
+    fn share(&self, own: &[u8], read: impl FnMut(usize, &[u8])) {
+        *self.table.sent[self.rank].lock().unwrap() = own.to_vec();
+        self.table.all.wait();
+        let mut read = read;
+        for (rank, sent) in self.table.sent.iter().enumerate() {
+            read(rank, &sent.lock().unwrap());
+        }
+        self.table.all.wait();
+    }
+}
+
+impl Communicator for Thread {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.table.sent.len()
+    }
+
+    fn gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
+        let length = own.len();
+        self.share(own, |rank, sent| all[rank * length..][..length].copy_from_slice(sent));
+        Ok(())
+    }
+
+    fn exchange(&self, pieces: &[u8], received: &mut [u8]) -> Result<()> {
+        let length = pieces.len() / self.size();
+        self.share(pieces, |rank, sent| {
+            received[rank * length..][..length].copy_from_slice(&sent[self.rank * length..][..length]);
+        });
+        Ok(())
+    }
+
+    fn abort(&self, status: i32) -> ! {
+        panic!("aborted with status {status}")
+    }
+}
+
+/// What `work` returns at each of `size` ranks, which are threads of this process.
+///
+/// # Panics
+/// If `work` does at one of them.
+pub fn threads<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    let sent = (0..size).map(|_| Mutex::default()).collect();
+    let table = Arc::new(Table { sent, all: Barrier::new(size) });
+    let at = |rank| work(Ranks::new(Thread { rank, table: table.clone() }));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..size)
+            .map(|rank| {
+                scope.spawn({
+                    let at = &at;
+                    move || at(rank)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
