@@ -8,6 +8,10 @@
 //!
 //! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
+// First: its macros are for all modules below.
+#[macro_use]
+mod print;
+
 mod args;
 mod chart;
 mod commands;
@@ -18,7 +22,6 @@ mod files;
 mod interrupt;
 mod markdown;
 mod picture;
-mod print;
 pub mod programs;
 mod progress;
 mod ranks;

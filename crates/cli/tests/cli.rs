@@ -24,6 +24,8 @@ mod eval;
 mod measurements;
 #[path = "cli/methods.rs"]
 mod methods;
+#[path = "cli/output.rs"]
+mod output;
 #[path = "cli/pictures.rs"]
 mod pictures;
 #[path = "cli/resume.rs"]
