@@ -10,6 +10,7 @@ use clap::Args;
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::ranks::{agree, load_in_turn};
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
@@ -54,7 +55,9 @@ pub struct FinetuneArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = agree(ranks, Output::new(program, args.json, &args.record))?;
+    let output = Interrupt::of_training(ranks.is_first())
+        .and_then(|interrupt| Output::new(program, args.json, &args.record, interrupt));
+    let output = agree(ranks, output)?;
     let ranks = args.reduce.apply_to(ranks);
     let (config, out) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());

@@ -13,6 +13,7 @@ use clap::Args;
 use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
 use crate::device;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::ranks::{agree, load_in_turn, refuse};
 use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder};
 
@@ -85,7 +86,12 @@ impl TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = agree(ranks, Output::new(program, args.json, &args.training.record))?;
+    // A dry run has nothing to save.
+    let interrupt =
+        if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
+    let output = interrupt
+        .and_then(|interrupt| Output::new(program, args.json, &args.training.record, interrupt));
+    let output = agree(ranks, output)?;
     let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {
         Some(path) => resume(args, path, output, ranks),
@@ -116,7 +122,7 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         extensions: vec![],
     };
     match args.dry_run {
-        true => dry_run::run(&config, &corpus, &output),
+        true => dry_run::run(&config, &corpus, args.json),
         false => {
             let (folder, ranks) = (Folder::New(out), ranks.clone());
             Job { folder, config, corpus, output, ranks }.train_and_print()

@@ -419,6 +419,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
     let mut errors = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
     assert_eq!(ended.code(), Some(130), "{errors}");
+    assert!(errors.contains("\nstopping after this step, then saving; press again"), "{errors}");
     let last = errors.lines().last().unwrap();
     assert_eq!(last, "stopped and saved; to go on: highrank dialog train --resume stopped");
 

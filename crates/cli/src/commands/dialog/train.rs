@@ -14,6 +14,7 @@ use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
 use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::training::{Output, absolute, device_of, extend, fresh_folder};
 
@@ -68,7 +69,7 @@ pub struct TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record)?;
+    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),

@@ -12,7 +12,7 @@ use crate::commands::sweep::stages::{Reached, Stages};
 use crate::commands::sweep::{found, listing, merged, table};
 use crate::failure::{Failure, Incomplete};
 use crate::files::create_folder;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::print::{print_json, print_note};
 use crate::ranks::{agree, load_in_turn, refuse};
 use crate::statistics::grouped;
@@ -29,7 +29,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         refuse(processes, "sweep --from")?;
         return redraw(args);
     }
-    let output = agree(processes, Output::new(program, false, &args.training.record))?;
+    let output = Interrupt::of_training(processes.is_first())
+        .and_then(|interrupt| Output::new(program, false, &args.training.record, interrupt));
+    let output = agree(processes, output)?;
     let (data, text) = agree(processes, args.data().and_then(|data| Ok((data, args.text()?))))?;
     let (tokens, out) = (&args.training.tokens, args.out());
     let corpus = load_in_turn(processes, || {
