@@ -26,6 +26,8 @@ mod measurements;
 mod methods;
 #[path = "cli/output.rs"]
 mod output;
+#[path = "cli/overwriting.rs"]
+mod overwriting;
 #[path = "cli/pictures.rs"]
 mod pictures;
 #[path = "cli/resume.rs"]

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::print::print_json;
 
 /// Options of `export`.
@@ -20,6 +21,9 @@ pub struct ExportArgs {
     /// Safetensors file to write, under the names of the authors' PyTorch programs.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Whether the file is replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -45,9 +49,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Failure> {
         )
         .into());
     }
-    if args.out.exists() {
-        return Err(format!("`{}` exists already; choose another file", args.out.display()).into());
-    }
+    args.force.check(&args.out)?;
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     // A file is read and written, nothing is computed: the CPU does for every device.

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use awd_lstm::ModelConfig;
 use awd_lstm::ranks::Ranks;
 use awd_lstm::train::{RunConfig, RunFolder, Versions};
-use awd_lstm::{Error, ModelConfig};
 use clap::Args;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::ranks::{agree, load_in_turn};
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
@@ -93,9 +94,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{name}-finetuned")));
-    if RunFolder::exists(&out) {
-        return Err(Error::RunExists { path: out }.into());
-    }
+    check_run_folder(&out)?;
     let config = RunConfig {
         versions: Versions::current(),
         device: device.to_string(),

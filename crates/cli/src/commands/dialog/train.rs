@@ -14,6 +14,7 @@ use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
 use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::training::{Output, absolute, device_of, extend, fresh_folder};
@@ -94,9 +95,7 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
-    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
-        return Err(Error::RunExists { path: out.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
     let corpus = Corpus::load(data, &text)?;
     let name = device::resolve(args.device.unwrap_or_default());

@@ -11,7 +11,7 @@ use crate::commands::sweep::results;
 use crate::commands::sweep::stages::{Reached, Stages};
 use crate::commands::sweep::{found, listing, merged, table};
 use crate::failure::{Failure, Incomplete};
-use crate::files::create_folder;
+use crate::files::{check_folder, create_folder};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::print::{print_json, print_note};
 use crate::ranks::{agree, load_in_turn, refuse};
@@ -124,6 +124,10 @@ fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes
 
 /// Draws table and pictures of results anew.
 fn redraw(args: &SweepArgs) -> Result<(), Failure> {
+    let out = args.out();
+    if !args.force {
+        check_folder(&out, |_| false).map_err(|error| format!("{error}, or add --force"))?;
+    }
     let mut outcomes = vec![];
     for file in &args.from {
         outcomes.extend(results::read(file)?);
@@ -136,7 +140,6 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
     }
     merged::tell_apart(&mut outcomes)?;
     let axes = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings));
-    let out = args.out();
     create_folder(&out)?;
     table::save(&outcomes, &axes, &out)?;
     match args.json {
