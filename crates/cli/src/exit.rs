@@ -7,16 +7,18 @@ use clap::Parser;
 
 use crate::failure::{Failure, Incomplete};
 use crate::interrupt::Interrupted;
-use crate::print::print_note;
+use crate::print::{self, print_note};
 
 /// Status of a program that was given bad input or could not do its work.
 pub const FAILED: u8 = 2;
 /// Status of a program that did a part of its work.
 const INCOMPLETE: u8 = 1;
 
-/// Turns a program's result into its exit status, with one line on standard error if it failed or was interrupted.
+/// Turns a program's result into its exit status, with one line on standard error if it failed or was interrupted. Results that could
+/// not be printed are a failure, too.
 pub fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {
+        Ok(()) if print::has_failed() => ExitCode::from(FAILED),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(interrupted) = error.downcast_ref::<Interrupted>() {

@@ -10,6 +10,10 @@
 //!
 //! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
+// First: its macros are for all modules below.
+#[macro_use]
+pub mod print;
+
 pub mod args;
 pub mod chart;
 mod commands;
@@ -20,7 +24,6 @@ pub mod files;
 pub mod interrupt;
 mod markdown;
 pub mod picture;
-pub mod print;
 pub mod programs;
 pub mod progress;
 mod ranks;

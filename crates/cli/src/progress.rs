@@ -184,11 +184,7 @@ impl TrainObserver for Progress {
     }
 
     fn stop(&mut self) -> bool {
-        let Some(interrupt) = &self.interrupt else { return false };
-        if let Some(notice) = interrupt.notice() {
-            self.line(notice);
-        }
-        interrupt.is_noted()
+        self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
     }
 
     fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {

@@ -11,7 +11,7 @@ use runs::ranks::Ranks;
 use crate::exit::{self, FAILED};
 use crate::failure::Failure;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::print::print_note;
+use crate::print::{note_lost, print_note};
 
 /// Joins the other processes, if this one was started by `mpirun` or the like.
 ///
@@ -110,10 +110,9 @@ pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitC
     let parsed = match exit::read(program) {
         Err(asked) if !asked.use_stderr() => {
             if ranks.is_first() {
-                // Printing help can only fail when nobody reads it.
-                let _ = asked.print();
+                note_lost(asked.print());
             }
-            return Err(ExitCode::SUCCESS);
+            return Err(exit::exit(Ok(())));
         }
         parsed => parsed.map_err(|error| exit::line_of(&error).into()),
     };
@@ -123,10 +122,10 @@ pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitC
 /// Turns a program's result into its exit status, as [`exit::exit`] does. What every rank has to say, rank 0 says. An error of this
 /// rank alone ends all of them at once.
 pub fn exit(ranks: &Ranks, result: Result<(), Failure>) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    if !ranks.are_several() {
-        return exit::exit(Err(error));
-    }
+    let error = match result {
+        Err(error) if ranks.are_several() => error,
+        result => return exit::exit(result),
+    };
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         let status = ExitCode::from(interrupted.status());
         return if ranks.is_first() { exit::exit(Err(error)) } else { status };

@@ -26,6 +26,10 @@ mod help;
 mod letters;
 #[path = "cli/methods.rs"]
 mod methods;
+#[path = "cli/output.rs"]
+mod output;
+#[path = "cli/overwriting.rs"]
+mod overwriting;
 #[path = "cli/resume.rs"]
 mod resume;
 #[path = "cli/settings.rs"]

@@ -14,7 +14,6 @@ use crate::synthetic::fit_args::FitArgs;
 use crate::synthetic::kept::{Kept, settings};
 use highrank_cli::failure::{Failure, Incomplete};
 use highrank_cli::interrupt::Interrupt;
-use highrank_cli::print::print_note;
 use highrank_cli::progress::ShareBar;
 
 /// Fits that are made one after the other: those that a folder has are read from it, others are trained.
@@ -129,9 +128,6 @@ impl Fits {
             let stop = over || self.interrupt.is_noted();
             if stop || saved.elapsed() >= self.checkpoint_every {
                 if let Some(kept) = &self.kept {
-                    if let Some(line) = self.interrupt.notice() {
-                        print_note(line);
-                    }
                     kept.save(settings, (step, seconds(before)), &model, &optimiser)?;
                 }
                 saved = Instant::now();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::table::METRICS;
 use crate::chart::{Chart, Scale};
 use crate::failure::Failure;
-use crate::files::create_folder;
+use crate::files::{Force, create_folder};
 use crate::picture;
 
 /// Options of `curves`.
@@ -29,6 +29,9 @@ pub struct CurvesArgs {
     /// CSV for other tools. The runs may still be under way.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "json"])]
     pub csv: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object a run on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -77,10 +80,12 @@ struct Curve {
 /// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     if let Some(file) = &args.csv {
+        args.force.check(file)?;
         let lines = table::save(&args.runs, file)?;
         println!("wrote {lines} lines to {}", file.display());
         return Ok(());
     }
+    args.force.check_in(&args.out, &["curves.svg", "curves.png"])?;
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));
@@ -170,6 +175,7 @@ mod tests {
             runs: runs.iter().map(|run| run.to_path_buf()).collect(),
             out: out.to_path_buf(),
             csv: None,
+            force: Force::default(),
             json: true,
         }
     }

@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::args::TokenArgs;
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::print::print_json;
 use crate::progress::ShareBar;
 
@@ -114,6 +115,9 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
         return Err(
             "--statistics keeps statistics without dropout only: leave it out, or --weight-dropout".into()
         );
+    }
+    if let Some(file) = args.statistics.as_ref().filter(|file| !file.exists()) {
+        Force::default().check(file)?;
     }
     let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::args::TextArgs;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -62,9 +63,7 @@ struct Imported {
 /// # Errors
 /// Bad input: weights that are damaged or no model, words that are not as many as the model has. Nothing is written then.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
-    if RunFolder::exists(&args.out) {
-        return Err(Error::RunExists { path: args.out.clone() }.into());
-    }
+    check_run_folder(&args.out)?;
     let text = args.text.config();
     text.validate()?;
     let state = StateDict::read(&args.weights)?;

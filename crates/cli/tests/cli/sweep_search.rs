@@ -166,7 +166,10 @@ fn results_are_drawn_anew_from_their_lines() {
     let both = objects(path, "sweep --from out old.jsonl --out both --json");
     assert_eq!((both.len(), &both[..4]), (5, &first[..]));
     assert!(read(path, "both/table.md").contains("| softmax | – | d 2, LSTM 3, 2 | 9 | 28 |"));
-    assert_eq!(objects(path, "sweep --from out old.jsonl --out both --json --heads softmax").len(), 1);
+    assert_eq!(
+        objects(path, "sweep --from out old.jsonl --out both --force --json --heads softmax").len(),
+        1
+    );
 
     // What was the same within each sweep differs between them.
     let nameless = |lr: usize| {

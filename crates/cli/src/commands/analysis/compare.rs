@@ -12,6 +12,7 @@ use crate::commands::analysis::html;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::token_gains::{Summary, Token};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::print::print_json;
 
 /// Options of `compare`.
@@ -29,6 +30,9 @@ pub struct CompareArgs {
     /// Folder for the same as one page, compare.html.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// The text.
     #[command(flatten)]
     pub text: HeldOutArgs,
@@ -39,6 +43,9 @@ pub struct CompareArgs {
 /// # Errors
 /// Bad input: not two runs, a damaged one, different vocabularies, text that is too short or not covered.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        args.force.check_in(out, &["compare.html"])?;
+    }
     if args.runs.len() != 2 {
         let given = args.runs.len();
         return Err(format!("{given} runs given, but compare takes two: --run A --run B").into());

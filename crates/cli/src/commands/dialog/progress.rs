@@ -156,11 +156,7 @@ impl TrainObserver for View<'_> {
     }
 
     fn stop(&mut self) -> bool {
-        let Some(interrupt) = &self.interrupt else { return false };
-        if let Some(notice) = interrupt.notice() {
-            self.line(notice);
-        }
-        interrupt.is_noted()
+        self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
     }
 }
 

@@ -16,6 +16,8 @@ use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
 use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
+use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::training::{Output, absolute, device_of, extend, fresh_folder};
 
@@ -70,7 +72,7 @@ pub struct TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record)?;
+    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),
@@ -95,9 +97,7 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
-    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
-        return Err(Error::RunExists { path: out.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
     let corpus = Corpus::load(data, &text)?;
     let name = device::resolve(args.device.unwrap_or_default());

@@ -66,6 +66,9 @@ pub struct SweepArgs {
     /// Train nothing: draw the table and the pictures of these results anew, files such as results.jsonl.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trials", "best_of", "dry_run"])]
     pub from: Vec<PathBuf>,
+    /// With --from: draw into a folder that holds something, and replace what has the same name there.
+    #[arg(long, requires = "from")]
+    pub force: bool,
     /// Finetune every run after it, with averaged weights, for at most so many passes over the text [default: as many as
     /// the run's].
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1)]

@@ -11,8 +11,8 @@ use crate::commands::sweep::results;
 use crate::commands::sweep::stages::{Reached, Stages};
 use crate::commands::sweep::{found, listing, merged, table};
 use crate::failure::{Failure, Incomplete};
-use crate::files::create_folder;
-use crate::interrupt::Interrupted;
+use crate::files::{check_folder, create_folder};
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::print::{print_json, print_note};
 use crate::ranks::{agree, load_in_turn, refuse};
 use crate::statistics::grouped;
@@ -29,7 +29,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         refuse(processes, "sweep --from")?;
         return redraw(args);
     }
-    let output = agree(processes, Output::new(program, false, &args.training.record))?;
+    let output = Interrupt::of_training(processes.is_first())
+        .and_then(|interrupt| Output::new(program, false, &args.training.record, interrupt));
+    let output = agree(processes, output)?;
     let (data, text) = agree(processes, args.data().and_then(|data| Ok((data, args.text()?))))?;
     let (tokens, out) = (&args.training.tokens, args.out());
     let corpus = load_in_turn(processes, || {
@@ -122,6 +124,10 @@ fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes
 
 /// Draws table and pictures of results anew.
 fn redraw(args: &SweepArgs) -> Result<(), Failure> {
+    let out = args.out();
+    if !args.force {
+        check_folder(&out, |_| false).map_err(|error| format!("{error}, or add --force"))?;
+    }
     let mut outcomes = vec![];
     for file in &args.from {
         outcomes.extend(results::read(file)?);
@@ -134,7 +140,6 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
     }
     merged::tell_apart(&mut outcomes)?;
     let axes = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings));
-    let out = args.out();
     create_folder(&out)?;
     table::save(&outcomes, &axes, &out)?;
     match args.json {

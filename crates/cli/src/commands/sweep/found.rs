@@ -1,13 +1,16 @@
 //! Where the runs of a sweep are.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunConfig;
 use runs::Error;
 
 use crate::commands::sweep::planned::{Plan, Planned};
+use crate::commands::sweep::results::RESULTS;
 use crate::failure::Failure;
+use crate::files::check_folder;
 use crate::training::Record;
 
 /// What a run's folder of the same name has as well: the run that finetunes it.
@@ -25,9 +28,13 @@ pub fn finetuned(path: &Path) -> PathBuf {
 /// A run that is there under another name, because fewer settings varied when it was made, is taken as it is.
 ///
 /// # Errors
-/// A folder that holds another run than the plan wants there, or a damaged one.
+/// A folder of something else than a sweep, or that holds another run than the plan wants there, or a damaged one.
 pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let present = present(out)?;
+    if present.is_empty() && !out.join(RESULTS).is_file() {
+        // A run that was cut off as it began has its lock alone.
+        check_folder(out, |name| out.join(name).join("lock").is_file())?;
+    }
     let mut folders: Vec<PathBuf> = vec![];
     for planned in &plan.runs {
         let own = out.join(&planned.name);
@@ -59,7 +66,9 @@ pub fn finetuning(planned: &Planned, folder: &Path) -> Option<RunConfig> {
 /// The runs in a folder, in the order of their names.
 fn present(out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(out) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(vec![]);
+        }
         entries => entries.map_err(Error::io("read", out))?,
     };
     let mut paths = vec![];

@@ -15,7 +15,6 @@ use crate::failure::Failure;
 use crate::print::print_json;
 use crate::progress::short;
 use crate::statistics::grouped;
-use crate::training::Output;
 
 /// Steps before the timed ones: the first compile kernels and fill pools of memory.
 const WARM_UP: usize = 2;
@@ -58,19 +57,16 @@ struct Plan {
 /// Prints what the run would be and need. The model is discarded, and nothing is written.
 ///
 /// # Errors
-/// A device that is missing, text that is too short, a loss that is not finite; an interrupt.
-pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), Failure> {
+/// A device that is missing, text that is too short, a loss that is not finite.
+pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failure> {
     let name: DeviceName = config.device.parse()?;
     let device = device::open(name)?;
     let (model, train) = (&config.model, &config.train);
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
     let mut trainer = Trainer::new(model, &steps, corpus, &device)?.with_log_every(1);
-    let mut watch = Watch::new(output);
+    let mut watch = Watch::default();
     trainer.fit(None, &mut watch)?;
-    if output.interrupt.is_noted() {
-        return Err(output.interrupt.end("stopped".into()).into());
-    }
     let peak_bytes = memory_bytes(name, &device).map(|(_, taken)| taken);
     let (timed_steps, tokens_per_s) = watch.speed();
     let evaluated = trainer.model().valid();
@@ -108,7 +104,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), F
         peak_bytes,
         expected_bytes: peak_bytes.map(|peak| peak + 2 * weights_bytes),
     };
-    match output.json {
+    match json {
         true => print_json(&plan),
         false => print!("{}", plan.text(config.text.characters)),
     }
@@ -145,19 +141,15 @@ fn evaluation_seconds(
 }
 
 /// Stops training after the timed steps.
-struct Watch<'a> {
-    output: &'a Output,
+#[derive(Default)]
+struct Watch {
     /// When training began and when every step was done, with the tokens until then.
     marks: Vec<(Instant, usize)>,
     /// Steps of the epoch.
     steps: usize,
 }
 
-impl<'a> Watch<'a> {
-    fn new(output: &'a Output) -> Self {
-        Self { output, marks: vec![], steps: 0 }
-    }
-
+impl Watch {
     /// The first mark that counts.
     fn first(&self) -> usize {
         WARM_UP.min(self.marks.len().saturating_sub(2))
@@ -171,7 +163,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl TrainObserver for Watch<'_> {
+impl TrainObserver for Watch {
     fn on_start(&mut self, _share: f64) {
         self.marks.push((Instant::now(), 0));
     }
@@ -186,7 +178,7 @@ impl TrainObserver for Watch<'_> {
         let timed = done.saturating_sub(WARM_UP);
         let late = timed >= STEPS.1 && self.marks[self.first()].0.elapsed() >= TIME;
         let all = done > 0 && done == self.steps;
-        timed >= STEPS.0 || late || all || self.output.interrupt.is_noted()
+        timed >= STEPS.0 || late || all
     }
 }
 

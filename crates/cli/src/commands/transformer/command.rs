@@ -162,7 +162,7 @@ fn train(
     ));
     let training = device.clone().autodiff();
     training.seed(config.train.seed);
-    let (interrupt, interrupter) = (Interrupt::install()?, Interrupter::new());
+    let (interrupt, interrupter) = (Interrupt::of_training(true)?, Interrupter::new());
     let view = View::new(&config.train, args.json, &interrupt, &interrupter);
     let history = view.history();
     let started = Instant::now();

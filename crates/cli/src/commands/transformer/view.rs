@@ -199,9 +199,6 @@ impl TrainingProgressLogger for View {
     }
 
     fn update_split(&mut self, items: usize) {
-        if let Some(notice) = self.interrupt.notice() {
-            self.line(notice);
-        }
         if self.interrupt.is_noted() {
             self.interrupter.stop(Some("interrupted"));
         }
