@@ -81,3 +81,5 @@ mod gated_tests;
 mod latent_tests;
 #[cfg(all(test, feature = "flex"))]
 mod mix_tests;
+#[cfg(all(test, feature = "flex"))]
+mod testing;

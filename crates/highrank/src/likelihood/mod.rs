@@ -38,6 +38,7 @@ mod draw;
 pub(crate) mod gated;
 mod kernels;
 mod mask;
+pub(crate) mod parts;
 pub mod portable;
 mod predict;
 mod shares;

@@ -200,9 +200,8 @@ fn any_number_of_threads_makes_the_same() {
             let input = input(sizes, map, [DType::F32; 2], precision);
             let goal = goal(sizes, map == MapFunction::Identity);
             let on = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let upstream = upstream_of(sizes, DType::F32);
-                parts(&pool.install(|| native(&input, &goal, upstream, Wanted::ALL)))
+                parts(&on_threads(threads, || native(&input, &goal, upstream, Wanted::ALL)))
             };
             let one = on(1);
             for threads in [1, 2, 3, 5, 16] {
