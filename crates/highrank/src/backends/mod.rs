@@ -18,7 +18,7 @@ macro_rules! dispatch_to_kernels {
             use burn::backend::tensor::FloatTensor;
             use $crate::likelihood::LikelihoodKernels;
             use $crate::ops::{
-                Floats, Kernels, LatentCall, LikelihoodCall, LossCall, OutputOps, Precision, Prediction,
+                Floats, Kernels, LatentCall, PredictionCall, LossCall, OutputOps, Precision, Prediction,
             };
 
             impl$(<$($generics)*>)? OutputOps for $backend {
@@ -36,7 +36,7 @@ macro_rules! dispatch_to_kernels {
                 }
 
                 fn predict(
-                    call: LikelihoodCall<Self>,
+                    call: PredictionCall<Self>,
                     prediction: Prediction<'_>,
                 ) -> Option<FloatTensor<Self>> {
                     <Self as LikelihoodKernels>::predict(call.0, prediction).map(Floats::into_primitive)

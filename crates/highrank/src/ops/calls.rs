@@ -29,7 +29,7 @@ pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
 
 /// Arguments of a prediction.
 #[derive(Debug, Clone)]
-pub struct LikelihoodCall<B: Backend>(pub Likelihood<Floats<B>>);
+pub struct PredictionCall<B: Backend>(pub Likelihood<Floats<B>>);
 
 impl<B: Backend> LossCall<B> {
     /// The same call with each tensor changed by one of the functions.
@@ -57,14 +57,14 @@ impl<B: Backend> LatentCall<B> {
     }
 }
 
-impl<B: Backend> LikelihoodCall<B> {
+impl<B: Backend> PredictionCall<B> {
     /// As [`LossCall::map`].
     fn map<C: Backend>(
         self,
         float: impl FnMut(Floats<B>) -> Floats<C>,
         _: impl FnMut(Ints<B>) -> Ints<C>,
-    ) -> LikelihoodCall<C> {
-        LikelihoodCall(self.0.map(float))
+    ) -> PredictionCall<C> {
+        PredictionCall(self.0.map(float))
     }
 }
 
@@ -126,5 +126,5 @@ macro_rules! extension_types {
 extension_types! {
     LossCall by input.weight,
     LatentCall by 0.weight,
-    LikelihoodCall by 0.weight,
+    PredictionCall by 0.weight,
 }

@@ -22,7 +22,7 @@ mod objective;
 mod predict;
 
 pub(crate) use crate::logit_map::MapFunction;
-pub use calls::{LatentCall, LikelihoodCall, LossCall};
+pub use calls::{LatentCall, LossCall, PredictionCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
@@ -107,7 +107,7 @@ pub trait OutputOps: Backend {
     /// through it.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn predict(
-        #[extension_type] call: LikelihoodCall<Self>,
+        #[extension_type] call: PredictionCall<Self>,
         prediction: Prediction<'_>,
     ) -> Option<FloatTensor<Self>>;
 

@@ -26,7 +26,6 @@ pub struct FloatSlot(usize);
 pub struct IntSlot(usize);
 
 /// The tensors that an operation reads.
-#[derive(Default)]
 pub struct Inputs<B: FusionBackend> {
     tensors: Vec<FusionTensor<B::FusionRuntime>>,
     kinds: Vec<Kind>,
@@ -36,6 +35,12 @@ pub struct Inputs<B: FusionBackend> {
 enum Kind {
     Float,
     Int,
+}
+
+impl<B: FusionBackend> Default for Inputs<B> {
+    fn default() -> Self {
+        Self { tensors: vec![], kinds: vec![] }
+    }
 }
 
 impl<B: FusionBackend> Inputs<B> {
