@@ -42,7 +42,7 @@ pub(crate) mod parts;
 pub mod portable;
 mod predict;
 mod shares;
-mod spread;
+mod sparse_targets;
 
 pub(crate) use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
 pub use kernels::LikelihoodKernels;
@@ -51,7 +51,7 @@ pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
 pub(crate) use predict::predict;
 pub(crate) use shares::Shares;
-pub(crate) use spread::Spread;
+pub(crate) use sparse_targets::SparseTargets;
 
 use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;

@@ -17,7 +17,7 @@ use super::pieces::PieceSums;
 use super::reduce::{ROW_UNITS, cube_each};
 use crate::likelihood::parts::ScoreParts;
 use crate::likelihood::portable::{self, GradientParts};
-use crate::likelihood::{Spread, Vocabulary};
+use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 use crate::ops::{
     ContextSource, GatedArgs, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs,
@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     gate_decoder: Option<Floats<CubeBackend>>,
     words: Ints<CubeBackend>,
     /// The target distributions, unless they are one word a token.
-    spread: Option<Spread<CubeBackend>>,
+    sparse: Option<SparseTargets<CubeBackend>>,
     /// Number of a teacher's words.
     listed: Option<usize>,
     statistics: bool,
@@ -122,8 +122,8 @@ impl Sweep {
         let input = as_read(input);
         let words = objective.targets.words().clone();
         let words = checked_ints(words, "targets", [input.tokens()]);
-        let spread = match listed.is_some() || objective.label_smoothing != 0.0 {
-            true => Some(spread_of(&input, objective)?),
+        let sparse = match listed.is_some() || objective.label_smoothing != 0.0 {
+            true => Some(sparse_targets(&input, objective)?),
             false => None,
         };
         let absent = || Floats::zeros([1], &input.weight.device(), DType::F32);
@@ -142,7 +142,7 @@ impl Sweep {
             forward,
             backward: Likelihood { weight: backward, ..input.clone() },
             words,
-            spread,
+            sparse,
             listed,
             statistics: objective.statistics,
             label_smoothing: objective.label_smoothing,
@@ -236,7 +236,7 @@ impl Sweep {
 
     /// Which sums over a token's words the objective asks for.
     fn sums(&self) -> TokenSums {
-        TokenSums { level: self.spread.is_some(), statistics: self.statistics }
+        TokenSums { level: self.sparse.is_some(), statistics: self.statistics }
     }
 
     fn has_prior(&self) -> bool {
@@ -332,17 +332,17 @@ impl Sweep {
         let of = ShareSums {
             prior: self.has_prior(),
             listed: self.listed.is_some(),
-            all: gradients && self.has_prior() && self.spread.is_some(),
+            all: gradients && self.has_prior() && self.sparse.is_some(),
         };
         let sums = empty(&chunk.products, [tokens.len()], DType::F32);
         if !of.listed && !of.all {
             return sums;
         }
-        let spread = self.spread.as_ref().filter(|_| of.listed);
-        if let Some(spread) = spread {
-            chunk.words = contiguous_ints(spread.ids.clone().rows(tokens.clone()));
+        let sparse = self.sparse.as_ref().filter(|_| of.listed);
+        if let Some(sparse) = sparse {
+            chunk.words = contiguous_ints(sparse.ids.clone().rows(tokens.clone()));
         }
-        let extra = rows_or_none(spread.map(|spread| &spread.extra), tokens, &chunk.products);
+        let extra = rows_or_none(sparse.map(|sparse| &sparse.extra), tokens, &chunk.products);
         // SAFETY: as above; listed words are read at as targets are.
         unsafe {
             launch!(
@@ -368,14 +368,14 @@ impl Sweep {
         let options = ScoreOptions {
             prior: self.has_prior(),
             masked: self.form.bias,
-            level: self.spread.is_some(),
+            level: self.sparse.is_some(),
             listed: self.listed.is_some(),
             z_loss: self.z_loss != 0.0,
             statistics: self.statistics,
             upstream: upstream.is_some(),
         };
         let like = &chunk.products;
-        let level = self.spread.as_ref().map(|spread| &spread.level);
+        let level = self.sparse.as_ref().map(|sparse| &sparse.level);
         let level = rows_or_none(level, tokens, like);
         let upstream = rows_or_none(upstream, tokens, like);
         let keep = (1.0 - self.label_smoothing) as f32;
@@ -397,7 +397,7 @@ impl Sweep {
         let outer = pieces.outer_rows(count);
         let options = GradientOptions {
             prior: self.has_prior(),
-            level: self.spread.is_some(),
+            level: self.sparse.is_some(),
             listed: self.listed.is_some(),
             pieces: pieces.are_there(),
         };
@@ -452,13 +452,13 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
 ///
 /// # Panics
 /// If a teacher's tensors have not a row for each token.
-fn spread_of(
+fn sparse_targets(
     input: &Likelihood<Floats<CubeBackend>>,
     objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
-) -> Option<Spread<CubeBackend>> {
+) -> Option<SparseTargets<CubeBackend>> {
     let vocabulary = Vocabulary::new(input);
     let Targets::Teacher { words, ids, probs } = &objective.targets else {
-        return Spread::new(input, objective, &vocabulary);
+        return SparseTargets::new(input, objective, &vocabulary);
     };
     let [_, listed] = ids.dims();
     let shape = [input.tokens(), listed];
@@ -467,9 +467,9 @@ fn spread_of(
     // Only the kernels look where a word lies before they read at it.
     let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
     let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
-    let mut spread = Spread::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
-    spread.ids = ids;
-    Some(spread)
+    let mut sparse = SparseTargets::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
+    sparse.ids = ids;
+    Some(sparse)
 }
 
 /// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be

@@ -151,9 +151,7 @@ impl Case {
     where
         B: LikelihoodKernels<Device = CubeDevice>,
     {
-        let (scores, gradients) =
-            B::score_and_gradients(self.input(), self.objective(), tensor([TOKENS], 6), Wanted::ALL);
-        Made::new(scores, Some(gradients))
+        by_kernels::<B>(self.input(), self.objective())
     }
 
     fn scored_by_kernels<B>(&self) -> Made
@@ -163,16 +161,9 @@ impl Case {
         Made::new(B::score(self.input(), self.objective()), None)
     }
 
-    fn by_the_portable_path(&self) -> Made {
-        let upstream = tensor([TOKENS], 6);
-        let (scores, gradients) =
-            portable::score_and_gradients::<Plain>(&self.input(), &self.objective(), upstream, Wanted::ALL);
-        Made::new(scores, Some(gradients))
-    }
-
     #[track_caller]
     fn check(&self) {
-        let want = self.by_the_portable_path();
+        let want = by_the_portable_path(&self.input(), &self.objective());
         self.by_kernels::<Plain>().assert_close(&want, &format!("{self:?}"));
         self.by_kernels::<Fused>().assert_close(&want, &format!("fused, {self:?}"));
         let scores = Made(want.0.into_iter().filter(|part| part.is_score()).collect());
@@ -180,6 +171,32 @@ impl Case {
         self.scored_by_kernels::<Fused>().assert_close(&scores, &format!("fused score, {self:?}"));
     }
 }
+
+/// Scores and gradients by the kernels.
+fn by_kernels<B>(input: Likelihood<Floats<B>>, objective: Objective<Floats<B>, Ints<B>>) -> Made
+where
+    B: LikelihoodKernels<Device = CubeDevice>,
+{
+    let (scores, gradients) = B::score_and_gradients(input, objective, tensor([TOKENS], 6), Wanted::ALL);
+    Made::new(scores, Some(gradients))
+}
+
+/// The same without kernels.
+fn by_the_portable_path(
+    input: &Likelihood<Floats<Plain>>,
+    objective: &Objective<Floats<Plain>, Ints<Plain>>,
+) -> Made {
+    let upstream = tensor([TOKENS], 6);
+    let (scores, gradients) = portable::score_and_gradients(input, objective, upstream, Wanted::ALL);
+    Made::new(scores, Some(gradients))
+}
+
+/// The names of all gradients, in their order.
+#[rustfmt::skip]
+const GRADIENTS: [&str; 13] = [
+    "contexts", "latent_weight", "latent_bias", "log_prior", "weight", "bias", "map_params",
+    "gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases",
+];
 
 /// A tensor that a call made.
 #[derive(Debug)]
@@ -200,26 +217,10 @@ struct Made(Vec<Part>);
 
 impl Made {
     fn new<B: LikelihoodKernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
-        let gradients = gradients.unwrap_or_default();
-        let parts = [
-            ("loss", Some(scores.loss)),
-            ("statistics", scores.statistics),
-            ("contexts", gradients.contexts),
-            ("latent_weight", gradients.latent_weight),
-            ("latent_bias", gradients.latent_bias),
-            ("log_prior", gradients.log_prior),
-            ("weight", gradients.weight),
-            ("bias", gradients.bias),
-            ("map_params", gradients.map_params),
-            ("gated prior", gradients.gated.prior),
-            ("gated contexts", gradients.gated.latent),
-            ("gate features", gradients.gated.features),
-            ("gate logits", gradients.gated.base),
-            ("gate vectors", gradients.gated.vectors),
-            ("gate biases", gradients.gated.bias),
-        ];
+        let scores = [("loss", Some(scores.loss)), ("statistics", scores.statistics)];
+        let gradients = GRADIENTS.into_iter().zip(gradients.unwrap_or_default().into_array());
         let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
-        Self(parts.into_iter().filter_map(part).collect())
+        Self(scores.into_iter().chain(gradients).filter_map(part).collect())
     }
 
     #[track_caller]
@@ -290,9 +291,7 @@ fn large_logits_leave_log_probabilities_their_digits() {
                 input.contexts = input.contexts.map(coarse);
                 input.weight = coarse(input.weight);
                 input.bias = input.bias.map(|bias| coarse(bias).add_scalar(shift));
-                let (scores, gradients) =
-                    Plain::score_and_gradients(input, case.objective(), tensor([TOKENS], 6), Wanted::ALL);
-                Made::new(scores, Some(gradients))
+                by_kernels::<Plain>(input, case.objective())
             };
             made(8192.0).assert_close(&made(0.0), &format!("{case:?}"));
         }
@@ -418,20 +417,11 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
             };
             Likelihood { contexts: ContextSource::Latent(layer), ..case.input() }
         }
-        fn made<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Made {
-            let upstream = tensor([TOKENS], 6);
-            let (scores, gradients) =
-                B::score_and_gradients(input(case), case.objective(), upstream, Wanted::ALL);
-            Made::new(scores, Some(gradients))
-        }
         let case = Case { dtypes: [dtype; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
-        let upstream = tensor([TOKENS], 6);
-        let (scores, gradients) =
-            portable::score_and_gradients::<Plain>(&input(case), &case.objective(), upstream, Wanted::ALL);
-        let want = Made::new(scores, Some(gradients));
+        let want = by_the_portable_path(&input(case), &case.objective());
         assert!(want.part("latent_weight").iter().any(|x| *x != 0.0));
-        made::<Plain>(case).assert_close(&want, &format!("{dtype:?}"));
-        made::<Fused>(case).assert_close(&want, &format!("fused, {dtype:?}"));
+        by_kernels::<Plain>(input(case), case.objective()).assert_close(&want, &format!("{dtype:?}"));
+        by_kernels::<Fused>(input(case), case.objective()).assert_close(&want, &format!("fused, {dtype:?}"));
     }
 }
 
@@ -469,9 +459,7 @@ fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
                 Objective::new(teacher()),
             ] {
                 let what = format!("{components} components, {outside}, {objective:?}");
-                let (scores, gradients) =
-                    Plain::score_and_gradients(case.input(), objective, tensor([TOKENS], 6), Wanted::ALL);
-                let made = Made::new(scores, Some(gradients));
+                let made = by_kernels::<Plain>(case.input(), objective);
                 let row = 5 * components;
                 for token in 0..TOKENS {
                     let is_nan = made.part("loss")[token].is_nan();

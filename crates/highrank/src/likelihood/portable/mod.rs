@@ -21,7 +21,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::mask::Vocabulary;
 use super::parts::ScoreParts;
-use super::spread::Spread;
+use super::sparse_targets::SparseTargets;
 use crate::math::log_sum_exp_dim;
 use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
 use chunk::Chunk;
@@ -118,24 +118,24 @@ pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: 
 struct Sweep<'a, B: Kernels> {
     objective: &'a Objective<Floats<B>, Ints<B>>,
     vocabulary: Vocabulary<B>,
-    spread: Option<Spread<B>>,
+    sparse: Option<SparseTargets<B>>,
 }
 
 impl<'a, B: Kernels> Sweep<'a, B> {
     fn new(input: &Likelihood<Floats<B>>, objective: &'a Objective<Floats<B>, Ints<B>>) -> Self {
         let vocabulary = Vocabulary::new(input);
-        let spread = match objective.is_plain() {
+        let sparse = match objective.is_plain() {
             true => None,
-            false => Spread::new(input, objective, &vocabulary),
+            false => SparseTargets::new(input, objective, &vocabulary),
         };
-        Self { objective, vocabulary, spread }
+        Self { objective, vocabulary, sparse }
     }
 
     /// By the shorter way where one word a token is all that is asked for.
     fn score(&self, chunk: &Chunk<'_, B>) -> Score<B> {
         match &self.objective.targets {
             Targets::Words(words) if self.objective.is_plain() => Score::Words(Words::score(chunk, words)),
-            _ => Score::General(General::score(chunk, self.objective, self.spread.as_ref())),
+            _ => Score::General(General::score(chunk, self.objective, self.sparse.as_ref())),
         }
     }
 }

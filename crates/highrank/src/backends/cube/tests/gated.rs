@@ -26,17 +26,11 @@ fn of_gated<B>(case: Case, words: usize, scale: f64) -> Made
 where
     B: LikelihoodKernels<Device = CubeDevice>,
 {
-    let input = gated(case, words, scale);
-    let (scores, gradients) =
-        B::score_and_gradients(input, case.objective(), tensor([TOKENS], 6), Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    by_kernels::<B>(gated(case, words, scale), case.objective())
 }
 
 fn of_the_portable_path(case: Case, words: usize, scale: f64) -> Made {
-    let (input, upstream) = (gated(case, words, scale), tensor([TOKENS], 6));
-    let (scores, gradients) =
-        portable::score_and_gradients::<Plain>(&input, &case.objective(), upstream, Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    by_the_portable_path(&gated(case, words, scale), &case.objective())
 }
 
 #[track_caller]
