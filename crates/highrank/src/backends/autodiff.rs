@@ -34,8 +34,7 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         std::iter::once(loss.into_primitive()).chain(constants).collect()
     }
 
-    fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
-        let args = call.0;
+    fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
         let parents = args.inputs().into_array().map(|tensor| tensor.cloned());
         let types = dtypes(&parents);
         let args = args.map(inner);
@@ -68,8 +67,8 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         .into_primitive()
     }
 
-    fn predict(call: PredictionCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
-        let made = B::predict(call.0.map(inner), prediction);
+    fn predict(input: PredictionCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
+        let made = B::predict(input.map(inner), prediction);
         made.map(|made| Self::from_inner(made.into_primitive()))
     }
 

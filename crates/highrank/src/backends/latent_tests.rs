@@ -7,9 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
 use super::testing::{primitive, spread};
-use crate::ops::{
-    Kernels, LatentArgs, LatentCall, LatentGradients, LatentMask, LatentWanted, OutputOps, latent,
-};
+use crate::ops::{Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent};
 
 /// `1/keep` where a value exceeds `bound`, 0 elsewhere.
 fn mask(shape: [usize; 2], bound: f64, keep: f64, device: &Device, dtype: DType) -> Tensor<2> {
@@ -21,7 +19,7 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 }
 
 fn native(args: LatentArgs) -> Floats {
-    Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args)))
+    Floats::new(<Dispatch as OutputOps>::latent(args))
 }
 
 /// Whether there is a dropout mask, and whether a list says which row of it a token has.

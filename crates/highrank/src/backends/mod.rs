@@ -18,7 +18,7 @@ macro_rules! dispatch_to_kernels {
             use burn::backend::tensor::FloatTensor;
             use $crate::likelihood::LikelihoodKernels;
             use $crate::ops::{
-                Floats, Kernels, LatentCall, PredictionCall, LossCall, OutputOps, Precision, Prediction,
+                Floats, Kernels, LatentCall, LossCall, OutputOps, Precision, Prediction, PredictionCall,
             };
 
             impl$(<$($generics)*>)? OutputOps for $backend {
@@ -27,8 +27,8 @@ macro_rules! dispatch_to_kernels {
                     scores.into_parts().into_iter().map(Floats::into_primitive).collect()
                 }
 
-                fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
-                    <Self as Kernels>::latent(call.0).into_primitive()
+                fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
+                    <Self as Kernels>::latent(args).into_primitive()
                 }
 
                 fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -36,10 +36,10 @@ macro_rules! dispatch_to_kernels {
                 }
 
                 fn predict(
-                    call: PredictionCall<Self>,
+                    input: PredictionCall<Self>,
                     prediction: Prediction<'_>,
                 ) -> Option<FloatTensor<Self>> {
-                    <Self as LikelihoodKernels>::predict(call.0, prediction).map(Floats::into_primitive)
+                    <Self as LikelihoodKernels>::predict(input, prediction).map(Floats::into_primitive)
                 }
 
                 fn product(

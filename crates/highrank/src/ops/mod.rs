@@ -97,7 +97,7 @@ pub trait OutputOps: Backend {
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
-    fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;
+    fn latent(#[extension_type] args: LatentCall<Self>) -> FloatTensor<Self>;
 
     /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
@@ -107,7 +107,7 @@ pub trait OutputOps: Backend {
     /// through it.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn predict(
-        #[extension_type] call: PredictionCall<Self>,
+        #[extension_type] input: PredictionCall<Self>,
         prediction: Prediction<'_>,
     ) -> Option<FloatTensor<Self>>;
 

@@ -60,14 +60,14 @@ pub(super) mod token {
 
 /// Which values of [`token`] a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TokenSums {
+pub(super) struct WordSums {
     /// Those before the entropy.
     pub(super) level: bool,
     /// The entropy and what follows.
     pub(super) statistics: bool,
 }
 
-impl TokenSums {
+impl WordSums {
     pub(super) const NONE: Self = Self { level: false, statistics: false };
 
     pub(super) const fn any(self) -> bool {
@@ -91,7 +91,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
     components: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] sums: TokenSums,
+    #[comptime] sums: WordSums,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);

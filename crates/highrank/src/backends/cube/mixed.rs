@@ -11,7 +11,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernels::{TokenSums, ratio, row, token};
+use super::kernels::{WordSums, ratio, row, token};
 use super::map::{Form, Numbers, is_masked, log_prob_of_word, logit, mapped};
 use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
 
@@ -65,7 +65,7 @@ pub(super) fn token_sums(
     tokens: u32,
     vocab: u32,
     #[comptime] form: Form,
-    #[comptime] sums: TokenSums,
+    #[comptime] sums: WordSums,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
     let mut token = CUBE_POS_X;

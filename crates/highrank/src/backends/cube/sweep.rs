@@ -10,7 +10,7 @@ use highrank_kernels::gpu::{
 use highrank_kernels::{Floats, Ints};
 
 use super::gated::Gates;
-use super::kernels::{self, GradientOptions, ScoreOptions, TokenSums, WeightsLaunch, row, token};
+use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
 use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
 use super::pieces::PieceSums;
@@ -235,8 +235,8 @@ impl Sweep {
     }
 
     /// Which sums over a token's words the objective asks for.
-    fn sums(&self) -> TokenSums {
-        TokenSums { level: self.sparse.is_some(), statistics: self.statistics }
+    fn sums(&self) -> WordSums {
+        WordSums { level: self.sparse.is_some(), statistics: self.statistics }
     }
 
     fn has_prior(&self) -> bool {
@@ -300,7 +300,7 @@ impl Sweep {
                 chunk.products, cube_each(count), kernels::log_sum_exps;
                 chunk.products, self.bias, self.table, chunk.words, chunk.rows, chunk.token_values;
                 count as u32, vocab as u32, self.input.components() as u32, self.numbers(), self.form,
-                if self.has_prior() { TokenSums::NONE } else { self.sums() }, dtype_to_elem_type(chunk.words.dtype)
+                if self.has_prior() { WordSums::NONE } else { self.sums() }, dtype_to_elem_type(chunk.words.dtype)
             );
         }
     }
