@@ -110,11 +110,11 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
             let (input, goal) = (input.clone(), Objective { statistics: false, ..objective.clone() });
             move |upstream: Floats<B>| {
                 let wanted = Wanted::from_array(tracked);
-                let (_, gradients) = B::score_and_gradients(input, goal, upstream, wanted);
+                let (_, gradients) = B::score(input, goal, Some((upstream, wanted)));
                 rounded(gradients.into_array(), types)
             }
         });
-        let scores = B::score(input, objective);
+        let (scores, _) = B::score(input, objective, None);
         statistics = scores.statistics;
         (scores.loss, backward)
     });
@@ -133,12 +133,12 @@ fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
     let mut statistics = None;
     let loss = record("WeightedSum", parents, |tracked| {
         let Some([wanted @ .., of_weights]) = tracked else {
-            let scores = B::score(input, objective).weighted(Some(weights));
+            let scores = B::score(input, objective, None).0.weighted(Some(weights));
             statistics = scores.statistics;
             return (scores.loss, None);
         };
         let (wanted, weights) = (Wanted::from_array(wanted), weights.cast(input.wide()));
-        let (scores, gradients) = B::score_and_gradients(input, objective, weights.clone(), wanted);
+        let (scores, gradients) = B::score(input, objective, Some((weights.clone(), wanted)));
         statistics = scores.statistics;
         let total = (scores.loss.clone() * weights).sum();
         let d_weights = of_weights.then_some(scores.loss);

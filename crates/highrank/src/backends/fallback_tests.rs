@@ -119,7 +119,7 @@ fn the_fallback_agrees_with_the_native_operations() {
                 for is_sum in [true, false] {
                     let native = run(map, &objective, is_sum, likelihood::loss);
                     let fallback = run(map, &objective, is_sum, |input, objective, weights| {
-                        portable::score(&input, &objective).weighted(weights.map(Floats::from))
+                        portable::score(&input, &objective, None).0.weighted(weights.map(Floats::from))
                     });
                     assert_eq!(native.len(), fallback.len());
                     for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {

@@ -108,7 +108,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                 let (input, goal, upstream) =
                     (input(sizes, dtype, precision), goal(sizes, smoothing), upstream(sizes, dtype));
                 let want = all(
-                    portable::score_and_gradients(&input, &goal, upstream.clone(), Wanted::ALL),
+                    portable::score(&input, &goal, Some((upstream.clone(), Wanted::ALL))),
                     Some(portable::log_probs(&input)),
                 );
                 assert_eq!(want.len(), 2 + 8, "the decoder, its bias, and six of the gates");
@@ -120,9 +120,8 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                 for threads in 1..=3 {
                     let got = on_threads(threads, || {
                         let [input, other] = [input.clone(), input.clone()];
-                        let wanted = Wanted::ALL;
                         all(
-                            Flex::score_and_gradients(input, goal.clone(), upstream.clone(), wanted),
+                            Flex::score(input, goal.clone(), Some((upstream.clone(), Wanted::ALL))),
                             Flex::predict(other, Prediction::LogProbs),
                         )
                     });
@@ -145,8 +144,8 @@ fn only_what_is_wanted_is_made() {
     let input = || input(SMALL, dtype, Precision::Full);
     for alone in 0..NAMES.len() {
         let wanted = Wanted::from_array(from_fn(|i| i == alone));
-        let (_, native) = Flex::score_and_gradients(input(), goal.clone(), upstream(SMALL, dtype), wanted);
-        let (_, portable) = portable::score_and_gradients(&input(), &goal, upstream(SMALL, dtype), wanted);
+        let (_, native) = Flex::score(input(), goal.clone(), Some((upstream(SMALL, dtype), wanted)));
+        let (_, portable) = portable::score(&input(), &goal, Some((upstream(SMALL, dtype), wanted)));
         let is_there = input().inputs().into_array()[alone].is_some();
         for (i, (native, portable)) in native.into_array().into_iter().zip(portable.into_array()).enumerate()
         {
@@ -164,7 +163,7 @@ fn every_gradient_matches_central_differences() {
     let (goal, dtype) = (goal(SMALL, 0.125), DType::F64);
     let base = input(SMALL, dtype, Precision::Full);
     let upstream = upstream(SMALL, dtype);
-    let (_, gradients) = Flex::score_and_gradients(base.clone(), goal.clone(), upstream.clone(), Wanted::ALL);
+    let (_, gradients) = Flex::score(base.clone(), goal.clone(), Some((upstream.clone(), Wanted::ALL)));
     let gradients = gradients.into_array();
     // The places of `Likelihood::map`'s tensors among the gradients.
     for (number, i) in [7, 8, 9, 10, 11, 12, 4, 5].into_iter().enumerate() {
@@ -182,7 +181,7 @@ fn every_gradient_matches_central_differences() {
                     false => tensor,
                 }
             });
-            values(&(Flex::score(input, goal.clone()).loss * upstream.clone()).sum())[0]
+            values(&(Flex::score(input, goal.clone(), None).0.loss * upstream.clone()).sum())[0]
         };
         let numeric = (moved(1e-6) - moved(-1e-6)) / 2e-6;
         let exact = values(&(gradient * direction.clone()).sum())[0];
@@ -203,12 +202,12 @@ fn too_many_gates() -> (Input, Goal) {
 #[should_panic(expected = "gates of 8 words, but there are 7")]
 fn the_kernel_refuses_gates_of_more_words_than_there_are() {
     let (input, goal) = too_many_gates();
-    Flex::score(input, goal);
+    Flex::score(input, goal, None);
 }
 
 #[test]
 #[should_panic(expected = "gates of 8 words, but there are 7")]
 fn the_portable_body_refuses_gates_of_more_words_than_there_are() {
     let (input, goal) = too_many_gates();
-    portable::score(&input, &goal);
+    portable::score(&input, &goal, None);
 }

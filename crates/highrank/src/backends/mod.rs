@@ -23,8 +23,8 @@ macro_rules! dispatch_to_kernels {
 
             impl$(<$($generics)*>)? OutputOps for $backend {
                 fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
-                    let scores = Self::score(call.input, call.objective).weighted(call.weights);
-                    scores.into_parts().into_iter().map(Floats::into_primitive).collect()
+                    let (scores, _) = Self::score(call.input, call.objective, None);
+                    scores.weighted(call.weights).into_parts().into_iter().map(Floats::into_primitive).collect()
                 }
 
                 fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {

@@ -85,7 +85,7 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
             let call = LossCall { input, objective, weights };
             Scores::from_parts(Dispatch::loss(call).into_iter().map(Floats::new))
         }
-        false => portable::score(&input, &objective).weighted(weights),
+        false => portable::score(&input, &objective, None).0.weighted(weights),
     };
     match outside {
         Some(outside) if !is_sum => Scores { loss: scores.loss.fill_where(outside, f64::NAN), ..scores },

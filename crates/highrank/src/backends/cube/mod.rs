@@ -88,22 +88,12 @@ impl LikelihoodKernels for CubeBackend {
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        match Sweep::new(&input, &objective, false) {
-            Some(sweep) => sweep.score(),
-            None => portable::score(&input, &objective),
-        }
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
+        gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        match Sweep::new(&input, &objective, true) {
-            Some(sweep) => sweep.score_and_gradients(upstream, wanted),
-            None => portable::score_and_gradients(&input, &objective, upstream, wanted),
+        match (Sweep::new(&input, &objective, gradient.is_some()), gradient) {
+            (None, gradient) => portable::score(&input, &objective, gradient),
+            (Some(sweep), None) => (sweep.score(), Gradients::default()),
+            (Some(sweep), Some((upstream, wanted))) => sweep.score_and_gradients(upstream, wanted),
         }
     }
 }

@@ -158,7 +158,7 @@ impl Case {
     where
         B: LikelihoodKernels<Device = CubeDevice>,
     {
-        Made::new(B::score(self.input(), self.objective()), None)
+        Made::new(B::score(self.input(), self.objective(), None))
     }
 
     #[track_caller]
@@ -177,8 +177,7 @@ fn by_kernels<B>(input: Likelihood<Floats<B>>, objective: Objective<Floats<B>, I
 where
     B: LikelihoodKernels<Device = CubeDevice>,
 {
-    let (scores, gradients) = B::score_and_gradients(input, objective, tensor([TOKENS], 6), Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    Made::new(B::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
 }
 
 /// The same without kernels.
@@ -186,9 +185,7 @@ fn by_the_portable_path(
     input: &Likelihood<Floats<Plain>>,
     objective: &Objective<Floats<Plain>, Ints<Plain>>,
 ) -> Made {
-    let upstream = tensor([TOKENS], 6);
-    let (scores, gradients) = portable::score_and_gradients(input, objective, upstream, Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    Made::new(portable::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
 }
 
 /// The names of all gradients, in their order.
@@ -216,9 +213,9 @@ impl Part {
 struct Made(Vec<Part>);
 
 impl Made {
-    fn new<B: LikelihoodKernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
+    fn new<B: LikelihoodKernels>((scores, gradients): (Scores<Floats<B>>, Gradients<Floats<B>>)) -> Self {
         let scores = [("loss", Some(scores.loss)), ("statistics", scores.statistics)];
-        let gradients = GRADIENTS.into_iter().zip(gradients.unwrap_or_default().into_array());
+        let gradients = GRADIENTS.into_iter().zip(gradients.into_array());
         let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
         Self(scores.into_iter().chain(gradients).filter_map(part).collect())
     }
@@ -343,8 +340,7 @@ fn a_masked_target_has_an_infinite_loss() {
             let case = Case::plain(PLIF, components, Masked::Some);
             let targets = Targets::Words(integers(&[3; TOKENS]));
             let objective = Objective { label_smoothing, statistics: true, ..Objective::new(targets) };
-            let scores = Plain::score(case.input(), objective);
-            let made = Made::new::<Plain>(scores, None);
+            let made = Made::new(Plain::score(case.input(), objective, None));
             assert_eq!(made.part("loss"), [f32::INFINITY; TOKENS]);
             for row in made.part("statistics").chunks(Statistic::COUNT) {
                 assert_eq!(row[Statistic::Nll as usize], f32::INFINITY);
@@ -396,7 +392,7 @@ fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
         }
         let case = Case { dtypes: [half; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
         let (scores, gradients) =
-            Fused::score_and_gradients(case.input(), case.objective(), tensor([TOKENS], 6), Wanted::ALL);
+            Fused::score(case.input(), case.objective(), Some((tensor([TOKENS], 6), Wanted::ALL)));
         let made = gradients.into_array().into_iter().chain([Some(scores.loss), scores.statistics]);
         assert!(made.flatten().all(|x| x.dtype() == DType::F32));
     }
@@ -476,8 +472,7 @@ fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
 fn gradients_that_are_not_numbers_stay_so() {
     for case in [Case::plain(PLIF, 3, Masked::None), Case::plain(PLIF, 3, Masked::None).all_options()] {
         let upstream = Floats::full([TOKENS], f64::NAN, &device(), DType::F32);
-        let (_, gradients) =
-            Plain::score_and_gradients(case.input(), case.objective(), upstream, Wanted::ALL);
+        let (_, gradients) = Plain::score(case.input(), case.objective(), Some((upstream, Wanted::ALL)));
         let d_params = values(gradients.map_params.unwrap());
         assert!(d_params.iter().any(|x| x.is_nan()), "{case:?}: {d_params:?}");
     }
@@ -487,7 +482,7 @@ fn score(change: impl Fn(&mut Likelihood<Floats<Plain>>, &mut Objective<Floats<P
     let case = Case::plain(PLIF, 3, Masked::None).all_options();
     let (mut input, mut objective) = (case.input(), case.objective());
     change(&mut input, &mut objective);
-    Plain::score(input, objective);
+    Plain::score(input, objective, None);
 }
 
 #[test]
@@ -531,5 +526,5 @@ fn a_teacher_with_too_few_probabilities_is_refused() {
 #[should_panic(expected = "upstream gradient: the kernel needs [7] in F32, but the tensor has [1] in F32")]
 fn an_upstream_gradient_of_other_tokens_is_refused() {
     let case = Case::plain(PLIF, 3, Masked::None);
-    Plain::score_and_gradients(case.input(), case.objective(), tensor([1], 6), Wanted::ALL);
+    Plain::score(case.input(), case.objective(), Some((tensor([1], 6), Wanted::ALL)));
 }

@@ -25,15 +25,16 @@ use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Wanted};
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
 
-/// Losses, and gradients if there is an upstream gradient; half precision by way of f32.
+/// [`LikelihoodKernels::score`](crate::likelihood::LikelihoodKernels::score) on Flex; half precision by way of f32.
 pub(super) fn score(
     input: Likelihood<Floats<Flex>>,
     objective: Objective<Floats<Flex>, Ints<Flex>>,
-    upstream: Option<Floats<Flex>>,
-    wanted: Wanted,
+    gradient: Option<(Floats<Flex>, Wanted)>,
 ) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
     let sums = input.wide();
-    let (input, upstream) = (as_read(input), upstream.map(|upstream| row_major(upstream.cast(sums))));
+    let (upstream, wanted) = gradient.unzip();
+    let (upstream, wanted) = (upstream.map(|x| row_major(x.cast(sums))), wanted.unwrap_or_default());
+    let input = as_read(input);
     match sums {
         DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
         _ => run::<f32>(&input, &objective, upstream, wanted),

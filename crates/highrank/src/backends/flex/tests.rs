@@ -143,7 +143,7 @@ fn native(
     upstream: Floats<Flex>,
     wanted: Wanted,
 ) -> Made {
-    Flex::score_and_gradients(input.clone(), objective.clone(), upstream, wanted)
+    Flex::score(input.clone(), objective.clone(), Some((upstream, wanted)))
 }
 
 fn composed(
@@ -152,7 +152,7 @@ fn composed(
     upstream: Floats<Flex>,
     wanted: Wanted,
 ) -> Made {
-    portable::score_and_gradients(input, objective, upstream, wanted)
+    portable::score(input, objective, Some((upstream, wanted)))
 }
 
 fn upstream(dtype: DType) -> Floats<Flex> {
@@ -240,8 +240,7 @@ fn check_goal(
         assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
     }
     // What is made without gradients is the same.
-    let alone = Flex::score(input.clone(), goal.clone());
-    let (alone, alone_words) = parts(&(alone, Gradients::default()));
+    let (alone, alone_words) = parts(&Flex::score(input.clone(), goal.clone(), None));
     assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
     for (alone, got) in alone.iter().zip(&got) {
         let error = error(alone, got);
@@ -478,7 +477,7 @@ fn distributions_over_other_words_are_refused() {
     let model = Model::new(MapFunction::Identity, 1, 41);
     let rows = tensor([TOKENS, 40], 1, 0.25, DType::F32);
     let words = integers(model.words(), [TOKENS]);
-    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions { words, rows }));
+    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions { words, rows }), None);
 }
 
 #[test]
@@ -494,7 +493,9 @@ fn what_is_not_a_number_shows_in_its_token_alone() {
             for (options, label_smoothing, z_loss, statistics) in OPTIONS {
                 for (kind, targets) in all_targets(&model, DType::F32) {
                     let goal = Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) };
-                    for (token, loss) in values(&Flex::score(input.clone(), goal).loss).iter().enumerate() {
+                    for (token, loss) in
+                        values(&Flex::score(input.clone(), goal, None).0.loss).iter().enumerate()
+                    {
                         let what = format!("{components} components, {number}, {kind}, {options}");
                         assert_eq!(loss.is_finite(), token != 2, "{what}: token {token} has {loss}");
                     }
@@ -510,7 +511,7 @@ fn a_bias_of_another_length_is_refused() {
     let model = Model::new(MapFunction::Identity, 1, 41);
     let mut input = model.input(DType::F32);
     input.bias = Some(tensor([40], 1, 1.0, DType::F32));
-    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))));
+    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))), None);
 }
 
 #[test]
@@ -522,5 +523,5 @@ fn a_listed_word_outside_of_the_vocabulary_is_refused() {
         ids: integers(vec![0, 1, 2, 41, 4, 5, 6, 7, 8, 9], [TOKENS, 2]),
         probs: tensor([TOKENS, 2], 1, 0.25, DType::F32),
     };
-    Flex::score(model.input(DType::F32), Objective::new(targets));
+    Flex::score(model.input(DType::F32), Objective::new(targets), None);
 }

@@ -27,48 +27,31 @@ use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wan
 use chunk::Chunk;
 use score::{General, Score, Words};
 
-/// Loss of every token, and statistics where asked for; one product, differentiable by composition.
+/// Loss of every token, and statistics where asked for; one product, differentiable by composition. For an upstream gradient
+/// also the wanted gradients of `Σ_n upstream_n · loss_n`; three products.
 ///
 /// Products and latent layer are the backend's.
 pub fn score<B: Kernels>(
     input: &Likelihood<Floats<B>>,
     objective: &Objective<Floats<B>, Ints<B>>,
-) -> Scores<Floats<B>> {
-    let input = &input.clone().widened();
-    let sweep = Sweep::new(input, objective);
-    let mut scores = ScoreParts::default();
-    for block in blocks(input) {
-        for chunk in block.chunks(&sweep.vocabulary) {
-            let scored = sweep.score(&chunk);
-            scores.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
-        }
-    }
-    scores.finish()
-}
-
-/// As [`score`], and the gradients of `Σ_n upstream_n · loss_n`; three products.
-///
-/// Products and latent layer are the backend's.
-pub fn score_and_gradients<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
-    objective: &Objective<Floats<B>, Ints<B>>,
-    upstream: Floats<B>,
-    wanted: Wanted,
+    gradient: Option<(Floats<B>, Wanted)>,
 ) -> (Scores<Floats<B>>, Gradients<Floats<B>>) {
     let input = &input.clone().widened();
-    let upstream = upstream.cast(input.wide());
+    let gradient = gradient.map(|(upstream, wanted)| (upstream.cast(input.wide()), wanted));
     let sweep = Sweep::new(input, objective);
-    let mut scores = ScoreParts::default();
-    let mut gradients = GradientParts::default();
+    let (mut scores, mut gradients) = (ScoreParts::default(), GradientParts::default());
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
-            let upstream = upstream.clone().rows(chunk.start..chunk.end);
             let scored = sweep.score(&chunk);
             scores.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
-            let scored = scored.gradients(&chunk, upstream);
-            gradients.add_chunk(chunk, scored, wanted);
+            if let Some((upstream, wanted)) = &gradient {
+                let scored = scored.gradients(&chunk, upstream.clone().rows(chunk.start..chunk.end));
+                gradients.add_chunk(chunk, scored, *wanted);
+            }
         }
-        gradients.add_block(block, wanted);
+        if let Some((_, wanted)) = &gradient {
+            gradients.add_block(block, *wanted);
+        }
     }
     (scores.finish(), gradients.finish(input))
 }
