@@ -3,7 +3,7 @@
 use burn::backend::{Dispatch, TensorMetadata};
 use highrank_kernels::{Floats, Precision};
 
-use crate::ops::{Kernels, LatentArgs, LatentCall, OutputOps, has_kernels};
+use crate::ops::{Kernels, LatentArgs, OutputOps, has_kernels};
 
 /// Selects portable or native products and latent layers for a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Bodies {
     /// The latent layer, `[N, F]`.
     pub(super) fn latent(self, args: LatentArgs) -> Floats {
         match self.is_native(&args.weight) {
-            true => Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args))),
+            true => Floats::new(<Dispatch as OutputOps>::latent(args)),
             false => <Dispatch as Kernels>::latent(args),
         }
     }

@@ -232,10 +232,15 @@ mod cpu {
         }
     }
 
-    /// A block of logits with the piece of each, and the distance from its left end.
+    /// The pieces of a block of logits, and the distance of each from its piece's left end.
     struct Located<T> {
         pieces: [u32; BLOCK],
         distances: [T; BLOCK],
+    }
+
+    impl<T: Real> Located<T> {
+        /// Nothing yet.
+        const NONE: Self = Self { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
     }
 
     impl OnCpu for Function {
@@ -284,11 +289,10 @@ mod cpu {
     }
 
     impl<T: Real> Body<T> {
-        /// Pieces and distances of at most [`BLOCK`] logits.
+        /// Finds the pieces of at most [`BLOCK`] logits. In place: a result by value is copied, block by block.
         #[inline(always)]
-        fn locate(&self, z: &[T]) -> Located<T> {
-            let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
-            let places = located.pieces.iter_mut().zip(&mut located.distances);
+        fn locate(&self, z: &[T], into: &mut Located<T>) {
+            let places = into.pieces.iter_mut().zip(&mut into.distances);
             for ((number, distance), z) in places.zip(z) {
                 let piece = ((*z + self.bound) * self.inverse).floor();
                 let piece = if piece > self.last { self.last } else { piece };
@@ -297,7 +301,6 @@ mod cpu {
                 *number = piece.index();
                 *distance = *z - (piece * self.delta - self.bound);
             }
-            located
         }
     }
 
@@ -319,15 +322,14 @@ mod cpu {
         /// Keeps the slopes, if there is room for them, so that the backward pass need not look them up again.
         #[inline(always)]
         fn apply(&self, block: &mut [T], slopes: &mut [T]) {
-            let table = self.table.as_chunks::<2>().0;
-            let mut slopes = slopes.chunks_mut(BLOCK);
+            let (table, mut slopes) = (self.table.as_chunks::<2>().0, slopes.chunks_mut(BLOCK));
+            let (mut located, mut lines) = (Located::NONE, [[T::ZERO; 2]; BLOCK]);
             for block in block.chunks_mut(BLOCK) {
-                let Located { pieces, distances } = self.locate(block);
-                let mut lines = [[T::ZERO; 2]; BLOCK];
-                for (line, piece) in lines.iter_mut().zip(&pieces[..block.len()]) {
+                self.locate(block, &mut located);
+                for (line, piece) in lines.iter_mut().zip(&located.pieces[..block.len()]) {
                     *line = table[*piece as usize];
                 }
-                for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&distances) {
+                for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&located.distances) {
                     *z = slope.mul_add(*distance, *value);
                 }
                 if let Some(slopes) = slopes.next() {
@@ -343,17 +345,18 @@ mod cpu {
         #[inline(always)]
         fn pull_back_row(&self, z: &[T], slopes: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
             let (sums, _) = sums.as_chunks_mut::<2>();
+            let (mut located, mut terms) = (Located::NONE, [[T::ZERO; 2]; BLOCK]);
             for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
-                let Located { pieces, distances } = self.locate(z);
-                let mut terms = [[T::ZERO; 2]; BLOCK];
-                for ((terms, distance), g) in terms.iter_mut().zip(&distances).zip(&*g) {
+                self.locate(z, &mut located);
+                let of_terms = terms.iter_mut().zip(&located.distances);
+                for ((terms, distance), (g, slope)) in of_terms.zip(g.iter_mut().zip(slopes)) {
                     *terms = [*distance * *g * scale, *g * scale];
+                    *g *= *slope;
                 }
-                for (piece, [moment, g]) in pieces.iter().zip(&terms[..g.len()]) {
+                for (piece, [moment, g]) in located.pieces.iter().zip(&terms[..g.len()]) {
                     let sums = &mut sums[*piece as usize];
                     *sums = [sums[0] + *moment, sums[1] + *g];
                 }
-                g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
             }
         }
 

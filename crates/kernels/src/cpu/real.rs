@@ -9,7 +9,10 @@ use core::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
 mod sealed {
     /// What the matrix products ask of an element.
-    pub trait Sealed: faer::traits::ComplexField + crate::rounding::Number {}
+    pub trait Sealed:
+        faer::traits::ComplexField + crate::rounding::Number + crate::cpu::vectors::Vectors
+    {
+    }
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }

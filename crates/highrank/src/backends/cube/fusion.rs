@@ -65,25 +65,10 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        let outputs = scores(&input, &objective);
-        let mut inputs = Inputs::<B>::default();
-        let input = input.map(|tensor| inputs.float(tensor));
-        let objective = add(objective, &mut inputs);
-        let run = move |taken: &mut Taken<B>| {
-            let input = input.clone().map(|slot| taken.float(slot));
-            B::score(input, take(&objective, taken)).into_parts()
-        };
-        Scores::from_parts(operation("highrank_score", inputs, &outputs, run))
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
+        gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
         let dtype = input.wide();
+        let wanted = gradient.as_ref().map(|(_, wanted)| *wanted).unwrap_or_default();
         let shapes = wanted_shapes(input.inputs().into_array(), wanted.into_array());
         let mut outputs = scores(&input, &objective);
         outputs.extend(shapes.iter().flatten().map(|shape| (shape.clone(), dtype)));
@@ -91,14 +76,15 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
         let mut inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
         let objective = add(objective, &mut inputs);
-        let upstream = inputs.float(upstream);
+        let upstream = gradient.map(|(upstream, _)| inputs.float(upstream));
         let run = move |taken: &mut Taken<B>| {
             let input = input.clone().map(|slot| taken.float(slot));
             let objective = take(&objective, taken);
-            let (scores, gradients) = B::score_and_gradients(input, objective, taken.float(upstream), wanted);
+            let gradient = upstream.map(|upstream| (taken.float(upstream), wanted));
+            let (scores, gradients) = B::score(input, objective, gradient);
             scores.into_parts().into_iter().chain(gradients.into_array().into_iter().flatten()).collect()
         };
-        let mut made = operation("highrank_score_and_gradients", inputs, &outputs, run).into_iter();
+        let mut made = operation("highrank_score", inputs, &outputs, run).into_iter();
         let loss = made.next().expect("the losses");
         let statistics = if statistics { made.next() } else { None };
         let gradients = Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())));

@@ -69,6 +69,32 @@ fn logarithm<T: Real>(stored: T) -> T {
     if stored > T::ZERO { log } else { stored }
 }
 
+/// Words whose probabilities are summed at a time, in registers.
+const BLOCK: usize = 64;
+
+/// `Σ_k w_k e_kv` of a run of words, for rows of [stored](store_exponentials) exponentials, each with `w_k`.
+#[inline(always)]
+pub(super) fn mixture<'r, T: Real, R: Iterator<Item = (&'r [T], T)>>(rows: impl Fn() -> R, probs: &mut [T]) {
+    let (blocks, rest) = probs.as_chunks_mut::<BLOCK>();
+    let whole = blocks.len() * BLOCK;
+    for (i, block) in blocks.iter_mut().enumerate() {
+        let mut sums = [T::ZERO; BLOCK];
+        for (row, weight) in rows() {
+            let (values, _) = row[i * BLOCK..].as_chunks::<BLOCK>();
+            for (sum, e) in sums.iter_mut().zip(&values[0]) {
+                *sum = weight.mul_add(exponential(*e), *sum);
+            }
+        }
+        *block = sums;
+    }
+    rest.fill(T::ZERO);
+    for (row, weight) in rows() {
+        for (sum, e) in rest.iter_mut().zip(&row[whole..]) {
+            *sum = weight.mul_add(exponential(*e), *sum);
+        }
+    }
+}
+
 /// `log Σ_k w_k e_kv` of a run of at most [`RUN`] words, in log space, for rows of [stored](store_exponentials) exponentials, each
 /// with `log w_k`.
 #[inline(always)]
@@ -233,15 +259,11 @@ impl<T: Real> Tile<T> {
         components: &[Component<T>],
         masked: impl Iterator<Item = usize> + Clone,
     ) -> bool {
-        for (row, component) in rows.zip(components) {
-            let row = self.of(row);
-            for (prob, e) in self.probs.iter_mut().zip(row) {
-                *prob = component.weight.mul_add(exponential(*e), *prob);
-            }
-        }
+        let (words, len) = (self.start..self.end, self.end - self.start);
+        let weighed = || rows.clone().zip(components).map(|(row, part)| (&row[words.clone()], part.weight));
+        mixture(weighed, &mut self.probs[..len]);
         // Any probability that is not faint.
         masked.clone().for_each(|word| self.probs[word] = T::ONE);
-        let len = self.end - self.start;
         let probs = &self.probs[..len];
         self.log_probs.iter_mut().zip(probs).for_each(|(log_prob, prob)| *log_prob = prob.log());
         let faintest = T::largest(probs.iter().map(|prob| -*prob));

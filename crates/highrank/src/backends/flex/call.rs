@@ -1,11 +1,11 @@
 //! What every call of the likelihood reads, and buffers for the gradients of that.
 
 use burn::backend::Flex;
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{Buffer, Factor, Real};
 use highrank_kernels::{Floats, Precision};
 
 use super::mapped_logits::MappedLogits;
-use super::tensors::{Stored, as_factor, assert_length, row_major, tensor_of, values};
+use super::tensors::{as_factor, assert_length, factor, row_major, tensor_of, values};
 use super::{gated, latent};
 use crate::ops::{ContextSource, Gradients, Likelihood, Wanted};
 
@@ -45,7 +45,7 @@ pub(super) struct Call<'a, T> {
     /// `[N, K]`
     pub(super) log_prior: Option<&'a [T]>,
     /// `[V, d]`
-    pub(super) decoder: Stored<'a, T>,
+    pub(super) decoder: Factor<'a, T>,
     pub(super) logits: MappedLogits<'a, T>,
     /// `N`
     pub(super) tokens: usize,
@@ -86,7 +86,7 @@ impl<'a, T: Real> Call<'a, T> {
         Self {
             contexts: &input.contexts,
             log_prior: input.log_prior.as_ref().map(values),
-            decoder: Stored::new(input.weight.primitive()),
+            decoder: factor(input.weight.primitive(), [vocab, d]),
             logits: MappedLogits::new(input),
             tokens,
             components,

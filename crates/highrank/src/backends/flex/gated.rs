@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use super::gate_rows::{COMPONENTS, GATES, GateRows, TokenSums};
 use super::latent::add_columns;
 use super::mix;
-use super::tensors::{Stored, assert_length, row_major, values};
+use super::tensors::{assert_length, row_major, values};
 use crate::ops::{GatedArgs, GatedInputs, MixInputs};
 
 /// The arguments row-major in the type of sums; the biases become `[3, S]`.
@@ -48,11 +48,8 @@ impl<'a, T: Real> Gated<'a, T> {
     ///
     /// # Panics
     /// If tensors do not fit each other.
-    pub(super) fn new(
-        args: &'a GatedArgs<Floats<Flex>>,
-        decoder: Stored<'a, T>,
-        [vocab, d]: [usize; 2],
-    ) -> Self {
+    pub(super) fn new(args: &'a GatedArgs<Floats<Flex>>, decoder: Factor<'a, T>) -> Self {
+        let (vocab, d) = (decoder.rows(), decoder.columns());
         let (tokens, words, d_gate) = (args.tokens(), args.words(), args.d_gate());
         assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
         assert_length("mixing probabilities", Some(&args.prior), tokens * COMPONENTS);
@@ -60,7 +57,7 @@ impl<'a, T: Real> Gated<'a, T> {
         assert_length("gate features", Some(&args.features), tokens * GATES * d_gate);
         assert_length("gate logits", Some(&args.base), tokens * GATES);
         assert_length("gate biases", Some(&args.bias), GATES * words);
-        Self { args, decoder: decoder.rows(0..words, d).factor(words, d) }
+        Self { args, decoder: decoder.block(0..words, 0..d) }
     }
 
     /// Buffers for so many tokens, with gradients or without.

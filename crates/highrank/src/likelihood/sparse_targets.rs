@@ -15,7 +15,7 @@ use crate::ops::{Kernels, Likelihood, Objective, Targets};
 ///
 /// with the weights `w` of words, in which the `extra` has its own already.
 #[derive(Debug, Clone)]
-pub(crate) struct Spread<B: Backend> {
+pub(crate) struct SparseTargets<B: Backend> {
     /// Of every unmasked word, `[N, 1]`.
     pub(crate) level: Floats<B>,
     /// What the level of each word is multiplied with, `[1, V]`, if words have weights.
@@ -26,7 +26,7 @@ pub(crate) struct Spread<B: Backend> {
     pub(crate) extra: Floats<B>,
 }
 
-impl<B: Kernels> Spread<B> {
+impl<B: Kernels> SparseTargets<B> {
     /// None if the targets are distributions over all words.
     pub(crate) fn new(
         input: &Likelihood<Floats<B>>,
