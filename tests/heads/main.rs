@@ -24,3 +24,4 @@ mod quantised;
 mod rank;
 mod support;
 mod time_axis;
+mod transformer;
