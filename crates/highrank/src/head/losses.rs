@@ -62,8 +62,8 @@ impl OutputHead {
         let shape = leading::<D, T>(&hidden.dims())?;
         check_targets(&targets, shape, options, self.rows(), self.vocab(), &fit)?;
         self.check_prior_cv(options)?;
-        match self.clustered() {
-            Some(clustered) => clustered.loss_with(hidden, targets, options),
+        match self.adaptive() {
+            Some(adaptive) => adaptive.loss_with(hidden, targets, options),
             None => of_counted(
                 targets,
                 options,

@@ -53,6 +53,8 @@ pub struct LossOptions {
     pub(crate) reduction: Reduction,
     pub(crate) per_token: bool,
     pub(crate) statistics: bool,
+    /// Whether the host finds out which tokens count, on a GPU too.
+    pub(crate) read_back: bool,
 }
 
 /// How the losses of tokens become one value.

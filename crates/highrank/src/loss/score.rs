@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Int, Tensor};
 
-use super::counted::Counted;
+use super::counted::CountedTokens;
 use super::prior_cv::prior_cv;
 use super::{Loss, LossOptions, Reduction};
 use crate::error::{HeadError, OrPanic};
@@ -145,11 +145,11 @@ pub(crate) fn of_counted<const T: usize>(
     options: &LossOptions,
     vocab: usize,
     bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
-    input: impl FnOnce(&Counted) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
+    input: impl FnOnce(&CountedTokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
 ) -> Result<Loss<T>, HeadError> {
     let shape = targets.dims();
     let targets = targets.reshape([shape.iter().product::<usize>()]);
-    let counted = Counted::new(targets, options, vocab, bias)?;
+    let counted = CountedTokens::new(targets, options, vocab, bias)?;
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
 

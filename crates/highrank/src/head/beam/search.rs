@@ -157,7 +157,7 @@ fn extend(
         .map(|kept| Candidate { log_prob: kept.log_prob, words: &kept.words, extension: None })
         .collect();
     for (parent, (row, extensions)) in rows.iter().zip(extensions).enumerate() {
-        candidates.extend(extensions.iter().map(|&(word, log_prob)| Candidate {
+        candidates.extend(extensions.iter().map(|&(log_prob, word)| Candidate {
             log_prob: row.log_prob + log_prob,
             words: &row.words,
             extension: Some((word, parent)),

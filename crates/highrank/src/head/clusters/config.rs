@@ -82,8 +82,7 @@ impl AdaptiveConfig {
 
     /// The words of each cluster.
     pub fn clusters(&self, vocab: usize) -> impl Iterator<Item = Range<usize>> {
-        let ends = self.cutoffs.iter().skip(1).copied().chain([vocab]);
-        self.cutoffs.iter().copied().zip(ends).map(|(start, end)| start..end)
+        ranges(&self.cutoffs, vocab)
     }
 
     /// `d_i`, the width of a cluster's tail for hidden states of width `H`: `⌊H / division^i⌋`, at least 1. Clusters are counted
@@ -102,4 +101,10 @@ impl AdaptiveConfig {
         });
         params.fold(0, usize::saturating_add)
     }
+}
+
+/// The words from each cutoff to the next, the last up to `V`.
+pub(super) fn ranges(cutoffs: &[usize], vocab: usize) -> impl Iterator<Item = Range<usize>> {
+    let ends = cutoffs.iter().skip(1).copied().chain([vocab]);
+    cutoffs.iter().copied().zip(ends).map(|(start, end)| start..end)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
 use burn::tensor::{Device, Tensor};
 
-use super::config::AdaptiveConfig;
+use super::config::{AdaptiveConfig, ranges};
 use crate::context::linear_initializer;
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::HeadError;
@@ -63,11 +63,6 @@ impl Clusters {
         self.vocab
     }
 
-    /// The first word of each cluster.
-    pub(crate) fn cutoffs(&self) -> &[usize] {
-        &self.cutoffs
-    }
-
     /// The words that are masked, in ascending order.
     pub fn masked_words(&self) -> &[usize] {
         &self.masked_words
@@ -83,9 +78,9 @@ impl Clusters {
         self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
     }
 
-    /// The words of a cluster.
-    pub(crate) fn words_of(&self, cluster: usize) -> Range<usize> {
-        self.cutoffs[cluster]..self.cutoffs.get(cluster + 1).copied().unwrap_or(self.vocab)
+    /// The words of each cluster.
+    pub(in crate::head) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        ranges(&self.cutoffs, self.vocab)
     }
 
     /// Checks the parameters for hidden states of width `H`.
