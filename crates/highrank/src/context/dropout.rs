@@ -112,10 +112,10 @@ fn drawn(
 /// The values of a [drawn] mask, `[sequences, features]`, on the device of `like`.
 pub(super) fn draw_values(
     like: &Tensor<2>,
-    shape: [usize; 2],
-    dropout: Option<LatentDropout>,
+    sequences: usize,
+    (features, dropout): (usize, Option<LatentDropout>),
 ) -> Option<Tensor<2>> {
-    draw(like, shape, dropout?.probability)
+    draw(like, [sequences, features], dropout?.probability)
 }
 
 fn draw(like: &Tensor<2>, shape: [usize; 2], prob: f64) -> Option<Tensor<2>> {

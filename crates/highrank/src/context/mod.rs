@@ -30,9 +30,9 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
-use kind::ContextKind;
+use kind::{ContextKind, ContextModule, ContextSettings};
 
 // A context is one file and one line in this list, beside its `mod`. The file holds the formula, the module with its parameters, the configuration and
 // what it computes: `kind.rs` says what it provides, and `direct.rs` is a short example.

@@ -6,29 +6,29 @@ use burn::tensor::{DType, Tensor};
 use highrank_kernels::Floats;
 
 use super::output::OutputHead;
+use crate::checks::TensorChecks;
 use crate::context::{Bodies, Contexts, Tokens};
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::check_hidden;
 use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
-    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<Fit, HeadError> {
-        let fit = self.decoder.fit()?;
-        self.decoder.check(&fit)?;
-        self.context.check(self.decoder.d_embedding, &fit)?;
-        self.logit_map.check(&fit)?;
+    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<TensorChecks, HeadError> {
+        let checks = self.decoder.checks()?;
+        self.decoder.check(&checks)?;
+        self.context.check(self.decoder.d_embedding, &checks)?;
+        self.logit_map.check(&checks)?;
         if let Some(clusters) = &self.clusters {
-            clusters.check(self.d_hidden(), &fit)?;
+            clusters.check(self.d_hidden(), &checks)?;
         }
-        fit.scale("temperature", self.temperature)?;
+        checks.scale("temperature", self.temperature)?;
         if let Some(mask) = &self.latent_mask {
-            fit.floats("the latent mask", mask)?;
+            checks.floats("the latent mask", mask)?;
         }
-        check_hidden(hidden, self.d_hidden(), &fit)?;
-        Ok(fit)
+        check_hidden(hidden, self.d_hidden(), &checks)?;
+        Ok(checks)
     }
 
     /// The likelihood's inputs for checked hidden states, contexts composed of Burn's operations.

@@ -68,9 +68,9 @@ impl OutputHead {
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
         self.has_common_logits("logit_gradient_blocks")?;
         let shape = leading::<D, T>(&hidden.dims())?;
-        let fit = self.check(&hidden)?;
-        fit.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
-        fit.device("targets", &targets.device())?;
+        let checks = self.check(&hidden)?;
+        checks.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+        checks.device("targets", &targets.device())?;
         let input = self.composed(hidden)?;
         let words = targets.reshape([input.tokens()]);
         validate_targets(&words, self.decoder.vocab)?;
@@ -93,10 +93,9 @@ impl OutputHead {
     /// What the head is, if its logits are no `h_k·Wᵀ + b`.
     #[cfg(feature = "analysis")]
     pub(crate) fn not_linear(&self) -> Option<&'static str> {
-        match &self.context {
-            _ if self.clusters.is_some() => Some("a head with clusters"),
-            crate::context::Context::Mixtape(_) => Some("a Mixtape"),
-            _ => None,
+        match self.clusters {
+            Some(_) => Some("a head with clusters"),
+            None => self.context.not_linear(),
         }
     }
 }

@@ -58,9 +58,9 @@ impl OutputHead {
         targets: Tensor<T, Int>,
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
-        let fit = self.check(&hidden)?;
+        let checks = self.check(&hidden)?;
         let shape = leading::<D, T>(&hidden.dims())?;
-        check_targets(&targets, shape, options, self.rows(), self.vocab(), &fit)?;
+        check_targets(&targets, shape, options, self.rows(), self.vocab(), &checks)?;
         self.check_prior_cv(options)?;
         match self.adaptive() {
             Some(adaptive) => adaptive.loss_with(hidden, targets, options),

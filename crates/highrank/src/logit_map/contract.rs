@@ -12,8 +12,8 @@ use burn::backend::Backend;
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 
 /// A logit map as a plain value: the function without its parameters, which come packed in one vector.
 ///
@@ -64,7 +64,7 @@ pub(crate) trait MapModule {
     fn function(&self) -> Self::Function;
 
     /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
-    fn check(&self, _fit: &Fit) -> Result<(), HeadError> {
+    fn check(&self, _fit: &TensorChecks) -> Result<(), HeadError> {
         Ok(())
     }
 
@@ -82,7 +82,7 @@ pub(crate) trait Pointwise: Copy {
     }
 
     /// Checks that the type of sums holds all fields.
-    fn check(self, _fit: &Fit) -> Result<(), HeadError> {
+    fn check(self, _fit: &TensorChecks) -> Result<(), HeadError> {
         Ok(())
     }
 
@@ -123,8 +123,8 @@ impl<M: Pointwise> MapModule for M {
         *self
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-        Pointwise::check(*self, fit)
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+        Pointwise::check(*self, checks)
     }
 }
 

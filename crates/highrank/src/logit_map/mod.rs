@@ -22,8 +22,8 @@ use highrank_kernels::Floats;
 use highrank_kernels::cpu::Real;
 use highrank_kernels::precision::wide;
 
+use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic};
-use crate::fit::Fit;
 use contract::{MapModule, PortableMap};
 #[cfg(feature = "flex")]
 use cpu::{CpuBody, OnCpu};

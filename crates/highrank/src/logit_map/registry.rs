@@ -85,9 +85,9 @@ macro_rules! logit_maps {
             }
 
             /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
-            pub(crate) fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+            pub(crate) fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
                 match self {
-                    $(Self::$Map(map) => MapModule::check(map, fit),)+
+                    $(Self::$Map(map) => MapModule::check(map, checks),)+
                 }
             }
 

@@ -6,10 +6,10 @@ use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay,
 use burn::tensor::{Device, Tensor};
 
 use super::config::{AdaptiveConfig, ranges};
+use crate::checks::TensorChecks;
 use crate::context::linear_initializer;
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::HeadError;
-use crate::fit::Fit;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
 /// [`OutputHead`](crate::OutputHead) are those of its head cluster, whose decoder has a row for each word of the shortlist and then for each cluster.
@@ -84,10 +84,10 @@ impl Clusters {
     }
 
     /// Checks the parameters for hidden states of width `H`.
-    pub(in crate::head) fn check(&self, d_hidden: usize, fit: &Fit) -> Result<(), HeadError> {
+    pub(in crate::head) fn check(&self, d_hidden: usize, checks: &TensorChecks) -> Result<(), HeadError> {
         self.tails.iter().try_for_each(|tail| {
-            fit.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
-            tail.decoder.check(fit)
+            checks.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
+            tail.decoder.check(checks)
         })
     }
 
