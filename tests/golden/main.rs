@@ -27,6 +27,8 @@ mod optimiser;
 mod options;
 mod pointwise;
 mod prior_cv;
+#[path = "../shared/priors.rs"]
+mod priors;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]
 mod training;

@@ -19,6 +19,8 @@ mod mixtape;
 mod precision;
 mod prediction;
 mod prior_cv;
+#[path = "../shared/priors.rs"]
+mod priors;
 mod properties;
 mod quantised;
 mod rank;

@@ -40,16 +40,9 @@ fn heads(config: &HeadConfig, by: By, on: On<'_>) -> [OutputHead; 2] {
         By::Bias => head(config, on),
         By::Config => head(&config.clone().with_masked_words(MASKED.to_vec()), on),
     };
-    let words = Tensor::<1, Int>::from_data(kept().as_slice(), on.0);
-    let mut small = full.clone();
-    small.decoder = HeadConfig { vocab: LEFT, ..config.clone() }.init(on.0).decoder;
-    let rows = full.decoder.weight.as_ref().unwrap().val().select(0, words.clone());
-    small.decoder.weight = Some(Param::from_tensor(rows.detach()));
-    let bias = full.decoder.bias.as_ref().unwrap().val();
-    small.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words).detach()));
-    keep_gates(&mut small, &kept());
+    let small = with_words(&full, config, &kept());
     if by == By::Bias {
-        let mut values = values(bias);
+        let mut values = values(full.decoder.bias.as_ref().unwrap().val());
         MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
         full.decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));
     }
@@ -262,7 +255,14 @@ fn predictions_are_those_of_the_head_without_the_words() {
         let masked: Vec<i64> = MASKED.iter().map(|word| *word as i64).collect();
         assert!(all.chunks(VOCAB).all(|row| row[LEFT..] == masked), "{what}: {all:?}");
 
-        for sampling in [Sampling::default(), Sampling::new().with_temperature(1.5)] {
+        let kinds = [
+            Sampling::default(),
+            Sampling::new().with_temperature(0.0),
+            Sampling::new().with_temperature(1.5),
+            Sampling::new().with_top_k(Some(VOCAB)),
+            Sampling::new().with_top_p(Some(0.999)),
+        ];
+        for sampling in kinds {
             let draw = |head: &OutputHead| {
                 let mut rng = Pcg64::seed_from_u64(7);
                 let many = hidden().repeat_dim(0, 4);

@@ -8,7 +8,7 @@ use highrank_kernels::Floats;
 use serde::{Deserialize, Serialize};
 
 use super::tokens::Tokens;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 use crate::ops::LatentMask;
 
 /// Which leading dimension of a hidden state is time.
@@ -43,14 +43,8 @@ pub struct LatentDropout {
 
 impl LatentDropout {
     /// Checks that the probability is one.
-    ///
-    /// # Errors
-    /// [`HeadError::Dropout`].
     pub(crate) fn validate(&self) -> Result<(), HeadError> {
-        match (0.0..1.0).contains(&self.probability) {
-            true => Ok(()),
-            false => Err(HeadError::Dropout { value: self.probability }),
-        }
+        in_range("latent dropout", self.probability, "a probability in [0, 1)", 0.0..1.0)
     }
 }
 

@@ -125,13 +125,8 @@ impl HeadConfig {
     }
 
     /// Generalised sigsoftmax (Parthiban et al., AAAI 2021).
-    pub fn generalised_sigsoftmax(d_embedding: usize, vocab: usize) -> Self {
-        Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
-    }
-
-    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
     pub fn gss(d_embedding: usize, vocab: usize) -> Self {
-        Self::generalised_sigsoftmax(d_embedding, vocab)
+        Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
     }
 
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
@@ -172,23 +167,18 @@ impl HeadConfig {
     /// use highrank::HeadConfig;
     ///
     /// let device = Device::default();
-    /// let head = HeadConfig::direct_output_connection(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
     /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
     /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
     /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets);
     /// # let _ = loss;
     /// ```
-    pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
         let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
-    }
-
-    /// Short for [`direct_output_connection`](Self::direct_output_connection).
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
-        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
@@ -497,4 +487,19 @@ impl OutputHead {
         let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
         config.checked_init_from_linear(linear).expect("the sizes are those of the layer")
     }
+}
+
+/// Every logit map on a softmax, every other context, and a mixture with a map.
+#[cfg(all(test, feature = "flex"))]
+pub(crate) fn examples(d_hidden: usize, d_embedding: usize, vocab: usize) -> Vec<HeadConfig> {
+    let (h, d) = (d_hidden, d_embedding);
+    let others = [
+        HeadConfig::moc(h, d, vocab, 3),
+        HeadConfig::mos(h, d, vocab, 3),
+        HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, vocab),
+        HeadConfig::mixtape(h, d, vocab),
+        HeadConfig::mos_plif(h, d, vocab, 3, 20),
+    ];
+    let mapped = |map| HeadConfig::softmax(h, vocab).with_logit_map(map);
+    LogitMapConfig::examples().into_iter().map(mapped).chain(others).collect()
 }

@@ -202,7 +202,7 @@ impl OutputHead {
     /// users.
     ///
     /// # Errors
-    /// [`HeadError::Sampling`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first
+    /// [`HeadError::Range`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first
     /// token that no word can be drawn for.
     pub fn try_sample<const D: usize, const T: usize>(
         &self,

@@ -13,7 +13,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 
 /// A logit map as a plain value: the function without its parameters, which come packed in one vector.
 ///
@@ -139,10 +139,7 @@ pub(super) fn required<T>(table: Option<T>) -> T {
 
 /// Checks a field that must be positive and finite.
 pub(super) fn positive(name: &'static str, value: f64) -> Result<(), HeadError> {
-    match value > 0.0 && value.is_finite() {
-        true => Ok(()),
-        false => Err(HeadError::NotPositive { name, value }),
-    }
+    in_range(name, value, "a positive finite number", f64::from_bits(1)..=f64::MAX)
 }
 
 /// Checks a size that must be at least 1.

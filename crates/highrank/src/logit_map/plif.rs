@@ -10,7 +10,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -115,9 +115,7 @@ impl Function {
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
         at_least_one("knots", self.knots)?;
-        if self.knots > MAX_KNOTS {
-            return Err(HeadError::TooManyKnots { knots: self.knots, max: MAX_KNOTS });
-        }
+        in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
         positive("PLIF's bound T", self.bound)
     }
 

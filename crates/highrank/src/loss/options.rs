@@ -4,7 +4,7 @@ use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range, not_negative};
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -195,16 +195,9 @@ impl LossOptions {
         vocab: usize,
         checks: &TensorChecks,
     ) -> Result<(), HeadError> {
-        let epsilon = self.label_smoothing;
-        if !(0.0..1.0).contains(&epsilon) {
-            let expected = "a number in [0, 1)";
-            return Err(HeadError::LossOption { name: "label_smoothing", value: epsilon, expected });
-        }
+        in_range("label_smoothing", self.label_smoothing, "a number in [0, 1)", 0.0..1.0)?;
         for (name, value) in [("z_loss", self.z_loss), ("prior_cv", self.prior_cv)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let expected = "a finite number of at least 0";
-                return Err(HeadError::LossOption { name, value, expected });
-            }
+            not_negative(name, value)?;
             checks.factor(name, value)?;
         }
         if let Some(weights) = &self.token_weights {

@@ -56,7 +56,7 @@ impl BeamSearch {
     /// [`search`](Self::search) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::BeamSearch`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
+    /// [`HeadError::Range`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
     pub fn try_search<S: BeamState, R: Into<StepLogProbs>>(
         &self,
         contexts: usize,

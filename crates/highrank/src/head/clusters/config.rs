@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 
 /// The clusters of an [adaptive softmax](crate::HeadConfig::with_adaptive).
 ///
@@ -62,17 +62,15 @@ impl AdaptiveConfig {
     /// Checks the cutoffs and the division for a vocabulary.
     ///
     /// # Errors
-    /// [`HeadError::Cutoffs`] or [`HeadError::Division`].
+    /// [`HeadError::Cutoffs`] or [`HeadError::Range`].
     pub fn validate(&self, vocab: usize) -> Result<(), HeadError> {
         let ascend = self.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = self.cutoffs.iter().all(|cutoff| (1..vocab).contains(cutoff));
         if self.cutoffs.is_empty() || !ascend || !inside {
             return Err(HeadError::Cutoffs { cutoffs: self.cutoffs.clone(), vocab });
         }
-        match self.division >= 1.0 && self.division.is_finite() {
-            true => Ok(()),
-            false => Err(HeadError::Division { value: self.division }),
-        }
+        let expected = "a finite number of at least 1";
+        in_range("the division of the tails' widths", self.division, expected, 1.0..=f64::MAX)
     }
 
     /// Words of the head cluster: the shortlist, and one for each cluster.

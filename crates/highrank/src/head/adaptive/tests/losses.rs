@@ -1,6 +1,6 @@
 //! Losses with options against the same losses composed of all log-probabilities, and what they tell of each token.
 
-use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Gradients, TensorData};
 
 use super::*;
@@ -212,86 +212,6 @@ fn losses_against_distributions_are_those_of_all_log_probabilities() {
         let options = LossOptions::new().with_distributions(rows);
         let error = head.try_loss_with(hidden(N, &device), targets, &options).unwrap_err();
         assert!(error.to_string().contains("[12, 7], expected [12, 23]"), "{error}");
-    }
-}
-
-/// With every term: a teacher that leaves a rest, smoothing, z-loss, weights, and where there are priors their variation.
-fn everything(head: &OutputHead, device: &Device) -> LossOptions {
-    let (ids, probs) = teacher(head, 3, 0.3);
-    let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
-    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [N, 3]), device);
-    LossOptions::new()
-        .with_teacher(ids, floats(probs, [N, 3], device))
-        .with_label_smoothing(0.2)
-        .with_z_loss(0.05)
-        .with_prior_cv(if head.context.has_priors() { 0.3 } else { 0.0 })
-        .with_token_weights(weights(device))
-}
-
-/// Adds to one number of one parameter, counted in the order of a visit.
-struct Moved {
-    parameter: usize,
-    number: usize,
-    by: f64,
-}
-
-impl ModuleMapper for Moved {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let here = self.parameter == 0;
-        self.parameter = self.parameter.wrapping_sub(1);
-        if !here {
-            return param;
-        }
-        param.map(|tensor| {
-            let (shape, device) = (tensor.dims(), tensor.device());
-            let mut numbers = values(tensor);
-            numbers[self.number] += self.by;
-            floats(numbers, shape, &device)
-        })
-    }
-}
-
-#[test]
-fn gradients_of_all_terms_are_finite_differences() {
-    let (plain, device) = (Device::flex(), Device::flex().autodiff());
-    for config in configs() {
-        let head = wide(&config, &device).at_temperature(1.4);
-        let still = head.valid();
-        let targets = unmasked_targets(&still, &plain);
-        let state = hidden(N, &device).detach().require_grad();
-        let on_device = Tensor::<1, Int>::from_data(targets.to_data(), &device);
-        let made = head.loss_with(state.clone(), on_device, &everything(&head, &device)).value.backward();
-        let gradients = all_gradients(&head, &state, &made);
-        let states = values(state);
-        let loss = |head: &OutputHead, states: Vec<f64>| {
-            let state = floats(states, [N, H], &plain);
-            values(head.loss_with(state, targets.clone(), &everything(head, &plain)).value)[0]
-        };
-        let step = 1e-5;
-        let check = |up: f64, down: f64, gradient: f64| {
-            let difference = (up - down) / (2.0 * step);
-            assert!(
-                (difference - gradient).abs() < 1e-7 * gradient.abs().max(1.0),
-                "{difference} {gradient}"
-            );
-        };
-        for number in [0, 9, 40, 90] {
-            let moved = |by: f64| {
-                let mut states = states.clone();
-                states[number] += by;
-                loss(&still, states)
-            };
-            check(moved(step), moved(-step), gradients[0][number]);
-        }
-        for (parameter, gradient) in gradients[1..].iter().enumerate() {
-            for number in [0, gradient.len() / 2, gradient.len() - 1] {
-                let moved = |by: f64| {
-                    let head = burn::module::Module::map(still.clone(), &mut Moved { parameter, number, by });
-                    loss(&head, states.clone())
-                };
-                check(moved(step), moved(-step), gradient[number]);
-            }
-        }
     }
 }
 
