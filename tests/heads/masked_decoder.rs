@@ -145,7 +145,7 @@ fn words_are_masked_for_a_while() {
         let hidden = || tensor([4, HIDDEN], 1, (&device, DType::F32));
         let before = values(head.forward(hidden()));
         let masked = head.clone().mask_words(&[7]).mask_words(&[0, 7]);
-        assert_eq!(masked.decoder.masked_words(), MASKED);
+        assert_eq!(masked.masked_words(), MASKED);
         check_masked(&masked, hidden(), "masked for a while");
         assert_eq!(values(head.forward(hidden())), before);
         assert!(before[..VOCAB].iter().all(|x| x.is_finite()));

@@ -132,8 +132,8 @@ impl Decoder {
         self.vocab + self.padding
     }
 
-    /// The words that [`OutputHead::mask_words`](crate::OutputHead::mask_words) or the configuration masked, in ascending order.
-    pub fn masked_words(&self) -> &[usize] {
+    /// The masked words in ascending order, without the padding.
+    pub(crate) fn masked_words(&self) -> &[usize] {
         &self.masked_words
     }
 

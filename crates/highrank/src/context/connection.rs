@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
@@ -126,12 +126,12 @@ impl ContextSettings for DirectOutputConnectionConfig {
 
 impl DirectOutputConnection {
     /// `K`, the number of contexts of all layers together.
-    pub fn components(&self) -> usize {
+    fn components(&self) -> usize {
         self.prior.weight.shape().dims::<2>()[1]
     }
 
     /// `d`, width of a latent context.
-    pub fn d_embedding(&self) -> usize {
+    fn d_embedding(&self) -> usize {
         self.latent().0 / self.components()
     }
 
@@ -197,13 +197,13 @@ impl ContextKind<Self> for DirectOutputConnection {
     }
 
     /// All components with their priors.
-    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
         let (components, features, d) =
             (connection.components(), connection.latent().0, connection.d_embedding());
         let [count, width] = tokens.hidden.dims();
         let [last, _] = connection.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
-        let log_prior = log_prior(&connection.prior, top, precision, bodies);
+        let log_prior = log_prior(&connection.prior, top, precision, ops);
         let like = value(&connection.latents[0].weight);
         // One mask for all components.
         let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], connection.dropout);
@@ -213,7 +213,7 @@ impl ContextKind<Self> for DirectOutputConnection {
             let [d_hidden, of_layer] = latent.weight.shape().dims();
             let (columns, range) = (column..column + d_hidden, feature..feature + of_layer);
             (column, feature) = (columns.end, range.end);
-            bodies.latent(LatentArgs {
+            ops.latent(LatentArgs {
                 hidden: hidden.clone().narrow(1, columns),
                 weight: value(&latent.weight).into(),
                 bias: latent.bias.as_ref().map(|bias| value(bias).into()),

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::tokens::Tokens;
@@ -58,7 +58,7 @@ impl ContextModule for Direct {
 impl ContextKind<Self> for Direct {
     const HAS_PRIORS: bool = false;
 
-    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: Bodies) -> Contexts {
+    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: ContextOps) -> Contexts {
         let contexts = ContextSource::Given(tokens.hidden());
         Contexts { contexts, log_prior: None, component_log_prior: None }
     }

@@ -4,7 +4,7 @@ use burn::module::Content;
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Precision;
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::LatentDropout;
 use super::tokens::Tokens;
@@ -76,7 +76,7 @@ pub(super) trait ContextKind<Module> {
     }
 
     /// The contexts of tokens, ready for the decoder.
-    fn contexts(module: &Module, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts;
+    fn contexts(module: &Module, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts;
 }
 
 /// Generates [`ContextConfig`](super::ContextConfig), [`Context`](super::Context) and what these ask of the one context that
@@ -163,9 +163,9 @@ macro_rules! contexts {
             }
 
             /// The contexts of tokens, ready for the decoder; products are of the given precision.
-            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
                 match self {
-                    $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, bodies),)+
+                    $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, ops),)+
                 }
             }
         }

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
@@ -169,7 +169,7 @@ impl ContextKind<Self> for Mixtape {
     const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.
-    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
         let weight = value(&mixtape.latent.weight);
         let (features, dropout) = ContextModule::latent(mixtape);
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], dropout);
@@ -180,22 +180,22 @@ impl ContextKind<Self> for Mixtape {
             mask,
             precision,
         };
-        let latent = bodies.latent(layer(&mixtape.latent, mask));
-        let features = bodies.latent(layer(&mixtape.features, None));
+        let latent = ops.latent(layer(&mixtape.latent, mask));
+        let features = ops.latent(layer(&mixtape.features, None));
         let dtype = wide(weight.dtype());
         let base = Floats::from(value(&mixtape.base.weight)).cast(dtype);
-        let base = bodies.product(hidden.clone().cast(dtype), base, precision);
+        let base = ops.product(hidden.clone().cast(dtype), base, precision);
 
         let (vectors, bias) = (Floats::from(value(&mixtape.vectors)), Floats::from(value(&mixtape.bias)));
         let ([rows, d_gate], tokens) = (vectors.dims(), base.shape()[0]);
         let [of_frequent, shared] = [0..rows - 1, rows - 1..rows];
         let vector = vectors.clone().rows(shared.clone()).cast(dtype);
         let of_features = features.clone().reshape([tokens * GATES, d_gate]);
-        let logits = bodies.product(of_features, vector.transpose(), precision);
+        let logits = ops.product(of_features, vector.transpose(), precision);
         let logits = logits.reshape([tokens, GATES]) + base.clone() + bias.clone().rows(shared).cast(dtype);
         let prior = leaves(logits);
         let contexts = match mixtape.frequent {
-            0 => ContextSource::Given(bodies.mix(prior, latent)),
+            0 => ContextSource::Given(ops.mix(prior, latent)),
             _ => ContextSource::Gated(GatedArgs {
                 prior,
                 latent,

@@ -6,9 +6,9 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
-use super::dropout::{self, LatentDropout, TimeAxis};
+use super::dropout::{self, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
@@ -61,11 +61,6 @@ impl MixtureConfig {
     /// A mixture of `K` contexts, all else by default.
     pub fn new(components: usize) -> Self {
         Self { components, dropout: None, initializer: linear_initializer() }
-    }
-
-    /// Sets [`dropout`](Self::dropout).
-    pub fn with_dropout(self, probability: f64, time_axis: TimeAxis) -> Self {
-        Self { dropout: Some(LatentDropout { probability, time_axis }), ..self }
     }
 
     /// Sets [`initializer`](Self::initializer).
@@ -141,9 +136,9 @@ impl Mixture {
         &self,
         tokens: Tokens,
         precision: Precision,
-        bodies: Bodies,
+        ops: ContextOps,
     ) -> (LatentArgs, Floats) {
-        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, bodies);
+        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, ops);
         let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.dropout);
@@ -154,10 +149,10 @@ impl Mixture {
 }
 
 /// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
-pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, bodies: Bodies) -> Floats {
+pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, ops: ContextOps) -> Floats {
     let weight = Floats::from(value(&prior.weight));
     let dtype = wide(weight.dtype());
-    log_softmax(bodies.product(hidden.cast(dtype), weight.cast(dtype), precision))
+    log_softmax(ops.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }
 
 /// The kind of context whose components are mixed before the softmax.
@@ -166,9 +161,9 @@ pub struct MixedBefore;
 impl ContextKind<Mixture> for MixedBefore {
     const HAS_PRIORS: bool = true;
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, bodies);
-        let mixed = bodies.mix(log_prior.clone().exp(), bodies.latent(latent));
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
+        let mixed = ops.mix(log_prior.clone().exp(), ops.latent(latent));
         Contexts {
             contexts: ContextSource::Given(mixed),
             log_prior: None,
@@ -187,8 +182,8 @@ impl ContextKind<Mixture> for MixedAfter {
         mixture.components
     }
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, bodies);
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
         Contexts {
             contexts: ContextSource::Latent(latent),
             log_prior: Some(log_prior.clone()),

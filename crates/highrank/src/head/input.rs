@@ -7,7 +7,7 @@ use highrank_kernels::Floats;
 
 use super::output::OutputHead;
 use crate::checks::TensorChecks;
-use crate::context::{Bodies, Contexts, Tokens};
+use crate::context::{ContextOps, Contexts, Tokens};
 use crate::error::HeadError;
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::check_hidden;
@@ -35,7 +35,7 @@ impl OutputHead {
     pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
         let weight = self.decoder.matrix()?;
         let budget = default_memory_budget(&weight);
-        let contexts = self.contexts(Tokens::all(hidden), Bodies::Composed);
+        let contexts = self.contexts(Tokens::all(hidden), ContextOps::Composed);
         Ok(self.likelihood(contexts, weight, budget))
     }
 
@@ -44,14 +44,14 @@ impl OutputHead {
     pub(super) fn native(&self, tokens: Tokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
         let weight = self.decoder.matrix()?;
         let budget = memory_budget(&weight);
-        let contexts = self.contexts(tokens, Bodies::Native);
+        let contexts = self.contexts(tokens, ContextOps::Native);
         let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
         Ok((self.likelihood(contexts, weight, budget), log_prior))
     }
 
-    fn contexts(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+    fn contexts(&self, tokens: Tokens, ops: ContextOps) -> Contexts {
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
-        self.context.of_tokens(tokens, self.precision, bodies)
+        self.context.of_tokens(tokens, self.precision, ops)
     }
 
     fn likelihood(&self, contexts: Contexts, weight: Tensor<2>, default_budget: usize) -> Likelihood {

@@ -20,3 +20,5 @@ pub(crate) use config::examples;
 pub use output::{OutputHead, TiedMatrix};
 pub use predict::TopK;
 pub use sampling::Sampling;
+#[cfg(feature = "analysis")]
+pub(crate) use select::best_pairs;

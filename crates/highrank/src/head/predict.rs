@@ -109,14 +109,13 @@ impl OutputHead {
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        let (adaptive, alone) = match self.adaptive() {
-            Some(adaptive) => (Some(adaptive.log_prob_blocks(hidden)?), None),
+        let blocks: Box<dyn Iterator<Item = Tensor<2>>> = match self.adaptive() {
+            Some(adaptive) => adaptive.log_prob_blocks(hidden)?,
             None => {
-                let chunks = self.differentiable(hidden)?.into_chunks();
-                (None, Some(chunks.map(|chunk| chunk.log_probs().tensor())))
+                Box::new(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.log_probs().tensor()))
             }
         };
-        Ok(adaptive.into_iter().flatten().chain(alone.into_iter().flatten()))
+        Ok(blocks)
     }
 
     /// The `k` most probable words of every token, most probable first.

@@ -15,7 +15,7 @@ const MOST_ON_DEVICE: usize = 32;
 const RUN: usize = 64;
 
 /// A type of log-probabilities.
-pub(super) trait Number: Copy + PartialOrd + Into<f64> {}
+pub(crate) trait Number: Copy + PartialOrd + Into<f64> {}
 
 impl Number for f32 {}
 impl Number for f64 {}
@@ -71,7 +71,7 @@ fn best_of_rows<T: Number>(rows: &[T], vocab: usize, k: usize, first: usize) -> 
 }
 
 /// The `k` most probable words of a token with their log-probabilities, in order; all if there are no more.
-pub(super) fn best_pairs<T: Number>(
+pub(crate) fn best_pairs<T: Number>(
     row: &[T],
     k: usize,
     token: usize,

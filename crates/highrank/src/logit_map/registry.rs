@@ -39,10 +39,7 @@ macro_rules! logit_maps {
             }
 
             /// Checks the ranges of all fields.
-            ///
-            /// # Errors
-            /// [`HeadError::ZeroSize`] or [`HeadError::Range`].
-            pub fn validate(&self) -> Result<(), HeadError> {
+            pub(crate) fn validate(&self) -> Result<(), HeadError> {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::validate($file::Function { $($($field),+)? })
@@ -53,7 +50,7 @@ macro_rules! logit_maps {
             /// Creates the map with its starting parameters.
             ///
             /// # Panics
-            /// With the message of [`validate`](Self::validate) if the configuration is invalid.
+            /// If a field is outside of its range, which the message says.
             pub fn init(&self, device: &Device) -> LogitMap {
                 self.validate().or_panic("LogitMapConfig::init");
                 match *self {

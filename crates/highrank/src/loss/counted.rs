@@ -16,7 +16,7 @@ use crate::ops::{self, Objective, Targets, wide};
 /// What the tokens that count are scored against, and the way from all tokens there and back.
 #[derive(Debug)]
 pub(crate) struct CountedTokens {
-    rows: Rows,
+    rows: ScoredRows,
     objective: Objective,
     /// Of the tokens that are scored; `None` means that all weights are 1.
     weights: Option<Tensor<1>>,
@@ -26,7 +26,7 @@ pub(crate) struct CountedTokens {
 
 /// Which rows of hidden states are scored.
 #[derive(Debug)]
-struct Rows {
+struct ScoredRows {
     /// N.
     tokens: usize,
     /// The numbers of those that are scored; `None` if they are all.
@@ -54,7 +54,7 @@ impl CountedTokens {
         let rows = match options.read_back || is_cpu(&targets.device()) {
             true => {
                 let (_, counts) = checked_words(&targets, weights.as_ref(), options, vocab)?;
-                Rows::keeping(&counts, &targets.device())
+                ScoredRows::keeping(&counts, &targets.device())
             }
             false => on_device(&targets, weights.as_ref(), options),
         };
@@ -142,7 +142,7 @@ impl CountedTokens {
     }
 }
 
-impl Rows {
+impl ScoredRows {
     /// Those of the tokens that count. A call without tokens has no shapes to work with: of none that count one is kept, blank.
     fn keeping(counts: &[bool], device: &Device) -> Self {
         let tokens = counts.len();
@@ -349,11 +349,11 @@ fn validate_words(words: &[i64], vocab: usize, counts: impl Fn(usize) -> bool) -
 }
 
 /// The tokens that count, without waiting for the device to say.
-fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> Rows {
+fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> ScoredRows {
     let ignored = options.ignored.iter().map(|index| targets.clone().equal_elem(*index));
     let weightless = weights.map(|weights| weights.clone().detach().equal_elem(0.0));
     let blank = ignored.chain(weightless).reduce(Tensor::bool_or);
-    Rows { tokens: targets.dims()[0], kept: None, blank }
+    ScoredRows { tokens: targets.dims()[0], kept: None, blank }
 }
 
 /// Weights as numbers, of which those that are `read` are at least 0.

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
 use highrank_kernels::Floats;
 
-use crate::context::{Bodies, Context, Direct, Tokens};
+use crate::context::{Context, ContextOps, Direct, Tokens};
 use crate::error::HeadError;
 use crate::head::clusters::{Clusters, Tail};
 use crate::head::output::OutputHead;
@@ -70,7 +70,7 @@ impl TailHead {
     pub(super) fn contexts(&self, hidden: Floats) -> Tensor<2> {
         let dtype = wide(self.projection.dtype());
         let projection = Floats::from(self.projection.clone()).cast(dtype);
-        Bodies::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
+        ContextOps::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
     }
 
     /// Log-probabilities of the cluster's words, given the cluster, `[n, words]`.

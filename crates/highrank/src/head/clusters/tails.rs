@@ -64,7 +64,7 @@ impl Clusters {
     }
 
     /// The words that are masked, in ascending order.
-    pub fn masked_words(&self) -> &[usize] {
+    pub(in crate::head) fn masked_words(&self) -> &[usize] {
         &self.masked_words
     }
 

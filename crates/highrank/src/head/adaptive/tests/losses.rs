@@ -4,6 +4,7 @@ use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Gradients, TensorData};
 
 use super::*;
+use crate::Reduction;
 
 const N: usize = 12;
 /// All of the cluster 4 .. 9, one word of the shortlist and one of another cluster.
@@ -16,10 +17,6 @@ fn heads(device: &Device) -> Vec<OutputHead> {
     configs().into_iter().flat_map(both).collect()
 }
 
-fn masked_words(head: &OutputHead) -> &[usize] {
-    head.clusters.as_ref().unwrap().masked_words()
-}
-
 fn floats<const D: usize>(values: Vec<f64>, shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), (device, DType::F64))
 }
@@ -27,14 +24,14 @@ fn floats<const D: usize>(values: Vec<f64>, shape: [usize; D], device: &Device) 
 /// Unmasked words of all parts.
 fn unmasked_targets(head: &OutputHead, device: &Device) -> Tensor<1, Int> {
     let left: Vec<i64> =
-        (0..V as i64).filter(|word| !masked_words(head).contains(&(*word as usize))).collect();
+        (0..V as i64).filter(|word| !head.masked_words().contains(&(*word as usize))).collect();
     let words: Vec<i64> = (0..N).map(|token| left[(token * 7 + 3) % left.len()]).collect();
     Tensor::from_data(words.as_slice(), device)
 }
 
 /// Unmasked words of a teacher, `listed` a token, which leave `rest` of 1; one of them has probability 0.
 fn teacher(head: &OutputHead, listed: usize, rest: f64) -> (Vec<usize>, Vec<f64>) {
-    let left: Vec<usize> = (0..V).filter(|word| !masked_words(head).contains(word)).collect();
+    let left: Vec<usize> = (0..V).filter(|word| !head.masked_words().contains(word)).collect();
     let ids = (0..N * listed).map(|i| left[(i / listed * 5 + i % listed) % left.len()]).collect();
     let share = |i: usize| if listed > 2 && i % listed == 1 { 0.0 } else { (1 + i % 4) as f64 };
     let shares: Vec<f64> = (0..N * listed).map(share).collect();
@@ -52,8 +49,8 @@ fn dense(
     listed: Option<(usize, f64)>,
     epsilon: f64,
 ) -> Vec<f64> {
-    let is_masked = |word: usize| masked_words(head).contains(&word);
-    let count = (V - masked_words(head).len()) as f64;
+    let is_masked = |word: usize| head.masked_words().contains(&word);
+    let count = (V - head.masked_words().len()) as f64;
     let words: Vec<i64> = targets.to_data().iter::<i64>().collect();
     let mut rows = vec![0.0; N * V];
     for (token, row) in rows.chunks_mut(V).enumerate() {
@@ -253,7 +250,7 @@ fn statistics_describe_the_distribution_of_all_words() {
             }
         }
         // A target that is masked.
-        if let [.., masked] = masked_words(&head) {
+        if let [.., masked] = head.masked_words() {
             let words = Tensor::<1, Int>::full([1], *masked as i64, &device);
             let options = LossOptions::new().with_statistics(true);
             let made = head.loss_with(clean.narrow(0, 1, 1), words, &options).statistics.unwrap();
