@@ -88,6 +88,18 @@ fn no_padding() -> usize {
     1
 }
 
+/// Methods that set one field.
+macro_rules! setters {
+    ($($with:ident($field:ident: $type:ty)),+ $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+            pub fn $with(self, $field: $type) -> Self {
+                Self { $field, ..self }
+            }
+        )+
+    };
+}
+
 /// Width of a Mixtape's gates by default.
 const MIXTAPE_GATE: usize = 32;
 
@@ -203,14 +215,15 @@ impl HeadConfig {
             .with_logit_map(LogitMapConfig::Plif { knots, bound: PLIF_BOUND })
     }
 
-    /// Sets [`context`](Self::context).
-    pub fn with_context(self, context: ContextConfig) -> Self {
-        Self { context, ..self }
-    }
-
-    /// Sets [`logit_map`](Self::logit_map).
-    pub fn with_logit_map(self, logit_map: LogitMapConfig) -> Self {
-        Self { logit_map, ..self }
+    setters! {
+        with_context(context: ContextConfig),
+        with_logit_map(logit_map: LogitMapConfig),
+        with_bias(bias: bool),
+        with_tied(tied: bool),
+        with_vocab_multiple(vocab_multiple: usize),
+        with_masked_words(masked_words: Vec<usize>),
+        with_memory_budget(memory_budget: Option<usize>),
+        with_precision(precision: Precision),
     }
 
     /// Sets the dropout of the latent features of a mixture while training: a probability in `[0, 1)`, and which leading dimension
@@ -231,24 +244,9 @@ impl HeadConfig {
         self
     }
 
-    /// Sets [`bias`](Self::bias).
-    pub fn with_bias(self, bias: bool) -> Self {
-        Self { bias, ..self }
-    }
-
-    /// Sets [`tied`](Self::tied).
-    pub fn with_tied(self, tied: bool) -> Self {
-        Self { tied, ..self }
-    }
-
     /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
-    }
-
-    /// Sets [`vocab_multiple`](Self::vocab_multiple).
-    pub fn with_vocab_multiple(self, vocab_multiple: usize) -> Self {
-        Self { vocab_multiple, ..self }
     }
 
     /// Makes the softmax adaptive (Grave et al., ICML 2017): the head's own decoder has the frequent words, and clusters of rare
@@ -287,21 +285,6 @@ impl HeadConfig {
     /// ```
     pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
         Self { adaptive: Some(adaptive), ..self }
-    }
-
-    /// Sets [`masked_words`](Self::masked_words).
-    pub fn with_masked_words(self, masked_words: Vec<usize>) -> Self {
-        Self { masked_words, ..self }
-    }
-
-    /// Sets [`memory_budget`](Self::memory_budget).
-    pub fn with_memory_budget(self, memory_budget: Option<usize>) -> Self {
-        Self { memory_budget, ..self }
-    }
-
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
     }
 
     /// Last dimension of log-probabilities: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). With

@@ -251,6 +251,9 @@ fn of_part(
     let PartTargets { words, distribution, share } = targets;
     let mut options = LossOptions { distribution, ignored: vec![IGNORED], read_back: true, ..options };
     if let (Some(weights), Some(share)) = (options.token_weights.clone(), share) {
+        // What a token that does not count is scored against may be anything.
+        let none: Vec<bool> = words.iter().map(|word| *word == IGNORED).collect();
+        let share = share.mask_fill(Tensor::from_data(none.as_slice(), device), 0.0);
         options.token_weights = Some(weights.cast(share.dtype()) * share.into());
     }
     let words = Tensor::<1, Int>::from_data(words.as_slice(), device);

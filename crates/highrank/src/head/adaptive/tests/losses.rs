@@ -73,8 +73,8 @@ fn dense(
 }
 
 /// `−Σ_v q_v log P(v)` of every token, by all log-probabilities.
-fn cross_entropies(head: &OutputHead, temperature: f64, hidden: Tensor<2>, rows: Vec<f64>) -> Tensor<1> {
-    let log_probs = head.at_temperature(temperature).forward(hidden);
+fn cross_entropies(head: &OutputHead, hidden: Tensor<2>, rows: Vec<f64>) -> Tensor<1> {
+    let log_probs = head.forward(hidden);
     let device = log_probs.device();
     let none: Vec<bool> = rows.iter().map(|q| *q == 0.0).collect();
     let none = Tensor::from_data(TensorData::new(none, [N, V]), &device);
@@ -126,32 +126,51 @@ fn losses_with_options_are_those_of_all_log_probabilities() {
     let device = Device::flex().autodiff();
     for head in heads(&device) {
         let targets = unmasked_targets(&head, &device);
+        // What a teacher lists and leaves, smoothing, the temperature, and whether the teacher says it of all words.
         let cases = [
-            (None, 0.1, 1.0),
-            (Some((1, 0.0)), 0.0, 1.0),
-            (Some((4, 0.0)), 0.0, 1.0),
-            (Some((3, 0.25)), 0.0, 1.3),
-            (Some((5, 0.4)), 0.2, 0.7),
+            (None, 0.1, 1.0, false),
+            (Some((1, 0.0)), 0.0, 1.0, false),
+            (Some((4, 0.0)), 0.0, 1.0, false),
+            (Some((3, 0.25)), 0.0, 1.3, false),
+            (Some((5, 0.4)), 0.2, 0.7, false),
+            (Some((4, 0.3)), 0.0, 1.0, true),
+            (Some((4, 0.3)), 0.15, 1.2, true),
         ];
-        for (listed, epsilon, temperature) in cases {
-            let mut options = LossOptions::new().with_label_smoothing(epsilon);
+        for (listed, epsilon, temperature, is_dense) in cases {
+            let head = head.at_temperature(temperature);
+            let mut options = LossOptions::new().with_label_smoothing(epsilon).with_statistics(is_dense);
             if let Some((count, rest)) = listed {
-                let (ids, probs) = teacher(&head, count, rest);
-                let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
-                let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [N, count]), &device);
-                options = options.with_teacher(ids, floats(probs, [N, count], &device));
+                options = match is_dense {
+                    true => {
+                        let mut given = dense(&head, &targets, listed, 0.0);
+                        // Of a token that does not count.
+                        given[3 * V..4 * V].fill(f64::NAN);
+                        options.with_distributions(floats(given, [N, V], &device))
+                    }
+                    false => {
+                        let (ids, probs) = teacher(&head, count, rest);
+                        let ids: Vec<i64> = ids.into_iter().map(|word| word as i64).collect();
+                        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [N, count]), &device);
+                        options.with_teacher(ids, floats(probs, [N, count], &device))
+                    }
+                };
             }
             let rows = dense(&head, &targets, listed, epsilon);
             for (reduction, per_token) in SHAPES {
                 let options = options.clone().with_token_weights(weights(&device)).with_reduction(reduction);
                 let options = options.with_per_token(per_token);
                 let (state, again) = tracked(&device);
-                let made =
-                    head.at_temperature(temperature).loss_with(state.clone(), targets.clone(), &options);
-                let losses =
-                    cross_entropies(&head, temperature, again.clone(), rows.clone()) * weights(&device);
+                let made = head.loss_with(state.clone(), targets.clone(), &options);
+                let losses = cross_entropies(&head, again.clone(), rows.clone()) * weights(&device);
                 let want = reduced(losses.clone(), reduction, &device);
                 assert_close(&values(made.value.clone()), &values(want.clone()));
+                if let Some(statistics) = made.statistics {
+                    // Of the target words.
+                    let counted = weights(&device).greater_elem(0.0).float().cast(DType::F64);
+                    let words = dense(&head, &targets, None, 0.0);
+                    let nll = cross_entropies(&head, again.clone(), words) * counted;
+                    assert_close(&values(statistics.nll), &values(nll));
+                }
                 let (made, want) = match made.per_token {
                     None => (made.value, want),
                     Some(tokens) => {
@@ -167,43 +186,6 @@ fn losses_with_options_are_those_of_all_log_probabilities() {
                 assert_eq!(made.len(), want.len());
                 made.iter().zip(&want).for_each(|(made, want)| assert_close(made, want));
             }
-        }
-    }
-}
-
-#[test]
-fn losses_against_distributions_are_those_of_all_log_probabilities() {
-    let device = Device::flex().autodiff();
-    for head in heads(&device) {
-        let targets = unmasked_targets(&head, &device);
-        for (epsilon, (reduction, per_token)) in [0.0, 0.15, 0.1, 0.2].into_iter().zip(SHAPES) {
-            let plain = dense(&head, &targets, Some((4, 0.3)), 0.0);
-            let mut given = plain.clone();
-            // Of a token that does not count.
-            given[3 * V..4 * V].fill(f64::NAN);
-            let options = LossOptions::new()
-                .with_label_smoothing(epsilon)
-                .with_token_weights(weights(&device))
-                .with_reduction(reduction)
-                .with_per_token(per_token)
-                .with_distributions(floats(given, [N, V], &device))
-                .with_statistics(true);
-            let (state, again) = tracked(&device);
-            let made = head.loss_with(state.clone(), targets.clone(), &options);
-            let rows = dense(&head, &targets, Some((4, 0.3)), epsilon);
-            let losses = cross_entropies(&head, 1.0, again.clone(), rows) * weights(&device);
-            let want = reduced(losses.clone(), reduction, &device);
-            assert_close(&values(made.value.clone()), &values(want.clone()));
-            if let Some(tokens) = made.per_token {
-                assert_close(&values(tokens), &values(losses));
-            }
-            let (made_by, want) = (made.value.backward(), want.backward());
-            let (got, want) = (all_gradients(&head, &state, &made_by), all_gradients(&head, &again, &want));
-            got.iter().zip(&want).for_each(|(got, want)| assert_close(got, want));
-            // Of the target words.
-            let counted = weights(&device).greater_elem(0.0).float().cast(DType::F64);
-            let nll = cross_entropies(&head, 1.0, again, dense(&head, &targets, None, 0.0)) * counted;
-            assert_close(&values(made.statistics.unwrap().nll), &values(nll));
         }
         let rows = Tensor::<2>::zeros([N, 7], (&device, DType::F64));
         let options = LossOptions::new().with_distributions(rows);
