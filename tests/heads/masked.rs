@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::decay::WeightDecayConfig;
-use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::Context;
 use highrank::{BeamSearch, HeadConfig, LiveHypotheses, LossOptions, OutputHead, Reduction, Sampling};
@@ -337,6 +337,22 @@ fn a_masked_target_has_an_infinite_nll() {
     });
 }
 
+/// The head after three steps.
+fn stepped(
+    mut head: OutputHead,
+    mut optimiser: ModuleOptimizer,
+    hidden: &Tensor<2>,
+    options: &LossOptions,
+) -> OutputHead {
+    let [words, _] = words(&hidden.device());
+    for _ in 0..3 {
+        let loss = head.loss_with(hidden.clone(), words.clone(), options).value;
+        let gradients = GradientsParams::from_grads(loss.backward(), &head);
+        head = optimiser.step(0.05, head, gradients);
+    }
+    head
+}
+
 #[test]
 fn a_step_with_weight_decay_keeps_masks_and_numbers() {
     let device = ad();
@@ -344,20 +360,14 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
     for config in all_heads(VOCAB) {
         for adaptive in [true, false] {
             let config = config.clone().with_masked_words(MASKED.to_vec()).with_vocab_multiple(8);
-            let mut head = head(&config, on);
-            let mut optimiser = match adaptive {
+            let optimiser = match adaptive {
                 true => AdamWConfig::new().with_weight_decay(0.1).init(),
                 false => SgdConfig::new().with_weight_decay(Some(WeightDecayConfig::new(0.1))).init(),
             };
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-            let [words, _] = words(&device);
             let options =
                 LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_statistics(true);
-            for _ in 0..3 {
-                let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
-                let gradients = GradientsParams::from_grads(loss.backward(), &head);
-                head = optimiser.step(0.05, head, gradients);
-            }
+            let head = stepped(head(&config, on), optimiser, &hidden, &options);
             struct Finite(bool);
             impl ModuleVisitor for Finite {
                 fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -384,16 +394,10 @@ fn a_step_leaves_a_bias_of_minus_infinity_alone() {
     let device = ad();
     let on = (&device, DType::F32);
     for config in all_heads(VOCAB) {
-        let [mut head, _] = heads(&config, By::Bias, on);
-        let mut optimiser = SgdConfig::new().init();
+        let [head, _] = heads(&config, By::Bias, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-        let [words, _] = words(&device);
         let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01);
-        for _ in 0..3 {
-            let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
-            let gradients = GradientsParams::from_grads(loss.backward(), &head);
-            head = optimiser.step(0.05, head, gradients);
-        }
+        let head = stepped(head, SgdConfig::new().init(), &hidden, &options);
         let bias = values(head.decoder.bias.as_ref().unwrap().val());
         for (word, bias) in bias.iter().enumerate() {
             assert_eq!(*bias == f64::NEG_INFINITY, is_masked(word), "{config:?}: {bias} of {word}");

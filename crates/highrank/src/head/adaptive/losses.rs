@@ -170,7 +170,7 @@ impl AdaptiveHead<'_> {
         words: &[Option<usize>],
         masses: Vec<Tensor<1>>,
     ) -> Result<TokenStatistics<1>, HeadError> {
-        let (hidden, device, mut made) = (hidden.clone().detach(), hidden.device(), of_head);
+        let (hidden, mut made) = (hidden.detach(), of_head);
         let (best, likeliest, clusters) = self.words_of_head(hidden.clone())?;
         (made.max_log_prob, made.argmax) = (best, likeliest.cast(made.argmax.dtype()));
         let [tokens] = made.nll.dims();
@@ -182,7 +182,8 @@ impl AdaptiveHead<'_> {
             let own =
                 tail.loss(targets, options.clone(), &hidden)?.statistics.expect("statistics are asked for");
             let elsewhere = words.iter().map(|word| word.is_none_or(|word| !range.contains(&word)));
-            let elsewhere = Tensor::from_data(elsewhere.collect::<Vec<_>>().as_slice(), &device);
+            let elsewhere: Vec<bool> = elsewhere.collect();
+            let elsewhere = Tensor::from_data(elsewhere.as_slice(), &own.nll.device());
             made.nll = made.nll + own.nll.mask_fill(elsewhere, 0.0);
             made.z_term = made.z_term + own.z_term * mass;
             let of_cluster = clusters.clone().narrow(1, cluster, 1).reshape([tokens]);
@@ -253,7 +254,7 @@ fn of_part(
     if let (Some(weights), Some(share)) = (options.token_weights.clone(), share) {
         // What a token that does not count is scored against may be anything.
         let none: Vec<bool> = words.iter().map(|word| *word == IGNORED).collect();
-        let share = share.mask_fill(Tensor::from_data(none.as_slice(), device), 0.0);
+        let share = share.clone().mask_fill(Tensor::from_data(none.as_slice(), &share.device()), 0.0);
         options.token_weights = Some(weights.cast(share.dtype()) * share.into());
     }
     let words = Tensor::<1, Int>::from_data(words.as_slice(), device);
