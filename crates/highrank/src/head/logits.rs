@@ -4,6 +4,7 @@ use burn::tensor::{Int, Tensor};
 use highrank_kernels::Ints;
 
 use super::output::OutputHead;
+use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::portable;
 use crate::loss::{leading, validate_targets};
@@ -71,7 +72,7 @@ impl OutputHead {
         let checks = self.check(&hidden)?;
         checks.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
         checks.device("targets", &targets.device())?;
-        let input = self.composed(hidden)?;
+        let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
         let words = targets.reshape([input.tokens()]);
         validate_targets(&words, self.decoder.vocab)?;
         let words = Ints::from(words);

@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::output::OutputHead;
+use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
 use crate::loss::{Loss, LossOptions, check_targets, leading, of_counted};
 
@@ -69,7 +70,7 @@ impl OutputHead {
                 options,
                 self.vocab(),
                 || self.bias(),
-                |rows| self.native(rows.of_hidden(hidden)),
+                |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
             ),
         }
     }

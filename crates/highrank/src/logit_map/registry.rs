@@ -89,16 +89,12 @@ macro_rules! logit_maps {
 
             /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
             pub(crate) fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
-                match self {
-                    $(Self::$Map(map) => MapModule::check(map, checks),)+
-                }
+                match self { $(Self::$Map(map) => MapModule::check(map, checks),)+ }
             }
 
             /// The parameters packed in one vector, as [`function`](Self::function) takes them, differentiable; `None` for a map without any.
             pub(crate) fn packed_params(&self) -> Option<Tensor<1>> {
-                match self {
-                    $(Self::$Map(map) => MapModule::packed_params(map),)+
-                }
+                match self { $(Self::$Map(map) => MapModule::packed_params(map),)+ }
             }
         }
 

@@ -16,7 +16,7 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use super::division::{Division, IGNORED, PartTargets, place};
 use super::parts::{AdaptiveHead, TailHead};
 use super::target::{Target, Words};
-use crate::context::Tokens;
+use crate::context::{ContextOps, Tokens};
 use crate::error::HeadError;
 use crate::head::output::OutputHead;
 use crate::likelihood::Shares;
@@ -258,5 +258,5 @@ fn of_part(
         options.token_weights = Some(weights.cast(share.dtype()) * share.into());
     }
     let words = Tensor::<1, Int>::from_data(words.as_slice(), device);
-    of_counted(words, &options, part.decoder.vocab, || part.bias(), |counted| part.native(contexts(counted)))
+    of_counted(words, &options, part.decoder.vocab, || part.bias(), |counted| part.likelihood(contexts(counted), ContextOps::Native))
 }
