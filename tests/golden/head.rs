@@ -22,11 +22,7 @@ const TAIL_WEIGHTS: [&str; 3] = ["tail_0_weight", "tail_1_weight", "tail_2_weigh
 
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
-    let Some(head) = load(case, on) else {
-        let name = case.entry.head.as_deref().unwrap_or("none");
-        report.fail(format!("unknown head `{name}`"));
-        return;
-    };
+    let Some(head) = load(case, on, report) else { return };
     let tolerance = Tolerance::new(&case.entry, on);
     let hidden = || case.tensor::<2>("hidden", on).require_grad();
     let targets = || case.ints::<1>("targets", &on.device);
@@ -116,8 +112,16 @@ fn exact_zeros(label: &str, got: &[f64], without: &[bool], report: &mut Report) 
     }
 }
 
-/// A head with the case's parameters; `None` if its kind is not known.
-pub fn load(case: &Case, on: &Setting) -> Option<OutputHead> {
+/// A head with the case's parameters; reports a kind that is not known.
+pub fn load(case: &Case, on: &Setting, report: &mut Report) -> Option<OutputHead> {
+    let made = make(case, on);
+    if made.is_none() {
+        report.fail(format!("unknown head `{}`", case.entry.head.as_deref().unwrap_or("none")));
+    }
+    made
+}
+
+fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
     let shape = &case.array("param.decoder_weight").shape;
     let (vocab, d) = (shape[0], shape[1]);
     let hidden = case.array("hidden").shape[1];

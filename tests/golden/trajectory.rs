@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::backends::{Setting, settings};
 use crate::case::Array;
-use crate::compare::{Report, values};
+use crate::compare::{Report, assert_agree, values};
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -214,12 +214,8 @@ fn training_steps_go_the_way_of_the_reference() {
     let trajectories = read();
     let names: Vec<&str> = trajectories.iter().map(|trajectory| trajectory.name.as_str()).collect();
     assert_eq!(names, ["doc", "mos", "softmax", "softmax_untied"]);
-    let reports: Vec<Report> =
-        trajectories.iter().flat_map(|trajectory| settings().map(|on| trajectory.check(&on))).collect();
-    let compared: usize = reports.iter().map(|report| report.compared).sum();
-    println!("{} trajectories checked, {compared} tensors compared", names.len());
-    let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
-    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+    let checked = trajectories.iter().flat_map(|trajectory| settings().map(|on| trajectory.check(&on)));
+    assert_agree("trajectories", checked);
 }
 
 /// One element of any mask moves some of the values.

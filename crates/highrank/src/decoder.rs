@@ -4,8 +4,8 @@ use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay,
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Tensor};
 
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::parameters::value;
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
@@ -132,8 +132,8 @@ impl Decoder {
         self.vocab + self.padding
     }
 
-    /// The words that [`OutputHead::mask_words`](crate::OutputHead::mask_words) or the configuration masked, in ascending order.
-    pub fn masked_words(&self) -> &[usize] {
+    /// The masked words in ascending order, without the padding.
+    pub(crate) fn masked_words(&self) -> &[usize] {
         &self.masked_words
     }
 
@@ -192,16 +192,16 @@ impl Decoder {
     ///
     /// # Errors
     /// [`HeadError::MissingDecoder`] if no matrix has been lent.
-    pub(crate) fn fit(&self) -> Result<Fit, HeadError> {
+    pub(crate) fn checks(&self) -> Result<TensorChecks, HeadError> {
         let weight = self.weight.as_ref().ok_or(HeadError::MissingDecoder)?;
-        Ok(Fit::of(&weight.val()))
+        Ok(TensorChecks::of(&weight.val()))
     }
 
     /// Checks the parameters.
-    pub(crate) fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+    pub(crate) fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
         let what = if self.tied { "the tied embedding matrix" } else { "the decoder's weight" };
-        fit.optional(what, self.weight.as_ref(), [self.rows(), self.d_embedding])?;
-        fit.optional("the decoder's bias", self.bias.as_ref(), [self.rows()])
+        checks.optional(what, self.weight.as_ref(), [self.rows(), self.d_embedding])?;
+        checks.optional("the decoder's bias", self.bias.as_ref(), [self.rows()])
     }
 
     /// The decoder with the caller's matrix.
@@ -213,7 +213,7 @@ impl Decoder {
             return Err(HeadError::SecondDecoder);
         }
         let decoder = Self { weight: Some(matrix), ..self.clone() };
-        decoder.check(&decoder.fit()?)?;
+        decoder.check(&decoder.checks()?)?;
         Ok(decoder)
     }
 }

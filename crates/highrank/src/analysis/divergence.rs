@@ -93,11 +93,8 @@ impl PairwiseKl {
     /// # Errors
     /// With fewer than two contexts.
     pub fn mean_distinct_pairs(&self) -> Result<f64, AnalysisError> {
-        let rows = self.rows;
-        if rows < 2 {
-            return Err(AnalysisError::TooFewRows { what: "a divergence between contexts", rows, needed: 2 });
-        }
-        Ok(self.sum() / (rows as f64 * (rows - 1) as f64))
+        let rows = rows::at_least("a divergence between contexts", self.rows, 2)?;
+        Ok(self.sum() / (rows * (rows - 1.0)))
     }
 
     /// Mean over all `T²` ordered pairs, those of a context with itself (0) included, in nats.

@@ -86,10 +86,7 @@ impl AgainstTruth {
     }
 
     fn contexts(&self) -> Result<f64, AnalysisError> {
-        match self.rows {
-            0 => Err(AnalysisError::TooFewRows { what: "a mean over contexts", rows: 0, needed: 1 }),
-            rows => Ok(rows as f64),
-        }
+        rows::at_least("a mean over contexts", self.rows, 1)
     }
 }
 

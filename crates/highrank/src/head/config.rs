@@ -88,6 +88,18 @@ fn no_padding() -> usize {
     1
 }
 
+/// Methods that set one field.
+macro_rules! setters {
+    ($($with:ident($field:ident: $type:ty)),+ $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+            pub fn $with(self, $field: $type) -> Self {
+                Self { $field, ..self }
+            }
+        )+
+    };
+}
+
 /// Width of a Mixtape's gates by default.
 const MIXTAPE_GATE: usize = 32;
 
@@ -125,13 +137,8 @@ impl HeadConfig {
     }
 
     /// Generalised sigsoftmax (Parthiban et al., AAAI 2021).
-    pub fn generalised_sigsoftmax(d_embedding: usize, vocab: usize) -> Self {
-        Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
-    }
-
-    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
     pub fn gss(d_embedding: usize, vocab: usize) -> Self {
-        Self::generalised_sigsoftmax(d_embedding, vocab)
+        Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
     }
 
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
@@ -172,23 +179,18 @@ impl HeadConfig {
     /// use highrank::HeadConfig;
     ///
     /// let device = Device::default();
-    /// let head = HeadConfig::direct_output_connection(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
     /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
     /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
     /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets);
     /// # let _ = loss;
     /// ```
-    pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
         let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
-    }
-
-    /// Short for [`direct_output_connection`](Self::direct_output_connection).
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
-        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
@@ -213,14 +215,15 @@ impl HeadConfig {
             .with_logit_map(LogitMapConfig::Plif { knots, bound: PLIF_BOUND })
     }
 
-    /// Sets [`context`](Self::context).
-    pub fn with_context(self, context: ContextConfig) -> Self {
-        Self { context, ..self }
-    }
-
-    /// Sets [`logit_map`](Self::logit_map).
-    pub fn with_logit_map(self, logit_map: LogitMapConfig) -> Self {
-        Self { logit_map, ..self }
+    setters! {
+        with_context(context: ContextConfig),
+        with_logit_map(logit_map: LogitMapConfig),
+        with_bias(bias: bool),
+        with_tied(tied: bool),
+        with_vocab_multiple(vocab_multiple: usize),
+        with_masked_words(masked_words: Vec<usize>),
+        with_memory_budget(memory_budget: Option<usize>),
+        with_precision(precision: Precision),
     }
 
     /// Sets the dropout of the latent features of a mixture while training: a probability in `[0, 1)`, and which leading dimension
@@ -241,24 +244,9 @@ impl HeadConfig {
         self
     }
 
-    /// Sets [`bias`](Self::bias).
-    pub fn with_bias(self, bias: bool) -> Self {
-        Self { bias, ..self }
-    }
-
-    /// Sets [`tied`](Self::tied).
-    pub fn with_tied(self, tied: bool) -> Self {
-        Self { tied, ..self }
-    }
-
     /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
-    }
-
-    /// Sets [`vocab_multiple`](Self::vocab_multiple).
-    pub fn with_vocab_multiple(self, vocab_multiple: usize) -> Self {
-        Self { vocab_multiple, ..self }
     }
 
     /// Makes the softmax adaptive (Grave et al., ICML 2017): the head's own decoder has the frequent words, and clusters of rare
@@ -297,21 +285,6 @@ impl HeadConfig {
     /// ```
     pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
         Self { adaptive: Some(adaptive), ..self }
-    }
-
-    /// Sets [`masked_words`](Self::masked_words).
-    pub fn with_masked_words(self, masked_words: Vec<usize>) -> Self {
-        Self { masked_words, ..self }
-    }
-
-    /// Sets [`memory_budget`](Self::memory_budget).
-    pub fn with_memory_budget(self, memory_budget: Option<usize>) -> Self {
-        Self { memory_budget, ..self }
-    }
-
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
     }
 
     /// Last dimension of log-probabilities: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). With
@@ -497,4 +470,19 @@ impl OutputHead {
         let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
         config.checked_init_from_linear(linear).expect("the sizes are those of the layer")
     }
+}
+
+/// Every logit map on a softmax, every other context, and a mixture with a map.
+#[cfg(all(test, feature = "flex"))]
+pub(crate) fn examples(d_hidden: usize, d_embedding: usize, vocab: usize) -> Vec<HeadConfig> {
+    let (h, d) = (d_hidden, d_embedding);
+    let others = [
+        HeadConfig::moc(h, d, vocab, 3),
+        HeadConfig::mos(h, d, vocab, 3),
+        HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, vocab),
+        HeadConfig::mixtape(h, d, vocab),
+        HeadConfig::mos_plif(h, d, vocab, 3, 20),
+    ];
+    let mapped = |map| HeadConfig::softmax(h, vocab).with_logit_map(map);
+    LogitMapConfig::examples().into_iter().map(mapped).chain(others).collect()
 }

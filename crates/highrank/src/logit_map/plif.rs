@@ -9,8 +9,8 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
-use crate::error::HeadError;
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -79,11 +79,11 @@ impl MapModule for Plif {
         Function { knots: self.knots(), bound: self.bound }
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-        fit.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
-        fit.param("PLIF's offset", &self.offset, [1])?;
-        fit.scale("PLIF's bound T", self.bound)?;
-        fit.scale("the width of PLIF's pieces", self.function().delta())
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+        checks.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
+        checks.param("PLIF's offset", &self.offset, [1])?;
+        checks.scale("PLIF's bound T", self.bound)?;
+        checks.scale("the width of PLIF's pieces", self.function().delta())
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
@@ -115,9 +115,7 @@ impl Function {
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
         at_least_one("knots", self.knots)?;
-        if self.knots > MAX_KNOTS {
-            return Err(HeadError::TooManyKnots { knots: self.knots, max: MAX_KNOTS });
-        }
+        in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
         positive("PLIF's bound T", self.bound)
     }
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
 use burn::tensor::{Device, Tensor};
 
-use super::config::AdaptiveConfig;
+use super::config::{AdaptiveConfig, ranges};
+use crate::checks::TensorChecks;
 use crate::context::linear_initializer;
 use crate::decoder::{Decoder, DecoderShape, check_masked_words};
 use crate::error::HeadError;
-use crate::fit::Fit;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
 /// [`OutputHead`](crate::OutputHead) are those of its head cluster, whose decoder has a row for each word of the shortlist and then for each cluster.
@@ -63,13 +63,8 @@ impl Clusters {
         self.vocab
     }
 
-    /// The first word of each cluster.
-    pub(crate) fn cutoffs(&self) -> &[usize] {
-        &self.cutoffs
-    }
-
     /// The words that are masked, in ascending order.
-    pub fn masked_words(&self) -> &[usize] {
+    pub(in crate::head) fn masked_words(&self) -> &[usize] {
         &self.masked_words
     }
 
@@ -83,16 +78,16 @@ impl Clusters {
         self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
     }
 
-    /// The words of a cluster.
-    pub(crate) fn words_of(&self, cluster: usize) -> Range<usize> {
-        self.cutoffs[cluster]..self.cutoffs.get(cluster + 1).copied().unwrap_or(self.vocab)
+    /// The words of each cluster.
+    pub(in crate::head) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        ranges(&self.cutoffs, self.vocab)
     }
 
     /// Checks the parameters for hidden states of width `H`.
-    pub(in crate::head) fn check(&self, d_hidden: usize, fit: &Fit) -> Result<(), HeadError> {
+    pub(in crate::head) fn check(&self, d_hidden: usize, checks: &TensorChecks) -> Result<(), HeadError> {
         self.tails.iter().try_for_each(|tail| {
-            fit.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
-            tail.decoder.check(fit)
+            checks.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
+            tail.decoder.check(checks)
         })
     }
 

@@ -1,9 +1,10 @@
 //! An adaptive head at work: its head cluster and its tails.
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::Tensor;
+use burn::tensor::kind::Basic;
 use highrank_kernels::Floats;
 
-use crate::context::{Bodies, Context, Direct, Tokens};
+use crate::context::{Context, ContextOps, Direct, Tokens};
 use crate::error::HeadError;
 use crate::head::clusters::{Clusters, Tail};
 use crate::head::output::OutputHead;
@@ -12,9 +13,8 @@ use crate::ops::wide;
 use crate::parameters::value;
 
 /// A head with clusters.
-pub(in crate::head) struct Clustered<'a> {
-    /// The head cluster.
-    pub(super) short: OutputHead,
+pub(in crate::head) struct AdaptiveHead<'a> {
+    pub(super) head_cluster: OutputHead,
     pub(super) clusters: &'a Clusters,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct TailHead {
 
 impl OutputHead {
     /// The clusters with the head cluster, if the head has them.
-    pub(in crate::head) fn clustered(&self) -> Option<Clustered<'_>> {
+    pub(in crate::head) fn adaptive(&self) -> Option<AdaptiveHead<'_>> {
         let clusters = self.clusters.as_ref()?;
         // Not a clone of all: that of a tail's matrix would be dropped at once.
-        let short = Self {
+        let head_cluster = Self {
             context: self.context.clone(),
             logit_map: self.logit_map.clone(),
             decoder: self.decoder.clone(),
@@ -41,56 +41,42 @@ impl OutputHead {
             temperature: self.temperature,
             latent_mask: self.latent_mask.clone(),
         };
-        Some(Clustered { short, clusters })
+        Some(AdaptiveHead { head_cluster, clusters })
     }
 }
 
-impl Clustered<'_> {
+impl AdaptiveHead<'_> {
     /// The tails, as heads of their own.
     pub(super) fn tails(&self) -> Vec<TailHead> {
-        let tail =
-            |tail: &Tail| TailHead { head: alone(tail, &self.short), projection: value(&tail.projection) };
+        let tail = |tail: &Tail| TailHead {
+            head: OutputHead {
+                context: Context::Direct(Direct),
+                logit_map: LogitMapConfig::Identity.init(&tail.projection.lazy_device()),
+                decoder: tail.decoder.clone(),
+                clusters: None,
+                memory_budget: self.head_cluster.memory_budget,
+                precision: self.head_cluster.precision,
+                temperature: self.head_cluster.temperature,
+                latent_mask: None,
+            },
+            projection: value(&tail.projection),
+        };
         self.clusters.tails.iter().map(tail).collect()
     }
 }
 
 impl TailHead {
     /// The contexts of hidden states, `[n, d_i]`.
-    pub(super) fn contexts(&self, hidden: Tensor<2>) -> Tensor<2> {
+    pub(super) fn contexts(&self, hidden: Floats) -> Tensor<2> {
         let dtype = wide(self.projection.dtype());
-        let [hidden, projection] =
-            [hidden, self.projection.clone()].map(|matrix| Floats::from(matrix).cast(dtype));
-        Bodies::Native.product(hidden, projection, self.head.precision).tensor()
+        let projection = Floats::from(self.projection.clone()).cast(dtype);
+        ContextOps::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
     }
 
     /// Log-probabilities of the cluster's words, given the cluster, `[n, words]`.
     pub(super) fn log_probs(&self, hidden: Tensor<2>) -> Result<Tensor<2>, HeadError> {
-        let log_probs = self.head.try_forward(self.contexts(hidden))?;
+        let log_probs = self.head.try_forward(self.contexts(hidden.into()))?;
         Ok(log_probs.narrow(1, 0, self.head.decoder.vocab))
-    }
-
-    /// Rows of the decoder, the padding's too.
-    pub(super) fn rows(&self) -> usize {
-        self.head.decoder.rows()
-    }
-
-    /// Number of words.
-    pub(super) fn words(&self) -> usize {
-        self.head.decoder.vocab
-    }
-}
-
-/// A tail as a head for projected hidden states, beside a head cluster.
-fn alone(tail: &Tail, head_cluster: &OutputHead) -> OutputHead {
-    OutputHead {
-        context: Context::Direct(Direct),
-        logit_map: LogitMapConfig::Identity.init(&tail.projection.lazy_device()),
-        decoder: tail.decoder.clone(),
-        clusters: None,
-        memory_budget: head_cluster.memory_budget,
-        precision: head_cluster.precision,
-        temperature: head_cluster.temperature,
-        latent_mask: None,
     }
 }
 
@@ -101,14 +87,9 @@ pub(super) fn in_a_row<const D: usize>(hidden: Tensor<D>) -> Tensor<2> {
 }
 
 /// Some tokens of a tensor with one row a token, by their numbers.
-pub(super) fn of_tokens<const D: usize>(rows: Tensor<D>, tokens: &[u32]) -> Tensor<D> {
-    let numbers = numbers(tokens, &rows.device());
+pub(super) fn of_tokens<const D: usize, K: Basic>(rows: Tensor<D, K>, tokens: &[u32]) -> Tensor<D, K> {
+    let numbers = Tokens::numbers(tokens, &rows.device());
     rows.select(0, numbers)
-}
-
-/// Numbers of tokens as a tensor.
-pub(super) fn numbers(tokens: &[u32], device: &Device) -> Tensor<1, Int> {
-    Tokens::numbers(tokens, device)
 }
 
 /// An error about one of some tokens, about that token among all.

@@ -9,12 +9,12 @@ use crate::error::HeadError;
 
 /// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
 #[derive(Debug, Clone)]
-pub(crate) struct Fit {
+pub(crate) struct TensorChecks {
     device: Device,
     sums: DType,
 }
 
-impl Fit {
+impl TensorChecks {
     /// Of a decoder's matrix.
     pub(crate) fn of(weight: &Tensor<2>) -> Self {
         Self { device: weight.device().inner(), sums: wide(weight.dtype()) }
