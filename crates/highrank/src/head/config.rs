@@ -15,7 +15,7 @@ use crate::context::{
     ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout, MixtapeConfig,
     MixtureConfig, Sizes, TimeAxis,
 };
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
@@ -341,7 +341,7 @@ impl HeadConfig {
             let reason = "a tied head has no decoder matrix: initialise the embedding that it is tied to";
             return Err(HeadError::Unused { option: "initializer", reason });
         }
-        check_masked_words(&self.masked_words, self.vocab)?;
+        merged_masks(&self.masked_words, &[], self.vocab)?;
         self.logit_map.validate()
     }
 

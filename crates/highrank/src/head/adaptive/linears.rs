@@ -4,7 +4,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::DType;
 
-use crate::error::{HeadError, OrPanic};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::head::clusters::{AdaptiveConfig, Clusters, Tail, TailSizes};
 use crate::head::config::HeadConfig;
 use crate::head::output::OutputHead;
@@ -73,22 +73,11 @@ impl TailSizes {
         layers: Vec<[Linear; 2]>,
         dtype: DType,
     ) -> Result<Clusters, HeadError> {
-        if layers.len() != config.cutoffs.len() {
-            return Err(HeadError::Shape {
-                what: "the list of tails",
-                got: vec![layers.len()],
-                expected: format!("[{}], the number of cutoffs", config.cutoffs.len()),
-            });
-        }
+        let cutoffs = config.cutoffs.len();
+        expect_shape("the list of tails", &[layers.len()], &[cutoffs], "the number of cutoffs")?;
         let tails = self.shapes(config).zip(layers).map(|(shape, [projection, decoder])| {
-            let (got, want) = (projection.weight.shape().to_vec(), [self.d_hidden, shape.d_embedding]);
-            if got != want {
-                return Err(HeadError::Shape {
-                    what: "a tail's projection",
-                    got,
-                    expected: format!("{want:?}, [d_hidden, width] of the cluster"),
-                });
-            }
+            let (got, want) = (projection.weight.shape(), [self.d_hidden, shape.d_embedding]);
+            expect_shape("a tail's projection", &got, &want, "[d_hidden, width] of the cluster")?;
             if projection.bias.is_some() {
                 return Err(HeadError::LinearBias { linear: true, head: false });
             }

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use super::config::{AdaptiveConfig, ranges};
 use crate::checks::TensorChecks;
 use crate::context::linear_initializer;
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::HeadError;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
@@ -102,10 +102,7 @@ impl Clusters {
         head_cluster: Decoder,
         words: &[usize],
     ) -> Result<(Self, Decoder), HeadError> {
-        self.masked_words.extend(words);
-        self.masked_words.sort_unstable();
-        self.masked_words.dedup();
-        check_masked_words(&self.masked_words, self.vocab)?;
+        self.masked_words = merged_masks(&self.masked_words, words, self.vocab)?;
         let (mut in_head, mut in_tails) = (vec![], vec![vec![]; self.tails.len()]);
         for &word in &self.masked_words {
             match self.cluster_of(word) {
