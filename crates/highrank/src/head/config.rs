@@ -9,13 +9,13 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::clusters::{AdaptiveConfig, Clusters, TailSizes};
+use super::clusters::{AdaptiveConfig, Clusters};
 use super::output::OutputHead;
 use crate::context::{
     ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout, MixtapeConfig,
     MixtureConfig, Sizes, TimeAxis,
 };
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
@@ -341,7 +341,7 @@ impl HeadConfig {
             let reason = "a tied head has no decoder matrix: initialise the embedding that it is tied to";
             return Err(HeadError::Unused { option: "initializer", reason });
         }
-        check_masked_words(&self.masked_words, self.vocab)?;
+        merged_masks(&self.masked_words, &[], self.vocab)?;
         self.logit_map.validate()
     }
 
@@ -370,7 +370,9 @@ impl HeadConfig {
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {
-                let clusters = Clusters::init(adaptive, self.tail_sizes(), &self.initializer, device)?;
+                let (vocab, shapes) = (self.vocab, self.tail_shapes(adaptive));
+                let clusters =
+                    Clusters::init(adaptive, vocab, self.d_hidden, shapes, &self.initializer, device)?;
                 OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
             }
         }
@@ -432,9 +434,17 @@ impl HeadConfig {
         }
     }
 
-    /// What the tails of the clusters have in common.
-    pub(super) fn tail_sizes(&self) -> TailSizes {
-        TailSizes { d_hidden: self.d_hidden, vocab: self.vocab, vocab_multiple: self.vocab_multiple.max(1) }
+    /// Of each tail's decoder.
+    pub(super) fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
+        let tails = adaptive.clusters(self.vocab).map(|words| words.len()).enumerate();
+        let shape = |(cluster, vocab): (usize, usize)| DecoderShape {
+            vocab,
+            padding: vocab.next_multiple_of(self.vocab_multiple.max(1)) - vocab,
+            d_embedding: adaptive.width(cluster, self.d_hidden),
+            bias: false,
+            masked_words: &[],
+        };
+        tails.map(shape).collect()
     }
 
     fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {
