@@ -15,7 +15,7 @@ use super::tokens::Tokens;
 use crate::error::HeadError;
 use crate::fit::Fit;
 use crate::math::sigmoid;
-use crate::ops::{ContextSource, GatedArgs, LatentArgs, wide};
+use crate::ops::{ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
 
 /// `K`, contexts of a Mixtape.
@@ -167,15 +167,11 @@ impl Mixtape {
         let prior = leaves(logits);
         let contexts = match self.frequent {
             0 => ContextSource::Given(bodies.mix(prior, latent)),
-            _ => ContextSource::Gated(GatedArgs {
-                prior,
-                latent,
-                features,
-                base,
-                vectors: vectors.rows(of_frequent.clone()),
-                bias: bias.rows(of_frequent),
-                precision,
-            }),
+            _ => {
+                let (vectors, bias) = (vectors.rows(of_frequent.clone()), bias.rows(of_frequent));
+                let inputs = GatedInputs { prior, latent, features, base, vectors, bias };
+                ContextSource::Gated(GatedArgs { inputs, precision })
+            }
         };
         Contexts { contexts, log_prior: None, component_log_prior: None }
     }

@@ -51,6 +51,11 @@ macro_rules! per_input {
                 }
             }
 
+            /// References to the values.
+            pub fn each_ref(&self) -> $Inputs<&T> {
+                $Inputs { $($field: &self.$field,)* $($inner: self.$inner.each_ref(),)* }
+            }
+
             /// Each value with the other one for the same input.
             pub fn zip<U>(self, other: $Inputs<U>) -> $Inputs<(T, U)> {
                 $Inputs {
