@@ -137,8 +137,13 @@ impl HeadConfig {
     }
 
     /// Generalised sigsoftmax (Parthiban et al., AAAI 2021).
-    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+    pub fn generalised_sigsoftmax(d_embedding: usize, vocab: usize) -> Self {
         Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
+    }
+
+    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
+    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+        Self::generalised_sigsoftmax(d_embedding, vocab)
     }
 
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
@@ -179,18 +184,23 @@ impl HeadConfig {
     /// use highrank::HeadConfig;
     ///
     /// let device = Device::default();
-    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let head = HeadConfig::direct_output_connection(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
     /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
     /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
     /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets);
     /// # let _ = loss;
     /// ```
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+    pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
         let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
+    }
+
+    /// Short for [`direct_output_connection`](Self::direct_output_connection).
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
