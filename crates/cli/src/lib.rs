@@ -28,6 +28,7 @@ mod ranks;
 mod sizes;
 mod sparkline;
 mod statistics;
+mod suggestion;
 mod timing;
 mod training;
 pub mod workload;
