@@ -30,6 +30,7 @@ mod ranks;
 pub mod sizes;
 mod sparkline;
 pub mod statistics;
+mod suggestion;
 pub mod timing;
 mod training;
 pub mod workload;

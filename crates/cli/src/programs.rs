@@ -29,10 +29,11 @@ use crate::ranks;
 
 /// Every command there is.
 pub fn highrank() -> ExitCode {
-    start_ranks("highrank", |cli: Cli<Command>, program, ranks| match cli.command {
+    start_ranks("highrank", |cli: Highrank, program, ranks| match cli.command {
         Some(Command::Model(command)) => command.run(program, ranks),
         _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-        None => study::run(&cli.study),
+        // Help was printed.
+        None => Ok(()),
         Some(Command::Transformer(args)) => transformer::run(&args),
         Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
@@ -44,15 +45,15 @@ pub fn highrank() -> ExitCode {
 /// One line that says what is wrong with them.
 pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
     let line = std::iter::once("highrank".to_string()).chain(arguments);
-    match Cli::<Command>::try_parse_from(line) {
-        Err(error) if error.use_stderr() => Err(exit::line_of(&error)),
+    match Highrank::try_parse_from(line) {
+        Err(error) if !exit::is_answer(&error) => Err(exit::line_of(&error)),
         _ => Ok(()),
     }
 }
 
 /// The commands about language models alone.
 pub fn ptb_mos() -> ExitCode {
-    start_ranks("ptb_mos", |cli: Cli<ModelCommand>, program, ranks| match cli.command {
+    start_ranks("ptb_mos", |cli: PtbMos, program, ranks| match cli.command {
         None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
         Some(command) => command.run(program, ranks),
     })
@@ -90,16 +91,25 @@ fn start_ranks<T: Parser>(
     }
 }
 
+/// Trains, evaluates and analyses language models with high-rank output layers.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Highrank {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
 /// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
 /// against the truth; that takes a few minutes.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-struct Cli<C: Subcommand> {
+struct PtbMos {
     /// What to do.
     #[command(subcommand)]
-    command: Option<C>,
+    command: Option<ModelCommand>,
     /// Options of the built-in study.
     #[command(flatten)]
     study: StudyArgs,
@@ -185,8 +195,8 @@ mod tests {
 
     #[test]
     fn the_command_lines_are_consistent() {
-        Cli::<Command>::command().debug_assert();
-        Cli::<ModelCommand>::command().debug_assert();
+        Highrank::command().debug_assert();
+        PtbMos::command().debug_assert();
         for command in [TransformerArgs::command(), DialogArgs::command()] {
             command.debug_assert();
         }
@@ -194,13 +204,13 @@ mod tests {
 
     #[test]
     fn every_command_says_what_it_does() {
-        let command = Cli::<Command>::command();
+        let command = Highrank::command();
         for name in ["transformer", "dialog"] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
         assert_eq!(command.get_subcommands().count(), 18);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 16);
+        assert_eq!(PtbMos::command().get_subcommands().count(), 16);
     }
 
     #[test]
@@ -216,7 +226,7 @@ mod tests {
     fn each_dropout_has_its_own_option() {
         let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
                     --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
-        let cli = Cli::<ModelCommand>::parse_from(line.split_whitespace());
+        let cli = PtbMos::parse_from(line.split_whitespace());
         let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
         let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
         let expected =
@@ -228,7 +238,7 @@ mod tests {
     fn overrides_replace_the_presets_settings() {
         use awd_lstm::HeadKind;
         let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
-        let cli = Cli::<ModelCommand>::parse_from(line.split(' '));
+        let cli = PtbMos::parse_from(line.split(' '));
         let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
         let model = args.training.model(HeadKind::Softmax, 50);
         assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));

@@ -109,9 +109,13 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         refuse(ranks, "train --dry-run")?;
     }
     let (text, tokens) = (args.training.text(), &args.training.tokens);
-    let corpus = load_in_turn(ranks, || {
-        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
-    })?;
+    let corpus =
+        load_in_turn(
+            ranks,
+            || {
+                if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
+            },
+        )?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.training.preset().to_string(),
@@ -155,7 +159,7 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     let (run, config) = agree(ranks, opened(args, path, locked))?;
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || Ok(tokens.load(data, &config.text)?))?;
+    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text))?;
     let changed = || -> Result<RunConfig, Failure> {
         config.corpus.check(&corpus)?;
         let change = extension(args, &config)?;

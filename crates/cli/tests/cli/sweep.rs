@@ -295,3 +295,26 @@ fn an_interrupted_sweep_goes_on() {
     assert_eq!(names(&outcomes), ["mos-k2-s3", "mos-k3-s3"]);
     assert_eq!(state(&line), "finished");
 }
+
+#[test]
+fn sweeps_without_a_folder_do_not_collide() {
+    let folder = folder();
+    let path = folder.path();
+    let sweep = |more: &str| {
+        let output =
+            run(path, &format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said.lines().next().unwrap().to_string()
+    };
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    let first = read(path, "runs/sweep/results.jsonl");
+    // A run of the same name with another setting.
+    assert_eq!(sweep("--clip 2"), "runs and results go to runs/sweep-2");
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl"), first);
+    // One that goes further goes on.
+    assert_eq!(sweep("--clip 1,3"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl").lines().count(), 2);
+    assert!(!path.join("runs/sweep-3").exists());
+}

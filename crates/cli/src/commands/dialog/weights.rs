@@ -13,7 +13,7 @@ use super::saved::{Saved, summary};
 use super::settings::{ModelArgs, TextArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
-use crate::files::{Force, check_run_folder};
+use crate::files::{Force, check_run_folder, refuse_file};
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -84,6 +84,7 @@ struct Exported {
 /// Bad input: weights that are damaged or of other sizes. Nothing is written then.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
+    refuse_file(&args.data)?;
     let text = args.text.config();
     let corpus = Corpus::load(&args.data, &text)?;
     let mut model = args.preset.model(args.head, corpus.vocabulary().len());
