@@ -28,6 +28,7 @@ pub struct Nothing {}
 
 impl Settings for Transformer {
     const KIND: &'static str = "gpt";
+    const TRAINS: &'static str = "transformer";
 
     type Text = TextConfig;
     type Model = GptConfig;

@@ -467,10 +467,7 @@ impl<S: Settings> Folder<S> {
             fill(folder)?;
             files::write(&folder.join(METRICS), metrics.as_bytes())?;
             files::replace_json(&folder.join(STATE), &Saved { state })?;
-            let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
-            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            let names: Vec<String> = names.collect();
-            hashes::note(folder, &names.iter().map(String::as_str).collect::<Vec<_>>())
+            hashes::note_all(folder)
         })
     }
 
@@ -499,6 +496,16 @@ pub fn kind_of_run(path: &Path) -> Result<String> {
     let kind = kind_of(&path.join(CONFIG), &read_config(path)?)?;
     let reason = || "it does not say what kind of run this is".to_string();
     kind.ok_or_else(|| Error::Damaged { path: path.join(CONFIG), reason: reason() })
+}
+
+/// Notes the hashes of the files of the run in `path` as they are: for files that were changed on purpose.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn note_hashes(path: &Path) -> Result<()> {
+    hashes::note(path, &[CONFIG, VOCABULARY, METRICS, BEST_MODEL])?;
+    let checkpoint = path.join(CHECKPOINT);
+    if checkpoint.exists() { hashes::note_all(&checkpoint) } else { Ok(()) }
 }
 
 /// The content of the `config.json` in `path`, which is not damaged.

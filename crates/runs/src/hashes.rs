@@ -40,6 +40,17 @@ pub(crate) fn note(folder: &Path, names: &[&str]) -> Result<()> {
     files::replace_json(&folder.join(HASHES), &hashes)
 }
 
+/// Notes the hashes of all files of `folder`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn note_all(folder: &Path) -> Result<()> {
+    let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names.filter(|name| name != HASHES).collect();
+    note(folder, &names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Puts `bytes` in the place of the file `name` of `folder`, and their hash in the place of its hash. At any moment the file has
 /// one of the hashes that are noted.
 ///

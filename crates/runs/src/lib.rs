@@ -37,7 +37,7 @@ mod weights;
 
 pub use difference::{difference, unchanged};
 pub use error::Error;
-pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run};
+pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
 pub use metrics::{
     EndReason, EpochMetrics, FinalMetrics, Score, Silent, StepMetrics, TrainObserver, ValidationMetrics,
     WaitMetrics,

@@ -24,6 +24,9 @@ pub trait Settings: Clone + Debug + PartialEq + 'static {
     /// Its name in `config.json`.
     const KIND: &'static str;
 
+    /// What it trains, in words.
+    const TRAINS: &'static str;
+
     /// How the data is read.
     type Text: Plain;
 
@@ -201,7 +204,7 @@ impl<S: Settings> RunConfig<S> {
         // The format first: another one may have other fields.
         if kind_of(path, &content)?.is_some_and(|kind| kind != S::KIND) {
             let path = path.parent().unwrap_or(path).to_path_buf();
-            return Err(Error::NotARun { path, missing: S::KIND });
+            return Err(Error::NotARun { path, missing: S::TRAINS });
         }
         let config: Self = serde_json::from_value(content)
             .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })?;

@@ -21,6 +21,7 @@ pub type RunFolder = Folder<AwdLstm>;
 
 impl Settings for AwdLstm {
     const KIND: &'static str = "awd-lstm";
+    const TRAINS: &'static str = "language model";
 
     type Text = TextConfig;
     type Model = ModelConfig;

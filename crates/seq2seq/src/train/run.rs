@@ -21,6 +21,7 @@ pub type RunFolder = Folder<Dialogues>;
 
 impl Settings for Dialogues {
     const KIND: &'static str = "seq2seq";
+    const TRAINS: &'static str = "model of dialogues";
 
     type Text = DialogConfig;
     type Model = ModelConfig;

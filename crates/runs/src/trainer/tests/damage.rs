@@ -129,7 +129,7 @@ fn a_run_of_another_kind_or_format_is_named() {
     assert!(message.contains("is damaged"), "{message}");
     crate::hashes::replace(run.path(), "config.json", &fs::read(&path).unwrap()).unwrap();
     let message = run.config().unwrap_err().to_string();
-    assert!(message.ends_with("is not a run folder: it has no tiny"), "{message}");
+    assert!(message.ends_with("is not a run folder: it has no tiny model"), "{message}");
     for (format, reader) in [
         (1, "highrank 0.1, for Burn 0.21,"),
         (3, "highrank 0.2.0"),

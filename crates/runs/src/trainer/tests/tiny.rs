@@ -55,6 +55,7 @@ pub fn train(epochs: usize) -> Train {
 
 impl Settings for Tiny {
     const KIND: &'static str = "tiny";
+    const TRAINS: &'static str = "tiny model";
 
     type Text = ();
     type Model = Model;
