@@ -227,7 +227,11 @@ impl<S: Settings> Folder<S> {
     /// [`Error::CannotExtend`] if more is done than is asked for, or a finished run would still be finished; what is wrong with
     /// the configuration; [`Error::Io`], [`Error::Damaged`].
     pub fn extend(&self, change: &Extension) -> Result<Self> {
-        let (config, goes_on) = self.config()?.extended(&self.path, change, self.saved_state()?.as_ref())?;
+        let before = self.config()?;
+        let (config, goes_on) = before.extended(&self.path, change, self.saved_state()?.as_ref())?;
+        if config == before {
+            return Ok(self.clone());
+        }
         Ok(Self { extended: Some(Arc::new(Extending { config, goes_on })), ..self.clone() })
     }
 

@@ -35,7 +35,7 @@ pub mod text;
 mod trainer;
 mod weights;
 
-pub use difference::{difference, unchanged};
+pub use difference::unchanged;
 pub use error::Error;
 pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
 pub use metrics::{

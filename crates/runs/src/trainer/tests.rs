@@ -162,7 +162,8 @@ fn a_process_that_dies_between_its_saves_loses_nothing() {
 fn a_loss_that_is_not_finite_is_noted_and_leaves_the_checkpoint() {
     let (_root, run) = run_of(&train(2));
     let mut first = trainer(&train(2));
-    first.advance(Some(&run), &mut Silent).unwrap();
+    first.advance(None, &mut Silent).unwrap();
+    first.save(Some(&run)).unwrap();
     let before = fs::read(run.checkpoint().join(MODEL)).unwrap();
     first.task.breaks = true;
     let error = first.fit(Some(&run), &mut Silent).unwrap_err();

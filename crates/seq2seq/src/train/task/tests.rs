@@ -117,37 +117,6 @@ fn timeless(lines: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
-#[test]
-fn training_resumed_after_any_step_goes_on_to_the_same_bits() {
-    let data = tempfile::tempdir().unwrap();
-    let corpus = corpus(data.path());
-    let config = train();
-    let fit = |path: &Path, stops: &[usize]| {
-        let mut folder = run(path, &corpus, &config);
-        for (place, &stop) in stops.iter().enumerate() {
-            let mut trainer = undropped(&corpus, &config);
-            assert_eq!(trainer.restore(&folder).unwrap(), place > 0);
-            assert_eq!(trainer.fit(Some(&folder), &mut StopAt::new(stop)).unwrap(), Fitted::Stopped);
-            drop(folder);
-            folder = RunFolder::resume(path).unwrap();
-        }
-        let mut trainer = undropped(&corpus, &config);
-        assert_eq!(trainer.restore(&folder).unwrap(), !stops.is_empty());
-        let Fitted::Finished(metrics) = trainer.fit(Some(&folder), &mut Silent).unwrap() else { panic!() };
-        let best = std::fs::read(folder.best_weights().unwrap()).unwrap();
-        let lines = [folder.metrics().unwrap(), folder.steps().unwrap()].map(|lines| timeless(&lines));
-        (weights(trainer.model()), best, lines, metrics.test_ppl)
-    };
-    let root = tempfile::tempdir().unwrap();
-    let whole = fit(&root.path().join("whole"), &[]);
-    assert_eq!((whole.2[0].len(), whole.2[1].len()), (3, 4));
-    // Before the first step, within an epoch, in its validation, and within the second epoch.
-    for (number, stops) in [&[0][..], &[2], &[4], &[3, 2, 1]].into_iter().enumerate() {
-        let parts = fit(&root.path().join(number.to_string()), stops);
-        assert_eq!(parts, whole, "{stops:?}");
-    }
-}
-
 /// A trainer with fixed first weights, and without dropout.
 fn undropped<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
     let model = ModelConfig { dropout: 0.0, ..model(corpus, HeadKind::Mos) };
