@@ -126,7 +126,7 @@ impl Ranks {
     }
 
     /// As [`gather`](Self::gather), of as many numbers of every rank, end to end.
-    pub(crate) fn gather_equal<T: bytemuck::Pod>(&self, own: &[T]) -> Result<Vec<T>> {
+    pub fn gather_equal<T: bytemuck::Pod>(&self, own: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); own.len() * self.size()];
         self.communicator.gather(bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut all))?;
         Ok(all)
