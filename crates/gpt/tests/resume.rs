@@ -25,7 +25,7 @@ fn trainer(config: &RunConfig, corpus: &Corpus) -> Trainer {
     Trainer::new(GptTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap())
 }
 
-/// The weights after training, those of the best model and the optimiser's state, as bytes, and the metrics without times.
+/// The weights after training and those of the best model, as bytes, and the metrics without times.
 fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> (Vec<Vec<u8>>, Vec<String>) {
     let mut folder = RunFolder::create(path, config, corpus.vocabulary()).unwrap();
     for &steps in stops.iter().chain([&usize::MAX]) {
@@ -42,11 +42,7 @@ fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> (Ve
         (line["seconds"], line["tokens_per_s"]) = (0.into(), 0.into());
         line.to_string()
     };
-    let files = [
-        folder.last_weights().unwrap(),
-        folder.best_weights().unwrap(),
-        folder.checkpoint().join("optimiser.bpk"),
-    ];
+    let files = [folder.last_weights().unwrap(), folder.best_weights().unwrap()];
     (files.map(|file| fs::read(file).unwrap()).to_vec(), metrics.lines().map(of).collect())
 }
 

@@ -184,7 +184,7 @@ pub fn kind_of(path: &Path, content: &Value) -> Result<Option<String>> {
     if let Some(found) = versions["format"].as_u64().filter(|found| *found != u64::from(FORMAT)) {
         let reader = match found {
             ..FORMAT_0_2 => "highrank 0.1, for Burn 0.21,",
-            FORMAT_0_2 => "highrank 0.2.0",
+            FORMAT_0_2 => "an earlier build of highrank 0.2",
             _ => "a newer version of highrank",
         };
         return Err(Error::RunFormat { path: path.to_path_buf(), found, expected: FORMAT, reader });

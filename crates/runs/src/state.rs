@@ -122,7 +122,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds what some more steps met.
+    /// Adds what another step met.
     pub(crate) fn add(&mut self, other: &Self) {
         let add = |sum: &mut Option<f64>, more: Option<f64>| {
             if let Some(more) = more {

@@ -338,13 +338,15 @@ impl<T: Task> Trainer<T> {
     /// Reads the losses that are on the device.
     fn read(&mut self) -> Result<()> {
         let clip = self.task.procedure().clip();
-        let Some(sum) = self.meter.read(clip) else {
+        let Some(sums) = self.meter.read(clip) else {
             let ((epoch, steps), step) = (self.epoch(), self.position().step);
             return Err(Error::NonFiniteLoss { epoch, step, steps });
         };
         let position = self.position();
-        position.whole.add(&sum);
-        position.interval.add(&sum);
+        for sum in &sums {
+            position.whole.add(sum);
+            position.interval.add(sum);
+        }
         Ok(())
     }
 

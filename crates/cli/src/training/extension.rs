@@ -36,6 +36,8 @@ pub fn extend<S: Settings>(
     change: &Extension,
 ) -> Result<Folder<S>, Failure> {
     device::open(change.device.as_deref().unwrap_or(&before.device).parse()?)?;
+    // Before anything is said.
+    run.check()?;
     let run = run.extend(change)?;
     for Extended { setting, from, to, .. } in &run.config()?.extensions[before.extensions.len()..] {
         print_note(format_args!("extended: {setting} is {to} now, {from} before"));

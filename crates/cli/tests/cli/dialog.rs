@@ -312,7 +312,7 @@ fn folders_that_are_no_run_of_dialogues() {
     refused(
         path,
         "dialog eval words",
-        &["has the run format 3, but this program reads 4; highrank 0.2.0 reads it"],
+        &["has the run format 3, but this program reads 4; an earlier build of highrank 0.2 reads it"],
     );
     refused(path, "dialog eval first --responses nowhere/file", &["cannot write `nowhere/file`: its folder"]);
 

@@ -145,7 +145,7 @@ fn runs_that_cannot_share_a_table() {
         objects(path, &format!("dialog table first {CPU} --data data --contexts 2 --json")).remove(0);
     assert_eq!(outcome.get("references"), None);
     fs::remove_file(path.join("first/best/model.safetensors")).unwrap();
-    refused(path, "dialog table first --data data", &["no epoch was finished"]);
+    refused(path, "dialog table first --data data", &["is damaged: it is missing"]);
 }
 
 #[test]

@@ -28,11 +28,10 @@ impl Meter {
         self.unread.len() >= Self::CAPACITY
     }
 
-    /// What was added since the last read, whose gradients were clipped to the norm `clip`; `None` if a loss was not finite.
-    pub(super) fn read(&mut self, clip: f64) -> Option<Sum> {
-        let mut sum = Sum::default();
+    /// The steps since the last read, whose gradients were clipped to the norm `clip`; `None` if a loss was not finite.
+    pub(super) fn read(&mut self, clip: f64) -> Option<Vec<Sum>> {
         if self.unread.is_empty() {
-            return Some(sum);
+            return Some(vec![]);
         }
         let tensors = self.unread.iter().flat_map(|step| {
             let dtype = step.nll.dtype();
@@ -40,7 +39,7 @@ impl Meter {
         });
         let read: Vec<f64> = Tensor::cat(tensors.collect(), 0).into_data().iter::<f64>().collect();
         let mut read = read.into_iter();
-        for step in self.unread.drain(..) {
+        let sums = self.unread.drain(..).map(|step| {
             let [nll, total, norm, latent, prior_cv, ar, tar, correct] =
                 values(&step).map(|value| value.and_then(|_| read.next()));
             let nll = nll.unwrap_or(f64::NAN);
@@ -48,7 +47,7 @@ impl Meter {
                 return None;
             }
             let norm = norm.unwrap_or(0.0);
-            sum.add(&Sum {
+            Some(Sum {
                 nll,
                 tokens: step.tokens,
                 steps: 1,
@@ -60,9 +59,9 @@ impl Meter {
                 ar,
                 tar,
                 correct: correct.map(|correct| correct as usize),
-            });
-        }
-        Some(sum)
+            })
+        });
+        sums.collect()
     }
 }
 

@@ -103,6 +103,7 @@ fn learns_and_reports() {
 
 #[test]
 fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
+    let mut weights = vec![];
     for validate_every in [None, Some(7)] {
         let config = Train { validate_every, patience: Some(1000), ..train(4) };
         let (_root, straight) = run_of(&config);
@@ -124,7 +125,14 @@ fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
         let times = |metrics: FinalMetrics| FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..metrics };
         assert_eq!(times(got), times(expected));
         assert!(outcome(&run) == outcome(&straight), "{validate_every:?}");
+        let lines = timeless(&run.metrics().unwrap());
+        let places: Vec<u64> = lines.iter().filter_map(|line| line["step"].as_u64()).collect();
+        let inside = validate_every.map_or(vec![], |every| (1..=4).map(|n| n * every as u64).collect());
+        assert_eq!(places, inside.repeat(4));
+        weights.push(fs::read(run.last_weights().unwrap()).unwrap());
     }
+    // Validations inside of epochs change no weights.
+    assert!(weights[0] == weights[1]);
 }
 
 #[test]

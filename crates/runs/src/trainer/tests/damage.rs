@@ -132,7 +132,7 @@ fn a_run_of_another_kind_or_format_is_named() {
     assert!(message.ends_with("is not a run folder: it has no tiny model"), "{message}");
     for (format, reader) in [
         (1, "highrank 0.1, for Burn 0.21,"),
-        (3, "highrank 0.2.0"),
+        (3, "an earlier build of highrank 0.2"),
         (FORMAT + 1, "a newer version of highrank"),
     ] {
         // Without hashes, and with unknown fields: they are no reason to call the file damaged.

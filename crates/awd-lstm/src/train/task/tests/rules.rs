@@ -107,68 +107,6 @@ fn a_finetuning_ends_in_the_middle_of_an_epoch_too() {
 }
 
 #[test]
-fn validations_inside_of_epochs_are_reported_and_change_no_weights() {
-    alone(module_path!(), "validations_inside_of_epochs_are_reported_and_change_no_weights", || {
-        let (_root, run) = folder();
-        let config = TrainConfig { nonmono: 100, ..config(2) };
-        let mut plain = trainer(&config);
-        plain.fit(None, &mut Silent).unwrap();
-        let config = TrainConfig { validate_every: Some(9), ..config };
-        let mut notes = Notes::default();
-        let mut trainer = trainer(&config);
-        let last = finished(trainer.fit(Some(&run), &mut notes).unwrap());
-        assert_eq!(weights(trainer.model()), weights(plain.model()));
-
-        let steps = notes.validations[0].steps;
-        assert!(steps > 36 && !steps.is_multiple_of(9), "{steps}");
-        let places: Vec<_> = notes.validations.iter().map(|metrics| (metrics.epoch, metrics.step)).collect();
-        let expected = [1, 2].into_iter().flat_map(|epoch| (1..=4).map(move |n| (epoch, 9 * n)));
-        assert!(places.len() >= 8 && places[..4].iter().copied().eq(expected.clone().take(4)), "{places:?}");
-        assert!(places.contains(&(2, 36)), "{places:?}");
-
-        // In the file, in the order in which they were, and each kind is read as itself only.
-        let text = run.metrics().unwrap();
-        let inside: Vec<ValidationMetrics> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let ends: Vec<EpochMetrics> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        assert_eq!(inside.iter().map(|metrics| (metrics.epoch, metrics.step)).collect::<Vec<_>>(), places);
-        assert_eq!(ends.iter().map(|metrics| metrics.epoch).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(text.lines().count(), inside.len() + ends.len() + 1);
-        let kinds: Vec<bool> = text.lines().map(|line| line.contains("\"step\"")).collect();
-        assert_eq!(&kinds[..6], [true, true, true, true, false, true]);
-
-        // All of them together have one best model.
-        let ppl = inside.iter().map(|metrics| metrics.valid_ppl).chain(ends.iter().map(|end| end.valid_ppl));
-        assert!((ppl.fold(f64::INFINITY, f64::min) - last.valid_ppl).abs() < 1e-9);
-        assert_eq!(trainer.state().task.rule.losses().len(), inside.len() + ends.len());
-        let share: Vec<f64> = notes.intervals.iter().map(|interval| interval.share).collect();
-        assert!(share.is_sorted() && share[share.len() - 1] < 1.0, "{share:?}");
-    });
-}
-
-#[test]
-fn a_best_model_of_the_middle_of_an_epoch_is_kept() {
-    alone(module_path!(), "a_best_model_of_the_middle_of_an_epoch_is_kept", || {
-        // A rate that is too high after the first steps.
-        let (_root, run) = folder();
-        let config = TrainConfig { validate_every: Some(5), lr: 60.0, nonmono: 100, ..config(2) };
-        let mut notes = Notes::default();
-        let mut trainer = trainer(&config);
-        let last = finished(trainer.fit(Some(&run), &mut notes).unwrap());
-        let step = last.best_step.expect("the best model is of the middle of an epoch");
-        let is_best = |metrics: &&ValidationMetrics| (metrics.epoch, metrics.step) == (last.best_epoch, step);
-        let best = notes.validations.iter().find(is_best).unwrap();
-        assert!(best.best);
-        assert!((last.train_ppl.unwrap() - best.train_ppl).abs() < 1e-9);
-        let fresh = model(HeadKind::Mos).try_init(&Device::flex()).unwrap();
-        let loaded = load_weights(fresh, &run.best_weights().unwrap()).unwrap();
-        assert_eq!(mean_nll(&loaded, &trainer.task().valid).exp(), last.valid_ppl);
-        assert_eq!(Some(mean_nll(&loaded, &trainer.task().test).exp()), last.test_ppl);
-    });
-}
-
-#[test]
 fn the_rate_falls_from_an_epoch_on() {
     let lr_decay = Some(LrDecay { factor: 0.5, when: DecayWhen::From { epoch: 3 } });
     let config = TrainConfig { lr_decay, ..config(4) };
