@@ -31,16 +31,9 @@ fn a_resume_that_fails_changes_nothing() {
     for name in files {
         let path = root.path().join(name);
         let good = fs::read(&path).unwrap();
-        let zeroed = |bytes: &mut Vec<u8>| {
-            let middle = bytes.len() / 2;
-            bytes[middle..middle + 4].fill(0);
-        };
-        let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 10);
-        let emptied = |bytes: &mut Vec<u8>| bytes.clear();
-        let changes: [&dyn Fn(&mut Vec<u8>); 3] = [&zeroed, &cut, &emptied];
-        for change in changes {
-            let mut bytes = good.clone();
-            change(&mut bytes);
+        let (middle, end) = (good.len() / 2, good.len() - 10);
+        let zeroed = [&good[..middle], &[0; 4], &good[middle + 4..]].concat();
+        for bytes in [zeroed, good[..end].to_vec(), vec![]] {
             fs::write(&path, bytes).unwrap();
             let before = contents(&Run::open(root.path()).unwrap());
             let message = go_on().unwrap_err().to_string();
