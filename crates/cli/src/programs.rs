@@ -34,7 +34,7 @@ pub fn highrank() -> ExitCode {
         _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
         // Help was printed.
         None => Ok(()),
-        Some(Command::Transformer(args)) => transformer::run(&args),
+        Some(Command::Transformer(args)) => transformer::run(&args, "highrank transformer"),
         Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
 }
@@ -61,7 +61,7 @@ pub fn ptb_mos() -> ExitCode {
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, _| transformer::run(&args))
+    start("transformer", |args, program| transformer::run(&args, program))
 }
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the

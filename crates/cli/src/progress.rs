@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use awd_lstm::train::{EpochMetrics, Interval, LOG_INTERVAL, TrainObserver, ValidationMetrics};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use runs::{EpochMetrics, LOG_INTERVAL, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note, with_bits};
@@ -307,10 +307,11 @@ impl Progress {
     }
 
     /// What an interval's line in `steps.jsonl` says, for people.
-    fn step_line(&self, interval: &Interval) -> String {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
+    fn step_line(&self, interval: &StepMetrics) -> String {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
         let [lr, norm, ar, tar] =
-            [interval.lr, interval.gradient_norm, interval.ar, interval.tar].map(three_digits);
+            [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
+                .map(three_digits);
         format!(
             "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
              clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
@@ -318,7 +319,7 @@ impl Progress {
             decimal(ppl, 2),
             if self.characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
             interval.clipped * 100.0,
-            if interval.averaging { " averaging" } else { "" },
+            if interval.averaging == Some(true) { " averaging" } else { "" },
             self.left().map_or(String::new(), |left| format!(" eta {}", short(left))),
         )
     }
@@ -333,8 +334,8 @@ impl TrainObserver for Progress {
         self.pulse.started(self.time);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, share, .. } = *interval;
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, share, .. } = *interval;
         self.share = share;
         self.pulse.reported(step == steps);
         if self.is_due() {
@@ -374,7 +375,7 @@ impl TrainObserver for Progress {
         self.line(&format!(
             "epoch {epoch}, step {step} of {steps}: {}{}{}",
             self.scores(*train_ppl, *valid_ppl),
-            if *averaging { ", averaged" } else { "" },
+            if *averaging == Some(true) { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
         ));
         if self.json {
@@ -395,7 +396,7 @@ impl TrainObserver for Progress {
         self.line(&format!(
             "epoch {epoch}: {}{}{}; {seconds:.1} s{}",
             self.scores(*train_ppl, *valid_ppl),
-            if *averaging { ", averaged" } else { "" },
+            if *averaging == Some(true) { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
             self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
         ));
@@ -451,8 +452,8 @@ mod tests {
         assert_eq!(numbers.map(three_digits), texts);
     }
 
-    fn interval() -> Interval {
-        Interval {
+    fn interval() -> StepMetrics {
+        StepMetrics {
             epoch: 3,
             epochs: 40,
             step: 200,
@@ -467,9 +468,9 @@ mod tests {
             clipped: 0.35,
             latent_share: None,
             prior_cv: None,
-            ar: 0.0312,
-            tar: 0.0,
-            averaging: true,
+            ar: Some(0.0312),
+            tar: Some(0.0),
+            averaging: Some(true),
             share: 0.5,
             waiting: None,
         }
@@ -517,7 +518,7 @@ mod tests {
     fn a_bar_has_its_curves_below() {
         let mut progress = Progress::bar_only("softmax ");
         progress.on_interval(&interval());
-        progress.on_interval(&Interval { nll: 1.0, ppl: 1e300, ..interval() });
+        progress.on_interval(&StepMetrics { nll: 1.0, ppl: 1e300, ..interval() });
         let message = progress.bar.message();
         assert!(message.starts_with("ppl 1.0e300, 8123 tokens/s, "), "{message}");
         assert_eq!(progress.curves().line(80).unwrap(), "loss 2.000 █▁ 1.000");

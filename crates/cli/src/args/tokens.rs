@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::KeptTokens;
 use clap::Args;
+use runs::KeptTokens;
 use runs::data::{Corpus, Kept, TextConfig, TokenCache};
 
 use crate::failure::Failure;

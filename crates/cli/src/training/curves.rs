@@ -1,8 +1,9 @@
 //! The curves of a run: perplexities, learning rate, and where averaging began.
 
-use awd_lstm::train::{EpochMetrics, RunFolder};
+use awd_lstm::train::RunFolder;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use runs::EpochMetrics;
 
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
@@ -49,7 +50,7 @@ impl Curves {
 
     /// Where averaging began: at the end of the last epoch without it.
     fn averaging(&self) -> Option<f64> {
-        let first = self.epochs.iter().find(|metrics| metrics.averaging)?;
+        let first = self.epochs.iter().find(|metrics| metrics.averaging == Some(true))?;
         Some(first.epoch as f64 - 1.0)
     }
 }

@@ -7,7 +7,6 @@ mod frequency;
 mod held_out;
 mod job;
 mod output;
-mod record;
 mod vocabulary;
 
 pub use crate::files::absolute;
@@ -17,5 +16,7 @@ pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts};
 pub use job::{Folder, Job, fresh_folder};
 pub use output::Output;
-pub use record::{Record, State, for_each_line};
 pub use vocabulary::words;
+
+/// What the folder of a language model's run says of it.
+pub type Record = runs::Record<awd_lstm::train::AwdLstm>;

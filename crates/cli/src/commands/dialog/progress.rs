@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use plotters::prelude::SeriesLabelPosition;
-use seq2seq::train::{EpochMetrics, Interval, LOG_INTERVAL, RunFolder, TrainObserver};
+use runs::{EpochMetrics, LOG_INTERVAL, StepMetrics, TrainObserver};
+use seq2seq::train::RunFolder;
 
 use crate::chart::{Chart, Keyed, Scale};
 use crate::failure::Failure;
@@ -125,8 +126,8 @@ impl TrainObserver for View<'_> {
         self.pulse.started(None);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
             *interval;
         self.share = share;
         self.pulse.reported(step == steps);
