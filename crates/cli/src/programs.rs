@@ -45,7 +45,7 @@ pub fn highrank() -> ExitCode {
         Some(Command::StepThroughput(args)) => step_throughput::run(&args),
         Some(Command::Slowdown(args)) => slowdown::run(&args),
         Some(Command::BenchReport(args)) => bench_report::run(&args),
-        Some(Command::Transformer(args)) => transformer::run(&args),
+        Some(Command::Transformer(args)) => transformer::run(&args, "highrank transformer"),
         Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
 }
@@ -82,7 +82,7 @@ pub fn theorems() -> ExitCode {
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, _| transformer::run(&args))
+    start("transformer", |args, program| transformer::run(&args, program))
 }
 
 /// Responses in a conversation.

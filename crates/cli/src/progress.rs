@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use awd_lstm::train::{EpochMetrics, Interval, TrainObserver, ValidationMetrics};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use runs::{EpochMetrics, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
@@ -141,17 +141,18 @@ impl Progress {
     }
 
     /// What an interval's line in `steps.jsonl` says, for people.
-    fn step_line(&self, interval: &Interval) -> String {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
+    fn step_line(&self, interval: &StepMetrics) -> String {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
         let [lr, norm, ar, tar] =
-            [interval.lr, interval.gradient_norm, interval.ar, interval.tar].map(three_digits);
+            [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
+                .map(three_digits);
         format!(
             "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {ppl:.2}{} lr {lr} norm {norm} \
              clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
             self.label,
             if self.characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
             interval.clipped * 100.0,
-            if interval.averaging { " averaging" } else { "" },
+            if interval.averaging == Some(true) { " averaging" } else { "" },
             self.left().map_or(String::new(), |left| format!(" eta {}", short(left))),
         )
     }
@@ -164,8 +165,8 @@ impl TrainObserver for Progress {
         self.logged = Instant::now();
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, tokens_per_s, nll, ppl, share, .. } = *interval;
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, tokens_per_s, nll, ppl, share, .. } = *interval;
         self.share = share;
         if self.is_due() {
             self.line(&self.step_line(interval));
@@ -202,7 +203,7 @@ impl TrainObserver for Progress {
         self.line(&format!(
             "epoch {epoch}, step {step} of {steps}: perplexity train {train_ppl:.2}, valid {valid_ppl:.2}{}{}{}",
             bits_text(self.characters, &bits),
-            if *averaging { ", averaged" } else { "" },
+            if *averaging == Some(true) { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
         ));
         if self.json {
@@ -223,7 +224,7 @@ impl TrainObserver for Progress {
             "epoch {epoch}: {seconds:.1} s, {tokens_per_s:.0} tokens/s, perplexity train {train_ppl:.2}, \
              valid {valid_ppl:.2}{}{}{}{}",
             bits_text(self.characters, &[("train", *train_ppl), ("valid", *valid_ppl)]),
-            if *averaging { ", averaged" } else { "" },
+            if *averaging == Some(true) { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
             self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
         ));
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(numbers.map(three_digits), texts);
     }
 
-    fn interval() -> Interval {
-        Interval {
+    fn interval() -> StepMetrics {
+        StepMetrics {
             epoch: 3,
             epochs: 40,
             step: 200,
@@ -295,9 +296,9 @@ mod tests {
             clipped: 0.35,
             latent_share: None,
             prior_cv: None,
-            ar: 0.0312,
-            tar: 0.0,
-            averaging: true,
+            ar: Some(0.0312),
+            tar: Some(0.0),
+            averaging: Some(true),
             share: 0.5,
             waiting: None,
         }
@@ -347,7 +348,7 @@ mod tests {
             let mut progress = Progress { terminal, ..Progress::bar_only("softmax ") };
             progress.on_interval(&interval());
             assert!(!progress.bar.message().contains('\n'), "one loss is no curve");
-            progress.on_interval(&Interval { nll: 1.0, ..interval() });
+            progress.on_interval(&StepMetrics { nll: 1.0, ..interval() });
             let message = progress.bar.message();
             assert!(message.starts_with("8123 tokens/s, loss 1.000, "), "{message}");
             assert_eq!(message.ends_with("\nloss 2.000 █▁ 1.000"), terminal, "{message}");

@@ -45,6 +45,12 @@ mod transformer;
 #[path = "cli/weights.rs"]
 mod weights;
 
+/// Changes a file of a run on purpose: its hash is noted.
+fn edit(run: &Path, name: &str, content: impl AsRef<[u8]>) {
+    fs::write(run.join(name), content).unwrap();
+    runs::note_hashes(run).unwrap();
+}
+
 /// The program, to be started in `folder` with the words of `line` as arguments.
 fn program(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highrank"));
@@ -382,17 +388,21 @@ fn checkpoints_that_cannot_be_read() {
 
     fs::write(&file, &good[..good.len() / 2]).unwrap();
     refused(path, eval, &["best/model.safetensors` is damaged"]);
-    fs::copy(path.join("wide/best/model.safetensors"), &file).unwrap();
+    // What is behind the hashes is checked too.
+    let first = path.join("first");
+    edit(&first, "best/model.safetensors", fs::read(path.join("wide/best/model.safetensors")).unwrap());
     refused(path, eval, &["has the shape", "but the model has"]);
     let mut nan = good.clone();
     // The last four bytes of the file are the last weight.
     let end = nan.len();
     nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
-    fs::write(&file, nan).unwrap();
+    edit(&first, "best/model.safetensors", nan);
     refused(path, eval, &["holds a value that is not finite"]);
     fs::remove_file(&file).unwrap();
+    refused(path, eval, &["is damaged: it is missing"]);
+    runs::note_hashes(&first).unwrap();
     refused(path, eval, &["no epoch was finished"]);
-    fs::write(&file, good).unwrap();
+    edit(&first, "best/model.safetensors", good);
     assert_eq!(objects(path, &format!("{eval} --json")).len(), 1);
 
     fs::write(path.join("first/config.json"), "{").unwrap();

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::KeptTokens;
 use clap::Args;
 use runs::Error;
+use runs::KeptTokens;
 use runs::data::{Corpus, Kept, TextConfig, TokenCache};
 
 use crate::files::absolute;

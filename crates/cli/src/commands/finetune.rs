@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use awd_lstm::ModelConfig;
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use clap::Args;
 use runs::Error;
+use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};

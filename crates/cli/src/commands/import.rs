@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
 use runs::Error;
+use runs::Versions;
 use runs::data::Fingerprint;
 use runs::data::{Corpus, Vocabulary};
 use serde::Serialize;

@@ -5,11 +5,12 @@ mod parts;
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
 use runs::Error;
 use runs::Extension;
+use runs::Versions;
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 
@@ -151,17 +152,16 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(ranks, || Ok(tokens.load(data, &config.text)?))?;
-    let changed = || -> Result<RunConfig, Failure> {
+    let changed = || -> Result<RunFolder, Failure> {
         config.corpus.check(&corpus)?;
         let change = extension(args, &config)?;
         // Before anything is written: the device may be missing.
         let name = change.device.as_ref().unwrap_or(&config.device).parse()?;
         device::open_at(name, ranks.local_rank())?;
-        Ok(if ranks.is_first() { extend(&run, &config, &config.device, &change)? } else { config.clone() })
+        Ok(if ranks.is_first() { extend(&run, &config, &change)? } else { run.extend(&change)? })
     };
-    let config = agree(ranks, changed())?;
-    let config = if ranks.is_first() { Ok(config) } else { run.config().map_err(Failure::from) };
-    let config = agree(ranks, config)?;
+    let run = agree(ranks, changed())?;
+    let config = agree(ranks, run.config().map_err(Failure::from))?;
     let (folder, ranks) = (Folder::Old(run), ranks.clone());
     Job { folder, config, corpus, output, ranks }.train_and_print()
 }

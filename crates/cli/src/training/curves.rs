@@ -1,8 +1,9 @@
 //! The curves of a run: perplexities, learning rate, and where averaging began.
 
-use awd_lstm::train::{EpochMetrics, RunFolder};
+use awd_lstm::train::RunFolder;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use runs::EpochMetrics;
 
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
@@ -42,7 +43,7 @@ impl Curves {
 
     /// Draws the line where averaging began, between the last epoch without it and the first with it.
     fn averaging(&self) -> Option<f64> {
-        let first = self.epochs.iter().find(|metrics| metrics.averaging)?;
+        let first = self.epochs.iter().find(|metrics| metrics.averaging == Some(true))?;
         Some(first.epoch as f64 - 0.5)
     }
 }

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{
-    EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
-    ValidationMetrics,
-};
+use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use runs::data::Corpus;
 use runs::ranks::Ranks;
+use runs::{EpochMetrics, FinalMetrics, Fitted, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
@@ -82,7 +80,8 @@ impl Job {
 
         let made = || -> Result<Trainer, Failure> {
             let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;
-            let trainer = Trainer::new(&config.model, &config.train, &corpus, &device)?.with_ranks(&ranks)?;
+            let trainer = Trainer::new(LmTask::new(&config.model, &config.train, &corpus, &device)?)
+                .with_ranks(&ranks)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
             Ok(trainer.with_log_every(output.log_every()))
         };
@@ -183,7 +182,7 @@ impl TrainObserver for Watch<'_> {
         self.progress.on_start(share);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
+    fn on_interval(&mut self, interval: &StepMetrics) {
         self.progress.on_interval(interval);
     }
 

@@ -6,11 +6,12 @@ mod finetuning;
 mod frequency;
 mod job;
 mod output;
-mod record;
 
 pub use crate::files::absolute;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use job::{Folder, Job, fresh_folder};
 pub use output::Output;
-pub use record::{Record, State, for_each_line};
+
+/// What the folder of a language model's run says of it.
+pub type Record = runs::Record<awd_lstm::train::AwdLstm>;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use awd_lstm::train::LOG_INTERVAL;
 use runs::Error;
+use runs::LOG_INTERVAL;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use plotters::prelude::SeriesLabelPosition;
-use seq2seq::train::{EpochMetrics, Interval, RunFolder, TrainObserver};
+use runs::{EpochMetrics, StepMetrics, TrainObserver};
+use seq2seq::train::RunFolder;
 
 use crate::chart::{Chart, Scale};
 use crate::failure::Failure;
@@ -113,8 +114,8 @@ impl TrainObserver for View<'_> {
         self.logged = Instant::now();
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
             *interval;
         self.share = share;
         let figures = format!(

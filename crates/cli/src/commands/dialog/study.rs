@@ -5,12 +5,13 @@ use std::time::Instant;
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::Args;
+use runs::Fitted;
 use runs::error::check;
 use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig, Dialogue, Pair};
 use seq2seq::metrics::{BleuForm, BleuScores};
 use seq2seq::synthetic::{Found, Language, LanguageConfig, Sizes};
-use seq2seq::train::{Fitted, Trainer};
+use seq2seq::train::{DialogTask, Trainer};
 use seq2seq::{ModelConfig, Seq2Seq, TrainConfig};
 use serde::Serialize;
 
@@ -221,7 +222,7 @@ fn train_one(
     let World { language, corpus, test } = world;
     let model = scale.model(head, corpus.vocabulary().len());
     let started = Instant::now();
-    let mut trainer = Trainer::new(&model, &scale.procedure(seed), corpus, device)?;
+    let mut trainer = Trainer::new(DialogTask::new(&model, &scale.procedure(seed), corpus, device)?);
     let mut view = View::bar_only(format!("{head} "));
     let result = trainer.fit(None, &mut view);
     view.finish();
@@ -237,7 +238,7 @@ fn train_one(
         parameters: model.num_params(),
         seconds,
         valid_ppl: last.valid_ppl,
-        test_ppl: last.test_ppl,
+        test_ppl: last.test_ppl.expect("the procedure tests"),
         floor_ppl: floor.perplexity(),
         right,
         answers: of,

@@ -6,8 +6,9 @@ use awd_lstm::HeadKind;
 use clap::Args;
 use runs::Error;
 use runs::Extension;
+use runs::{FinalMetrics, Fitted, Versions};
 use seq2seq::data::Corpus;
-use seq2seq::train::{FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
+use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::progress::View;
@@ -107,7 +108,9 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         device: name.to_string(),
         data: absolute(data),
         corpus: fingerprint(&corpus),
+        finetunes: None,
         text,
+        tokens: None,
         model: model(corpus.vocabulary().len())?,
         train,
         extensions: vec![],
@@ -146,8 +149,9 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let device = device_of(args.device, args.change_device, &config.device)?;
     let change = Extension { epochs, patience, device, max_minutes: None };
     let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
-    config.check_corpus(&corpus)?;
-    let config = extend(&run, &config, &config.device, &change)?;
+    check_corpus(&config, &corpus)?;
+    let run = extend(&run, &config, &change)?;
+    let config = run.config()?;
     let mut trainer = trainer(&config, &corpus, output)?;
     let restored = trainer.restore(&run)?;
     print_note(format_args!(
@@ -162,7 +166,7 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
 
 fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
     let device = device::open(config.device.parse::<DeviceName>()?)?;
-    let trainer = Trainer::new(&config.model, &config.train, corpus, &device)?;
+    let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
 }
 
@@ -183,6 +187,7 @@ fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output)
         print_json(&last);
     } else {
         let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
+        let test_ppl = test_ppl.unwrap_or(f64::NAN);
         println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
     }
     Ok(())

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use awd_lstm::HeadKind;
 use clap::Args;
 use runs::Error;
+use runs::Versions;
 use seq2seq::data::Corpus;
-use seq2seq::train::{RunConfig, RunFolder, Versions, fingerprint};
+use seq2seq::train::{RunConfig, RunFolder, fingerprint};
 use seq2seq::{ModelConfig, Preset, weights};
 use serde::Serialize;
 
@@ -96,7 +97,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         device: DeviceName::any_cpu().to_string(),
         data: absolute(&args.data),
         corpus: fingerprint(&corpus),
+        finetunes: None,
         text,
+        tokens: None,
         model,
         train: args.preset.train(),
         extensions: vec![],

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use awd_lstm::data::Batches;
-use awd_lstm::train::{EVALUATION_TOKENS, Interval, RunConfig, TrainObserver, Trainer};
+use awd_lstm::train::{EVALUATION_TOKENS, LmTask, RunConfig, Trainer};
 use awd_lstm::{LanguageModel, TrainConfig};
 use burn::module::Module;
 use runs::data::Corpus;
+use runs::{StepMetrics, TrainObserver};
 use serde::Serialize;
 
 use super::parts::Parts;
@@ -65,7 +66,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), F
     let (model, train) = (&config.model, &config.train);
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
-    let mut trainer = Trainer::new(model, &steps, corpus, &device)?.with_log_every(1);
+    let mut trainer = Trainer::new(LmTask::new(model, &steps, corpus, &device)?).with_log_every(1);
     let mut watch = Watch::new(output);
     trainer.fit(None, &mut watch)?;
     if output.interrupt.is_noted() {
@@ -176,7 +177,7 @@ impl TrainObserver for Watch<'_> {
         self.marks.push((Instant::now(), 0));
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
+    fn on_interval(&mut self, interval: &StepMetrics) {
         self.steps = interval.steps;
         self.marks.push((Instant::now(), interval.tokens));
     }
