@@ -3,7 +3,7 @@
 #
 #   scripts/bench_cpu.sh PYTHON ROUNDS > benches/results/NAME.jsonl
 #   scripts/bench_cpu.sh PYTHON ROUNDS heads predictions > benches/results/NAME.jsonl    # some of the parts
-#   cargo run --release --example bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg
+#   cargo run --release --bin bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg
 #
 # PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine. Parts, with minutes a round on two cores:
 #
@@ -40,8 +40,8 @@ for part in "${parts[@]}"; do
 done
 cd "$(dirname "$0")/.."
 if [ -z "${BIN:-}" ]; then
-    cargo build --release --locked --example head_throughput --example step_throughput >&2
-    BIN=target/release/examples
+    cargo build --release --locked --bin head_throughput --bin step_throughput >&2
+    BIN=target/release
 fi
 threads=${THREADS:-2}
 

@@ -4,7 +4,7 @@
 #
 #   scripts/bench_large_vocab.sh PYTHON ROUNDS > benches/results/NAME.jsonl
 #   scripts/bench_large_vocab.sh PYTHON ROUNDS options > benches/results/NAME.jsonl    # some of: peers, bf16, adaptive, options
-#   cargo run --release --example bench_report -- benches/results/NAME.jsonl
+#   cargo run --release --bin bench_report -- benches/results/NAME.jsonl
 #
 # PYTHON is an interpreter with PyTorch 2.13 or later. Nothing else should run on the machine, which needs 8 GB of free memory:
 # about 25 minutes a round on two cores, eight of them for the peers, three for bf16. Environment variables: TOKENS, D and
@@ -22,8 +22,8 @@ for part in "${parts[@]}"; do [[ $part =~ ^(peers|bf16|adaptive|options)$ ]] || 
 cd "$(dirname "$0")/.."
 tokens=${TOKENS:-2048} d=${D:-1024} vocab=${VOCAB:-131072} repeats=${REPEATS:-1}
 if [ -z "${BIN:-}" ]; then
-    cargo build --release --locked --example head_throughput >&2
-    BIN=target/release/examples
+    cargo build --release --locked --bin head_throughput >&2
+    BIN=target/release
 fi
 what="softmax, $tokens tokens, d $d, V $vocab"
 

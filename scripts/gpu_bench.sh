@@ -20,7 +20,7 @@ usage() {
 action=$1 dir=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
 
-programs=(highrank golden)
+programs=(head_throughput step_throughput golden)
 
 build() {
     export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
@@ -70,7 +70,7 @@ program() {
 # One line, and status 2, where there is no GPU.
 probe() {
     export LD_LIBRARY_PATH=${CUDA_PATH:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}
-    program highrank head-throughput --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
+    program head_throughput --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
 }
 
 # record WHAT WHO ROUND COMMAND...
@@ -82,19 +82,19 @@ record() {
 }
 sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
 peer() { "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
-ours() { program highrank "$1" --device cuda --json "${@:2}"; }
+ours() { program "$1" --device cuda --json "${@:2}"; }
 
 # Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
 heads() {
     local head=$1 precision=$2 who=$3 round=$4
     record "$head" highrank "$round" \
-        ours head-throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
+        ours head_throughput --head "$head" "${sizes[@]}" --precision "$precision" --repeats 50
     record "$head" "$who" "$round" peer heads --head "$head" "${sizes[@]}" --repeats 50 "${@:5}"
 }
 step() {
     local head=$1 precision=$2 who=$3 round=$4
     local what="paper step, $head"
-    record "$what" highrank "$round" ours step-throughput --head "$head" --precision "$precision" --repeats 20
+    record "$what" highrank "$round" ours step_throughput --head "$head" --precision "$precision" --repeats 20
     record "$what" "$who" "$round" peer awd_lstm --preset paper --head "$head" --steps 20 "${@:5}"
 }
 # Our own program with other options, beside itself.
@@ -125,7 +125,7 @@ run_heads() {
 run_chunks() {
     local round=$1 mib
     for mib in 8 16 32 64 128 256; do
-        ourselves mos "chunks of $mib MiB" "$round" head-throughput --head mos --memory-budget $((mib << 20))
+        ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
     done
 }
 # shellcheck disable=SC2086
@@ -133,7 +133,7 @@ run_lstm() {
     local round=$1 precision
     for precision in full tf32; do
         record "three LSTM layers" highrank "$round" \
-            ours step-throughput --part lstm --precision "$precision" --repeats 20
+            ours step_throughput --part lstm --precision "$precision" --repeats 20
         record "three LSTM layers" PyTorch "$round" peer lstm --repeats 20 ${same[$precision]}
     done
 }
@@ -145,7 +145,7 @@ run_steps() {
         step mos "$precision" "PyTorch, compiled" "$round" --compile ${same[$precision]}
         step softmax "$precision" PyTorch "$round" ${same[$precision]}
     done
-    ourselves "paper step, mos" "our softmax, as many parameters" "$round" step-throughput --head softmax --equal-size
+    ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
 }
 
 run() {

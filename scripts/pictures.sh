@@ -12,7 +12,7 @@
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
 # A picture without such a file is of runs that are not kept; it is named and left alone.
 #
-# Environment variable: PROGRAM, the program `highrank` (built if it is not given).
+# Environment variable: PROGRAMS, the folder of the programs `highrank`, `bench_report` and `studies` (built if it is not given).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 check=0
@@ -21,11 +21,13 @@ case $#,${1:-} in
     1,--check) check=1 ;;
     *) echo "error: expected nothing or --check, as in: scripts/pictures.sh --check" >&2; exit 2 ;;
 esac
-if [ -z "${PROGRAM:-}" ]; then
-    cargo build --quiet --release --locked --package highrank-cli
-    PROGRAM=target/release/highrank
+if [ -z "${PROGRAMS:-}" ]; then
+    cargo build --quiet --release --locked --workspace --bins
+    PROGRAMS=${CARGO_TARGET_DIR:-target}/release
 fi
-[ -x "$PROGRAM" ] || { echo "error: PROGRAM is \`$PROGRAM\`, which is no program" >&2; exit 2; }
+for program in highrank bench_report studies; do
+    [ -x "$PROGRAMS/$program" ] || { echo "error: \`$PROGRAMS/$program\` is not there: PROGRAMS is the folder of three programs" >&2; exit 2; }
+done
 
 drawn=$(mktemp -d)
 trap 'rm -rf "$drawn"' EXIT
@@ -43,7 +45,7 @@ sweep() {
         return
     fi
     local out=$drawn/sweep-$2 found
-    "$PROGRAM" sweep --from "$1" --out "$out" > /dev/null
+    "$PROGRAMS/highrank" sweep --from "$1" --out "$out" > /dev/null
     found=("$out"/*.svg)
     if [ ${#found[@]} = 1 ]; then
         [ ! -f "${found[0]}" ] || mv "${found[0]}" "$drawn/results/$2.svg"
@@ -64,21 +66,21 @@ curves() {
         grep -E "\"head\": ?\"$head\"" "$1" > "$out/$head/metrics.jsonl"
         runs+=("$out/$head")
     done < <(sed -nE 's/.*"head": ?"([^"]+)".*/\1/p' "$1" | awk '!seen[$0]++')
-    "$PROGRAM" curves --run "${runs[@]}" --out "$out" > /dev/null
+    "$PROGRAMS/highrank" curves --run "${runs[@]}" --out "$out" > /dev/null
     mv "$out/curves.svg" "$drawn/results/$2.svg"
 }
 
 # The picture $4.svg of what the command $3 found, in file $1, named after $2.
 found() {
     local out=$drawn/found-$2
-    "$PROGRAM" "$3" --from "$1" --out "$out" > /dev/null
+    "$PROGRAMS/highrank" "$3" --from "$1" --out "$out" > /dev/null
     mv "$out/$4.svg" "$drawn/results/$2.svg"
 }
 
 # The pictures of the experiment $3... that printed file $1, named after $2.
 experiment() {
     local out=$drawn/experiment-$2 picture stem
-    "$PROGRAM" "${@:3}" --from "$1" --out "$out" > /dev/null
+    "$PROGRAMS/studies" "${@:3}" --from "$1" --out "$out" > /dev/null
     for picture in "$out"/*.svg; do
         stem=$(basename "$picture" .svg)
         stem=${stem#repeated_}
@@ -105,7 +107,7 @@ shopt -s nullglob
 for picture in benches/results/*.svg; do
     name=$(basename "$picture" .svg)
     [ -f "benches/results/$name.jsonl" ] || continue
-    "$PROGRAM" bench-report "benches/results/$name.jsonl" benches/results/"${name:0:10}"-*-peers.jsonl --plot "$drawn/$picture" > /dev/null
+    "$PROGRAMS/bench_report" "benches/results/$name.jsonl" benches/results/"${name:0:10}"-*-peers.jsonl --plot "$drawn/$picture" > /dev/null
 done
 
 differ=0

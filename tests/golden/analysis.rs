@@ -31,9 +31,7 @@ pub fn check_rank(case: &Case, on: &Setting, report: &mut Report) {
     let mut of_head = case.clone();
     of_head.entry.head = spec["head"].as_str().map(Into::into);
     of_head.entry.hyperparameters = spec.clone();
-    let Some(head) = head::load(&of_head, on) else {
-        return report.fail(format!("unknown head `{}`", spec["head"]));
-    };
+    let Some(head) = head::load(&of_head, on, report) else { return };
     let mut builder = SpectrumBuilder::new(columns);
     for block in head.log_prob_blocks(case.tensor::<2>("hidden", on)) {
         builder.add(block).expect("finite rows");

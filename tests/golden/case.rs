@@ -20,7 +20,7 @@ pub fn folders() -> Vec<PathBuf> {
 
 /// A folder of the project's own.
 pub fn own(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/data").join(name)
 }
 
 #[derive(Deserialize)]

@@ -113,6 +113,19 @@ impl Report {
     }
 }
 
+/// Prints what each report came to, and fails with all mismatches.
+#[track_caller]
+pub fn assert_agree(what: &str, reports: impl IntoIterator<Item = Report>) {
+    let (mut failures, mut compared) = (vec![], 0);
+    for report in reports {
+        println!("{}", report.line());
+        compared += report.compared;
+        failures.extend(report.failures);
+    }
+    println!("{what} checked, {compared} tensors compared");
+    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+}
+
 fn nan_first(error: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }

@@ -27,6 +27,8 @@ mod optimiser;
 mod options;
 mod pointwise;
 mod prior_cv;
+#[path = "../shared/priors.rs"]
+mod priors;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]
 mod training;
@@ -34,24 +36,16 @@ mod trajectory;
 
 use backends::{Setting, settings};
 use case::Case;
-use compare::Report;
+use compare::{Report, assert_agree};
 
 #[test]
 fn every_case_agrees_with_the_reference() {
-    let mut failures = vec![];
-    for folder in case::folders() {
+    let cases = case::folders().into_iter().flat_map(|folder| {
         let cases = case::read(&folder);
         assert!(!cases.is_empty(), "{} lists no case", folder.display());
-        let mut compared = 0;
-        for case in &cases {
-            for report in check_everywhere(case) {
-                compared += report.compared;
-                failures.extend(report.failures);
-            }
-        }
-        println!("{}: {} cases checked, {compared} tensors compared", folder.display(), cases.len());
-    }
-    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+        cases
+    });
+    assert_agree("all cases", cases.flat_map(|case| check_everywhere(&case)));
 }
 
 /// One report for each backend and precision.
@@ -77,7 +71,6 @@ fn check(case: &Case, on: &Setting) -> Report {
         "mode_match" => analysis::check_modes(case, &mut report),
         other => report.fail(format!("unknown kind of case `{other}`")),
     }
-    println!("{}", report.line());
     report
 }
 
@@ -86,21 +79,17 @@ fn every_whole_model_agrees_with_the_reference() {
     let folder = model::folder();
     let models = model::read(&folder);
     assert!(!models.is_empty(), "{} holds no model", folder.display());
-    let reports: Vec<Report> = models.iter().flat_map(check_model_everywhere).collect();
-    let compared: usize = reports.iter().map(|report| report.compared).sum();
-    println!("{}: {} models checked, {compared} tensors compared", folder.display(), models.len());
-    let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
-    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+    assert_agree(&format!("{} models", models.len()), models.iter().flat_map(check_model_everywhere));
 }
 
 /// One report for each backend and precision.
 fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
-    settings().map(|on| model.check(&on)).inspect(|report| println!("{}", report.line())).collect()
+    settings().map(|on| model.check(&on)).collect()
 }
 
 #[test]
 fn a_wrong_value_of_a_whole_model_is_reported() {
-    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/awd-lstm/tests/models");
+    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/awd-lstm/tests/models");
     let mut model = model::read(&own).remove(0);
     model.damage();
     for report in check_model_everywhere(&model) {

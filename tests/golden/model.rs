@@ -16,7 +16,7 @@ use crate::compare::{Report, Tolerance, values};
 pub fn folder() -> PathBuf {
     match std::env::var_os("HIGHRANK_GOLDEN_MODEL_DIR") {
         Some(dir) => PathBuf::from(dir),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/awd-lstm/tests/models"),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/awd-lstm/tests/models"),
     }
 }
 

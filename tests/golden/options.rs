@@ -11,10 +11,7 @@ use crate::head;
 
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
-    let Some(head) = head::load(case, on) else {
-        let name = case.entry.head.as_deref().unwrap_or("none");
-        return report.fail(format!("unknown head `{name}`"));
-    };
+    let Some(head) = head::load(case, on, report) else { return };
     let stated = match Options::deserialize(&case.entry.hyperparameters["options"]) {
         Ok(stated) => stated,
         Err(error) => return report.fail(format!("options: {error}")),

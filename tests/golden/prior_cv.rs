@@ -1,15 +1,14 @@
 //! Losses with a penalty on the variation of the priors: the loss, the squared coefficient of variation, and every gradient.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::log_softmax;
-use highrank::context::Context;
-use highrank::{LossOptions, OutputHead, Reduction};
+use highrank::{LossOptions, Reduction};
 use serde::Deserialize;
 
 use crate::backends::Setting;
 use crate::case::{Array, Case};
 use crate::compare::{Report, Tolerance, values};
 use crate::head;
+use crate::priors::priors;
 
 /// The options of a case that are no tensors.
 #[derive(Deserialize)]
@@ -22,10 +21,7 @@ struct Options {
 
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
-    let Some(head) = head::load(case, on) else {
-        let name = case.entry.head.as_deref().unwrap_or("none");
-        return report.fail(format!("unknown head `{name}`"));
-    };
+    let Some(head) = head::load(case, on, report) else { return };
     let Options { ignore_index, prior_cv, reduction } =
         match Options::deserialize(&case.entry.hyperparameters["options"]) {
             Ok(stated) => stated,
@@ -85,16 +81,4 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         }
         head::gradients("composed loss", case, &head, &state, loss, tolerance, report);
     }
-}
-
-/// `π` of every token, `[N, K]`, by Burn's operations.
-fn priors(head: &OutputHead, hidden: Tensor<2>) -> Tensor<2> {
-    let layer = match &head.context {
-        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => &mixture.prior,
-        Context::DirectOutputConnection(connection) => &connection.prior,
-        other => panic!("no priors: {other}"),
-    };
-    // Of several layers the last gives the priors.
-    let ([_, all], [last, _]) = (hidden.dims(), layer.weight.shape().dims());
-    log_softmax(layer.forward(hidden.narrow(1, all - last, last)), 1).exp()
 }

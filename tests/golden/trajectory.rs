@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::backends::{Setting, settings};
 use crate::case::Array;
-use crate::compare::{Report, values};
+use crate::compare::{Report, assert_agree, values};
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,7 +89,7 @@ struct Trajectory {
 }
 
 fn read() -> Vec<Trajectory> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trajectory");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/trajectory");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
@@ -214,12 +214,8 @@ fn training_steps_go_the_way_of_the_reference() {
     let trajectories = read();
     let names: Vec<&str> = trajectories.iter().map(|trajectory| trajectory.name.as_str()).collect();
     assert_eq!(names, ["doc", "mos", "softmax", "softmax_untied"]);
-    let reports: Vec<Report> =
-        trajectories.iter().flat_map(|trajectory| settings().map(|on| trajectory.check(&on))).collect();
-    let compared: usize = reports.iter().map(|report| report.compared).sum();
-    println!("{} trajectories checked, {compared} tensors compared", names.len());
-    let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
-    assert!(failures.is_empty(), "{} mismatches:\n{}", failures.len(), failures.join("\n"));
+    let checked = trajectories.iter().flat_map(|trajectory| settings().map(|on| trajectory.check(&on)));
+    assert_agree("trajectories", checked);
 }
 
 /// One element of any mask moves some of the values.

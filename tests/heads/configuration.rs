@@ -9,7 +9,9 @@ use burn::store::ModuleRecord;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Tensor};
 use highrank::context::{Context, MixtureConfig};
-use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, OutputHead, Precision, TimeAxis};
+use highrank::{
+    ContextConfig, HeadConfig, HeadError, LatentDropout, LogitMapConfig, OutputHead, Precision, TimeAxis,
+};
 
 use crate::support::*;
 
@@ -104,7 +106,8 @@ fn every_option_survives_json() {
         .with_memory_budget(Some(1 << 20))
         .with_precision(Precision::Bf16);
     config.validate().unwrap();
-    let mixture = mixture.with_dropout(0.29, TimeAxis::Second);
+    let dropout = Some(LatentDropout { probability: 0.29, time_axis: TimeAxis::Second });
+    let mixture = MixtureConfig { dropout, ..mixture };
     assert_eq!(config.context, ContextConfig::MixtureOfSoftmaxes(mixture));
     let text = serde_json::to_string(&config).unwrap();
     assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
@@ -293,8 +296,10 @@ fn a_linear_layer_that_does_not_fit_is_refused() {
         refused(softmax().with_tied(true), layer()),
         "tied is set, but the decoder is made from a linear layer: use `init`, or a head that is not tied"
     );
-    let error = HeadError::Dropout { value: 2.0 };
-    assert_eq!(refused(mos().with_latent_dropout(2.0, TimeAxis::First), layer()), error.to_string());
+    assert_eq!(
+        refused(mos().with_latent_dropout(2.0, TimeAxis::First), layer()),
+        "latent dropout is 2, expected a probability in [0, 1)"
+    );
 }
 
 #[test]

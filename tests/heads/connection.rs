@@ -68,7 +68,6 @@ fn each_layer_reaches_its_own_components_alone() {
     let layers =
         [(BELOW, 1), (HIDDEN, 2)].map(|(d_hidden, components)| ConnectedLayer { d_hidden, components });
     assert_eq!(connection.layers(), layers);
-    assert_eq!((connection.components(), connection.d_embedding()), (3, EMBEDDING));
     let hidden = tensor::<2>([2, BELOW + HIDDEN], 1, on);
     let logits = |hidden: Tensor<2>| -> Vec<Vec<f64>> {
         let rows = values(Tensor::cat(head.logit_blocks(hidden).collect(), 0));

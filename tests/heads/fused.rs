@@ -152,24 +152,6 @@ fn a_soft_target_that_is_certain_is_a_hard_target() {
 }
 
 #[test]
-fn the_gradient_of_token_weights_is_there() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 2);
-    let head = head(&config, on);
-    let hidden = tensor([6, HIDDEN], 1, on);
-    let weights = || tensor([6], 3, on).add_scalar(1.2).detach().require_grad();
-    let fused = weights();
-    let options = LossOptions::new().with_token_weights(fused.clone());
-    let store = head.loss_with(hidden.clone(), targets(6, 11, &device), &options).value.backward();
-    let got = values(fused.grad(&store).expect("a gradient of the weights"));
-    let composed = weights();
-    let nll = composed_nll(&head, hidden, targets(6, 11, &device));
-    let store = ((nll * composed.clone()).sum() / composed.clone().sum()).backward();
-    assert_close(&got, &values(composed.grad(&store).unwrap()), 1e-12, "weights");
-}
-
-#[test]
 fn gradient_checkpointing_changes_nothing() {
     let device = ad().gradient_checkpointing();
     for config in all_heads(11) {

@@ -129,14 +129,6 @@ fn gated(mixtape: &Mixtape, hidden: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
     parts.reduce(|sum, part| sum + part).expect("four contexts")
 }
 
-/// Root of the mean square of the differences, over that of the reference.
-fn error(got: &[f64], want: &[f64]) -> f64 {
-    assert_eq!(got.len(), want.len());
-    let square = |xs: &mut dyn Iterator<Item = f64>| xs.map(|x| x * x).sum::<f64>();
-    (square(&mut got.iter().zip(want).map(|(got, want)| got - want)) / square(&mut want.iter().copied()))
-        .sqrt()
-}
-
 /// What rounding a number to a type may be off by, relatively.
 fn rounding(dtype: DType) -> f64 {
     if dtype == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) }
@@ -165,7 +157,7 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
                 let (want_loss, (want, _)) = (values(loss.clone()), gradients(&exact, &state, loss));
                 assert_close(&got_loss, &want_loss, 2e-6, &format!("loss {i} of {what}"));
                 // One rounding, at the end. A value near the smallest of f16 is off by more, but is small.
-                let gradient_error = error(&got, &want);
+                let gradient_error = relative_error(&got, &want);
                 assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
 
                 // The same from the losses of tokens.
@@ -179,7 +171,7 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
                 assert_close(&values(loss.clone()), &want_loss, 2e-6, &format!("losses {i} of {what}"));
                 let (got, types) = gradients(&half, &state, loss);
                 assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
-                let gradient_error = error(&got, &want);
+                let gradient_error = relative_error(&got, &want);
                 assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
             }
         }
@@ -206,7 +198,7 @@ fn errors_are_no_larger_than_those_of_the_composed_formula() {
             for (name, got, composed, want) in
                 [("loss", &fused.0, &composed.0, &want.0), ("gradients", &fused.1, &composed.1, &want.1)]
             {
-                let (got, composed) = (error(got, want), error(composed, want));
+                let (got, composed) = (relative_error(got, want), relative_error(composed, want));
                 assert!(
                     got <= composed + 1e-6,
                     "{name}: {got:e} against {composed:e}, {config:?}, {dtype:?}"
@@ -244,11 +236,11 @@ fn gradients_are_scaled_before_they_are_rounded() {
                 let state = hidden();
                 let loss = sum(state.clone());
                 let (unscaled, _) = gradients(&half, &state, loss);
-                assert!(error(&unscaled, &want) > 0.5, "{what}: nothing to be lifted");
+                assert!(relative_error(&unscaled, &want) > 0.5, "{what}: nothing to be lifted");
                 let state = hidden();
                 let loss = sum(state.clone());
                 let (got, _) = gradients(&half, &state, loss.mul_scalar(scale));
-                let error = error(&got, &want);
+                let error = relative_error(&got, &want);
                 assert!(error < 0.6 * rounding(DType::F16), "{what}: {error:e}");
             }
         }

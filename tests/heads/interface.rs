@@ -40,26 +40,6 @@ fn leading_dimensions_of_any_rank_are_accepted() {
 }
 
 #[test]
-fn top_k_lists_the_most_probable_words_in_order() {
-    let device = cpu();
-    for budget in [1, 1 << 20] {
-        let head = head(&mos().with_memory_budget(Some(budget)), (&device, DType::F32));
-        let hidden = tensor([5, HIDDEN], 1, (&device, DType::F32));
-        let top = head.top_k(hidden.clone(), 3);
-        let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
-        let (log_probs, all) = (values(top.log_probs), values(head.forward(hidden)));
-        for (n, row) in all.chunks(VOCAB).enumerate() {
-            let mut order: Vec<usize> = (0..VOCAB).collect();
-            order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
-            for i in 0..3 {
-                assert_eq!(words[3 * n + i], order[i] as i64);
-                assert_eq!(log_probs[3 * n + i], row[order[i]]);
-            }
-        }
-    }
-}
-
-#[test]
 fn samples_follow_the_mixture() {
     let device = cpu();
     let head = head(&mos(), (&device, DType::F64));
@@ -82,19 +62,6 @@ fn samples_follow_the_mixture() {
     let best = frequencies(&Sampling::new().with_temperature(0.0), &mut rng);
     let mode = (0..VOCAB).max_by(|&a, &b| probs[a].total_cmp(&probs[b])).unwrap();
     assert!((best[mode] - 1.0).abs() < 1e-9, "{best:?}");
-}
-
-#[test]
-fn a_token_of_weight_zero_counts_for_nothing() {
-    let device = cpu();
-    let head = head(&mos(), (&device, DType::F64));
-    let hidden = tensor([4, HIDDEN], 1, (&device, DType::F64));
-    let words = targets(4, VOCAB, &device);
-    let weights = Tensor::<1>::from_data([1.0, 0.0, 1.0, 0.0], (&device, DType::F64));
-    let nll = values(head.nll(hidden.clone(), words.clone()));
-    let options = LossOptions::new().with_token_weights(weights);
-    let loss = values(head.loss_with(hidden, words, &options).value);
-    assert_close(&loss, &[(nll[0] + nll[2]) / 2.0], 1e-13, "masked mean");
 }
 
 #[test]
@@ -146,16 +113,16 @@ fn invalid_configurations_say_what_is_wrong() {
         (HeadConfig::mos(6, 4, 0, 2), "vocab is 0, but a head needs at least 1"),
         (HeadConfig::mos(6, 4, 10, 0), "components is 0, but a head needs at least 1"),
         (HeadConfig::plif(4, 10, 0), "knots is 0, but a head needs at least 1"),
-        (HeadConfig::plif(4, 10, 1_000_001), "1000001 knots, but PLIF takes 1 to 1000000"),
+        (HeadConfig::plif(4, 10, 1_000_001), "knots is 1000001, expected 1 to 1,000,000"),
         (
             HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: -1.0 }),
-            "PLIF's bound T is -1, but it must be positive and finite",
+            "PLIF's bound T is -1, expected a positive finite number",
         ),
-        (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, but it must be positive and finite"),
+        (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, expected a positive finite number"),
         (HeadConfig::monotonic_net(4, 10, 0), "units is 0, but a head needs at least 1"),
         (
             HeadConfig::mos(6, 4, 10, 2).with_latent_dropout(1.0, TimeAxis::First),
-            "latent dropout is 1, but a dropout probability lies in [0, 1)",
+            "latent dropout is 1, expected a probability in [0, 1)",
         ),
     ];
     for (config, message) in cases {

@@ -206,7 +206,7 @@ fn losses_against_distributions() {
     let error = error_of(&[1, 2, 3], &against(VOCAB).with_token_weights(weights));
     assert_eq!(error, HeadError::Weight { value: -1.0, token: 1 });
     let error = error_of(&[1, 2, 3], &against(VOCAB).with_z_loss(-1.0));
-    assert!(matches!(error, HeadError::LossOption { name: "z_loss", .. }));
+    assert!(matches!(error, HeadError::Range { name: "z_loss", .. }));
     let error = error_of(&[1, 11, 3], &against(VOCAB));
     assert_eq!(error, HeadError::Target { target: 11, token: 1, vocab: VOCAB });
     // The later of two distributions is the target.
@@ -267,5 +267,5 @@ fn tied_heads_without_their_matrix() {
     assert_eq!(error, HeadError::MissingDecoder);
     let bound = tied.tied_to(tensor([VOCAB, EMBEDDING], 7, (&cpu(), DType::F64)));
     let error = bound.try_loss_with(state(), words(&[1, 2, 3]), &options.with_label_smoothing(2.0));
-    assert!(matches!(error, Err(HeadError::LossOption { name: "label_smoothing", .. })));
+    assert!(matches!(error, Err(HeadError::Range { name: "label_smoothing", .. })));
 }

@@ -19,8 +19,11 @@ mod mixtape;
 mod precision;
 mod prediction;
 mod prior_cv;
+#[path = "../shared/priors.rs"]
+mod priors;
 mod properties;
 mod quantised;
 mod rank;
 mod support;
 mod time_axis;
+mod transformer;

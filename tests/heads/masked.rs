@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::decay::WeightDecayConfig;
-use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::Context;
 use highrank::{BeamSearch, HeadConfig, LiveHypotheses, LossOptions, OutputHead, Reduction, Sampling};
@@ -40,16 +40,9 @@ fn heads(config: &HeadConfig, by: By, on: On<'_>) -> [OutputHead; 2] {
         By::Bias => head(config, on),
         By::Config => head(&config.clone().with_masked_words(MASKED.to_vec()), on),
     };
-    let words = Tensor::<1, Int>::from_data(kept().as_slice(), on.0);
-    let mut small = full.clone();
-    small.decoder = HeadConfig { vocab: LEFT, ..config.clone() }.init(on.0).decoder;
-    let rows = full.decoder.weight.as_ref().unwrap().val().select(0, words.clone());
-    small.decoder.weight = Some(Param::from_tensor(rows.detach()));
-    let bias = full.decoder.bias.as_ref().unwrap().val();
-    small.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words).detach()));
-    keep_gates(&mut small, &kept());
+    let small = with_words(&full, config, &kept());
     if by == By::Bias {
-        let mut values = values(bias);
+        let mut values = values(full.decoder.bias.as_ref().unwrap().val());
         MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
         full.decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));
     }
@@ -262,7 +255,14 @@ fn predictions_are_those_of_the_head_without_the_words() {
         let masked: Vec<i64> = MASKED.iter().map(|word| *word as i64).collect();
         assert!(all.chunks(VOCAB).all(|row| row[LEFT..] == masked), "{what}: {all:?}");
 
-        for sampling in [Sampling::default(), Sampling::new().with_temperature(1.5)] {
+        let kinds = [
+            Sampling::default(),
+            Sampling::new().with_temperature(0.0),
+            Sampling::new().with_temperature(1.5),
+            Sampling::new().with_top_k(Some(VOCAB)),
+            Sampling::new().with_top_p(Some(0.999)),
+        ];
+        for sampling in kinds {
             let draw = |head: &OutputHead| {
                 let mut rng = Pcg64::seed_from_u64(7);
                 let many = hidden().repeat_dim(0, 4);
@@ -337,6 +337,22 @@ fn a_masked_target_has_an_infinite_nll() {
     });
 }
 
+/// The head after three steps.
+fn stepped(
+    mut head: OutputHead,
+    mut optimiser: ModuleOptimizer,
+    hidden: &Tensor<2>,
+    options: &LossOptions,
+) -> OutputHead {
+    let [words, _] = words(&hidden.device());
+    for _ in 0..3 {
+        let loss = head.loss_with(hidden.clone(), words.clone(), options).value;
+        let gradients = GradientsParams::from_grads(loss.backward(), &head);
+        head = optimiser.step(0.05, head, gradients);
+    }
+    head
+}
+
 #[test]
 fn a_step_with_weight_decay_keeps_masks_and_numbers() {
     let device = ad();
@@ -344,20 +360,14 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
     for config in all_heads(VOCAB) {
         for adaptive in [true, false] {
             let config = config.clone().with_masked_words(MASKED.to_vec()).with_vocab_multiple(8);
-            let mut head = head(&config, on);
-            let mut optimiser = match adaptive {
+            let optimiser = match adaptive {
                 true => AdamWConfig::new().with_weight_decay(0.1).init(),
                 false => SgdConfig::new().with_weight_decay(Some(WeightDecayConfig::new(0.1))).init(),
             };
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-            let [words, _] = words(&device);
             let options =
                 LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_statistics(true);
-            for _ in 0..3 {
-                let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
-                let gradients = GradientsParams::from_grads(loss.backward(), &head);
-                head = optimiser.step(0.05, head, gradients);
-            }
+            let head = stepped(head(&config, on), optimiser, &hidden, &options);
             struct Finite(bool);
             impl ModuleVisitor for Finite {
                 fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -384,16 +394,10 @@ fn a_step_leaves_a_bias_of_minus_infinity_alone() {
     let device = ad();
     let on = (&device, DType::F32);
     for config in all_heads(VOCAB) {
-        let [mut head, _] = heads(&config, By::Bias, on);
-        let mut optimiser = SgdConfig::new().init();
+        let [head, _] = heads(&config, By::Bias, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-        let [words, _] = words(&device);
         let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01);
-        for _ in 0..3 {
-            let loss = head.loss_with(hidden.clone(), words.clone(), &options).value;
-            let gradients = GradientsParams::from_grads(loss.backward(), &head);
-            head = optimiser.step(0.05, head, gradients);
-        }
+        let head = stepped(head, SgdConfig::new().init(), &hidden, &options);
         let bias = values(head.decoder.bias.as_ref().unwrap().val());
         for (word, bias) in bias.iter().enumerate() {
             assert_eq!(*bias == f64::NEG_INFINITY, is_masked(word), "{config:?}: {bias} of {word}");

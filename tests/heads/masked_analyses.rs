@@ -1,11 +1,11 @@
 //! Analyses of a head with masked words against those of the same head without these words.
 
 use burn::module::Param;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 use highrank::analysis::{AgainstTruth, Comparison, LogitRange, PairwiseKl, RowAnalysis, SpectrumBuilder};
 use highrank::{HeadConfig, OutputHead};
 
-use crate::support::{On, all_heads, cpu, head, keep_gates, tensor};
+use crate::support::{On, all_heads, cpu, head, tensor, with_words};
 
 const VOCAB: usize = 19;
 const MASKED: [usize; 4] = [0, 7, 8, 18];
@@ -15,14 +15,9 @@ const CONTEXTS: usize = 50;
 fn heads(config: &HeadConfig, on: On<'_>) -> [OutputHead; 2] {
     let mut masked = head(config, on);
     let kept: Vec<i64> = (0..VOCAB).filter(|word| !MASKED.contains(word)).map(|word| word as i64).collect();
-    let words = Tensor::<1, Int>::from_data(kept.as_slice(), on.0);
-    let mut without = masked.clone();
-    without.decoder = HeadConfig { vocab: kept.len(), ..config.clone() }.init(on.0).decoder;
+    let without = with_words(&masked, config, &kept);
     let decoder = &mut masked.decoder;
-    let (weight, bias) = (decoder.weight.as_ref().unwrap().val(), decoder.bias.as_ref().unwrap().val());
-    without.decoder.weight = Some(Param::from_tensor(weight.select(0, words.clone())));
-    without.decoder.bias = Some(Param::from_tensor(bias.clone().select(0, words)));
-    keep_gates(&mut without, &kept);
+    let bias = decoder.bias.as_ref().unwrap().val();
     let mut values: Vec<f64> = bias.into_data().iter::<f64>().collect();
     MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
     decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));

@@ -98,22 +98,6 @@ fn shut_gates_give_every_word_a_context_of_its_own() {
 }
 
 #[test]
-fn a_mixtape_does_not_depend_on_its_memory_budget() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let results = |budget| {
-        let head = head(&mixtape(VOCAB, 5).with_memory_budget(budget), on);
-        let hidden = tensor([TOKENS, HIDDEN], 1, on).require_grad();
-        let loss = head.loss(hidden.clone(), targets(TOKENS, VOCAB, &device));
-        all_gradients(&head, &hidden, loss)
-    };
-    let want = results(None);
-    for budget in [1, 300, 700] {
-        assert_close(&results(Some(budget)), &want, 1e-13, &format!("{budget} bytes"));
-    }
-}
-
-#[test]
 fn configurations_without_a_shared_gate_or_a_gate_at_all_are_refused() {
     let config = mixtape(VOCAB, VOCAB);
     assert_eq!(config.validate(), Err(HeadError::FrequentWords { frequent: VOCAB, vocab: VOCAB }));

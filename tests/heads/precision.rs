@@ -48,13 +48,6 @@ fn run(config: &HeadConfig, dtype: DType) -> [Vec<f64>; 2] {
     [values(nll.clone()), all_gradients(&head, &hidden, nll.sum())]
 }
 
-/// Root mean square of the differences, relative to that of the expected values.
-fn relative_error(got: &[f64], want: &[f64]) -> f64 {
-    let square = |xs: &mut dyn Iterator<Item = f64>| xs.map(|x| x * x).sum::<f64>();
-    (square(&mut got.iter().zip(want).map(|(got, want)| got - want)) / square(&mut want.iter().copied()))
-        .sqrt()
-}
-
 /// Whether the processor has instructions for products of bf16, which the kernels take then.
 fn multiplies_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]

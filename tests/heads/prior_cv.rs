@@ -2,11 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 
-use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::context::Context;
 use highrank::{HeadConfig, HeadError, LossOptions, OutputHead, Reduction};
 
+use crate::priors::priors;
 use crate::support::*;
 
 const VOCAB: usize = 9;
@@ -14,29 +14,19 @@ const TOKENS: usize = 7;
 const LAMBDA: f64 = 0.75;
 
 /// Every kind of head with priors.
-fn mixtures() -> [HeadConfig; 4] {
+fn mixtures() -> [HeadConfig; 5] {
+    let [_, adaptive] = adaptive_heads(VOCAB);
     [
         HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3),
         HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3),
         HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
         HeadConfig::doc(&[(4, 1), (HIDDEN, 3)], EMBEDDING, VOCAB),
+        adaptive,
     ]
 }
 
 fn words(device: &Device) -> Tensor<1, Int> {
     targets(TOKENS, VOCAB, device)
-}
-
-/// `π` of every token, `[N, K]`, by Burn's operations.
-pub fn priors(head: &OutputHead, hidden: Tensor<2>) -> Tensor<2> {
-    let layer = match &head.context {
-        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => &mixture.prior,
-        Context::DirectOutputConnection(connection) => &connection.prior,
-        other => panic!("no priors: {other}"),
-    };
-    // Of several layers the last gives the priors.
-    let ([_, all], [last, _]) = (hidden.dims(), layer.weight.shape().dims());
-    log_softmax(layer.forward(hidden.narrow(1, all - last, last)), 1).exp()
 }
 
 /// The squared coefficient of variation from the priors themselves.
@@ -112,20 +102,6 @@ fn the_penalty_runs_from_0_to_one_less_than_the_components() {
 
 #[test]
 fn gradients_match_central_differences() {
-    /// A head with all parameters moved along a direction.
-    fn moved(head: OutputHead, by: f64) -> OutputHead {
-        use burn::module::{Module, ModuleMapper, Param};
-        struct Move(f64, usize);
-        impl ModuleMapper for Move {
-            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-                self.1 += 1;
-                let value = param.val();
-                let direction = tensor::<D>(value.dims(), 1000 + self.1, (&value.device(), DType::F64));
-                Param::from_tensor(value + direction * self.0)
-            }
-        }
-        head.map(&mut Move(by, 0))
-    }
     let ignored = words(&cpu()).into_data().iter::<i64>().nth(4).unwrap();
     for config in mixtures() {
         for reduction in [Reduction::Mean, Reduction::Sum] {
@@ -154,12 +130,7 @@ fn gradients_match_central_differences() {
             let of_weights = values(tracked.grad(&loss().backward()).expect("a gradient"));
             let mut gradient = all_gradients(&head, &hidden, loss());
             gradient.extend(of_weights);
-            let mut direction = vec![];
-            let mut count = 0;
-            visit_shapes(&head, |elements| {
-                count += 1;
-                direction.extend(spread(elements, 1000 + count));
-            });
+            let mut direction = directions(&head);
             direction.extend(spread(TOKENS * config.d_hidden, 900));
             direction.extend(spread(TOKENS, 901));
             assert_eq!(gradient.len(), direction.len());
@@ -171,18 +142,6 @@ fn gradients_match_central_differences() {
             );
         }
     }
-}
-
-/// The number of elements of every parameter.
-fn visit_shapes(head: &OutputHead, visit: impl FnMut(usize)) {
-    use burn::module::{Module, ModuleVisitor, Param};
-    struct Shapes<F>(F);
-    impl<F: FnMut(usize)> ModuleVisitor for Shapes<F> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            (self.0)(param.val().shape().num_elements());
-        }
-    }
-    head.visit(&mut Shapes(visit));
 }
 
 #[test]

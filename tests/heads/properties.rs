@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::prior_cv::priors;
+use crate::priors::priors;
 use crate::support::*;
 
 const IGNORED: i64 = -1;
@@ -47,9 +47,7 @@ impl Case {
 
 fn maps() -> impl Strategy<Value = LogitMapConfig> {
     prop_oneof![
-        2 => Just(LogitMapConfig::Identity),
-        1 => Just(LogitMapConfig::Sigsoftmax),
-        1 => Just(LogitMapConfig::Gss),
+        4 => prop::sample::select(LogitMapConfig::examples()),
         1 => (0.5..40.0_f64).prop_map(|cap| LogitMapConfig::SoftCap { cap }),
         1 => (1..40_usize, 0.5..25.0_f64).prop_map(|(knots, bound)| LogitMapConfig::Plif { knots, bound }),
         1 => (1..6_usize).prop_map(|units| LogitMapConfig::MonotonicNet { units }),

@@ -35,24 +35,20 @@ pub const EMBEDDING: usize = 5;
 
 /// Every context with every logit map, but a direct output connection with two of them.
 pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
-    let maps = [
-        LogitMapConfig::Identity,
-        LogitMapConfig::Sigsoftmax,
-        LogitMapConfig::Gss,
-        LogitMapConfig::SoftCap { cap: 3.0 },
-        LogitMapConfig::Plif { knots: 17, bound: 2.0 },
-        LogitMapConfig::MonotonicNet { units: 3 },
-    ];
     let contexts = [
         HeadConfig::softmax(EMBEDDING, vocab),
         HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
         HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
         mixtape(vocab, vocab / 2),
     ];
-    let combine = |context: &HeadConfig| maps.clone().map(|map| context.clone().with_logit_map(map));
+    let combine = |context: &HeadConfig| {
+        let context = context.clone();
+        LogitMapConfig::examples().into_iter().map(move |map| context.clone().with_logit_map(map))
+    };
     // Of a direct output connection the contexts alone differ from a mixture's: two maps show what all would.
     let connected = HeadConfig::doc(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
-    let of_connection = [0, 4].map(|map| connected.clone().with_logit_map(maps[map].clone()));
+    let maps = [LogitMapConfig::Identity, LogitMapConfig::Plif { knots: 17, bound: 2.0 }];
+    let of_connection = maps.map(|map| connected.clone().with_logit_map(map));
     contexts.iter().flat_map(combine).chain(of_connection).collect()
 }
 
@@ -69,16 +65,11 @@ pub fn mixtape(vocab: usize, frequent: usize) -> HeadConfig {
     HeadConfig::mixtape(HIDDEN, EMBEDDING, vocab).with_context(context)
 }
 
-/// The rows of a Mixtape's gates that some words, in ascending order, and all that share a gate have.
-pub fn gate_rows(frequent: usize, kept: &[i64]) -> Vec<i64> {
-    let shared = frequent as i64;
-    kept.iter().copied().filter(|word| *word < shared).chain([shared]).collect()
-}
-
-/// Leaves a Mixtape the gates of some words, in ascending order; other heads have none.
-pub fn keep_gates(head: &mut OutputHead, kept: &[i64]) {
+/// Leaves a Mixtape the gates of some words, in ascending order, and the one that all others share; other heads have none.
+fn keep_gates(head: &mut OutputHead, kept: &[i64]) {
     if let Context::Mixtape(mixtape) = &mut head.context {
-        let rows = gate_rows(mixtape.frequent, kept);
+        let shared = mixtape.frequent as i64;
+        let rows: Vec<i64> = kept.iter().copied().filter(|word| *word < shared).chain([shared]).collect();
         for param in [&mut mixtape.vectors, &mut mixtape.bias] {
             let places = Tensor::<1, Int>::from_data(rows.as_slice(), &param.val().device());
             *param = Param::from_tensor(param.val().select(0, places).detach());
@@ -114,6 +105,58 @@ pub fn head(config: &HeadConfig, on: On<'_>) -> OutputHead {
         }
     }
     config.init(on.0).map(&mut Spread(on, 100))
+}
+
+/// The head with every parameter moved by `step` times its [direction](directions).
+pub fn moved(head: OutputHead, step: f64) -> OutputHead {
+    struct Move(f64, usize);
+    impl ModuleMapper for Move {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            self.1 += 1;
+            let value = param.val();
+            let direction = tensor::<D>(value.dims(), 1000 + self.1, (&value.device(), DType::F64));
+            Param::from_tensor(value + direction.mul_scalar(self.0))
+        }
+    }
+    head.map(&mut Move(step, 0))
+}
+
+/// The directions of all parameters in the module's order.
+pub fn directions(head: &OutputHead) -> Vec<f64> {
+    struct Directions(usize, Vec<f64>);
+    impl ModuleVisitor for Directions {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 += 1;
+            self.1.extend(spread(param.val().shape().num_elements(), 1000 + self.0));
+        }
+    }
+    let mut directions = Directions(0, vec![]);
+    head.visit(&mut directions);
+    directions.1
+}
+
+/// The head over some words of another alone, in ascending order, with the same parameters.
+///
+/// - config: of the other, without masked words or padding
+pub fn with_words(full: &OutputHead, config: &HeadConfig, words: &[i64]) -> OutputHead {
+    let weight = full.decoder.weight.as_ref().unwrap().val();
+    let device = weight.device();
+    let rows = Tensor::<1, Int>::from_data(words, &device);
+    let mut small = full.clone();
+    small.decoder = HeadConfig { vocab: words.len(), ..config.clone() }.init(&device).decoder;
+    small.decoder.weight = Some(Param::from_tensor(weight.select(0, rows.clone()).detach()));
+    let bias = |bias: &Param<Tensor<1>>| Param::from_tensor(bias.val().select(0, rows.clone()).detach());
+    small.decoder.bias = full.decoder.bias.as_ref().map(bias);
+    keep_gates(&mut small, words);
+    small
+}
+
+/// Root of the mean square of the differences, over that of the reference.
+pub fn relative_error(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let square = |xs: &mut dyn Iterator<Item = f64>| xs.map(|x| x * x).sum::<f64>();
+    (square(&mut got.iter().zip(want).map(|(got, want)| got - want)) / square(&mut want.iter().copied()))
+        .sqrt()
 }
 
 /// The composed formula, `−log_probs.gather(targets)`: the oracle of the fused form.

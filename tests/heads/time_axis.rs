@@ -1,7 +1,7 @@
 //! Locked dropout: one mask a sequence, on whichever axis time is.
 
 use burn::tensor::{DType, Device, Int, Tensor};
-use highrank::{HeadConfig, OutputHead, TimeAxis};
+use highrank::{HeadConfig, LossOptions, OutputHead, TimeAxis};
 
 use crate::support::*;
 
@@ -69,4 +69,26 @@ fn sequences_have_one_mask_each() {
     for time in [First, Second] {
         check::<2, 1>([3], time, &[0, 1, 2]);
     }
+}
+
+/// Of a head with clusters, whose loss with statistics is made by several calls.
+#[test]
+fn statistics_are_of_the_contexts_that_the_loss_reads() {
+    let on = (&ad(), DType::F64);
+    let [_, adaptive] = adaptive_heads(VOCAB);
+    let head = head(&adaptive.with_latent_dropout(0.5, TimeAxis::First), on);
+    let state = || tensor::<3>([3, 4, HIDDEN], 1, on);
+    let words = targets(12, VOCAB, on.0).reshape([3, 4]);
+    let loss = |head: &OutputHead, statistics: bool| {
+        head.loss_with(state(), words.clone(), &LossOptions::new().with_statistics(statistics))
+    };
+    let drawn = loss(&head, true);
+    let nll = values(drawn.statistics.unwrap().nll);
+    let value = values(drawn.value);
+    assert_close(&value, &[nll.iter().sum::<f64>() / 12.0], 1e-11, "the mean nll");
+    assert!((0..9).any(|_| values(loss(&head, true).value) != value), "another mask");
+    // Under a mask that is given they change nothing.
+    let masked = head.with_latent_mask(head.draw_latent_mask(4).expect("a mask in training"));
+    let [with, without] = [true, false].map(|statistics| values(loss(&masked, statistics).value));
+    assert_close(&with, &without, 1e-14, "the value");
 }

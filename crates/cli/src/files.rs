@@ -1,12 +1,101 @@
-//! Folders that results are written to, their paths, and lines of results that are read again.
+//! Files and folders that results are written to, and lines of results that are read again.
+//!
+//! No command writes over what it did not make. Each checks its files and folders here before its work begins, and writes a file as
+//! [`replace`](runs::files::replace) does: beside it first, then renamed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use awd_lstm::train::RunFolder;
+use clap::Args;
 use runs::Error;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+
+/// Whether output files that exist are replaced.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Force {
+    /// Replace output files that exist.
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl Force {
+    /// Checks that the file `path` may be written.
+    ///
+    /// # Errors
+    /// A file that exists, unless it is to be replaced; a folder in its place; or no folder to write it to.
+    pub fn check(self, path: &Path) -> Result<(), Failure> {
+        let (shown, parent) = (path.display(), path.parent().filter(|parent| !parent.as_os_str().is_empty()));
+        if path.is_dir() {
+            Err(format!("`{shown}` is a folder; name a file").into())
+        } else if parent.is_some_and(|parent| !parent.is_dir()) {
+            Err(format!("cannot write `{shown}`: its folder does not exist").into())
+        } else if !self.force && fs::symlink_metadata(path).is_ok() {
+            Err(format!("`{shown}` exists already; name another file, or replace it with --force").into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Checks that files of these names may be written to `folder`, which need not exist.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), or a file in the place of the folder.
+    pub fn check_in(self, folder: &Path, names: &[&str]) -> Result<(), Failure> {
+        refuse_file(folder)?;
+        match folder.is_dir() {
+            true => names.iter().try_for_each(|name| self.check(&folder.join(name))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Refuses a file where a folder is named, which need not exist.
+///
+/// # Errors
+/// Something else than a folder at `path`.
+pub fn refuse_file(path: &Path) -> Result<(), Failure> {
+    match path.exists() && !path.is_dir() {
+        true => Err(format!("`{}` is a file; name a folder", path.display()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that the folder `path` is new, or holds nothing but files and folders that are `own`, by their names, a lock, and a log that
+/// the command's output may go to.
+///
+/// # Errors
+/// Something in it that is not; a file in its place; a folder that cannot be read.
+pub fn check_folder(path: &Path, own: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    refuse_file(path)?;
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = entries.map_err(Error::io("read", path))?.into_iter();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let log = |name: &str| name == "lock" || name.starts_with("log.") || name.ends_with(".log");
+    match names.filter(|name| !log(name) && !own(name)).min() {
+        None => Ok(()),
+        Some(name) => {
+            let shown = path.display();
+            Err(format!("`{shown}` holds `{name}`; name a folder that is new or empty").into())
+        }
+    }
+}
+
+/// Checks that a new run may be put into the folder `path`: it is new, empty, or was left by a start that was cut off.
+///
+/// # Errors
+/// [`Error::RunExists`], or as [`check_folder`].
+pub fn check_run_folder(path: &Path) -> Result<(), Failure> {
+    if RunFolder::exists(path) {
+        return Err(Error::RunExists { path: path.to_path_buf() }.into());
+    }
+    check_folder(path, |name| name == "vocab.txt" || name.starts_with(".replacing-"))
+}
 
 /// Creates `folder` with its parents, if it is not there.
 ///

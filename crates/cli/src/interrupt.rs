@@ -1,23 +1,29 @@
 //! Ctrl-C, the system's request to end, and a terminal that closes: work is saved first.
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 #[cfg(unix)]
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
 
 use crate::failure::Failure;
+
+/// What the first interrupt of a training is answered with.
+const NOTICE: &str = "stopping after this step, then saving; press again to quit at once\n";
+/// The same below a bar, whose lines are drawn anew there.
+const NOTICE_BELOW_BAR: &str = "\nstopping after this step, then saving; press again to quit at once\n\n";
 
 /// Notes the first interrupt; a second one ends the program at once.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     /// The signal, 0 before any.
     signal: Arc<AtomicUsize>,
-    /// Whether [`notice`](Self::notice) was asked after it.
-    said: Arc<AtomicBool>,
+    /// Whether the first interrupt is answered with a [`NOTICE`].
+    answers: Arc<AtomicBool>,
 }
 
 impl Interrupt {
@@ -33,13 +39,32 @@ impl Interrupt {
         }
         let interrupt = Self::default();
         let noted = Arc::new(AtomicBool::new(false));
+        let notice = if std::io::stderr().is_terminal() { NOTICE_BELOW_BAR } else { NOTICE };
         for signal in signals() {
             // Handlers run in this order: the first signal finds the flag unset and sets it.
             flag::register_conditional_shutdown(signal, status(signal), noted.clone())?;
-            flag::register(signal, noted.clone())?;
+            let (noted, answers) = (noted.clone(), interrupt.answers.clone());
+            let answer = move || {
+                if !noted.swap(true, Ordering::Relaxed) && answers.load(Ordering::Relaxed) {
+                    write_in_handler(notice);
+                }
+            };
+            // SAFETY: the handler does nothing but operations on atomics and one `write`, which are safe in handlers of signals.
+            unsafe { low_level::register(signal, answer) }?;
             flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
         }
         Ok(INSTALLED.get_or_init(|| interrupt).clone())
+    }
+
+    /// As [`install`](Self::install), for a training, which saves its work. The first interrupt is answered at once, for its step may
+    /// take long; of several processes the `first` answers.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn of_training(first: bool) -> Result<Self, Failure> {
+        let interrupt = Self::install()?;
+        interrupt.answers.store(first, Ordering::Relaxed);
+        Ok(interrupt)
     }
 
     /// Whether there was an interrupt.
@@ -47,18 +72,23 @@ impl Interrupt {
         self.signal.load(Ordering::Relaxed) != 0
     }
 
-    /// What to tell the user when an interrupt is seen for the first time.
-    pub fn notice(&self) -> Option<&'static str> {
-        let first = self.is_noted() && !self.said.swap(true, Ordering::Relaxed);
-        first.then_some(
-            "stopping after this step to save; a second interrupt ends the program at once, unsaved",
-        )
-    }
-
     /// The end of a program that was interrupted, with a line that says how to go on.
     pub fn end(&self, line: String) -> Interrupted {
         Interrupted { signal: self.signal.load(Ordering::Relaxed) as i32, line }
     }
+}
+
+/// Writes to standard error what cannot wait until a handler has returned. A terminal that was closed is no fault.
+#[cfg(unix)]
+fn write_in_handler(text: &str) {
+    // SAFETY: the pointer and the length are those of `text`.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+}
+
+/// The same where handlers run in a thread of their own.
+#[cfg(not(unix))]
+fn write_in_handler(text: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }
 
 /// The signals that are taken over.

@@ -4,27 +4,33 @@
 //! * [`device`]: devices by name, as command lines and run folders write them;
 //! * [`workload`]: what benches and throughput programs time.
 //!
+//! The other modules are what benches and studies share with the programs.
+//!
 //! # Features
 //!
 //! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
-mod args;
-mod chart;
+// First: its macros are for all modules below.
+#[macro_use]
+pub mod print;
+
+pub mod args;
+pub mod chart;
 mod commands;
 pub mod device;
 mod exit;
 pub mod failure;
-mod files;
-mod interrupt;
+pub mod files;
+pub mod interrupt;
 mod markdown;
-mod picture;
-mod print;
+pub mod picture;
 pub mod programs;
-mod progress;
+pub mod progress;
 mod ranks;
-mod sizes;
+pub mod sizes;
 mod sparkline;
-mod statistics;
-mod timing;
+pub mod statistics;
+mod suggestion;
+pub mod timing;
 mod training;
 pub mod workload;

@@ -1,18 +1,16 @@
-//! Pictures as SVG and PNG: one font, carried along, and line styles that can be told apart in black and white.
+//! Pictures as SVG: line styles that can be told apart in black and white.
 
 use std::path::Path;
-use std::sync::Once;
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::register_font;
 use runs::files::replace;
 
 use crate::failure::Failure;
 
-/// The font of all text. An SVG names it, a PNG is drawn with the one that is built in.
+/// The font of all text, named in the picture.
 pub const FONT: &str = "sans-serif";
 /// Size of captions, in pixels.
 pub const CAPTION: u32 = 17;
@@ -33,50 +31,27 @@ pub trait Picture {
         DB::ErrorType: 'static;
 }
 
-/// Writes `picture` as `stem.svg` and `stem.png`, each replaced as a whole.
+/// Writes `picture` as `stem.svg`, which is replaced as a whole.
 ///
 /// # Errors
 /// A file that cannot be written, or what the picture says.
 pub fn save(picture: &impl Picture, stem: &Path) -> Result<(), Failure> {
-    save_svg(picture, &stem.with_added_extension("svg"))?;
-    save_png(picture, &stem.with_added_extension("png"))
+    save_as(picture, &stem.with_added_extension("svg"))
 }
 
-/// Writes `picture` as an SVG file.
+/// [`save`] under another name.
 ///
 /// # Errors
 /// As [`save`].
-pub fn save_svg(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
+pub fn save_as(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
     let mut text = String::new();
-    paint(picture, SVGBackend::with_string(&mut text, picture.size()))?;
+    {
+        let area = SVGBackend::with_string(&mut text, picture.size()).into_drawing_area();
+        area.fill(&WHITE)?;
+        picture.draw(&area)?;
+        area.present()?;
+    }
     Ok(replace(path, text.as_bytes())?)
-}
-
-/// Writes `picture` as a PNG file.
-///
-/// # Errors
-/// As [`save`].
-pub fn save_png(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
-    let (width, height) = picture.size();
-    let mut pixels = vec![0; 3 * width as usize * height as usize];
-    paint(picture, BitMapBackend::with_buffer(&mut pixels, (width, height)))?;
-    Ok(replace(path, &lodepng::encode24(&pixels, width as usize, height as usize)?)?)
-}
-
-fn paint<DB: DrawingBackend>(picture: &impl Picture, backend: DB) -> Result<(), Failure>
-where
-    DB::ErrorType: 'static,
-{
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // It fails for a file that is no font only, and this one is a constant.
-        let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-    });
-    let area = backend.into_drawing_area();
-    area.fill(&WHITE)?;
-    picture.draw(&area)?;
-    area.present()?;
-    Ok(())
 }
 
 /// How one of several lines is drawn: its own darkness, dashes and marks.
@@ -227,6 +202,33 @@ where
     Ok(())
 }
 
+/// Height of a line of [`key`], in pixels.
+pub const KEY_LINE: u32 = 18;
+
+/// Draws what lines of these labels look like, in the styles from 0 on, one below the other at the top of `area`, where it covers no
+/// data. Returns the area below.
+///
+/// # Errors
+/// What plotters says.
+pub fn key<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    labels: &[&str],
+) -> Result<DrawingArea<DB, Shift>, Failure>
+where
+    DB::ErrorType: 'static,
+{
+    let height = KEY_LINE as i32;
+    let (above, below) = area.split_vertically(height * labels.len() as i32);
+    for (index, label) in labels.iter().enumerate() {
+        let (style, y) = (LineStyle::nth(index), height * index as i32 + height / 2);
+        let (dash, gap) = style.dashes.unwrap_or((24, 0));
+        above.draw(&DashedPathElement::new([(72, y), (96, y)], dash, gap, style.color.stroke_width(2)))?;
+        above.draw(&(EmptyElement::at((84, y)) + mark(style, (0, 0))))?;
+        above.draw(&Text::new(label.to_string(), (104, y - TEXT as i32 / 2), (FONT, TEXT)))?;
+    }
+    Ok(below)
+}
+
 /// Round values between `low` and `high`, both above 0, for the ticks of a logarithmic axis.
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     // From coarse to fine: the first set of which at least four lie in the range.
@@ -292,13 +294,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         save(&Words, &folder.path().join("words")).unwrap();
         let svg = fs::read_to_string(folder.path().join("words.svg")).unwrap();
-        assert!(svg.contains("perplexity"), "{svg}");
-        let image = lodepng::decode24_file(folder.path().join("words.png")).unwrap();
-        assert_eq!((image.width, image.height), (200, 60));
-        let dark = image.buffer.iter().filter(|pixel| pixel.r < 100).count();
-        assert!((100..2000).contains(&dark), "{dark} dark pixels");
+        assert!(svg.contains("perplexity") && svg.contains("width=\"200\""), "{svg}");
         // Nothing else is left there.
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

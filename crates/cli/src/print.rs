@@ -1,10 +1,65 @@
 //! Results on standard output: JSON lines, and bits per character beside perplexities. Lines about the work on standard error.
+//!
+//! `print!` and `println!` are the macros below in this crate. The standard ones panic when a reader closes the pipe.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
 use serde::Serialize;
+
+/// Prints on standard output, as [`print_out`](crate::print::print_out) does.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::print::print_out(&format!($($text)*)) };
+}
+
+/// Prints a line on standard output, as [`print_out`](crate::print::print_out) does.
+macro_rules! println {
+    () => { $crate::print::print_out("\n") };
+    ($($text:tt)*) => { $crate::print::print_out(&(format!($($text)*) + "\n")) };
+}
+
+/// Why standard output takes no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// Its reader has seen enough.
+    Closed,
+    /// It could not be written, such as to a full disk.
+    Failed,
+}
+
+static LOST: OnceLock<Lost> = OnceLock::new();
+
+/// Writes `text` to standard output, at once.
+///
+/// A lost output does not stop the work: files are still written. If the reader went away, nothing is said; any other fault is one
+/// line on standard error, and the exit status tells of it. Further text is then passed over.
+pub fn print_out(text: &str) {
+    if !is_lost() {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.unwrap_or_else(|error| note_lost(&error));
+    }
+}
+
+/// Takes note of a write to standard output that failed.
+fn note_lost(error: &io::Error) {
+    let lost = if error.kind() == ErrorKind::BrokenPipe { Lost::Closed } else { Lost::Failed };
+    if LOST.set(lost).is_ok() && lost == Lost::Failed {
+        print_note(format_args!("error: cannot write to standard output: {error}"));
+    }
+}
+
+/// Whether standard output takes no more, so that a command which does nothing but print may end.
+pub fn is_lost() -> bool {
+    LOST.get().is_some()
+}
+
+/// Whether text could not be written although somebody wanted it.
+pub fn has_failed() -> bool {
+    LOST.get() == Some(&Lost::Failed)
+}
 
 /// Metrics with bits per character beside them.
 #[derive(Debug, Serialize)]
@@ -33,13 +88,11 @@ pub fn bits_text(characters: bool, ppls: &[(&str, f64)]) -> String {
 /// Prints `value` as one line of JSON on standard output, at once.
 pub fn print_json(value: &impl Serialize) {
     let line = serde_json::to_string(value).expect("metrics are plain numbers and names");
-    let mut out = std::io::stdout().lock();
-    // A reader that went away is no reason to stop training.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    println!("{line}");
 }
 
 /// Prints one line on standard error, at once: other processes write there too, and `mpirun` passes on what it has read.
 pub fn print_note(line: impl Display) {
     // A terminal that was closed is no reason to stop before work is saved.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }

@@ -10,7 +10,6 @@ use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
 use crate::commands::analysis::kl::{self, KlArgs};
 use crate::commands::analysis::plif::{self, PlifArgs};
 use crate::commands::analysis::rank::{self, RankArgs};
-use crate::commands::bench_report::{self, BenchReportArgs};
 use crate::commands::curves::{self, CurvesArgs};
 use crate::commands::dialog::{self, DialogArgs};
 use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
@@ -18,15 +17,10 @@ use crate::commands::eval::{self, EvalArgs};
 use crate::commands::export::{self, ExportArgs};
 use crate::commands::finetune::{self, FinetuneArgs};
 use crate::commands::generate::{self, GenerateArgs};
-use crate::commands::head_throughput::{self, HeadThroughputArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::runs::{self as list, RunsArgs};
-use crate::commands::slowdown::{self, SlowdownArgs};
-use crate::commands::step_throughput::{self, StepThroughputArgs};
 use crate::commands::study::{self, StudyArgs};
 use crate::commands::sweep::{self, AblationArgs, SweepArgs};
-use crate::commands::synthetic::{self, SyntheticArgs};
-use crate::commands::theorems::{self, TheoremsArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
@@ -35,16 +29,11 @@ use crate::ranks;
 
 /// Every command there is.
 pub fn highrank() -> ExitCode {
-    start_ranks("highrank", |cli: Cli<Command>, program, ranks| match cli.command {
+    start_ranks("highrank", |cli: Highrank, program, ranks| match cli.command {
         Some(Command::Model(command)) => command.run(program, ranks),
         _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-        None => study::run(&cli.study),
-        Some(Command::Synthetic(args)) => synthetic::run(&args),
-        Some(Command::Theorems(args)) => theorems::run(&args),
-        Some(Command::HeadThroughput(args)) => head_throughput::run(&args),
-        Some(Command::StepThroughput(args)) => step_throughput::run(&args),
-        Some(Command::Slowdown(args)) => slowdown::run(&args),
-        Some(Command::BenchReport(args)) => bench_report::run(&args),
+        // Help was printed.
+        None => Ok(()),
         Some(Command::Transformer(args)) => transformer::run(&args, "highrank transformer"),
         Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
     })
@@ -56,28 +45,18 @@ pub fn highrank() -> ExitCode {
 /// One line that says what is wrong with them.
 pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
     let line = std::iter::once("highrank".to_string()).chain(arguments);
-    match Cli::<Command>::try_parse_from(line) {
-        Err(error) if error.use_stderr() => Err(exit::line_of(&error)),
+    match Highrank::try_parse_from(line) {
+        Err(error) if !exit::is_answer(&error) => Err(exit::line_of(&error)),
         _ => Ok(()),
     }
 }
 
 /// The commands about language models alone.
 pub fn ptb_mos() -> ExitCode {
-    start_ranks("ptb_mos", |cli: Cli<ModelCommand>, program, ranks| match cli.command {
+    start_ranks("ptb_mos", |cli: PtbMos, program, ranks| match cli.command {
         None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
         Some(command) => command.run(program, ranks),
     })
-}
-
-/// The study of what heads can represent.
-pub fn synthetic() -> ExitCode {
-    start("synthetic", |args, _| synthetic::run(&args))
-}
-
-/// What the papers prove, measured.
-pub fn theorems() -> ExitCode {
-    start("theorems", |args, _| theorems::run(&args))
 }
 
 /// A small GPT on Burn's transformer.
@@ -85,33 +64,9 @@ pub fn transformer() -> ExitCode {
     start("transformer", |args, program| transformer::run(&args, program))
 }
 
-/// Responses in a conversation.
-pub fn dialog() -> ExitCode {
-    start("dialog", |args, program| dialog::run(&args, program))
-}
-
-/// Time and memory of an output head.
-pub fn head_throughput() -> ExitCode {
-    start("head_throughput", |args, _| head_throughput::run(&args))
-}
-
-/// Time of a training step.
-pub fn step_throughput() -> ExitCode {
-    start("step_throughput", |args, _| step_throughput::run(&args))
-}
-
-/// Training time of a mixture over a softmax's.
-pub fn slowdown() -> ExitCode {
-    start("slowdown", |args, _| slowdown::run(&args))
-}
-
-/// Medians and ratios of recorded runs.
-pub fn bench_report() -> ExitCode {
-    start("bench_report", |args, _| bench_report::run(&args))
-}
-
-/// Reads the command line and does what it says, in one process; `work` is told the program's name.
-fn start<T: Parser>(
+/// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
+/// program's name.
+pub fn start<T: Parser>(
     program: &'static str,
     work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
 ) -> ExitCode {
@@ -136,16 +91,25 @@ fn start_ranks<T: Parser>(
     }
 }
 
+/// Trains, evaluates and analyses language models with high-rank output layers.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Highrank {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
 /// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
 /// against the truth; that takes a few minutes.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-struct Cli<C: Subcommand> {
+struct PtbMos {
     /// What to do.
     #[command(subcommand)]
-    command: Option<C>,
+    command: Option<ModelCommand>,
     /// Options of the built-in study.
     #[command(flatten)]
     study: StudyArgs,
@@ -218,12 +182,6 @@ impl ModelCommand {
 enum Command {
     #[command(flatten)]
     Model(ModelCommand),
-    Synthetic(Box<SyntheticArgs>),
-    Theorems(TheoremsArgs),
-    HeadThroughput(HeadThroughputArgs),
-    StepThroughput(StepThroughputArgs),
-    Slowdown(SlowdownArgs),
-    BenchReport(BenchReportArgs),
     Transformer(Box<TransformerArgs>),
     Dialog(Box<DialogArgs>),
 }
@@ -237,40 +195,22 @@ mod tests {
 
     #[test]
     fn the_command_lines_are_consistent() {
-        Cli::<Command>::command().debug_assert();
-        Cli::<ModelCommand>::command().debug_assert();
-        for command in [
-            SyntheticArgs::command(),
-            TheoremsArgs::command(),
-            HeadThroughputArgs::command(),
-            StepThroughputArgs::command(),
-            SlowdownArgs::command(),
-            BenchReportArgs::command(),
-            TransformerArgs::command(),
-            DialogArgs::command(),
-        ] {
+        Highrank::command().debug_assert();
+        PtbMos::command().debug_assert();
+        for command in [TransformerArgs::command(), DialogArgs::command()] {
             command.debug_assert();
         }
     }
 
     #[test]
     fn every_command_says_what_it_does() {
-        let command = Cli::<Command>::command();
-        for name in [
-            "synthetic",
-            "theorems",
-            "head-throughput",
-            "step-throughput",
-            "slowdown",
-            "bench-report",
-            "transformer",
-            "dialog",
-        ] {
+        let command = Highrank::command();
+        for name in ["transformer", "dialog"] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
-        assert_eq!(command.get_subcommands().count(), 24);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 16);
+        assert_eq!(command.get_subcommands().count(), 18);
+        assert_eq!(PtbMos::command().get_subcommands().count(), 16);
     }
 
     #[test]
@@ -286,7 +226,7 @@ mod tests {
     fn each_dropout_has_its_own_option() {
         let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
                     --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
-        let cli = Cli::<ModelCommand>::parse_from(line.split_whitespace());
+        let cli = PtbMos::parse_from(line.split_whitespace());
         let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
         let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
         let expected =
@@ -298,7 +238,7 @@ mod tests {
     fn overrides_replace_the_presets_settings() {
         use awd_lstm::HeadKind;
         let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
-        let cli = Cli::<ModelCommand>::parse_from(line.split(' '));
+        let cli = PtbMos::parse_from(line.split(' '));
         let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
         let model = args.training.model(HeadKind::Softmax, 50);
         assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));

@@ -11,7 +11,7 @@ use runs::ranks::Ranks;
 use crate::exit::{self, FAILED};
 use crate::failure::Failure;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::print::print_note;
+use crate::print::{print_note, print_out};
 
 /// Joins the other processes, if this one was started by `mpirun` or the like.
 ///
@@ -108,12 +108,11 @@ pub fn refuse(ranks: &Ranks, name: &str) -> Result<(), Failure> {
 /// The exit status, once all is said.
 pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitCode> {
     let parsed = match exit::read(program) {
-        Err(asked) if !asked.use_stderr() => {
+        Err(asked) if exit::is_answer(&asked) => {
             if ranks.is_first() {
-                // Printing help can only fail when nobody reads it.
-                let _ = asked.print();
+                print_out(&asked.render().to_string());
             }
-            return Err(ExitCode::SUCCESS);
+            return Err(exit::exit(Ok(())));
         }
         parsed => parsed.map_err(|error| exit::line_of(&error).into()),
     };
@@ -123,10 +122,10 @@ pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitC
 /// Turns a program's result into its exit status, as [`exit::exit`] does. What every rank has to say, rank 0 says. An error of this
 /// rank alone ends all of them at once.
 pub fn exit(ranks: &Ranks, result: Result<(), Failure>) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    if !ranks.are_several() {
-        return exit::exit(Err(error));
-    }
+    let error = match result {
+        Err(error) if ranks.are_several() => error,
+        result => return exit::exit(result),
+    };
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         let status = ExitCode::from(interrupted.status());
         return if ranks.is_first() { exit::exit(Err(error)) } else { status };
@@ -135,11 +134,10 @@ pub fn exit(ranks: &Ranks, result: Result<(), Failure>) -> ExitCode {
     if everywhere && !ranks.is_first() {
         wait_for_the_end();
     }
-    let line = error.to_string().replace('\n', " ");
     // What MPI says names the rank already, and what all have to say is nobody's.
     let named = everywhere || matches!(error.downcast_ref(), Some(Error::Communication { .. }));
     let rank = if named { String::new() } else { format!("rank {}: ", ranks.rank()) };
-    print_note(format_args!("error: {rank}{}", line.trim()));
+    print_note(format_args!("error: {rank}{}", exit::one_line(&error)));
     ranks.abort(i32::from(FAILED))
 }
 

@@ -1,5 +1,7 @@
 //! What can be wrong with a head's configuration or its inputs.
 
+use std::ops::RangeBounds;
+
 use burn::tensor::DType;
 use thiserror::Error;
 
@@ -14,6 +16,16 @@ pub enum HeadError {
     ZeroSize {
         /// Name of the size in the configuration.
         name: &'static str,
+    },
+    /// A number outside of its range: of a configuration, of the options of a loss, of sampling or of a beam search.
+    #[error("{name} is {value}, expected {expected}")]
+    Range {
+        /// Name of the number.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The allowed range.
+        expected: &'static str,
     },
     /// A direct context uses the hidden state itself, so both sizes must agree.
     #[error(
@@ -48,12 +60,6 @@ pub enum HeadError {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// A division of the tails' widths that is no finite number of at least 1.
-    #[error("the division of the tails' widths is {value}, but it must be a finite number of at least 1")]
-    Division {
-        /// The number given.
-        value: f64,
-    },
     /// Tails for a head that is configured without clusters.
     #[error("this head has no clusters: configure it `with_adaptive(..)` to give it tails")]
     NoClusters,
@@ -83,28 +89,6 @@ pub enum HeadError {
         frequent: usize,
         /// Number of words.
         vocab: usize,
-    },
-    /// PLIF with more knots than are supported.
-    #[error("{knots} knots, but PLIF takes 1 to {max}")]
-    TooManyKnots {
-        /// Number of knots asked for.
-        knots: usize,
-        /// Largest number supported.
-        max: usize,
-    },
-    /// A bound or cap that is not a positive finite number.
-    #[error("{name} is {value}, but it must be positive and finite")]
-    NotPositive {
-        /// Name of the field.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-    },
-    /// A dropout probability outside [0, 1).
-    #[error("latent dropout is {value}, but a dropout probability lies in [0, 1)")]
-    Dropout {
-        /// The probability given.
-        value: f64,
     },
     /// An option that the rest of the configuration has no use for.
     #[error("{option} is set, but {reason}")]
@@ -200,16 +184,6 @@ pub enum HeadError {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// An option of a loss outside of its range.
-    #[error("{name} is {value}, expected {expected}")]
-    LossOption {
-        /// Name of the option.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-        /// The allowed range.
-        expected: &'static str,
-    },
     /// A weight that is negative, infinite or not a number.
     #[error("weight {value} at position {token}, expected a finite number of at least 0")]
     Weight {
@@ -243,16 +217,6 @@ pub enum HeadError {
         /// The smallest of them.
         least: f64,
     },
-    /// Sampling options outside their range.
-    #[error("{name} is {value}, expected {expected}")]
-    Sampling {
-        /// Name of the option.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-        /// The allowed range.
-        expected: &'static str,
-    },
     /// More words asked for than there are, or none.
     #[error("k is {k}, expected 1 to the vocabulary's {vocab}")]
     TopK {
@@ -273,16 +237,40 @@ pub enum HeadError {
         /// Position of the token, counted over all leading dimensions.
         token: usize,
     },
-    /// Options of a beam search outside their range.
-    #[error("{name} is {value}, expected {expected}")]
-    BeamSearch {
-        /// Name of the option.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-        /// The allowed range.
-        expected: &'static str,
-    },
+}
+
+/// Checks that a number is in its range, which `expected` says in words.
+pub(crate) fn in_range(
+    name: &'static str,
+    value: f64,
+    expected: &'static str,
+    range: impl RangeBounds<f64>,
+) -> Result<(), HeadError> {
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(HeadError::Range { name, value, expected }),
+    }
+}
+
+/// Checks a shape; in words, where the expected one comes from.
+pub(crate) fn expect_shape(
+    what: &'static str,
+    got: &[usize],
+    expected: &[usize],
+    because: &str,
+) -> Result<(), HeadError> {
+    match got == expected {
+        true => Ok(()),
+        false => {
+            let expected = format!("{expected:?}, {because}");
+            Err(HeadError::Shape { what, got: got.to_vec(), expected })
+        }
+    }
+}
+
+/// Checks that a number is finite and at least 0.
+pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<(), HeadError> {
+    in_range(name, value, "a finite number of at least 0", 0.0..=f64::MAX)
 }
 
 fn bias_in_words(present: bool) -> &'static str {

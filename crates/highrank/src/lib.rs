@@ -46,10 +46,10 @@
 #[cfg(feature = "analysis")]
 pub mod analysis;
 mod backends;
+mod checks;
 pub mod context;
 pub mod decoder;
 mod error;
-mod fit;
 mod head;
 mod likelihood;
 pub mod logit_map;

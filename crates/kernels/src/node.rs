@@ -1,6 +1,6 @@
 //! An operation with a hand-written backward pass, as one node of the autodiff graph over any backend.
 
-use std::fmt::Debug;
+use std::fmt;
 use std::marker::PhantomData;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -11,31 +11,24 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend};
 
 use crate::tensor::Floats;
 
-/// The backward pass of an operation with `N` inputs that may be differentiated and one output.
-pub trait Node<B: Backend, const N: usize>: Debug + Send + 'static {
-    /// What the forward pass keeps for the backward pass. Tensors in it are shared, not copied.
-    type State: Clone + Debug + Send + 'static;
-
-    /// The gradients of the inputs for the upstream gradient of the output; `None` where there is none. One that is not
-    /// `wanted` is ignored.
-    fn backward(state: Self::State, upstream: Floats<B>, wanted: [bool; N]) -> [Option<Floats<B>>; N];
-}
-
-/// Records the operation `O` in the graph of its inputs, of which some may be absent, and gives its output.
+/// Records an operation in the graph of its inputs, of which some may be absent, and gives its output.
 ///
-/// `forward` returns the output and the state for [`Node::backward`]. Its argument says which inputs are tracked; it is `None`,
-/// and no state is needed, if none is.
+/// `forward` returns the output and, if an input is tracked, the backward pass: it turns the upstream gradient of the output
+/// into the gradients of the inputs, `None` where there is none; one of an input that is not tracked is ignored. What it holds
+/// is kept from the forward pass, tensors shared and not copied. The argument of `forward` says which inputs are tracked; it
+/// is `None` if none is.
 ///
 /// # Panics
-/// If all inputs are absent, or `forward` keeps no state though an input is tracked.
-pub fn record<O, B, C, const N: usize>(
+/// If all inputs are absent, or there is no backward pass though an input is tracked.
+pub fn record<B, C, F, const N: usize>(
+    name: &'static str,
     inputs: [Option<Floats<Autodiff<B, C>>>; N],
-    forward: impl FnOnce(Option<[bool; N]>) -> (Floats<B>, Option<O::State>),
+    forward: impl FnOnce(Option<[bool; N]>) -> (Floats<B>, Option<F>),
 ) -> Floats<Autodiff<B, C>>
 where
-    O: Node<B, N>,
     B: Backend,
     C: CheckpointStrategy,
+    F: FnOnce(Floats<B>) -> [Option<Floats<B>>; N] + Clone + Send + 'static,
 {
     let present = inputs.iter().flatten().next().expect("an operation has inputs");
     let present = present.primitive().primitive().clone();
@@ -45,12 +38,12 @@ where
     let tracked = inputs.each_ref().map(|input| input.primitive().is_tracked());
     // Guards keep the inputs in the graph until the operation is registered.
     let guards = inputs.each_ref().map(|input| input.primitive().node());
-    let operation = Recorded::<O>(PhantomData);
+    let operation = Recorded::<B, F>(name, PhantomData);
     match operation.prepare::<C>(guards).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
-            let (output, state) = forward(Some(tracked));
-            let state = state.expect("a tracked operation keeps its state");
-            Floats::new(prep.finish(state, output.into_primitive()))
+            let (output, backward) = forward(Some(tracked));
+            let backward = backward.expect("a tracked operation has a backward pass");
+            Floats::new(prep.finish(Pass { name, backward }, output.into_primitive()))
         }
         OpsKind::UnTracked(prep) => Floats::new(prep.finish(forward(None).0.into_primitive())),
     }
@@ -61,21 +54,38 @@ pub fn inner<B: Backend, C: CheckpointStrategy>(tensor: Floats<Autodiff<B, C>>) 
     Floats::new(tensor.into_primitive().into_primitive())
 }
 
-struct Recorded<O>(PhantomData<O>);
+/// An operation with its backward pass `F`.
+struct Recorded<B, F>(&'static str, PhantomData<fn() -> (B, F)>);
 
-impl<O: Debug> Debug for Recorded<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(std::any::type_name::<O>())
+impl<B, F> fmt::Debug for Recorded<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
 }
 
-impl<O: Node<B, N>, B: Backend, const N: usize> Backward<B, N> for Recorded<O> {
-    type State = O::State;
+/// A backward pass with what it holds.
+#[derive(Clone)]
+struct Pass<F> {
+    name: &'static str,
+    backward: F,
+}
+
+impl<F> fmt::Debug for Pass<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<B, F, const N: usize> Backward<B, N> for Recorded<B, F>
+where
+    B: Backend,
+    F: FnOnce(Floats<B>) -> [Option<Floats<B>>; N] + Clone + Send + 'static,
+{
+    type State = Pass<F>;
 
     fn backward(self, ops: Ops<Self::State, N>, store: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let upstream = Floats::new(store.consume::<B>(&ops.node));
-        let wanted = ops.parents.each_ref().map(|parent| parent.is_some());
-        let gradients = O::backward(ops.state, upstream, wanted);
+        let gradients = (ops.state.backward)(upstream);
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 store.register::<B>(parent.id, gradient.into_primitive());

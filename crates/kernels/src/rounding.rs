@@ -11,7 +11,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 
-use crate::node::{Node, inner, record};
+use crate::node::{inner, record};
 use crate::tensor::Floats;
 
 /// A backend that rounds numbers to fewer digits.
@@ -81,19 +81,10 @@ impl Rounding for burn::backend::NdArray {
 
 impl<B: Rounding, C: CheckpointStrategy> Rounding for Autodiff<B, C> {
     fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
-        record::<Straight, B, C, 1>([Some(x.clone())], |_| (B::nearest(inner(x), digits), Some(())))
-    }
-}
-
-/// Rounding, differentiated as the identity.
-#[derive(Debug)]
-struct Straight;
-
-impl<B: Backend> Node<B, 1> for Straight {
-    type State = ();
-
-    fn backward((): (), upstream: Floats<B>, _wanted: [bool; 1]) -> [Option<Floats<B>>; 1] {
-        [Some(upstream)]
+        // Differentiated as the identity.
+        record("Rounding", [Some(x.clone())], |_| {
+            (B::nearest(inner(x), digits), Some(|upstream: Floats<B>| [Some(upstream)]))
+        })
     }
 }
 

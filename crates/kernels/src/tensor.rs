@@ -11,7 +11,7 @@ use std::ops::{Add, Div, Mul, Neg, Range, Sub};
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, get_device_settings, read_sync};
-use burn::tensor::{DType, IndexingUpdateOp, Int, Shape, Slice, Tensor, TensorData};
+use burn::tensor::{DType, Float, IndexingUpdateOp, Int, Shape, Slice, Tensor, TensorData};
 
 /// A float tensor of one backend.
 ///
@@ -24,78 +24,115 @@ use burn::tensor::{DType, IndexingUpdateOp, Int, Shape, Slice, Tensor, TensorDat
 /// let sums: Tensor<2> = (x.clone() * x).sum_dim(1).tensor();
 /// assert_eq!(sums.into_data().try_to_vec::<f32>().unwrap(), [5.0, 25.0]);
 /// ```
+#[derive(Clone)]
 pub struct Floats<B: Backend = Dispatch>(FloatTensor<B>);
 
 /// An integer tensor of one backend.
+#[derive(Clone)]
 pub struct Ints<B: Backend = Dispatch>(IntTensor<B>);
 
 /// Truth values of one backend, for [`Floats::fill_where`].
+#[derive(Clone)]
 pub struct Bools<B: Backend = Dispatch>(BoolTensor<B>);
 
-// Derived, the backend would have to be `Clone`.
-macro_rules! cloned {
-    ($($tensor:ident)+) => {$(
-        impl<B: Backend> Clone for $tensor<B> {
-            fn clone(&self) -> Self {
-                Self(self.0.clone())
+/// What every kind of tensor has.
+macro_rules! of_every_kind {
+    ($($Tensor:ident: $Primitive:ident;)+) => {$(
+        impl<B: Backend> fmt::Debug for $Tensor<B> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?}, {:?})", stringify!($Tensor), self.shape(), self.0.dtype())
+            }
+        }
+
+        #[allow(missing_docs)]
+        impl<B: Backend> $Tensor<B> {
+            pub fn new(primitive: $Primitive<B>) -> Self {
+                Self(primitive)
+            }
+
+            pub fn primitive(&self) -> &$Primitive<B> {
+                &self.0
+            }
+
+            pub fn into_primitive(self) -> $Primitive<B> {
+                self.0
+            }
+
+            pub fn shape(&self) -> Shape {
+                self.0.shape()
+            }
+
+            /// The sizes of its `D` dimensions.
+            ///
+            /// # Panics
+            /// If `D` is not its rank.
+            #[track_caller]
+            pub fn dims<const D: usize>(&self) -> [usize; D] {
+                self.shape().dims()
+            }
+
+            pub fn num_elements(&self) -> usize {
+                self.shape().num_elements()
+            }
+
+            pub fn device(&self) -> Device<B> {
+                self.0.device()
             }
         }
     )+};
 }
-cloned!(Floats Ints Bools);
-
-impl<B: Backend> fmt::Debug for Floats<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Floats({:?}, {:?})", self.shape(), self.dtype())
-    }
+of_every_kind! {
+    Floats: FloatTensor;
+    Ints: IntTensor;
+    Bools: BoolTensor;
 }
 
-impl<B: Backend> fmt::Debug for Ints<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ints({:?}, {:?})", self.shape(), self.0.dtype())
-    }
+/// The way from the tensors that users see, and back.
+macro_rules! of_users {
+    ($($Tensor:ident: $Kind:ident;)+) => {$(
+        impl<const D: usize> From<Tensor<D, $Kind>> for $Tensor {
+            fn from(tensor: Tensor<D, $Kind>) -> Self {
+                Self(tensor.into_dispatch())
+            }
+        }
+
+        impl $Tensor {
+            /// The tensor that users see.
+            ///
+            /// # Panics
+            /// If `D` is not its rank.
+            #[track_caller]
+            pub fn tensor<const D: usize>(self) -> Tensor<D, $Kind> {
+                let shape = self.shape();
+                assert_eq!(shape.num_dims(), D, "a tensor of shape {shape:?} has not {D} dimensions");
+                Tensor::from_dispatch(self.0)
+            }
+        }
+    )+};
+}
+of_users! {
+    Floats: Float;
+    Ints: Int;
 }
 
-impl<B: Backend> fmt::Debug for Bools<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bools({:?})", self.0.shape())
-    }
+/// Methods that are one of Burn's operations.
+macro_rules! operations {
+    ($($(#[$about:meta])* $name:ident($($argument:ident: $Type:ty),*) = $operation:ident;)+) => {$(
+        $(#[$about])*
+        pub fn $name(self $(, $argument: $Type)*) -> Self {
+            Self(B::$operation(self.0 $(, $argument.into())*))
+        }
+    )+};
 }
 
-impl<const D: usize> From<Tensor<D>> for Floats {
-    fn from(tensor: Tensor<D>) -> Self {
-        Self(tensor.into_dispatch())
-    }
-}
-
-impl<const D: usize> From<Tensor<D, Int>> for Ints {
-    fn from(tensor: Tensor<D, Int>) -> Self {
-        Self(tensor.into_dispatch())
-    }
-}
-
-impl Floats {
-    /// The tensor that users see.
-    ///
-    /// # Panics
-    /// If `D` is not its rank.
-    #[track_caller]
-    pub fn tensor<const D: usize>(self) -> Tensor<D> {
-        assert_eq!(self.shape().num_dims(), D, "a tensor of shape {:?} has not {D} dimensions", self.shape());
-        Tensor::from_dispatch(self.0)
-    }
-}
-
-impl Ints {
-    /// The tensor that users see.
-    ///
-    /// # Panics
-    /// If `D` is not its rank.
-    #[track_caller]
-    pub fn tensor<const D: usize>(self) -> Tensor<D, Int> {
-        assert_eq!(self.shape().num_dims(), D, "a tensor of shape {:?} has not {D} dimensions", self.shape());
-        Tensor::from_dispatch(self.0)
-    }
+/// Methods that compare each element with a number.
+macro_rules! comparisons {
+    ($Number:ty: $($name:ident = $operation:ident;)+) => {$(
+        pub fn $name(&self, bound: $Number) -> Bools<B> {
+            let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
+            Bools(B::$operation(self.0.clone(), bound.into(), dtype))
+        }
+    )+};
 }
 
 /// Slices that keep `range` of dimension `dim`, and all of the other dimensions.
@@ -107,41 +144,42 @@ fn narrowed(shape: &Shape, dim: usize, range: Range<usize>) -> Vec<Slice> {
 // A method without documentation does what Burn's method of that name does.
 #[allow(missing_docs)]
 impl<B: Backend> Floats<B> {
-    pub fn new(primitive: FloatTensor<B>) -> Self {
-        Self(primitive)
+    operations! {
+        detach() = float_detach;
+        add_scalar(x: f64) = float_add_scalar;
+        sub_scalar(x: f64) = float_sub_scalar;
+        mul_scalar(x: f64) = float_mul_scalar;
+        div_scalar(x: f64) = float_div_scalar;
+        exp() = float_exp;
+        log() = float_log;
+        log1p() = float_log1p;
+        tanh() = float_tanh;
+        abs() = float_abs;
+        floor() = float_floor;
+        clamp(min: f64, max: f64) = float_clamp;
+        /// The last two dimensions swapped.
+        transpose() = float_transpose;
+        reshape(shape: impl Into<Shape>) = float_reshape;
+        /// The sum of all elements, `[1]`.
+        sum() = float_sum;
+        /// The sums over dimension `dim`, kept with size 1.
+        sum_dim(dim: usize) = float_sum_dim;
+        /// The largest element, `[1]`.
+        max() = float_max;
+        /// The largest elements along dimension `dim`, kept with size 1.
+        max_dim(dim: usize) = float_max_dim;
+        cumsum(dim: usize) = float_cumsum;
     }
 
-    pub fn primitive(&self) -> &FloatTensor<B> {
-        &self.0
-    }
-
-    pub fn into_primitive(self) -> FloatTensor<B> {
-        self.0
-    }
-
-    pub fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    /// The sizes of its `D` dimensions.
-    ///
-    /// # Panics
-    /// If `D` is not its rank.
-    #[track_caller]
-    pub fn dims<const D: usize>(&self) -> [usize; D] {
-        self.shape().dims()
-    }
-
-    pub fn num_elements(&self) -> usize {
-        self.shape().num_elements()
+    comparisons! {
+        f64:
+        at_least = float_greater_equal_elem;
+        above = float_greater_elem;
+        at_most = float_lower_equal_elem;
     }
 
     pub fn dtype(&self) -> DType {
         self.0.dtype()
-    }
-
-    pub fn device(&self) -> Device<B> {
-        self.0.device()
     }
 
     /// Its elements on the host, row-major. Waits for the device.
@@ -169,69 +207,12 @@ impl<B: Backend> Floats<B> {
         if self.dtype() == dtype { self } else { Self(B::float_cast(self.0, dtype.into())) }
     }
 
-    pub fn detach(self) -> Self {
-        Self(B::float_detach(self.0))
-    }
-
-    pub fn add_scalar(self, x: f64) -> Self {
-        Self(B::float_add_scalar(self.0, x.into()))
-    }
-
-    pub fn sub_scalar(self, x: f64) -> Self {
-        Self(B::float_sub_scalar(self.0, x.into()))
-    }
-
-    pub fn mul_scalar(self, x: f64) -> Self {
-        Self(B::float_mul_scalar(self.0, x.into()))
-    }
-
-    pub fn div_scalar(self, x: f64) -> Self {
-        Self(B::float_div_scalar(self.0, x.into()))
-    }
-
     pub fn square(self) -> Self {
         self.clone() * self
     }
 
-    pub fn exp(self) -> Self {
-        Self(B::float_exp(self.0))
-    }
-
-    pub fn log(self) -> Self {
-        Self(B::float_log(self.0))
-    }
-
-    pub fn log1p(self) -> Self {
-        Self(B::float_log1p(self.0))
-    }
-
-    pub fn tanh(self) -> Self {
-        Self(B::float_tanh(self.0))
-    }
-
-    pub fn abs(self) -> Self {
-        Self(B::float_abs(self.0))
-    }
-
-    pub fn floor(self) -> Self {
-        Self(B::float_floor(self.0))
-    }
-
-    pub fn clamp(self, min: f64, max: f64) -> Self {
-        Self(B::float_clamp(self.0, min.into(), max.into()))
-    }
-
     pub fn matmul(self, rhs: Self) -> Self {
         Self(B::float_matmul(self.0, rhs.0))
-    }
-
-    /// The last two dimensions swapped.
-    pub fn transpose(self) -> Self {
-        Self(B::float_transpose(self.0))
-    }
-
-    pub fn reshape(self, shape: impl Into<Shape>) -> Self {
-        Self(B::float_reshape(self.0, shape.into()))
     }
 
     /// Entries `range` of the first dimension.
@@ -265,30 +246,6 @@ impl<B: Backend> Floats<B> {
         Self(B::float_flip(self.0, &[dim]))
     }
 
-    /// The sum of all elements, `[1]`.
-    pub fn sum(self) -> Self {
-        Self(B::float_sum(self.0))
-    }
-
-    /// The sums over dimension `dim`, kept with size 1.
-    pub fn sum_dim(self, dim: usize) -> Self {
-        Self(B::float_sum_dim(self.0, dim))
-    }
-
-    /// The largest element, `[1]`.
-    pub fn max(self) -> Self {
-        Self(B::float_max(self.0))
-    }
-
-    /// The largest elements along dimension `dim`, kept with size 1.
-    pub fn max_dim(self, dim: usize) -> Self {
-        Self(B::float_max_dim(self.0, dim))
-    }
-
-    pub fn cumsum(self, dim: usize) -> Self {
-        Self(B::float_cumsum(self.0, dim))
-    }
-
     pub fn gather(self, dim: usize, indices: Ints<B>) -> Self {
         Self(B::float_gather(dim, self.0, indices.0))
     }
@@ -305,21 +262,6 @@ impl<B: Backend> Floats<B> {
     /// Adds the entries of `values` to those of dimension `dim` that `indices` names, which may repeat.
     pub fn select_add(self, dim: usize, indices: Ints<B>, values: Self) -> Self {
         Self(B::float_select_assign(self.0, dim, indices.0, values.0, IndexingUpdateOp::Add))
-    }
-
-    pub fn at_least(&self, bound: f64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::float_greater_equal_elem(self.0.clone(), bound.into(), dtype))
-    }
-
-    pub fn above(&self, bound: f64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::float_greater_elem(self.0.clone(), bound.into(), dtype))
-    }
-
-    pub fn at_most(&self, bound: f64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::float_lower_equal_elem(self.0.clone(), bound.into(), dtype))
     }
 
     /// `value` where `mask`, of the same shape, is true, itself elsewhere.
@@ -341,24 +283,17 @@ impl<B: Backend> Floats<B> {
 
 #[allow(missing_docs)]
 impl<B: Backend> Ints<B> {
-    pub fn new(primitive: IntTensor<B>) -> Self {
-        Self(primitive)
+    operations! {
+        reshape(shape: impl Into<Shape>) = int_reshape;
+        add_scalar(x: i64) = int_add_scalar;
+        remainder_scalar(x: i64) = int_remainder_scalar;
+        clamp(min: i64, max: i64) = int_clamp;
     }
 
-    pub fn primitive(&self) -> &IntTensor<B> {
-        &self.0
-    }
-
-    pub fn into_primitive(self) -> IntTensor<B> {
-        self.0
-    }
-
-    pub fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    pub fn device(&self) -> Device<B> {
-        self.0.device()
+    comparisons! {
+        i64:
+        below = int_lower_elem;
+        at_least = int_greater_equal_elem;
     }
 
     /// Its elements on the host, row-major. Waits for the device.
@@ -376,10 +311,6 @@ impl<B: Backend> Ints<B> {
         Self(B::int_zeros(shape.into(), device, dtype.into()))
     }
 
-    pub fn reshape(self, shape: impl Into<Shape>) -> Self {
-        Self(B::int_reshape(self.0, shape.into()))
-    }
-
     pub fn repeat_dim(self, dim: usize, times: usize) -> Self {
         if times == 1 { self } else { Self(B::int_repeat_dim(self.0, dim, times)) }
     }
@@ -391,19 +322,6 @@ impl<B: Backend> Ints<B> {
             return self;
         }
         Self(B::int_slice(self.0, &narrowed(&shape, 0, range)))
-    }
-
-    pub fn num_elements(&self) -> usize {
-        self.shape().num_elements()
-    }
-
-    /// The sizes of its `D` dimensions.
-    ///
-    /// # Panics
-    /// If `D` is not its rank.
-    #[track_caller]
-    pub fn dims<const D: usize>(&self) -> [usize; D] {
-        self.shape().dims()
     }
 
     /// Numbers from the host, in the data's own integer type, which the device must have.
@@ -425,36 +343,14 @@ impl<B: Backend> Ints<B> {
     pub fn float(self, dtype: DType) -> Floats<B> {
         Floats(B::int_into_float(self.0, dtype.into()))
     }
-
-    pub fn below(&self, bound: i64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::int_lower_elem(self.0.clone(), bound.into(), dtype))
-    }
-
-    pub fn at_least(&self, bound: i64) -> Bools<B> {
-        let dtype = get_device_settings::<B>(&self.device()).bool_dtype;
-        Bools(B::int_greater_equal_elem(self.0.clone(), bound.into(), dtype))
-    }
-
-    pub fn clamp(self, min: i64, max: i64) -> Self {
-        Self(B::int_clamp(self.0, min.into(), max.into()))
-    }
-
-    pub fn add_scalar(self, x: i64) -> Self {
-        Self(B::int_add_scalar(self.0, x.into()))
-    }
-
-    pub fn remainder_scalar(self, x: i64) -> Self {
-        Self(B::int_remainder_scalar(self.0, x.into()))
-    }
 }
 
 // As above.
 #[allow(missing_docs)]
 impl<B: Backend> Bools<B> {
-    /// Repeats dimensions of size 1.
-    pub fn expand(self, shape: impl Into<Shape>) -> Self {
-        Self(B::bool_expand(self.0, shape.into()))
+    operations! {
+        /// Repeats dimensions of size 1.
+        expand(shape: impl Into<Shape>) = bool_expand;
     }
 
     pub fn or(self, other: Self) -> Self {

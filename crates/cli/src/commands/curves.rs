@@ -11,10 +11,11 @@ use runs::Error;
 use serde::{Deserialize, Serialize};
 
 use self::table::METRICS;
-use crate::chart::{Chart, Scale};
+use crate::chart::{Chart, Keyed, Scale};
 use crate::failure::Failure;
-use crate::files::create_folder;
+use crate::files::{Force, create_folder};
 use crate::picture;
+use crate::statistics::decimal;
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -22,13 +23,16 @@ pub struct CurvesArgs {
     /// Folder of a run, of `train` or of the transformer; several may be given.
     #[arg(long = "run", value_name = "RUN", required = true, num_args = 1..)]
     pub runs: Vec<PathBuf>,
-    /// Folder for `curves.svg` and `curves.png`.
+    /// Folder for `curves.svg`.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Instead of the picture, write all lines of metrics.jsonl and steps.jsonl of the runs to this file, as one table in
     /// CSV for other tools. The runs may still be under way.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "json"])]
     pub csv: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object a run on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -77,10 +81,12 @@ struct Curve {
 /// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     if let Some(file) = &args.csv {
+        args.force.check(file)?;
         let lines = table::save(&args.runs, file)?;
         println!("wrote {lines} lines to {}", file.display());
         return Ok(());
     }
+    args.force.check_in(&args.out, &["curves.svg", "curves.png"])?;
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));
@@ -91,11 +97,13 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
         .into());
     }
     create_folder(&args.out)?;
-    picture::save(&chart(&curves), &args.out.join("curves"))?;
+    picture::save(&Keyed(chart(&curves)), &args.out.join("curves"))?;
     for curve in &curves {
         match args.json {
             true => println!("{}", serde_json::to_string(curve)?),
-            false => println!("{:<24} best validation perplexity {:.2}", curve.run, curve.best_valid_ppl),
+            false => {
+                println!("{:<24} best validation perplexity {}", curve.run, decimal(curve.best_valid_ppl, 2));
+            }
         }
     }
     if !args.json {
@@ -144,8 +152,9 @@ impl Curve {
 
 /// Perplexities of the runs over the epochs or steps.
 fn chart(curves: &[Curve]) -> Chart {
-    let line =
-        |curve: &Curve| (format!("{}, best {:.1}", curve.run, curve.best_valid_ppl), curve.points.clone());
+    let line = |curve: &Curve| {
+        (format!("{}, best {}", curve.run, decimal(curve.best_valid_ppl, 1)), curve.points.clone())
+    };
     Chart {
         caption: "Validation perplexity".into(),
         x: (curves[0].axis.name(), Scale::Linear),
@@ -170,6 +179,7 @@ mod tests {
             runs: runs.iter().map(|run| run.to_path_buf()).collect(),
             out: out.to_path_buf(),
             csv: None,
+            force: Force::default(),
             json: true,
         }
     }

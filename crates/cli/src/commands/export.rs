@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use awd_lstm::train::RunFolder;
 use awd_lstm::weights::StateDict;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use runs::load_weights;
 use serde::Serialize;
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::print::print_json;
 
 /// Options of `export`.
@@ -18,12 +19,29 @@ pub struct ExportArgs {
     /// Folder of the run.
     #[arg(long, value_name = "RUN")]
     pub run: PathBuf,
-    /// Safetensors file to write, under the names of the authors' PyTorch programs.
+    /// Safetensors file to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Whether the file is replaced.
+    #[command(flatten)]
+    pub force: Force,
+    /// Names of the LSTMs' tensors: plain (rnns.0.weight_hh_l0), or wrapped as the authors' weight dropout does
+    /// (rnns.0.module.weight_hh_l0_raw).
+    #[arg(long, value_enum, default_value_t)]
+    pub names: Names,
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Names of the LSTMs' tensors. Either are imported.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Names {
+    /// Those of PyTorch's own LSTMs.
+    #[default]
+    Plain,
+    /// Those of LSTMs that the authors' programs wrap for weight dropout.
+    Wrapped,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,16 +64,14 @@ pub fn run(args: &ExportArgs) -> Result<(), Failure> {
         )
         .into());
     }
-    if args.out.exists() {
-        return Err(format!("`{}` exists already; choose another file", args.out.display()).into());
-    }
+    args.force.check(&args.out)?;
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     // A file is read and written, nothing is computed: the CPU does for every device.
     let device = device::open(DeviceName::any_cpu())?;
     let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
     let state = StateDict::of_model(&model);
-    state.write(&args.out, config.model.dropouts.weight > 0.0)?;
+    state.write(&args.out, args.names == Names::Wrapped)?;
     let exported = Exported {
         file: args.out.clone(),
         tensors: state.shapes().count(),

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use awd_lstm::ModelConfig;
 use awd_lstm::train::{RunConfig, RunFolder};
 use clap::Args;
-use runs::Error;
 use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
+use crate::interrupt::Interrupt;
 use crate::ranks::{agree, load_in_turn};
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
@@ -56,11 +57,13 @@ pub struct FinetuneArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = agree(ranks, Output::new(program, args.json, &args.record))?;
+    let output = Interrupt::of_training(ranks.is_first())
+        .and_then(|interrupt| Output::new(program, args.json, &args.record, interrupt));
+    let output = agree(ranks, output)?;
     let ranks = args.reduce.apply_to(ranks);
     let (config, out) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(&ranks, || Ok(tokens.load(&config.data, &config.text)?))?;
+    let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text))?;
     agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
     Job { folder: Folder::New(out), config, corpus, output, ranks }.train_and_print()
 }
@@ -92,9 +95,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{name}-finetuned")));
-    if RunFolder::exists(&out) {
-        return Err(Error::RunExists { path: out }.into());
-    }
+    check_run_folder(&out)?;
     let config = RunConfig {
         versions: Versions::current(),
         device: device.to_string(),

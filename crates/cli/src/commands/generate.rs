@@ -1,6 +1,5 @@
 //! `generate`: text from a saved run's best model.
 
-use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use awd_lstm::train::RunFolder;
@@ -16,7 +15,7 @@ use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
-use crate::print::{print_json, print_note};
+use crate::print::{is_lost, print_json, print_note};
 
 /// Options of `generate`.
 #[derive(Debug, Clone, Args)]
@@ -25,7 +24,7 @@ pub struct GenerateArgs {
     /// Folder of the run.
     #[arg(long, value_name = "RUN")]
     pub run: PathBuf,
-    /// Text to continue; without it a text of words begins with a sentence.
+    /// Text to continue; without it a text of words begins with a sentence, one of characters after a blank.
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub prompt: String,
     /// Tokens to draw.
@@ -85,9 +84,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let config = run.config()?;
     let vocabulary = run.vocabulary()?;
     let text = config.text.clone();
-    let (prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
+    let (mut prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
     if !unknown.is_empty() {
         print_note(unknown_words(&unknown, &vocabulary));
+    }
+    if args.prompt.is_empty() && text.characters {
+        // What a line's end is read as.
+        prompt.push(vocabulary.id(" ").unwrap_or(0));
     }
     let given = format!("`{}`", args.prompt);
     check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;
@@ -104,33 +107,24 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let given = text.tokens(&args.prompt);
     // The last line of the prompt is continued.
     let given = given.iter().take(given.len().saturating_sub(usize::from(!text.characters)));
-    match stream(io::stdout().lock(), &text, given.map(String::as_str).chain(words)) {
-        // The reader has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| format!("cannot write the text: {error}").into()),
-    }
+    stream(&text, given.map(String::as_str).chain(words));
+    Ok(())
 }
 
-/// Writes words as text, each as soon as it is there. Line ends after the last word become one.
-fn stream<'a>(
-    mut out: impl Write,
-    text: &TextConfig,
-    words: impl Iterator<Item = &'a str>,
-) -> io::Result<()> {
+/// Prints words as text, each as soon as it is there, until nobody reads them. Line ends after the last word become one.
+fn stream<'a>(text: &TextConfig, words: impl Iterator<Item = &'a str>) {
     let mut joiner = text.joiner();
     let mut line_ends = 0;
-    for word in words {
+    for word in words.take_while(|_| !is_lost()) {
         for piece in joiner.piece(word) {
             match piece {
                 "\n" => line_ends += 1,
                 "" => {}
-                _ => write!(out, "{}{piece}", "\n".repeat(std::mem::take(&mut line_ends)))?,
+                _ => print!("{}{piece}", "\n".repeat(std::mem::take(&mut line_ends))),
             }
         }
-        out.flush()?;
     }
-    writeln!(out)?;
-    out.flush()
+    println!();
 }
 
 /// What becomes of the tokens of a prompt that the vocabulary lacks, as one line.

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::args::TextArgs;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::{check_run_folder, refuse_file};
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -63,9 +64,8 @@ struct Imported {
 /// # Errors
 /// Bad input: weights that are damaged or no model, words that are not as many as the model has. Nothing is written then.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
-    if RunFolder::exists(&args.out) {
-        return Err(Error::RunExists { path: args.out.clone() }.into());
-    }
+    check_run_folder(&args.out)?;
+    refuse_file(&args.data)?;
     let text = args.text.config();
     text.validate()?;
     let state = StateDict::read(&args.weights)?;

@@ -17,6 +17,8 @@ use runs::ranks::Ranks;
 use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
 use crate::device;
 use crate::failure::Failure;
+use crate::files::check_run_folder;
+use crate::interrupt::Interrupt;
 use crate::ranks::{agree, load_in_turn, refuse};
 use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder};
 
@@ -89,7 +91,12 @@ impl TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = agree(ranks, Output::new(program, args.json, &args.training.record))?;
+    // A dry run has nothing to save.
+    let interrupt =
+        if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
+    let output =
+        interrupt.and_then(|interrupt| Output::new(program, args.json, &args.training.record, interrupt));
+    let output = agree(ranks, output)?;
     let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {
         Some(path) => resume(args, path, output, ranks),
@@ -103,9 +110,13 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         refuse(ranks, "train --dry-run")?;
     }
     let (text, tokens) = (args.training.text(), &args.training.tokens);
-    let corpus = load_in_turn(ranks, || {
-        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
-    })?;
+    let corpus =
+        load_in_turn(
+            ranks,
+            || {
+                if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
+            },
+        )?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.training.preset().to_string(),
@@ -120,7 +131,7 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         extensions: vec![],
     };
     match args.dry_run {
-        true => dry_run::run(&config, &corpus, &output),
+        true => dry_run::run(&config, &corpus, args.json),
         false => {
             let (folder, ranks) = (Folder::New(out), ranks.clone());
             Job { folder, config, corpus, output, ranks }.train_and_print()
@@ -136,9 +147,7 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, PathBuf), Failure> {
     let train = args.training.procedure()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(args.training.model(args.head(), 1).least_vocab())?;
-    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
-        return Err(Error::RunExists { path: out.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let name = format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&name));
     Ok((train, args.data()?, out))
@@ -151,7 +160,7 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     let (run, config) = agree(ranks, opened(args, path, locked))?;
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || Ok(tokens.load(data, &config.text)?))?;
+    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text))?;
     let changed = || -> Result<RunFolder, Failure> {
         config.corpus.check(&corpus)?;
         let change = extension(args, &config)?;

@@ -13,7 +13,9 @@ use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
 use crate::ranks::agree;
+use crate::statistics::{decimal, grouped};
 use crate::training::output::Output;
+use crate::training::vocabulary::words;
 use crate::training::{curves, frequency};
 
 /// Where a run goes.
@@ -59,8 +61,8 @@ impl Job {
             print_json(&with_bits(&last, characters, &ppls("valid_bpc", "test_bpc")));
         } else {
             let bits = bits_text(characters, &ppls("valid", "test"));
-            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {ppl:.2}"));
-            println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}{test}{bits}");
+            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
+            println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
         }
         Ok(())
     }
@@ -93,19 +95,20 @@ impl Job {
         };
         if !output.quiet {
             print_note(format_args!(
-                "{} with {} parameters, {} {}, {} training tokens, run folder {}{}{}",
+                "{} with {} parameters, {} training tokens, run folder {}{}{}",
                 config.model.head,
-                config.model.num_params(),
-                corpus.vocabulary().len(),
-                if config.text.characters { "characters" } else { "words" },
-                corpus.train().len(),
+                grouped(config.model.num_params()),
+                grouped(corpus.train().len()),
                 run.path().display(),
                 if ranks.are_several() { format!(", {} ranks", ranks.size()) } else { String::new() },
                 if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
             ));
+            print_note(words(&config.text, &corpus));
             frequency::note(&config.model, &corpus).iter().for_each(print_note);
         }
-        let progress = output.progress().with_characters(config.text.characters);
+        // How much of its time a restored run has left, its trainer knows alone.
+        let time = config.train.max_minutes.filter(|_| !restored);
+        let progress = output.progress().with_characters(config.text.characters).with_time(time);
         let mut watch = Watch { progress, run: &run };
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();

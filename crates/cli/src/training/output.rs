@@ -28,11 +28,16 @@ pub struct Output {
 }
 
 impl Output {
-    /// Checkpoints and lines as often as `record` says, and a checkpoint after an interrupt, for which handlers are set.
+    /// Checkpoints and lines as often as `record` says; `interrupt` stops the run and makes a checkpoint.
     ///
     /// # Errors
     /// If the time is no positive number, or the number of steps is 0.
-    pub fn new(program: &'static str, json: bool, record: &RecordArgs) -> Result<Self, Failure> {
+    pub fn new(
+        program: &'static str,
+        json: bool,
+        record: &RecordArgs,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
         let &RecordArgs { checkpoint_every: minutes, log_every } = record;
         let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
         let Some(checkpoint_every) = time else {
@@ -41,14 +46,7 @@ impl Output {
         if log_every == Some(0) {
             return Err(Error::invalid("log-every", 0, "at least 1 step").into());
         }
-        Ok(Self {
-            program,
-            json,
-            checkpoint_every,
-            log_every,
-            interrupt: Interrupt::install()?,
-            quiet: false,
-        })
+        Ok(Self { program, json, checkpoint_every, log_every, interrupt, quiet: false })
     }
 
     /// The same, but nothing is said of the run.
@@ -64,6 +62,7 @@ impl Output {
     /// A reporter of a run, which an interrupt stops.
     pub fn progress(&self) -> Progress {
         let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
-        progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
+        let progress = progress.until(&self.interrupt).with_log_every(self.log_every());
+        progress.with_every_interval(self.log_every.is_some())
     }
 }

@@ -21,9 +21,6 @@ fn unknown_devices_are_refused_with_the_known_ones() {
         "--device nonsense",
         "train --data data --out run --device nonsense",
         "finetune --run first --device nonsense",
-        "synthetic --device nonsense",
-        "head-throughput --device nonsense",
-        "step-throughput --device nonsense",
     ] {
         refused(folder.path(), line, &known);
     }

@@ -141,7 +141,9 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
         assert_eq!(ended.code(), Some(status), "{errors}");
         let last = errors.lines().last().unwrap();
         assert_eq!(last, format!("stopped and saved; to go on: highrank train --resume {name}"));
-        let stopping = errors.lines().filter(|line| line.starts_with("stopping after this step to save"));
+        let stopping = errors
+            .lines()
+            .filter(|line| line.starts_with("stopping after this step, then saving; press again"));
         assert_eq!(stopping.count(), 1, "{errors}");
         let lines = objects(path, &format!("train --resume {name} --json"));
         assert!(lines.last().unwrap()["test_ppl"].is_number());
@@ -165,6 +167,33 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
     let again = objects(path, "train --resume straight --json");
     assert_eq!(again.len(), 1);
     same(&path.join("stopped"), &path.join("straight"));
+}
+
+/// Otherwise people press again, and lose what they have.
+#[test]
+#[cfg(unix)]
+fn an_interrupt_is_answered_before_the_step_ends() {
+    use std::io::{BufRead, BufReader};
+
+    let folder = folder();
+    let path = folder.path();
+    // A step of a second or more.
+    let slow = "--data data --head softmax --d-embedding 12 --lstm 1500,12 --batch 8 --bptt 200 --epochs 9";
+    let line = format!("train {slow} --out run");
+    let mut child = program(path, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().starts_with("softmax with "));
+    let sent = Instant::now();
+    child_signal(&child, "INT");
+    let mut said: Vec<(String, Duration)> = vec![];
+    for line in lines {
+        said.push((line, sent.elapsed()));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
+    let (notice, end) = (&said[0], &said[said.len() - 1]);
+    assert!(notice.0.starts_with("stopping after this step, then saving; press again"), "{said:?}");
+    assert!(end.0.starts_with("stopped and saved; to go on: "), "{said:?}");
+    assert!(notice.1 * 2 < end.1, "{said:?}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn an_ablation_trains_what_is_left_of_it() {
     let table = read(path, "out/table.md");
     assert!(table.contains("| softmax | d ") && table.contains("| 28, 29 |"), "{table}");
     assert!(table.contains(" ± ") && table.contains("| train perplexity |"), "{table}");
-    assert!(path.join("out/perplexities.svg").is_file() && path.join("out/perplexities.png").is_file());
+    assert!(path.join("out/perplexities.svg").is_file());
 
     let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
     refused(path, &changed, &["`out/softmax-s28`", "train.lr is 6.0 now, but 5.0 in the run"]);
@@ -91,7 +91,7 @@ fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
     assert_eq!((&first[0]["rank"], &first[1]["rank"]), (&10.into(), &18.into()));
     let rank = objects(path, "rank --run out/mos-d8-s3 --split valid --tokens 200 --json");
     assert_eq!((&first[2]["rank"], number(&rank[0], "contexts")), (&rank[0]["rank"], 200.0));
-    for name in ["by-d-embedding.svg", "by-d-embedding.png", "results.jsonl"] {
+    for name in ["by-d-embedding.svg", "results.jsonl"] {
         assert!(path.join("out").join(name).is_file(), "{name}");
     }
     assert!(read(path, "out/table.md").contains("rank, 200 contexts, f64"));
@@ -120,7 +120,7 @@ fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
     );
     assert_eq!(before, [time(path, "out/mos-d8-s3"), time(path, "out/softmax-d8-s3")]);
     assert_eq!(second[2]["settings"], serde_json::json!({ "d-embedding": 8, "components": 2 }));
-    assert!(path.join("out/by-components.png").is_file());
+    assert!(path.join("out/by-components.svg").is_file());
 
     // Another text in the same folder.
     let text = read(path, "data/train.txt");
@@ -296,4 +296,27 @@ fn an_interrupted_sweep_goes_on() {
     let outcomes = objects(path, &format!("{line} --json"));
     assert_eq!(names(&outcomes), ["mos-k2-s3", "mos-k3-s3"]);
     assert_eq!(state(&line), "finished");
+}
+
+#[test]
+fn sweeps_without_a_folder_do_not_collide() {
+    let folder = folder();
+    let path = folder.path();
+    let sweep = |more: &str| {
+        let output =
+            run(path, &format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said.lines().next().unwrap().to_string()
+    };
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    let first = read(path, "runs/sweep/results.jsonl");
+    // A run of the same name with another setting.
+    assert_eq!(sweep("--clip 2"), "runs and results go to runs/sweep-2");
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl"), first);
+    // One that goes further goes on.
+    assert_eq!(sweep("--clip 1,3"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl").lines().count(), 2);
+    assert!(!path.join("runs/sweep-3").exists());
 }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
 use super::{SMALL, edit, folder, objects, refused, run};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
@@ -46,6 +49,53 @@ fn an_imported_model_has_the_reference_perplexity() {
     let eval = objects(path, "eval --run run --json");
     let (got, want) = (eval[0]["valid_ppl"].as_f64().unwrap(), reference["perplexity"].as_f64().unwrap());
     assert!((got / want - 1.0).abs() < 1e-5, "{got} {want}");
+}
+
+/// Name, element type, shape and bytes of a tensor.
+type Tensor = (String, String, Vec<usize>, Vec<u8>);
+
+/// Every tensor in a safetensors file, by name.
+pub fn tensors(file: &Path) -> Vec<Tensor> {
+    let bytes = fs::read(file).unwrap();
+    let found = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = |(name, view): (&str, TensorView)| {
+        (name.to_string(), view.dtype().to_string(), view.shape().to_vec(), view.data().to_vec())
+    };
+    let mut tensors: Vec<_> = found.iter().map(tensor).collect();
+    tensors.sort();
+    tensors
+}
+
+#[test]
+fn what_is_imported_is_exported_tensor_by_tensor() {
+    let (folder, weights, _) = reference_model();
+    let path = folder.path();
+    // As PyTorch's own LSTMs call them.
+    let wrapped = tensors(Path::new(&weights));
+    let plain: Vec<_> = wrapped
+        .iter()
+        .cloned()
+        .map(|(name, dtype, shape, bytes)| {
+            (name.replace("module.", "").replace("_raw", ""), dtype, shape, bytes)
+        })
+        .collect();
+    assert!(plain.iter().any(|tensor| tensor.0 == "rnns.0.weight_hh_l0"));
+    fn view((name, _, shape, bytes): &Tensor) -> (&str, TensorView<'_>) {
+        (name, TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes).unwrap())
+    }
+    let views: Vec<_> = plain.iter().map(view).collect();
+    fs::write(path.join("plain.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+    for (file, names, expected) in
+        [("plain.safetensors", "", &plain), (weights.as_str(), "--names wrapped", &wrapped)]
+    {
+        let run = if names.is_empty() { "plain" } else { "wrapped" };
+        objects(path, &format!("import --weights {file} --data data --out {run} --json"));
+        objects(path, &format!("export --run {run} --out {run}-again.safetensors {names} --json"));
+        let mut expected = expected.clone();
+        expected.sort();
+        assert!(tensors(&path.join(format!("{run}-again.safetensors"))) == expected, "{run}");
+    }
+    refused(path, "export --run plain --out x.safetensors --names short", &["'short'", "plain, wrapped"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, get_global_parallelism};
 
 use super::error::AnalysisError;
+use super::rows::count;
 
 /// Orthonormal basis `U [V, r]` of the column space of a matrix `W [V, d]`: the logits that contexts can move.
 #[derive(Debug, Clone)]
@@ -94,9 +95,7 @@ pub(super) fn check(
     line: usize,
     before: usize,
 ) -> Result<usize, AnalysisError> {
-    if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
-        return Err(AnalysisError::Shape { values: values.len(), columns });
-    }
+    let count = count(values, columns)?;
     match values.iter().position(|value| !value.is_finite()) {
         Some(at) => Err(AnalysisError::NotFiniteIn {
             what,
@@ -104,7 +103,7 @@ pub(super) fn check(
             column: at % line,
             value: values[at],
         }),
-        None => Ok(values.len() / columns),
+        None => Ok(count),
     }
 }
 

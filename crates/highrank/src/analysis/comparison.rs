@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use super::error::AnalysisError;
 use super::rows::{self, MASKED};
+use crate::head::best_pairs;
 
 /// A word and what a model gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -162,14 +163,10 @@ impl Comparison {
 
 /// The `k` largest log-probabilities with their words, largest first; fewer if fewer words are not masked.
 fn top(row: &[f64], k: usize) -> Vec<Prediction> {
-    let mut words: Vec<usize> = (0..row.len()).filter(|&word| row[word] != MASKED).collect();
-    let by_log_prob = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));
-    if k < words.len() {
-        words.select_nth_unstable_by(k, by_log_prob);
-        words.truncate(k);
-    }
-    words.sort_by(by_log_prob);
-    words.into_iter().map(|word| Prediction { word, log_prob: row[word] }).collect()
+    let best = best_pairs(row, k, 0).expect("a row without NaN").into_iter();
+    best.filter(|(log_prob, _)| *log_prob != MASKED)
+        .map(|(log_prob, word)| Prediction { word, log_prob })
+        .collect()
 }
 
 #[cfg(test)]

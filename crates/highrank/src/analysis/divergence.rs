@@ -83,21 +83,13 @@ impl PairwiseKl {
         }
     }
 
-    /// Number of contexts read.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Mean over the `T (T − 1)` ordered pairs of different contexts, in nats.
     ///
     /// # Errors
     /// With fewer than two contexts.
     pub fn mean_distinct_pairs(&self) -> Result<f64, AnalysisError> {
-        let rows = self.rows;
-        if rows < 2 {
-            return Err(AnalysisError::TooFewRows { what: "a divergence between contexts", rows, needed: 2 });
-        }
-        Ok(self.sum() / (rows as f64 * (rows - 1) as f64))
+        let rows = rows::at_least("a divergence between contexts", self.rows, 2)?;
+        Ok(self.sum() / (rows * (rows - 1.0)))
     }
 
     /// Mean over all `T²` ordered pairs, those of a context with itself (0) included, in nats.
@@ -206,7 +198,7 @@ mod tests {
         let error = divergence.add_rows(&[-1.0, -1.0, MASKED, MASKED]).unwrap_err().to_string();
         let want = "row 2 is -inf throughout, but a distribution needs at least one word that is not masked";
         assert_eq!(error, want);
-        assert_eq!(divergence.rows(), 1);
+        assert_eq!(divergence.rows, 1);
     }
 
     #[test]

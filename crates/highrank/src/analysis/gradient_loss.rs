@@ -4,6 +4,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::column_space::{ColumnSpace, Squares, check};
 use super::error::AnalysisError;
+use super::rows::at_least;
 use crate::error::OrPanic;
 use crate::head::OutputHead;
 
@@ -79,15 +80,9 @@ pub struct GradientLoss {
 
 impl GradientLoss {
     /// For a decoder `W [V, d]`, given row by row, and `K` components.
-    ///
-    /// # Errors
-    /// Values that do not make whole rows or are not finite, a decomposition that does not converge, no component.
-    pub fn new(decoder: &[f64], d_embedding: usize, components: usize) -> Result<Self, AnalysisError> {
+    fn new(decoder: &[f64], d_embedding: usize, components: usize) -> Result<Self, AnalysisError> {
         let space = ColumnSpace::of(decoder, d_embedding)?;
         let words = space.words();
-        if components == 0 {
-            return Err(AnalysisError::Shape { values: words, columns: 0 });
-        }
         let sum = vec![0.0; components * words];
         Ok(Self { space, components, words, rows: 0, shares: vec![], total: Squares::default(), sum })
     }
@@ -115,11 +110,8 @@ impl GradientLoss {
         Ok(Self { words: rows - masked.len(), ..made })
     }
 
-    /// Takes in the gradients of some tokens, one after the other, `[N, K, V]`.
-    ///
-    /// # Errors
-    /// If the values do not make whole tokens, or one is not finite. Nothing is taken in then.
-    pub fn add_gradients(&mut self, gradients: &[f64]) -> Result<(), AnalysisError> {
+    /// Takes in the gradients of some tokens, one after the other, `[N, K, V]`; none if one is not finite.
+    fn add_gradients(&mut self, gradients: &[f64]) -> Result<(), AnalysisError> {
         let words = self.space.words();
         let columns = self.components * words;
         self.rows += check("the gradients", gradients, columns, words, self.rows)?;
@@ -142,7 +134,7 @@ impl GradientLoss {
     /// - targets: `[..]`, T = D − 1 dimensions
     ///
     /// # Errors
-    /// As [`add_gradients`](Self::add_gradients); the blocks before the error are taken in.
+    /// If a gradient is not finite, or over other words than those of the analysis; the blocks before it are taken in.
     ///
     /// # Panics
     /// As [`OutputHead::logit_gradient_blocks`].
@@ -227,10 +219,7 @@ impl GradientLoss {
     }
 
     fn tokens(&self) -> Result<f64, AnalysisError> {
-        match self.shares.len() {
-            0 => Err(AnalysisError::TooFewRows { what: "a share of the gradient", rows: 0, needed: 1 }),
-            tokens => Ok(tokens as f64),
-        }
+        at_least("a share of the gradient", self.shares.len(), 1)
     }
 }
 

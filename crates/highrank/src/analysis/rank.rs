@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::svd::{ComputeSvdVectors, SvdParams, svd, svd_scratch};
-use faer::{Auto, Mat, MatRef, get_global_parallelism};
+use faer::{Auto, MatRef, get_global_parallelism};
 
 use super::error::AnalysisError;
 use super::rows::{self, MASKED, RowAnalysis};
@@ -173,17 +173,13 @@ impl SpectrumBuilder {
     /// If there is no row, or the decomposition does not converge.
     pub fn finish(self) -> Result<Spectrum, AnalysisError> {
         let Self { rows, words, held, .. } = self;
-        let Some(words) = words else {
-            return Err(AnalysisError::TooFewRows { what: "a spectrum", rows, needed: 1 });
-        };
+        rows::at_least("a spectrum", rows, 1)?;
+        let kept = words.map_or(0, |words| words.kept);
         match held {
             Held::Rows(values) => {
-                Spectrum::decompose(MatRef::from_row_major_slice(&values, rows, words.kept), rows)
+                Spectrum::decompose(MatRef::from_row_major_slice(&values, rows, kept), rows)
             }
-            Held::Triangle(triangle) => {
-                let r: Mat<f64> = triangle.finish();
-                Spectrum::decompose(r.as_ref(), rows)
-            }
+            Held::Triangle(triangle) => Spectrum::decompose(triangle.finish().as_ref(), rows),
         }
     }
 }

@@ -46,11 +46,25 @@ pub(super) fn read<const D: usize>(
 /// The log-probability of a masked word.
 pub(super) const MASKED: f64 = f64::NEG_INFINITY;
 
+/// The number of contexts read, if there are enough for a quantity to exist.
+pub(super) fn at_least(what: &'static str, rows: usize, needed: usize) -> Result<f64, AnalysisError> {
+    match rows >= needed {
+        true => Ok(rows as f64),
+        false => Err(AnalysisError::TooFewRows { what, rows, needed }),
+    }
+}
+
+/// Number of rows that values make.
+pub(super) fn count(values: &[f64], columns: usize) -> Result<usize, AnalysisError> {
+    match columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
+        true => Err(AnalysisError::Shape { values: values.len(), columns }),
+        false => Ok(values.len() / columns),
+    }
+}
+
 /// Number of rows in `values`, each of finite numbers and masked words; `before` rows were read already.
 pub(super) fn check(values: &[f64], columns: usize, before: usize) -> Result<usize, AnalysisError> {
-    if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
-        return Err(AnalysisError::Shape { values: values.len(), columns });
-    }
+    let count = count(values, columns)?;
     for (row, values) in (before..).zip(values.chunks_exact(columns)) {
         let wrong = |value: &f64| value.is_nan() || *value == f64::INFINITY;
         if let Some(column) = values.iter().position(wrong) {
@@ -60,5 +74,5 @@ pub(super) fn check(values: &[f64], columns: usize, before: usize) -> Result<usi
             return Err(AnalysisError::NoWord { row });
         }
     }
-    Ok(values.len() / columns)
+    Ok(count)
 }

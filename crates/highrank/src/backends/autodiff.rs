@@ -9,20 +9,19 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, Backend};
 use burn::tensor::DType;
-use highrank_kernels::node::{Node, inner, record};
+use highrank_kernels::node::{inner, record};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentCall, LatentInputs, Likelihood, LikelihoodCall, LossCall,
-    MixWanted, Objective, OutputOps, PerInput, Prediction, Wanted, assert_constant, is_cpu,
+    LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput, Prediction,
+    PredictionCall, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
 
-/// Inputs of the likelihood that may be differentiated, without token weights and with them.
-const INPUTS: usize = PerInput::<()>::COUNT;
-const WITH_WEIGHTS: usize = INPUTS + 1;
+/// Inputs of the likelihood that may be differentiated, and the token weights.
+const WITH_WEIGHTS: usize = PerInput::<()>::COUNT + 1;
 
 impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
@@ -35,14 +34,20 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         std::iter::once(loss.into_primitive()).chain(constants).collect()
     }
 
-    fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
-        let args = call.0;
+    fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
         let parents = args.inputs().into_array().map(|tensor| tensor.cloned());
         let types = dtypes(&parents);
         let args = args.map(inner);
-        record::<Latent, B, C, _>(parents, |_| {
+        record("Latent", parents, |tracked| {
             let output = B::latent(args.clone());
-            (output.clone(), Some((args, output, types)))
+            let made = output.clone();
+            let backward = tracked.map(|tracked| {
+                move |upstream: Floats<B>| {
+                    let wanted = LatentInputs::from_array(tracked);
+                    rounded(B::latent_backward(args, made, upstream, wanted).into_array(), types)
+                }
+            });
+            (output, backward)
         })
         .into_primitive()
     }
@@ -50,15 +55,20 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self> {
         let parents = [prior, latent].map(Floats::<Self>::new);
         let [prior, latent] = parents.clone().map(inner);
-        record::<Mix, B, C, _>(parents.map(Some), |tracked| {
+        record("Mix", parents.map(Some), |tracked| {
             let output = B::mix(prior.clone(), latent.clone());
-            (output, tracked.map(|tracked| (prior, latent, MixWanted::from_array(tracked))))
+            let backward = tracked.map(|tracked| {
+                move |upstream: Floats<B>| {
+                    B::mix_backward(prior, latent, upstream, MixWanted::from_array(tracked)).into_array()
+                }
+            });
+            (output, backward)
         })
         .into_primitive()
     }
 
-    fn predict(call: LikelihoodCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
-        let made = B::predict(call.0.map(inner), prediction);
+    fn predict(input: PredictionCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
+        let made = B::predict(input.map(inner), prediction);
         made.map(|made| Self::from_inner(made.into_primitive()))
     }
 
@@ -67,11 +77,20 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         let parents = [Some(lhs.clone()), Some(rhs.clone())];
         let types = dtypes(&parents);
         let (lhs, rhs) = (inner(lhs), inner(rhs));
-        record::<Product, B, C, _>(parents, |tracked| {
+        record("Product", parents, |tracked| {
             let output = B::product(lhs.clone(), rhs.clone(), precision);
-            // Each gradient needs the other matrix only.
-            let matrices = |[of_lhs, of_rhs]: [bool; 2]| [of_rhs.then_some(lhs), of_lhs.then_some(rhs)];
-            (output, tracked.map(|tracked| (matrices(tracked), precision, types)))
+            let backward = tracked.map(|[of_lhs, of_rhs]| {
+                // Each gradient needs the other matrix only.
+                let (lhs, rhs) = (of_rhs.then_some(lhs), of_lhs.then_some(rhs));
+                move |upstream: Floats<B>| {
+                    let gradients = [
+                        rhs.map(|rhs| B::product(upstream.clone(), rhs.transpose(), precision)),
+                        lhs.map(|lhs| B::product(lhs.transpose(), upstream, precision)),
+                    ];
+                    rounded(gradients, types)
+                }
+            });
+            (output, backward)
         })
         .into_primitive()
     }
@@ -86,12 +105,18 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
     let types = dtypes(&parents);
     let (input, objective) = (input.map(inner), constant(objective));
     let mut statistics = None;
-    let loss = record::<PerToken, B, C, _>(parents, |tracked| {
-        let goal = Objective { statistics: false, ..objective.clone() };
-        let state = tracked.map(|tracked| (input.clone(), goal, Wanted::from_array(tracked), types));
-        let scores = B::score(input, objective);
+    let loss = record("PerToken", parents, |tracked| {
+        let backward = tracked.map(|tracked| {
+            let (input, goal) = (input.clone(), Objective { statistics: false, ..objective.clone() });
+            move |upstream: Floats<B>| {
+                let wanted = Wanted::from_array(tracked);
+                let (_, gradients) = B::score(input, goal, Some((upstream, wanted)));
+                rounded(gradients.into_array(), types)
+            }
+        });
+        let (scores, _) = B::score(input, objective, None);
         statistics = scores.statistics;
-        (scores.loss, state)
+        (scores.loss, backward)
     });
     (loss, statistics)
 }
@@ -106,17 +131,23 @@ fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
     let types = dtypes(&parents);
     let (input, objective, weights) = (input.map(inner), constant(objective), inner(weights));
     let mut statistics = None;
-    let loss = record::<WeightedSum, B, C, _>(parents, |tracked| {
+    let loss = record("WeightedSum", parents, |tracked| {
         let Some([wanted @ .., of_weights]) = tracked else {
-            let scores = B::score(input, objective).weighted(Some(weights));
+            let scores = B::score(input, objective, None).0.weighted(Some(weights));
             statistics = scores.statistics;
             return (scores.loss, None);
         };
         let (wanted, weights) = (Wanted::from_array(wanted), weights.cast(input.wide()));
-        let (scores, gradients) = B::score_and_gradients(input, objective, weights.clone(), wanted);
+        let (scores, gradients) = B::score(input, objective, Some((weights.clone(), wanted)));
         statistics = scores.statistics;
         let total = (scores.loss.clone() * weights).sum();
-        (total, Some((gradients, of_weights.then_some(scores.loss), types)))
+        let d_weights = of_weights.then_some(scores.loss);
+        let backward = move |upstream: Floats<B>| {
+            let scale = Scale::new(upstream);
+            let gradients = with_weights(gradients, d_weights);
+            rounded(gradients.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
+        };
+        (total, Some(backward))
     });
     (loss, statistics)
 }
@@ -152,41 +183,6 @@ fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T
     std::array::from_fn(|_| all.next().expect("as many as are counted"))
 }
 
-/// Loss of every token.
-#[derive(Debug)]
-struct PerToken;
-
-impl<B: LikelihoodKernels> Node<B, INPUTS> for PerToken {
-    type State = (Likelihood<Floats<B>>, Goal<B>, Wanted, [Option<DType>; INPUTS]);
-
-    fn backward(
-        (input, objective, wanted, types): Self::State,
-        upstream: Floats<B>,
-        _: [bool; INPUTS],
-    ) -> [Option<Floats<B>>; INPUTS] {
-        let (_, gradients) = B::score_and_gradients(input, objective, upstream, wanted);
-        rounded(gradients.into_array(), types)
-    }
-}
-
-/// Weighted sum of the losses.
-#[derive(Debug)]
-struct WeightedSum;
-
-impl<B: Backend> Node<B, WITH_WEIGHTS> for WeightedSum {
-    type State = (Gradients<Floats<B>>, Option<Floats<B>>, [Option<DType>; WITH_WEIGHTS]);
-
-    fn backward(
-        (gradients, d_weights, types): Self::State,
-        upstream: Floats<B>,
-        _: [bool; WITH_WEIGHTS],
-    ) -> [Option<Floats<B>>; WITH_WEIGHTS] {
-        let scale = Scale::new(upstream);
-        let scaled = with_weights(gradients, d_weights);
-        rounded(scaled.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
-    }
-}
-
 /// The upstream gradient of a scalar, as a number where that is known without waiting.
 enum Scale<B: Backend> {
     Number(f64),
@@ -211,58 +207,5 @@ impl<B: Backend> Scale<B> {
                 gradient * scale.clone().reshape(ones)
             }
         }
-    }
-}
-
-/// The latent layer of a mixture.
-#[derive(Debug)]
-struct Latent;
-
-impl<B: Kernels> Node<B, 3> for Latent {
-    type State = (LatentArgs<Floats<B>>, Floats<B>, [Option<DType>; 3]);
-
-    fn backward(
-        (args, output, types): Self::State,
-        upstream: Floats<B>,
-        wanted: [bool; 3],
-    ) -> [Option<Floats<B>>; 3] {
-        let made = B::latent_backward(args, output, upstream, LatentInputs::from_array(wanted));
-        rounded(made.into_array(), types)
-    }
-}
-
-/// The mixed context of a Mixture of Contexts.
-#[derive(Debug)]
-struct Mix;
-
-impl<B: Kernels> Node<B, 2> for Mix {
-    type State = (Floats<B>, Floats<B>, MixWanted);
-
-    fn backward(
-        (prior, latent, wanted): Self::State,
-        upstream: Floats<B>,
-        _: [bool; 2],
-    ) -> [Option<Floats<B>>; 2] {
-        B::mix_backward(prior, latent, upstream, wanted).into_array()
-    }
-}
-
-/// A matrix product of a stated precision.
-#[derive(Debug)]
-struct Product;
-
-impl<B: Kernels> Node<B, 2> for Product {
-    type State = ([Option<Floats<B>>; 2], Precision, [Option<DType>; 2]);
-
-    fn backward(
-        ([lhs, rhs], precision, types): Self::State,
-        upstream: Floats<B>,
-        _: [bool; 2],
-    ) -> [Option<Floats<B>>; 2] {
-        let gradients = [
-            rhs.map(|rhs| B::product(upstream.clone(), rhs.transpose(), precision)),
-            lhs.map(|lhs| B::product(lhs.transpose(), upstream, precision)),
-        ];
-        rounded(gradients, types)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor};
 use highrank_kernels::{Floats, Precision};
 
+use super::testing::{MAPS, spread};
 use crate::likelihood::{self, portable};
 use crate::ops::{
     ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores, Targets,
@@ -18,9 +19,7 @@ fn leaf<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> Tens
 }
 
 fn constant<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> Tensor<D> {
-    let count = shape.iter().product();
-    let values: Vec<f64> = (0..count).map(|i| ((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
-    Tensor::from_data(TensorData::new(values, shape), (device, DType::F64))
+    spread(shape, 31 * seed, device, DType::F64)
 }
 
 /// A mixture whose contexts a latent layer makes, every input tracked; chunks of two tokens. Word 5 is masked.
@@ -111,16 +110,8 @@ fn all_targets(device: &Device) -> [Targets; 3] {
 
 #[test]
 fn the_fallback_agrees_with_the_native_operations() {
-    let maps = [
-        MapFunction::Identity,
-        MapFunction::Sigsoftmax,
-        MapFunction::Gss,
-        MapFunction::SoftCap { cap: 1.5 },
-        MapFunction::Plif { knots: 6, bound: 1.5 },
-        MapFunction::MonotonicNet { units: 3 },
-    ];
     let device = Device::flex().autodiff();
-    for map in maps {
+    for map in MAPS {
         for targets in all_targets(&device) {
             let plain = Objective::new(targets);
             let full = Objective { label_smoothing: 0.25, z_loss: 0.5, statistics: true, ..plain.clone() };
@@ -128,7 +119,7 @@ fn the_fallback_agrees_with_the_native_operations() {
                 for is_sum in [true, false] {
                     let native = run(map, &objective, is_sum, likelihood::loss);
                     let fallback = run(map, &objective, is_sum, |input, objective, weights| {
-                        portable::score(&input, &objective).weighted(weights.map(Floats::from))
+                        portable::score(&input, &objective, None).0.weighted(weights.map(Floats::from))
                     });
                     assert_eq!(native.len(), fallback.len());
                     for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {

@@ -3,13 +3,14 @@
 use std::array::from_fn;
 
 use burn::backend::Flex;
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, TensorData};
 use highrank_kernels::{Floats, Ints, Precision};
 
+use super::testing::{assert_close, floats, on_threads, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores, Targets,
-    Wanted,
+    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores,
+    Targets, Wanted,
 };
 
 /// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.
@@ -43,12 +44,10 @@ const NAMES: [&str; 13] = [
 type Input = Likelihood<Floats<Flex>>;
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
 
-fn spread<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
+fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
     let count = shape.iter().product::<usize>();
-    let values = (0..count).map(|i| scale * (((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0));
-    let data = TensorData::new(values.collect::<Vec<f64>>(), shape);
-    let tensor = Tensor::<D>::from_data(data, (&Device::flex(), dtype));
-    Floats::new(tensor.try_into_primitive::<Flex>().unwrap())
+    let number = |i: usize| scale * (((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0);
+    floats((0..count).map(number).collect(), shape, dtype)
 }
 
 /// Chunks of at most three tokens.
@@ -56,17 +55,19 @@ fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: P
     let map = MapFunction::SoftCap { cap: 8.0 };
     Likelihood {
         contexts: ContextSource::Gated(GatedArgs {
-            prior: spread([tokens, 4], 1, 0.5, dtype),
-            latent: spread([tokens, 4 * d], 2, 1.0, dtype),
-            features: spread([tokens, 3 * gate], 3, 1.0, dtype),
-            base: spread([tokens, 3], 4, 2.0, dtype),
-            vectors: spread([words, gate], 5, 3.0, dtype),
-            bias: spread([words, 3], 6, 1.0, dtype),
+            inputs: GatedInputs {
+                prior: tensor([tokens, 4], 1, 0.5, dtype),
+                latent: tensor([tokens, 4 * d], 2, 1.0, dtype),
+                features: tensor([tokens, 3 * gate], 3, 1.0, dtype),
+                base: tensor([tokens, 3], 4, 2.0, dtype),
+                vectors: tensor([words, gate], 5, 3.0, dtype),
+                bias: tensor([words, 3], 6, 1.0, dtype),
+            },
             precision,
         }),
         log_prior: None,
-        weight: spread([vocab, d], 7, 1.0, dtype),
-        bias: Some(spread([vocab], 8, 1.0, dtype)),
+        weight: tensor([vocab, d], 7, 1.0, dtype),
+        bias: Some(tensor([vocab], 8, 1.0, dtype)),
         map,
         map_params: None,
         temperature: 0.75,
@@ -86,24 +87,7 @@ fn goal(sizes: [usize; 5], smoothing: f64) -> Goal {
 
 /// Of both signs.
 fn upstream([tokens, ..]: [usize; 5], dtype: DType) -> Floats<Flex> {
-    spread([tokens], 9, 1.0, dtype)
-}
-
-fn values(x: Floats<Flex>) -> Vec<f64> {
-    x.into_data().iter::<f64>().collect()
-}
-
-#[track_caller]
-fn close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= tolerance * scale, "{what}, element {i}: {got} against {want}");
-    }
-}
-
-fn in_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+    tensor([tokens], 9, 1.0, dtype)
 }
 
 /// Losses, log-probabilities and gradients, with their names.
@@ -113,7 +97,7 @@ fn all(
 ) -> Vec<(&'static str, Vec<f64>)> {
     let made = [("loss", Some(scores.loss)), ("log-probabilities", log_probs)];
     let named = made.into_iter().chain(NAMES.into_iter().zip(gradients.into_array()));
-    named.filter_map(|(name, tensor)| Some((name, values(tensor?)))).collect()
+    named.filter_map(|(name, tensor)| Some((name, values(&tensor?)))).collect()
 }
 
 #[test]
@@ -126,7 +110,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                 let (input, goal, upstream) =
                     (input(sizes, dtype, precision), goal(sizes, smoothing), upstream(sizes, dtype));
                 let want = all(
-                    portable::score_and_gradients(&input, &goal, upstream.clone(), Wanted::ALL),
+                    portable::score(&input, &goal, Some((upstream.clone(), Wanted::ALL))),
                     Some(portable::log_probs(&input)),
                 );
                 assert_eq!(want.len(), 2 + 8, "the decoder, its bias, and six of the gates");
@@ -136,11 +120,10 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                     _ => 8e-3,
                 };
                 for threads in 1..=3 {
-                    let got = in_threads(threads, || {
+                    let got = on_threads(threads, || {
                         let [input, other] = [input.clone(), input.clone()];
-                        let wanted = Wanted::ALL;
                         all(
-                            Flex::score_and_gradients(input, goal.clone(), upstream.clone(), wanted),
+                            Flex::score(input, goal.clone(), Some((upstream.clone(), Wanted::ALL))),
                             Flex::predict(other, Prediction::LogProbs),
                         )
                     });
@@ -148,7 +131,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                         let what = format!(
                             "{name} of {sizes:?} in {dtype:?}, {precision}, smoothing {smoothing}, {threads} threads"
                         );
-                        close(&what, got, want, tolerance);
+                        assert_close(&what, got, want, tolerance);
                     }
                     assert_eq!(got.len(), want.len());
                 }
@@ -163,15 +146,15 @@ fn only_what_is_wanted_is_made() {
     let input = || input(SMALL, dtype, Precision::Full);
     for alone in 0..NAMES.len() {
         let wanted = Wanted::from_array(from_fn(|i| i == alone));
-        let (_, native) = Flex::score_and_gradients(input(), goal.clone(), upstream(SMALL, dtype), wanted);
-        let (_, portable) = portable::score_and_gradients(&input(), &goal, upstream(SMALL, dtype), wanted);
+        let (_, native) = Flex::score(input(), goal.clone(), Some((upstream(SMALL, dtype), wanted)));
+        let (_, portable) = portable::score(&input(), &goal, Some((upstream(SMALL, dtype), wanted)));
         let is_there = input().inputs().into_array()[alone].is_some();
         for (i, (native, portable)) in native.into_array().into_iter().zip(portable.into_array()).enumerate()
         {
             let expected = is_there && i == alone;
             assert_eq!((native.is_some(), portable.is_some()), (expected, expected), "{}", NAMES[i]);
             if let (Some(native), Some(portable)) = (native, portable) {
-                close(NAMES[i], &values(native), &values(portable), 1e-13);
+                assert_close(NAMES[i], &values(&native), &values(&portable), 1e-13);
             }
         }
     }
@@ -182,14 +165,14 @@ fn every_gradient_matches_central_differences() {
     let (goal, dtype) = (goal(SMALL, 0.125), DType::F64);
     let base = input(SMALL, dtype, Precision::Full);
     let upstream = upstream(SMALL, dtype);
-    let (_, gradients) = Flex::score_and_gradients(base.clone(), goal.clone(), upstream.clone(), Wanted::ALL);
+    let (_, gradients) = Flex::score(base.clone(), goal.clone(), Some((upstream.clone(), Wanted::ALL)));
     let gradients = gradients.into_array();
     // The places of `Likelihood::map`'s tensors among the gradients.
     for (number, i) in [7, 8, 9, 10, 11, 12, 4, 5].into_iter().enumerate() {
         let gradient = gradients[i].clone().expect("a gradient that was asked for");
         let direction = match gradient.shape().num_dims() {
-            1 => spread(gradient.dims::<1>(), 20 + i, 1.0, dtype),
-            _ => spread(gradient.dims::<2>(), 20 + i, 1.0, dtype),
+            1 => tensor(gradient.dims::<1>(), 20 + i, 1.0, dtype),
+            _ => tensor(gradient.dims::<2>(), 20 + i, 1.0, dtype),
         };
         let moved = |step: f64| {
             let mut place = 0;
@@ -200,10 +183,10 @@ fn every_gradient_matches_central_differences() {
                     false => tensor,
                 }
             });
-            values((Flex::score(input, goal.clone()).loss * upstream.clone()).sum())[0]
+            values(&(Flex::score(input, goal.clone(), None).0.loss * upstream.clone()).sum())[0]
         };
         let numeric = (moved(1e-6) - moved(-1e-6)) / 2e-6;
-        let exact = values((gradient * direction.clone()).sum())[0];
+        let exact = values(&(gradient * direction.clone()).sum())[0];
         assert!((numeric - exact).abs() < 1e-7 * exact.abs().max(1.0), "{}: {exact}, {numeric}", NAMES[i]);
         assert!(exact.abs() > 1e-3, "{}: the direction shows nothing", NAMES[i]);
     }
@@ -221,12 +204,12 @@ fn too_many_gates() -> (Input, Goal) {
 #[should_panic(expected = "gates of 8 words, but there are 7")]
 fn the_kernel_refuses_gates_of_more_words_than_there_are() {
     let (input, goal) = too_many_gates();
-    Flex::score(input, goal);
+    Flex::score(input, goal, None);
 }
 
 #[test]
 #[should_panic(expected = "gates of 8 words, but there are 7")]
 fn the_portable_body_refuses_gates_of_more_words_than_there_are() {
     let (input, goal) = too_many_gates();
-    portable::score(&input, &goal);
+    portable::score(&input, &goal, None);
 }

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 
 use burn::backend::{Dispatch, Flex};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
-use crate::ops::{
-    Kernels, LatentArgs, LatentCall, LatentGradients, LatentMask, LatentWanted, OutputOps, latent,
-};
-
-fn spread<const D: usize>(shape: [usize; D], seed: usize, device: &Device, dtype: DType) -> Tensor<D> {
-    let count = shape.iter().product();
-    let values: Vec<f64> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
-    Tensor::from_data(TensorData::new(values, shape), (device, dtype))
-}
+use super::testing::{primitive, spread};
+use crate::ops::{Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent};
 
 /// `1/keep` where a value exceeds `bound`, 0 elsewhere.
 fn mask(shape: [usize; 2], bound: f64, keep: f64, device: &Device, dtype: DType) -> Tensor<2> {
@@ -25,12 +18,8 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-fn primitive<const D: usize>(tensor: Tensor<D>) -> Floats<Flex> {
-    Floats::new(tensor.try_into_primitive::<Flex>().unwrap())
-}
-
 fn native(args: LatentArgs) -> Floats {
-    Floats::new(<Dispatch as OutputOps>::latent(LatentCall(args)))
+    Floats::new(<Dispatch as OutputOps>::latent(args))
 }
 
 /// Whether there is a dropout mask, and whether a list says which row of it a token has.

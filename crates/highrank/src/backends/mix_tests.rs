@@ -1,39 +1,14 @@
 //! The mixed context's kernel and its backward pass against the composed formula.
 
 use burn::backend::{Dispatch, Flex};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device};
 use highrank_kernels::Floats;
 
+use super::testing::{assert_close, on_threads, primitive, spread, values};
 use crate::ops::{Kernels, MixGradients, MixWanted, OutputOps, mix};
 
 /// N, K and d: single ones, rows that no vector fills, and more tokens than a block.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 1], [3, 1, 7], [5, 4, 33], [2, 15, 280], [301, 3, 40], [1, 2, 20_000]];
-
-fn spread<const D: usize>(shape: [usize; D], seed: usize, device: &Device, dtype: DType) -> Tensor<D> {
-    let count = shape.iter().product();
-    let values: Vec<f64> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
-    Tensor::from_data(TensorData::new(values, shape), (device, dtype))
-}
-
-fn values(x: Floats<Flex>) -> Vec<f64> {
-    x.into_data().iter::<f64>().collect()
-}
-
-fn primitive(tensor: Tensor<2>) -> Floats<Flex> {
-    Floats::new(tensor.try_into_primitive::<Flex>().unwrap())
-}
-
-fn close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= tolerance * scale, "{what}, element {i}: {got} against {want}");
-    }
-}
-
-fn in_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
-}
 
 #[test]
 fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
@@ -41,10 +16,10 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
     let device = Device::flex();
     for [tokens, components, d] in SIZES {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
-            let input = |width, seed| primitive(spread([tokens, width], seed, &device, dtype));
+            let input = |width, seed| primitive(spread::<2>([tokens, width], seed, &device, dtype));
             let (prior, latent, grad) = (input(components, 1), input(components * d, 2), input(d, 3));
             let all = |output: Floats<Flex>, gradients: MixGradients<Floats<Flex>>| {
-                [Some(output), gradients.prior, gradients.latent].map(|made| values(made.unwrap()))
+                [Some(output), gradients.prior, gradients.latent].map(|made| values(&made.unwrap()))
             };
             let want = all(
                 mix::mix(prior.clone(), latent.clone()),
@@ -52,7 +27,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
             );
             let mut bits = None;
             for threads in 1..=3 {
-                let got = in_threads(threads, || {
+                let got = on_threads(threads, || {
                     all(
                         <Flex as Kernels>::mix(prior.clone(), latent.clone()),
                         <Flex as Kernels>::mix_backward(prior.clone(), latent.clone(), grad.clone(), ALL),
@@ -61,7 +36,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
                 for (what, (got, want)) in ["output", "prior", "latent"].iter().zip(got.iter().zip(&want)) {
                     let what =
                         format!("{what} of {tokens} x {components} x {d} in {dtype:?}, {threads} threads");
-                    close(&what, got, want, tolerance * (d as f64).sqrt());
+                    assert_close(&what, got, want, tolerance * (d as f64).sqrt());
                 }
                 assert_eq!(bits.get_or_insert_with(|| got.clone()), &got);
             }
@@ -72,7 +47,7 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
 #[test]
 fn only_what_is_wanted_is_made() {
     let device = Device::flex();
-    let input = |width, seed| primitive(spread([4, width], seed, &device, DType::F64));
+    let input = |width, seed| primitive(spread::<2>([4, width], seed, &device, DType::F64));
     for [prior, latent] in [[false, false], [true, false], [false, true]] {
         let wanted = MixWanted { prior, latent };
         let native = <Flex as Kernels>::mix_backward(input(3, 1), input(15, 2), input(5, 3), wanted);
@@ -99,7 +74,7 @@ fn the_operation_is_differentiated_as_the_composed_formula() {
         Floats::new(<Dispatch as OutputOps>::mix(prior.into_primitive(), latent.into_primitive()))
     });
     for (what, (got, want)) in ["output", "prior", "latent"].iter().zip(got.iter().zip(&want)) {
-        close(what, got, want, 4e-15);
+        assert_close(what, got, want, 4e-15);
     }
 }
 
@@ -107,6 +82,6 @@ fn the_operation_is_differentiated_as_the_composed_formula() {
 #[should_panic(expected = "mix: 5 x 6 for 4 x 3")]
 fn contexts_of_other_tokens_are_refused() {
     let device = Device::flex();
-    let input = |rows, width| primitive(spread([rows, width], 1, &device, DType::F32));
+    let input = |rows, width| primitive(spread::<2>([rows, width], 1, &device, DType::F32));
     <Flex as Kernels>::mix(input(4, 3), input(5, 6));
 }

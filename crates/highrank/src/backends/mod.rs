@@ -18,17 +18,17 @@ macro_rules! dispatch_to_kernels {
             use burn::backend::tensor::FloatTensor;
             use $crate::likelihood::LikelihoodKernels;
             use $crate::ops::{
-                Floats, Kernels, LatentCall, LikelihoodCall, LossCall, OutputOps, Precision, Prediction,
+                Floats, Kernels, LatentCall, LossCall, OutputOps, Precision, Prediction, PredictionCall,
             };
 
             impl$(<$($generics)*>)? OutputOps for $backend {
                 fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
-                    let scores = Self::score(call.input, call.objective).weighted(call.weights);
-                    scores.into_parts().into_iter().map(Floats::into_primitive).collect()
+                    let (scores, _) = Self::score(call.input, call.objective, None);
+                    scores.weighted(call.weights).into_parts().into_iter().map(Floats::into_primitive).collect()
                 }
 
-                fn latent(call: LatentCall<Self>) -> FloatTensor<Self> {
-                    <Self as Kernels>::latent(call.0).into_primitive()
+                fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
+                    <Self as Kernels>::latent(args).into_primitive()
                 }
 
                 fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -36,10 +36,10 @@ macro_rules! dispatch_to_kernels {
                 }
 
                 fn predict(
-                    call: LikelihoodCall<Self>,
+                    input: PredictionCall<Self>,
                     prediction: Prediction<'_>,
                 ) -> Option<FloatTensor<Self>> {
-                    <Self as LikelihoodKernels>::predict(call.0, prediction).map(Floats::into_primitive)
+                    <Self as LikelihoodKernels>::predict(input, prediction).map(Floats::into_primitive)
                 }
 
                 fn product(
@@ -81,3 +81,5 @@ mod gated_tests;
 mod latent_tests;
 #[cfg(all(test, feature = "flex"))]
 mod mix_tests;
+#[cfg(all(test, feature = "flex"))]
+mod testing;

@@ -6,14 +6,14 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
-use super::kind::{ContextKind, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::mixture::{linear_initializer, log_prior};
 use super::tokens::Tokens;
-use crate::error::HeadError;
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, expect_shape};
 use crate::ops::{ContextSource, LatentArgs, LatentMask};
 use crate::parameters::value;
 
@@ -61,7 +61,7 @@ pub struct DirectOutputConnectionConfig {
 /// The latent layers and the likelihood's products are those of a mixture of as many components. The contexts of all tokens,
 /// `N·K·d` numbers, exist at once with their gradient, where a mixture makes them a block at a time.
 ///
-/// Should be created with [`HeadConfig::direct_output_connection`](crate::HeadConfig::direct_output_connection).
+/// Should be created with [`HeadConfig::doc`](crate::HeadConfig::doc).
 #[derive(Module, Debug)]
 pub struct DirectOutputConnection {
     /// `W_π`, a linear layer `H_L → K` without bias.
@@ -78,14 +78,13 @@ impl DirectOutputConnectionConfig {
     pub fn new(layers: Vec<ConnectedLayer>) -> Self {
         Self { layers, dropout: None, initializer: linear_initializer() }
     }
+}
 
-    /// `K`, the number of contexts of all layers together.
-    pub(super) fn components(&self) -> usize {
-        self.layers.iter().map(|layer| layer.components).sum()
-    }
+impl ContextSettings for DirectOutputConnectionConfig {
+    type Module = DirectOutputConnection;
 
     /// Checks that every layer gives contexts and that their widths are those of the hidden state.
-    pub(super) fn validate(&self, d_hidden: usize) -> Result<(), HeadError> {
+    fn validate(&self, Sizes { d_hidden, .. }: Sizes) -> Result<(), HeadError> {
         for layer in &self.layers {
             for (name, size) in
                 [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
@@ -102,7 +101,7 @@ impl DirectOutputConnectionConfig {
         }
     }
 
-    pub(super) fn init(&self, d_embedding: usize, device: &Device) -> DirectOutputConnection {
+    fn init(&self, Sizes { d_embedding, .. }: Sizes, device: &Device) -> DirectOutputConnection {
         let linear = |d_input, d_output| {
             LinearConfig::new(d_input, d_output).with_initializer(self.initializer.clone())
         };
@@ -110,22 +109,30 @@ impl DirectOutputConnectionConfig {
         let of_layer =
             |layer: &ConnectedLayer| linear(layer.d_hidden, layer.components * d_embedding).init(device);
         DirectOutputConnection {
-            prior: linear(last.d_hidden, self.components()).with_bias(false).init(device),
+            prior: linear(last.d_hidden, ContextSettings::components(self)).with_bias(false).init(device),
             latents: self.layers.iter().map(of_layer).collect(),
             dropout: self.dropout,
         }
+    }
+
+    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
+        Some(&mut self.dropout)
+    }
+
+    fn components(&self) -> usize {
+        self.layers.iter().map(|layer| layer.components).sum()
     }
 }
 
 impl DirectOutputConnection {
     /// `K`, the number of contexts of all layers together.
-    pub fn components(&self) -> usize {
+    fn components(&self) -> usize {
         self.prior.weight.shape().dims::<2>()[1]
     }
 
     /// `d`, width of a latent context.
-    pub fn d_embedding(&self) -> usize {
-        self.features() / self.components()
+    fn d_embedding(&self) -> usize {
+        self.latent().0 / self.components()
     }
 
     /// The layers, lowest first.
@@ -137,56 +144,76 @@ impl DirectOutputConnection {
         };
         self.latents.iter().map(layer).collect()
     }
+}
 
+impl ContextModule for DirectOutputConnection {
     /// `Σ_l H_l`.
-    pub(super) fn d_hidden(&self) -> usize {
-        self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[0]).sum()
+    fn d_hidden(&self) -> Option<usize> {
+        Some(self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[0]).sum())
     }
 
-    /// `K·d`.
-    pub(super) fn features(&self) -> usize {
-        self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[1]).sum()
+    fn latent(&self) -> (usize, Option<LatentDropout>) {
+        let features = self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[1]);
+        (features.sum(), self.dropout)
     }
 
-    /// Checks the parameters for a decoder of a width.
-    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
+    /// Alike for all components.
+    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        let of_each = (self.d_embedding(), self.dropout);
+        let mask = dropout::draw_values(&value(&self.latents[0].weight), sequences, of_each)?;
+        Some(Tensor::cat(vec![mask; self.components()], 1))
+    }
+
+    fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
         let k = self.components();
         for latent in &self.latents {
             let [h, features] = latent.weight.shape().dims();
             let features = features / d_embedding.max(1) * d_embedding;
-            fit.param("a layer's latent.weight", &latent.weight, [h, features])?;
-            fit.optional("a layer's latent.bias", latent.bias.as_ref(), [features])?;
+            checks.param("a layer's latent.weight", &latent.weight, [h, features])?;
+            checks.optional("a layer's latent.bias", latent.bias.as_ref(), [features])?;
         }
         let last = self.latents.last().map_or(0, |latent| latent.weight.shape().dims::<2>()[0]);
-        fit.param("the connection's prior.weight", &self.prior.weight, [last, k])?;
-        let (got, expected) = ([self.features()], [k * d_embedding]);
-        fit.shape("the list of latent features", &got, &expected, "components of the decoder's width")
+        checks.param("the connection's prior.weight", &self.prior.weight, [last, k])?;
+        let (got, expected) = ([self.latent().0], [k * d_embedding]);
+        expect_shape("the list of latent features", &got, &expected, "components of the decoder's width")
     }
 
-    /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`, alike for all components; none if nothing is dropped.
-    pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        let shape = [sequences, self.d_embedding()];
-        let mask = dropout::draw_values(&value(&self.latents[0].weight), shape, self.dropout)?;
-        Some(Tensor::cat(vec![mask; self.components()], 1))
+    fn display(&self, content: Content) -> Content {
+        let (widths, components): (Vec<_>, Vec<_>) =
+            self.layers().iter().map(|layer| (layer.d_hidden, layer.components)).unzip();
+        let content = content
+            .add_debug_attribute("d_hidden", &widths)
+            .add("d_embedding", &self.d_embedding())
+            .add_debug_attribute("components", &components);
+        dropout::display(content, self.dropout)
+    }
+}
+
+impl ContextKind<Self> for DirectOutputConnection {
+    const HAS_PRIORS: bool = true;
+
+    fn distributions(connection: &Self) -> usize {
+        connection.components()
     }
 
     /// All components with their priors.
-    pub(super) fn components_of(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let (components, features, d) = (self.components(), self.features(), self.d_embedding());
+    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let (components, features, d) =
+            (connection.components(), connection.latent().0, connection.d_embedding());
         let [count, width] = tokens.hidden.dims();
-        let [last, _] = self.prior.weight.shape().dims();
+        let [last, _] = connection.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
-        let log_prior = log_prior(&self.prior, top, precision, bodies);
-        let like = value(&self.latents[0].weight);
+        let log_prior = log_prior(&connection.prior, top, precision, ops);
+        let like = value(&connection.latents[0].weight);
         // One mask for all components.
-        let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], self.dropout);
+        let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], connection.dropout);
         // Where a layer's columns of the hidden states and its features begin.
         let (mut column, mut feature) = (0, 0);
         let of_layer = |latent: &Linear| {
             let [d_hidden, of_layer] = latent.weight.shape().dims();
             let (columns, range) = (column..column + d_hidden, feature..feature + of_layer);
             (column, feature) = (columns.end, range.end);
-            bodies.latent(LatentArgs {
+            ops.latent(LatentArgs {
                 hidden: hidden.clone().narrow(1, columns),
                 weight: value(&latent.weight).into(),
                 bias: latent.bias.as_ref().map(|bias| value(bias).into()),
@@ -194,69 +221,12 @@ impl DirectOutputConnection {
                 precision,
             })
         };
-        let latent = Floats::cat(self.latents.iter().map(of_layer).collect(), 1);
+        let latent = Floats::cat(connection.latents.iter().map(of_layer).collect(), 1);
         let contexts = latent.reshape([count * components, features / components]);
         Contexts {
             contexts: ContextSource::Given(contexts),
             log_prior: Some(log_prior.clone()),
             component_log_prior: Some(log_prior),
         }
-    }
-}
-
-impl ContextKind for DirectOutputConnection {
-    type Config = DirectOutputConnectionConfig;
-    type Module = Self;
-
-    const HAS_PRIORS: bool = true;
-
-    fn validate(config: &DirectOutputConnectionConfig, sizes: Sizes) -> Result<(), HeadError> {
-        config.validate(sizes.d_hidden)
-    }
-
-    fn init(config: &DirectOutputConnectionConfig, sizes: Sizes, device: &Device) -> Self {
-        config.init(sizes.d_embedding, device)
-    }
-
-    fn dropout(config: &mut DirectOutputConnectionConfig) -> Option<&mut Option<LatentDropout>> {
-        Some(&mut config.dropout)
-    }
-
-    fn components(config: &DirectOutputConnectionConfig) -> usize {
-        config.components()
-    }
-
-    fn d_hidden(module: &Self) -> Option<usize> {
-        Some(DirectOutputConnection::d_hidden(module))
-    }
-
-    fn latent(module: &Self) -> (usize, Option<LatentDropout>) {
-        (module.features(), module.dropout)
-    }
-
-    fn draw_mask(module: &Self, sequences: usize) -> Option<Tensor<2>> {
-        DirectOutputConnection::draw_mask(module, sequences)
-    }
-
-    fn distributions(module: &Self) -> usize {
-        module.components()
-    }
-
-    fn check(module: &Self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-        DirectOutputConnection::check(module, d_embedding, fit)
-    }
-
-    fn contexts(module: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        module.components_of(tokens, precision, bodies)
-    }
-
-    fn display(module: &Self, content: Content) -> Content {
-        let (widths, components): (Vec<_>, Vec<_>) =
-            module.layers().iter().map(|layer| (layer.d_hidden, layer.components)).unzip();
-        let content = content
-            .add_debug_attribute("d_hidden", &widths)
-            .add("d_embedding", &module.d_embedding())
-            .add_debug_attribute("components", &components);
-        dropout::display(content, module.dropout)
     }
 }

@@ -5,12 +5,13 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
-use super::kind::{ContextKind, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::tokens::Tokens;
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
+
 use crate::ops::ContextSource;
 
 /// Configuration of [`Direct`]: there is nothing to configure.
@@ -21,44 +22,44 @@ pub struct DirectConfig;
 #[derive(Module, Debug, Default)]
 pub struct Direct;
 
-impl ContextKind for Direct {
-    type Config = DirectConfig;
-    type Module = Self;
+impl ContextSettings for DirectConfig {
+    type Module = Direct;
 
-    const HAS_PRIORS: bool = false;
-
-    fn validate(_: &DirectConfig, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
+    fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
         match d_hidden == d_embedding {
             true => Ok(()),
             false => Err(HeadError::DirectSizes { d_hidden, d_embedding }),
         }
     }
 
-    fn init(_: &DirectConfig, _: Sizes, _: &Device) -> Self {
-        Self
+    fn init(&self, _: Sizes, _: &Device) -> Direct {
+        Direct
     }
 
-    fn components(_: &DirectConfig) -> usize {
+    fn components(&self) -> usize {
         1
     }
+}
 
-    fn d_hidden(_: &Self) -> Option<usize> {
+impl ContextModule for Direct {
+    fn d_hidden(&self) -> Option<usize> {
         None
     }
 
-    fn check(_: &Self, _: usize, _: &Fit) -> Result<(), HeadError> {
+    fn check(&self, _: usize, _: &TensorChecks) -> Result<(), HeadError> {
         Ok(())
     }
 
-    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: Bodies) -> Contexts {
-        Contexts {
-            contexts: ContextSource::Given(tokens.hidden()),
-            log_prior: None,
-            component_log_prior: None,
-        }
-    }
-
-    fn display(_: &Self, content: Content) -> Content {
+    fn display(&self, content: Content) -> Content {
         content
+    }
+}
+
+impl ContextKind<Self> for Direct {
+    const HAS_PRIORS: bool = false;
+
+    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: ContextOps) -> Contexts {
+        let contexts = ContextSource::Given(tokens.hidden());
+        Contexts { contexts, log_prior: None, component_log_prior: None }
     }
 }

@@ -8,7 +8,7 @@ use highrank_kernels::Floats;
 use serde::{Deserialize, Serialize};
 
 use super::tokens::Tokens;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 use crate::ops::LatentMask;
 
 /// Which leading dimension of a hidden state is time.
@@ -43,14 +43,8 @@ pub struct LatentDropout {
 
 impl LatentDropout {
     /// Checks that the probability is one.
-    ///
-    /// # Errors
-    /// [`HeadError::Dropout`].
     pub(crate) fn validate(&self) -> Result<(), HeadError> {
-        match (0.0..1.0).contains(&self.probability) {
-            true => Ok(()),
-            false => Err(HeadError::Dropout { value: self.probability }),
-        }
+        in_range("latent dropout", self.probability, "a probability in [0, 1)", 0.0..1.0)
     }
 }
 
@@ -64,8 +58,11 @@ pub(super) fn display(content: Content, dropout: Option<LatentDropout>) -> Conte
     }
 }
 
-/// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, else a [drawn] one of
-/// `copies` times the same `features` side by side.
+/// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, in training or not, else a
+/// [drawn](draw_values) one of `copies` times the same `features` side by side.
+///
+/// With two or more dimensions before the features, one mask serves all steps of a sequence (*locked* or variational dropout, Gal
+/// and Ghahramani 2016); with one, tokens are independent.
 ///
 /// - like: a tensor on the device and of the float type of the features
 ///
@@ -78,70 +75,48 @@ pub(super) fn of_tokens(
     dropout: Option<LatentDropout>,
 ) -> (Floats, Option<LatentMask>) {
     let Tokens { hidden, leading, kept, latent_mask } = tokens;
-    let Some(LatentDropout { probability: prob, time_axis: time }) = dropout else { return (hidden, None) };
-    let mut mask = match latent_mask {
-        Some(mask) => Some(given(like, &leading, time, prob, mask)),
-        None => drawn(like, features, &leading, time, prob)
-            .map(|mask| LatentMask { values: Floats::cat(vec![mask.values; copies], 1), ..mask }),
+    let Some(LatentDropout { probability, time_axis }) = dropout else { return (hidden, None) };
+    let (sequences, rows) = sequences(&leading, time_axis);
+    let values = match latent_mask {
+        Some(mask) => {
+            let count = mask.dims()[0];
+            assert!(
+                count == sequences,
+                "latent dropout: the mask is for {count} sequences, but there are {sequences}"
+            );
+            let mask = mask.inner();
+            Some(if like.device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
+        }
+        None => draw_values(like, sequences, (features, dropout))
+            .map(|values| if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) }),
     };
-    if let (Some(mask), Some(kept)) = (&mut mask, kept) {
-        let [period, _] = mask.values.dims();
-        mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, period) as u32).collect());
-    }
+    let mask = values.map(|values| {
+        let mut mask = LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - probability };
+        if let Some(kept) = kept {
+            mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, sequences) as u32).collect());
+        }
+        mask
+    });
     (hidden, mask)
 }
 
-/// A mask that drops latent features and rescales those kept by `1/(1 − p)`; none outside training.
-///
-/// `leading` are the dimensions of the hidden state before its features. With two or more, one mask serves all steps of a
-/// sequence (*locked* or variational dropout, Gal and Ghahramani 2016); with one, tokens are independent.
+/// The values of a mask that drops latent features and rescales those kept by `1/(1 − p)`, `[sequences, features]`; none outside
+/// training.
 ///
 /// - like: a tensor on the device and of the float type of the features
-fn drawn(
-    like: &Tensor<2>,
-    features: usize,
-    leading: &[usize],
-    time: TimeAxis,
-    prob: f64,
-) -> Option<LatentMask> {
-    let (sequences, rows) = sequences(leading, time);
-    let values = draw(like, [sequences, features], prob)?;
-    Some(LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - prob })
-}
-
-/// The values of a [drawn] mask, `[sequences, features]`, on the device of `like`.
 pub(super) fn draw_values(
     like: &Tensor<2>,
-    shape: [usize; 2],
-    dropout: Option<LatentDropout>,
+    sequences: usize,
+    (features, dropout): (usize, Option<LatentDropout>),
 ) -> Option<Tensor<2>> {
-    draw(like, shape, dropout?.probability)
-}
-
-fn draw(like: &Tensor<2>, shape: [usize; 2], prob: f64) -> Option<Tensor<2>> {
-    let device = like.device();
-    if prob == 0.0 || !device.is_autodiff() {
+    let (probability, device) = (dropout?.probability, like.device());
+    if probability == 0.0 || !device.is_autodiff() {
         return None;
     }
-    let keep = 1.0 - prob;
+    let keep = 1.0 - probability;
+    let shape = [sequences, features];
     let kept = Tensor::<2>::random(shape, Distribution::Bernoulli(keep), (&device, like.dtype()));
     Some(kept.div_scalar(keep))
-}
-
-/// As [`drawn`], a mask `[sequences, features]` that is given, in training or not.
-///
-/// # Panics
-/// If the mask is not one of that many sequences.
-fn given(like: &Tensor<2>, leading: &[usize], time: TimeAxis, prob: f64, mask: Tensor<2>) -> LatentMask {
-    let (sequences, rows) = sequences(leading, time);
-    let count = mask.dims()[0];
-    assert!(
-        count == sequences,
-        "latent dropout: the mask is for {count} sequences, but there are {sequences}"
-    );
-    let mask = mask.inner();
-    let values = if like.device().is_autodiff() { Tensor::from_inner(mask) } else { mask };
-    LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - prob }
 }
 
 /// The number of sequences, and which of them each token belongs to: `None` if token n belongs to `n mod sequences`.
@@ -164,10 +139,16 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
+    const QUARTER: Option<LatentDropout> =
+        Some(LatentDropout { probability: 0.25, time_axis: TimeAxis::First });
+
     /// The mask's values and its number of rows.
     fn mask(leading: &[usize]) -> (Vec<f32>, usize) {
         let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
-        let mask = drawn(&weight, 200, leading, TimeAxis::First, 0.25).expect("a mask in training");
+        let one = Tokens::all(Tensor::<2>::ones([1, 1], &weight.device()));
+        let tokens = Tokens { leading: leading.to_vec(), ..one };
+        let (_, mask) = super::of_tokens(&weight, tokens, [200, 1], QUARTER);
+        let mask = mask.expect("a mask in training");
         assert!(mask.rows.is_none());
         let rows = mask.values.shape()[0];
         (mask.values.into_data().try_to_vec().unwrap(), rows)
@@ -194,7 +175,7 @@ mod tests {
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         let weight = Tensor::<2>::ones([4, 8], &Device::flex());
-        assert!(drawn(&weight, 8, &[2, 2], TimeAxis::First, 0.25).is_none());
+        assert!(draw_values(&weight, 2, (8, QUARTER)).is_none());
     }
 
     /// The sequence of each token.

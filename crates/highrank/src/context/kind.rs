@@ -4,12 +4,12 @@ use burn::module::Content;
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Precision;
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::LatentDropout;
 use super::tokens::Tokens;
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 
 /// The sizes of the head that a context is for.
 #[derive(Debug, Clone, Copy)]
@@ -22,53 +22,62 @@ pub(crate) struct Sizes {
     pub(crate) vocab: usize,
 }
 
-/// A way from hidden states to contexts: its configuration, its module, and what it computes.
-pub(super) trait ContextKind {
-    type Config;
+/// The configuration of a context.
+pub(super) trait ContextSettings {
     type Module;
 
-    /// Whether there are components whose priors are those of all words.
-    const HAS_PRIORS: bool;
+    /// Checks it for a head, but for its latent dropout.
+    fn validate(&self, sizes: Sizes) -> Result<(), HeadError>;
 
-    /// Checks the configuration for a head, but for its latent dropout.
-    fn validate(config: &Self::Config, sizes: Sizes) -> Result<(), HeadError>;
-
-    fn init(config: &Self::Config, sizes: Sizes, device: &Device) -> Self::Module;
+    fn init(&self, sizes: Sizes, device: &Device) -> Self::Module;
 
     /// The place of the latent dropout; `None` without latent features.
-    fn dropout(_config: &mut Self::Config) -> Option<&mut Option<LatentDropout>> {
+    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
         None
     }
 
     /// `K`, the number of latent contexts.
-    fn components(config: &Self::Config) -> usize;
+    fn components(&self) -> usize;
+}
 
+/// The parameters of a context.
+pub(super) trait ContextModule {
     /// Width of a hidden state, if the module has weights that say it.
-    fn d_hidden(module: &Self::Module) -> Option<usize>;
+    fn d_hidden(&self) -> Option<usize>;
 
     /// `K·d`, the number of latent features, and their dropout.
-    fn latent(_module: &Self::Module) -> (usize, Option<LatentDropout>) {
+    fn latent(&self) -> (usize, Option<LatentDropout>) {
         (0, None)
     }
 
     /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; `None` if nothing is dropped.
-    fn draw_mask(_module: &Self::Module, _sequences: usize) -> Option<Tensor<2>> {
+    fn draw_mask(&self, _sequences: usize) -> Option<Tensor<2>> {
         None
     }
 
+    /// Checks them for a decoder of a width.
+    fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError>;
+
+    /// Adds their sizes to a display.
+    fn display(&self, content: Content) -> Content;
+}
+
+/// What a context makes of hidden states by its parameters.
+pub(super) trait ContextKind<Module> {
+    /// Whether there are components whose priors are those of all words.
+    const HAS_PRIORS: bool;
+
+    /// The article and name of a context whose logits are no products with the decoder alone.
+    #[cfg(feature = "analysis")]
+    const NOT_LINEAR: Option<&str> = None;
+
     /// Rows of logits that each token has.
-    fn distributions(_module: &Self::Module) -> usize {
+    fn distributions(_module: &Module) -> usize {
         1
     }
 
-    /// Checks the parameters for a decoder of a width.
-    fn check(module: &Self::Module, d_embedding: usize, fit: &Fit) -> Result<(), HeadError>;
-
     /// The contexts of tokens, ready for the decoder.
-    fn contexts(module: &Self::Module, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts;
-
-    /// Adds the module's sizes to a display.
-    fn display(module: &Self::Module, content: Content) -> Content;
+    fn contexts(module: &Module, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts;
 }
 
 /// Generates [`ContextConfig`](super::ContextConfig), [`Context`](super::Context) and what these ask of the one context that
@@ -95,25 +104,23 @@ macro_rules! contexts {
         impl ContextConfig {
             /// `K`, the number of latent contexts: 1 for a direct head.
             pub fn components(&self) -> usize {
-                match self { $(Self::$Name(config) => <$kind as ContextKind>::components(config),)+ }
+                match self { $(Self::$Name(config) => ContextSettings::components(config),)+ }
             }
 
             /// The place of the latent dropout; `None` without latent features.
             pub(crate) fn dropout_mut(&mut self) -> Option<&mut Option<LatentDropout>> {
-                match self { $(Self::$Name(config) => <$kind as ContextKind>::dropout(config),)+ }
+                match self { $(Self::$Name(config) => ContextSettings::dropout(config),)+ }
             }
 
             /// Checks the configuration for a head of some sizes.
             pub(crate) fn validate(&self, sizes: Sizes) -> Result<(), HeadError> {
-                match self { $(Self::$Name(config) => <$kind as ContextKind>::validate(config, sizes),)+ }?;
+                match self { $(Self::$Name(config) => ContextSettings::validate(config, sizes),)+ }?;
                 self.latent_dropout().map_or(Ok(()), |dropout| dropout.validate())
             }
 
             pub(crate) fn init(&self, sizes: Sizes, device: &Device) -> Context {
                 match self {
-                    $(Self::$Name(config) => {
-                        Context::$Name(<$kind as ContextKind>::init(config, sizes, device))
-                    })+
+                    $(Self::$Name(config) => Context::$Name(ContextSettings::init(config, sizes, device)),)+
                 }
             }
         }
@@ -121,41 +128,45 @@ macro_rules! contexts {
         impl Context {
             /// Width of a hidden state, if the context has weights that say it.
             pub(crate) fn d_hidden(&self) -> Option<usize> {
-                match self { $(Self::$Name(module) => <$kind as ContextKind>::d_hidden(module),)+ }
+                match self { $(Self::$Name(module) => ContextModule::d_hidden(module),)+ }
             }
 
             /// `K·d`, the number of latent features, and their dropout.
             fn latent(&self) -> (usize, Option<LatentDropout>) {
-                match self { $(Self::$Name(module) => <$kind as ContextKind>::latent(module),)+ }
+                match self { $(Self::$Name(module) => ContextModule::latent(module),)+ }
             }
 
             /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; `None` if nothing is dropped.
             pub(crate) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-                match self { $(Self::$Name(module) => <$kind as ContextKind>::draw_mask(module, sequences),)+ }
+                match self { $(Self::$Name(module) => ContextModule::draw_mask(module, sequences),)+ }
             }
 
             /// Whether there are components whose priors are those of all words, as
             /// [`LossOptions::with_prior_cv`](crate::LossOptions::with_prior_cv) needs them.
             pub fn has_priors(&self) -> bool {
-                match self { $(Self::$Name(_) => <$kind as ContextKind>::HAS_PRIORS,)+ }
+                match self { $(Self::$Name(_) => <$kind as ContextKind<$Module>>::HAS_PRIORS,)+ }
+            }
+
+            /// What it is, if its logits are no products with the decoder alone.
+            #[cfg(feature = "analysis")]
+            pub(crate) fn not_linear(&self) -> Option<&'static str> {
+                match self { $(Self::$Name(_) => <$kind as ContextKind<$Module>>::NOT_LINEAR,)+ }
             }
 
             /// Rows of logits that each token has.
             pub(crate) fn distributions(&self) -> usize {
-                match self { $(Self::$Name(module) => <$kind as ContextKind>::distributions(module),)+ }
+                match self { $(Self::$Name(module) => <$kind>::distributions(module),)+ }
             }
 
             /// Checks the parameters for a decoder of a width.
-            pub(crate) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-                match self { $(Self::$Name(module) => <$kind as ContextKind>::check(module, d_embedding, fit),)+ }
+            pub(crate) fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
+                match self { $(Self::$Name(module) => ContextModule::check(module, d_embedding, checks),)+ }
             }
 
             /// The contexts of tokens, ready for the decoder; products are of the given precision.
-            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
+            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
                 match self {
-                    $(Self::$Name(module) => {
-                        <$kind as ContextKind>::contexts(module, tokens, precision, bodies)
-                    })+
+                    $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, ops),)+
                 }
             }
         }
@@ -169,7 +180,7 @@ macro_rules! contexts {
                 match self {
                     $(Self::$Name(module) => {
                         let content = content.set_top_level_type(stringify!($Name));
-                        <$kind as ContextKind>::display(module, content)
+                        ContextModule::display(module, content)
                     })+
                 }
                 .optional()

@@ -6,16 +6,16 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
-use super::kind::{ContextKind, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::math::sigmoid;
-use crate::ops::{ContextSource, GatedArgs, LatentArgs, wide};
+use crate::ops::{ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
 
 /// `K`, contexts of a Mixtape.
@@ -81,9 +81,12 @@ impl MixtapeConfig {
     pub fn new(frequent: usize, d_gate: usize) -> Self {
         Self { frequent, d_gate, dropout: None, initializer: linear_initializer() }
     }
+}
 
-    /// Checks the sizes for a vocabulary.
-    pub(super) fn validate(&self, vocab: usize) -> Result<(), HeadError> {
+impl ContextSettings for MixtapeConfig {
+    type Module = Mixtape;
+
+    fn validate(&self, Sizes { vocab, .. }: Sizes) -> Result<(), HeadError> {
         match self.frequent {
             _ if self.d_gate == 0 => Err(HeadError::ZeroSize { name: "d_gate" }),
             frequent if frequent >= vocab => Err(HeadError::FrequentWords { frequent, vocab }),
@@ -92,7 +95,7 @@ impl MixtapeConfig {
     }
 
     /// Layers by the initialiser, gate vectors uniform in ±0.1, gate biases 0.
-    pub(super) fn init(&self, d_hidden: usize, d_embedding: usize, device: &Device) -> Mixtape {
+    fn init(&self, Sizes { d_hidden, d_embedding, .. }: Sizes, device: &Device) -> Mixtape {
         let linear = |d_output, bias| {
             LinearConfig::new(d_hidden, d_output)
                 .with_bias(bias)
@@ -110,40 +113,67 @@ impl MixtapeConfig {
             dropout: self.dropout,
         }
     }
+
+    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
+        Some(&mut self.dropout)
+    }
+
+    fn components(&self) -> usize {
+        COMPONENTS
+    }
 }
 
-impl Mixtape {
-    /// `H`.
-    pub(super) fn d_hidden(&self) -> usize {
-        self.base.weight.shape().dims::<2>()[0]
+impl ContextModule for Mixtape {
+    fn d_hidden(&self) -> Option<usize> {
+        Some(self.base.weight.shape().dims::<2>()[0])
     }
 
-    /// `4·d`.
-    pub(super) fn features(&self) -> usize {
-        self.latent.weight.shape().dims::<2>()[1]
+    fn latent(&self) -> (usize, Option<LatentDropout>) {
+        (self.latent.weight.shape().dims::<2>()[1], self.dropout)
     }
 
-    /// Checks the parameters for a decoder of a width.
-    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-        let (h, rows) = (self.d_hidden(), self.frequent + 1);
+    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        dropout::draw_values(&value(&self.latent.weight), sequences, self.latent())
+    }
+
+    fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
+        let ([h, _], rows) = (self.base.weight.shape().dims(), self.frequent + 1);
         let [_, d_gate] = self.vectors.shape().dims();
-        fit.param("the Mixtape's latent.weight", &self.latent.weight, [h, COMPONENTS * d_embedding])?;
-        fit.optional("the Mixtape's latent.bias", self.latent.bias.as_ref(), [COMPONENTS * d_embedding])?;
-        fit.param("the Mixtape's features.weight", &self.features.weight, [h, GATES * d_gate])?;
-        fit.param("the Mixtape's base.weight", &self.base.weight, [h, GATES])?;
-        fit.param("the Mixtape's vectors", &self.vectors, [rows, d_gate])?;
-        fit.param("the Mixtape's bias", &self.bias, [rows, GATES])
+        checks.param("the Mixtape's latent.weight", &self.latent.weight, [h, COMPONENTS * d_embedding])?;
+        checks.optional(
+            "the Mixtape's latent.bias",
+            self.latent.bias.as_ref(),
+            [COMPONENTS * d_embedding],
+        )?;
+        checks.param("the Mixtape's features.weight", &self.features.weight, [h, GATES * d_gate])?;
+        checks.param("the Mixtape's base.weight", &self.base.weight, [h, GATES])?;
+        checks.param("the Mixtape's vectors", &self.vectors, [rows, d_gate])?;
+        checks.param("the Mixtape's bias", &self.bias, [rows, GATES])
     }
 
-    /// A mask for the latent dropout of so many sequences, `[sequences, 4·d]`; none if nothing is dropped.
-    pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        dropout::draw_values(&value(&self.latent.weight), [sequences, self.features()], self.dropout)
+    fn display(&self, content: Content) -> Content {
+        let ([d_hidden, features], [_, d_gate]) =
+            (self.latent.weight.shape().dims(), self.vectors.shape().dims());
+        let content = content
+            .add("d_hidden", &d_hidden)
+            .add("d_embedding", &(features / COMPONENTS))
+            .add("frequent", &self.frequent)
+            .add("d_gate", &d_gate);
+        dropout::display(content, self.dropout)
     }
+}
+
+impl ContextKind<Self> for Mixtape {
+    const HAS_PRIORS: bool = false;
+
+    #[cfg(feature = "analysis")]
+    const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.
-    pub(super) fn gated(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let weight = value(&self.latent.weight);
-        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [self.features(), 1], self.dropout);
+    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let weight = value(&mixtape.latent.weight);
+        let (features, dropout) = ContextModule::latent(mixtape);
+        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], dropout);
         let layer = |layer: &Linear, mask| LatentArgs {
             hidden: hidden.clone(),
             weight: value(&layer.weight).into(),
@@ -151,31 +181,27 @@ impl Mixtape {
             mask,
             precision,
         };
-        let latent = bodies.latent(layer(&self.latent, mask));
-        let features = bodies.latent(layer(&self.features, None));
+        let latent = ops.latent(layer(&mixtape.latent, mask));
+        let features = ops.latent(layer(&mixtape.features, None));
         let dtype = wide(weight.dtype());
-        let base = Floats::from(value(&self.base.weight)).cast(dtype);
-        let base = bodies.product(hidden.clone().cast(dtype), base, precision);
+        let base = Floats::from(value(&mixtape.base.weight)).cast(dtype);
+        let base = ops.product(hidden.clone().cast(dtype), base, precision);
 
-        let (vectors, bias) = (Floats::from(value(&self.vectors)), Floats::from(value(&self.bias)));
+        let (vectors, bias) = (Floats::from(value(&mixtape.vectors)), Floats::from(value(&mixtape.bias)));
         let ([rows, d_gate], tokens) = (vectors.dims(), base.shape()[0]);
         let [of_frequent, shared] = [0..rows - 1, rows - 1..rows];
         let vector = vectors.clone().rows(shared.clone()).cast(dtype);
         let of_features = features.clone().reshape([tokens * GATES, d_gate]);
-        let logits = bodies.product(of_features, vector.transpose(), precision);
+        let logits = ops.product(of_features, vector.transpose(), precision);
         let logits = logits.reshape([tokens, GATES]) + base.clone() + bias.clone().rows(shared).cast(dtype);
         let prior = leaves(logits);
-        let contexts = match self.frequent {
-            0 => ContextSource::Given(bodies.mix(prior, latent)),
-            _ => ContextSource::Gated(GatedArgs {
-                prior,
-                latent,
-                features,
-                base,
-                vectors: vectors.rows(of_frequent.clone()),
-                bias: bias.rows(of_frequent),
-                precision,
-            }),
+        let contexts = match mixtape.frequent {
+            0 => ContextSource::Given(ops.mix(prior, latent)),
+            _ => {
+                let (vectors, bias) = (vectors.rows(of_frequent.clone()), bias.rows(of_frequent));
+                let inputs = GatedInputs { prior, latent, features, base, vectors, bias };
+                ContextSource::Gated(GatedArgs { inputs, precision })
+            }
         };
         Contexts { contexts, log_prior: None, component_log_prior: None }
     }
@@ -191,57 +217,4 @@ fn leaves(logits: Floats) -> Floats {
     let [one, two] = second.map(|gate| left.clone() * gate);
     let [three, four] = third.map(|gate| right.clone() * gate);
     Floats::cat(vec![one, two, three, four], 1)
-}
-
-impl ContextKind for Mixtape {
-    type Config = MixtapeConfig;
-    type Module = Self;
-
-    const HAS_PRIORS: bool = false;
-
-    fn validate(config: &MixtapeConfig, sizes: Sizes) -> Result<(), HeadError> {
-        config.validate(sizes.vocab)
-    }
-
-    fn init(config: &MixtapeConfig, sizes: Sizes, device: &Device) -> Self {
-        config.init(sizes.d_hidden, sizes.d_embedding, device)
-    }
-
-    fn dropout(config: &mut MixtapeConfig) -> Option<&mut Option<LatentDropout>> {
-        Some(&mut config.dropout)
-    }
-
-    fn components(_: &MixtapeConfig) -> usize {
-        COMPONENTS
-    }
-
-    fn d_hidden(module: &Self) -> Option<usize> {
-        Some(Mixtape::d_hidden(module))
-    }
-
-    fn latent(module: &Self) -> (usize, Option<LatentDropout>) {
-        (module.features(), module.dropout)
-    }
-
-    fn draw_mask(module: &Self, sequences: usize) -> Option<Tensor<2>> {
-        Mixtape::draw_mask(module, sequences)
-    }
-
-    fn check(module: &Self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-        Mixtape::check(module, d_embedding, fit)
-    }
-
-    fn contexts(module: &Self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        module.gated(tokens, precision, bodies)
-    }
-
-    fn display(module: &Self, content: Content) -> Content {
-        let [_, d_gate] = module.vectors.shape().dims();
-        let content = content
-            .add("d_hidden", &module.d_hidden())
-            .add("d_embedding", &(module.features() / COMPONENTS))
-            .add("frequent", &module.frequent)
-            .add("d_gate", &d_gate);
-        dropout::display(content, module.dropout)
-    }
 }

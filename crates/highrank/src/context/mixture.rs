@@ -6,13 +6,13 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::Bodies;
+use super::context_ops::ContextOps;
 use super::contexts::Contexts;
-use super::dropout::{self, LatentDropout, TimeAxis};
-use super::kind::{ContextKind, Sizes};
+use super::dropout::{self, LatentDropout};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
 use super::tokens::Tokens;
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::math::log_softmax;
 use crate::ops::{ContextSource, LatentArgs, wide};
 use crate::parameters::value;
@@ -63,17 +63,23 @@ impl MixtureConfig {
         Self { components, dropout: None, initializer: linear_initializer() }
     }
 
-    /// Sets [`dropout`](Self::dropout).
-    pub fn with_dropout(self, probability: f64, time_axis: TimeAxis) -> Self {
-        Self { dropout: Some(LatentDropout { probability, time_axis }), ..self }
-    }
-
     /// Sets [`initializer`](Self::initializer).
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
     }
+}
 
-    pub(super) fn init(&self, d_hidden: usize, d_embedding: usize, device: &Device) -> Mixture {
+impl ContextSettings for MixtureConfig {
+    type Module = Mixture;
+
+    fn validate(&self, _: Sizes) -> Result<(), HeadError> {
+        match self.components {
+            0 => Err(HeadError::ZeroSize { name: "components" }),
+            _ => Ok(()),
+        }
+    }
+
+    fn init(&self, Sizes { d_hidden, d_embedding, .. }: Sizes, device: &Device) -> Mixture {
         let linear =
             |d_output| LinearConfig::new(d_hidden, d_output).with_initializer(self.initializer.clone());
         Mixture {
@@ -83,64 +89,56 @@ impl MixtureConfig {
             dropout: self.dropout,
         }
     }
+
+    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
+        Some(&mut self.dropout)
+    }
+
+    fn components(&self) -> usize {
+        self.components
+    }
+}
+
+impl ContextModule for Mixture {
+    fn d_hidden(&self) -> Option<usize> {
+        Some(self.prior.weight.shape().dims::<2>()[0])
+    }
+
+    fn latent(&self) -> (usize, Option<LatentDropout>) {
+        (self.latent.weight.shape().dims::<2>()[1], self.dropout)
+    }
+
+    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        dropout::draw_values(&value(&self.latent.weight), sequences, self.latent())
+    }
+
+    fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
+        let [h, _] = self.prior.weight.shape().dims();
+        let features = self.components * d_embedding;
+        checks.param("the mixture's prior.weight", &self.prior.weight, [h, self.components])?;
+        checks.param("the mixture's latent.weight", &self.latent.weight, [h, features])?;
+        checks.optional("the mixture's latent.bias", self.latent.bias.as_ref(), [features])
+    }
+
+    fn display(&self, content: Content) -> Content {
+        let [d_hidden, features] = self.latent.weight.shape().dims();
+        let content = content
+            .add("d_hidden", &d_hidden)
+            .add("d_embedding", &(features / self.components))
+            .add("components", &self.components);
+        dropout::display(content, self.dropout)
+    }
 }
 
 impl Mixture {
-    /// `H`.
-    pub(super) fn d_hidden(&self) -> usize {
-        self.prior.weight.shape().dims::<2>()[0]
-    }
-
-    /// `K·d`.
-    pub(super) fn features(&self) -> usize {
-        self.latent.weight.shape().dims::<2>()[1]
-    }
-
-    /// Checks the parameters for a decoder of a width.
-    pub(super) fn check(&self, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-        let (h, k) = (self.d_hidden(), self.components);
-        fit.param("the mixture's prior.weight", &self.prior.weight, [h, k])?;
-        fit.param("the mixture's latent.weight", &self.latent.weight, [h, k * d_embedding])?;
-        fit.optional("the mixture's latent.bias", self.latent.bias.as_ref(), [k * d_embedding])
-    }
-
-    /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; none if nothing is dropped.
-    pub(super) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        let weight = value(&self.latent.weight);
-        let [_, features] = weight.dims();
-        dropout::draw_values(&weight, [sequences, features], self.dropout)
-    }
-
-    /// All components with their priors, for a Mixture of Softmaxes.
-    pub(super) fn components_of(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(tokens, precision, bodies);
-        Contexts {
-            contexts: ContextSource::Latent(latent),
-            log_prior: Some(log_prior.clone()),
-            component_log_prior: Some(log_prior),
-        }
-    }
-
-    /// The one mixed context of a Mixture of Contexts.
-    pub(super) fn mix(&self, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-        let (latent, log_prior) = self.latent_and_log_prior(tokens, precision, bodies);
-        let latent = bodies.latent(latent);
-        let mixed = bodies.mix(log_prior.clone().exp(), latent);
-        Contexts {
-            contexts: ContextSource::Given(mixed),
-            log_prior: None,
-            component_log_prior: Some(log_prior),
-        }
-    }
-
     /// The latent layer's inputs, and `log π`, `[N, K]`, in the type of sums.
     fn latent_and_log_prior(
         &self,
         tokens: Tokens,
         precision: Precision,
-        bodies: Bodies,
+        ops: ContextOps,
     ) -> (LatentArgs, Floats) {
-        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, bodies);
+        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, ops);
         let weight = value(&self.latent.weight);
         let [_, features] = weight.dims();
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.dropout);
@@ -151,80 +149,45 @@ impl Mixture {
 }
 
 /// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
-pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, bodies: Bodies) -> Floats {
+pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, ops: ContextOps) -> Floats {
     let weight = Floats::from(value(&prior.weight));
     let dtype = wide(weight.dtype());
-    log_softmax(bodies.product(hidden.cast(dtype), weight.cast(dtype), precision))
+    log_softmax(ops.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }
 
 /// The kind of context whose components are mixed before the softmax.
 pub struct MixedBefore;
 
+impl ContextKind<Mixture> for MixedBefore {
+    const HAS_PRIORS: bool = true;
+
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
+        let mixed = ops.mix(log_prior.clone().exp(), ops.latent(latent));
+        Contexts {
+            contexts: ContextSource::Given(mixed),
+            log_prior: None,
+            component_log_prior: Some(log_prior),
+        }
+    }
+}
+
 /// The kind of context whose components' distributions are mixed after it.
 pub struct MixedAfter;
 
-/// What both kinds share.
-macro_rules! kind_of_mixture {
-    ($kind:ident, $contexts:ident, $distributions:expr) => {
-        impl ContextKind for $kind {
-            type Config = MixtureConfig;
-            type Module = Mixture;
+impl ContextKind<Mixture> for MixedAfter {
+    const HAS_PRIORS: bool = true;
 
-            const HAS_PRIORS: bool = true;
+    fn distributions(mixture: &Mixture) -> usize {
+        mixture.components
+    }
 
-            fn validate(config: &MixtureConfig, _: Sizes) -> Result<(), HeadError> {
-                match config.components {
-                    0 => Err(HeadError::ZeroSize { name: "components" }),
-                    _ => Ok(()),
-                }
-            }
-
-            fn init(config: &MixtureConfig, sizes: Sizes, device: &Device) -> Mixture {
-                config.init(sizes.d_hidden, sizes.d_embedding, device)
-            }
-
-            fn dropout(config: &mut MixtureConfig) -> Option<&mut Option<LatentDropout>> {
-                Some(&mut config.dropout)
-            }
-
-            fn components(config: &MixtureConfig) -> usize {
-                config.components
-            }
-
-            fn d_hidden(module: &Mixture) -> Option<usize> {
-                Some(module.d_hidden())
-            }
-
-            fn latent(module: &Mixture) -> (usize, Option<LatentDropout>) {
-                (module.features(), module.dropout)
-            }
-
-            fn draw_mask(module: &Mixture, sequences: usize) -> Option<Tensor<2>> {
-                module.draw_mask(sequences)
-            }
-
-            fn distributions(module: &Mixture) -> usize {
-                let of: fn(&Mixture) -> usize = $distributions;
-                of(module)
-            }
-
-            fn check(module: &Mixture, d_embedding: usize, fit: &Fit) -> Result<(), HeadError> {
-                module.check(d_embedding, fit)
-            }
-
-            fn contexts(module: &Mixture, tokens: Tokens, precision: Precision, bodies: Bodies) -> Contexts {
-                module.$contexts(tokens, precision, bodies)
-            }
-
-            fn display(module: &Mixture, content: Content) -> Content {
-                let content = content
-                    .add("d_hidden", &module.d_hidden())
-                    .add("d_embedding", &(module.features() / module.components))
-                    .add("components", &module.components);
-                dropout::display(content, module.dropout)
-            }
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
+        Contexts {
+            contexts: ContextSource::Latent(latent),
+            log_prior: Some(log_prior.clone()),
+            component_log_prior: Some(log_prior),
         }
-    };
+    }
 }
-kind_of_mixture!(MixedBefore, mix, |_| 1);
-kind_of_mixture!(MixedAfter, components_of, |mixture| mixture.components);

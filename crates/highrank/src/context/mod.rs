@@ -4,8 +4,8 @@
 //! prior/latent pair and differ only in where they mix. A direct output connection has such a pair whose contexts come from several
 //! layers. A Mixtape's words mix its contexts by gates of their own.
 
-mod bodies;
 mod connection;
+mod context_ops;
 mod contexts;
 mod direct;
 mod dropout;
@@ -24,15 +24,15 @@ pub(crate) use mixture::linear_initializer;
 pub use mixture::{Mixture, MixtureConfig};
 pub(crate) use tokens::Tokens;
 
-pub(crate) use bodies::Bodies;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::tensor::{Device, Tensor};
+pub(crate) use context_ops::ContextOps;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
-use kind::ContextKind;
+use kind::{ContextKind, ContextModule, ContextSettings};
 
 // A context is one file and one line in this list, beside its `mod`. The file holds the formula, the module with its parameters, the configuration and
 // what it computes: `kind.rs` says what it provides, and `direct.rs` is a short example.

@@ -35,6 +35,11 @@ impl Tokens {
         Self { hidden: all.hidden.select(0, numbers.into()), kept: Some(kept), ..all }
     }
 
+    /// The same tokens with other hidden states.
+    pub(crate) fn map_hidden(self, of: impl FnOnce(Floats) -> Floats) -> Self {
+        Self { hidden: of(self.hidden), ..self }
+    }
+
     /// The same tokens with a mask `[sequences, K·d]` for the latent contexts, in place of a drawn one: see
     /// [`OutputHead::with_latent_mask`](crate::OutputHead::with_latent_mask).
     pub(crate) fn with_latent_mask(self, latent_mask: Option<Tensor<2>>) -> Self {

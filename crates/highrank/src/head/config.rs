@@ -9,13 +9,13 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::clusters::{AdaptiveConfig, Clusters, TailSizes};
+use super::clusters::{AdaptiveConfig, Clusters};
 use super::output::OutputHead;
 use crate::context::{
     ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout, MixtapeConfig,
     MixtureConfig, Sizes, TimeAxis,
 };
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
@@ -86,6 +86,18 @@ fn decoder_initializer() -> Initializer {
 
 fn no_padding() -> usize {
     1
+}
+
+/// Methods that set one field.
+macro_rules! setters {
+    ($($with:ident($field:ident: $type:ty)),+ $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+            pub fn $with(self, $field: $type) -> Self {
+                Self { $field, ..self }
+            }
+        )+
+    };
 }
 
 /// Width of a Mixtape's gates by default.
@@ -213,14 +225,15 @@ impl HeadConfig {
             .with_logit_map(LogitMapConfig::Plif { knots, bound: PLIF_BOUND })
     }
 
-    /// Sets [`context`](Self::context).
-    pub fn with_context(self, context: ContextConfig) -> Self {
-        Self { context, ..self }
-    }
-
-    /// Sets [`logit_map`](Self::logit_map).
-    pub fn with_logit_map(self, logit_map: LogitMapConfig) -> Self {
-        Self { logit_map, ..self }
+    setters! {
+        with_context(context: ContextConfig),
+        with_logit_map(logit_map: LogitMapConfig),
+        with_bias(bias: bool),
+        with_tied(tied: bool),
+        with_vocab_multiple(vocab_multiple: usize),
+        with_masked_words(masked_words: Vec<usize>),
+        with_memory_budget(memory_budget: Option<usize>),
+        with_precision(precision: Precision),
     }
 
     /// Sets the dropout of the latent features of a mixture while training: a probability in `[0, 1)`, and which leading dimension
@@ -241,24 +254,9 @@ impl HeadConfig {
         self
     }
 
-    /// Sets [`bias`](Self::bias).
-    pub fn with_bias(self, bias: bool) -> Self {
-        Self { bias, ..self }
-    }
-
-    /// Sets [`tied`](Self::tied).
-    pub fn with_tied(self, tied: bool) -> Self {
-        Self { tied, ..self }
-    }
-
     /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
-    }
-
-    /// Sets [`vocab_multiple`](Self::vocab_multiple).
-    pub fn with_vocab_multiple(self, vocab_multiple: usize) -> Self {
-        Self { vocab_multiple, ..self }
     }
 
     /// Makes the softmax adaptive (Grave et al., ICML 2017): the head's own decoder has the frequent words, and clusters of rare
@@ -297,21 +295,6 @@ impl HeadConfig {
     /// ```
     pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
         Self { adaptive: Some(adaptive), ..self }
-    }
-
-    /// Sets [`masked_words`](Self::masked_words).
-    pub fn with_masked_words(self, masked_words: Vec<usize>) -> Self {
-        Self { masked_words, ..self }
-    }
-
-    /// Sets [`memory_budget`](Self::memory_budget).
-    pub fn with_memory_budget(self, memory_budget: Option<usize>) -> Self {
-        Self { memory_budget, ..self }
-    }
-
-    /// Sets [`precision`](Self::precision).
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
     }
 
     /// Last dimension of log-probabilities: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). With
@@ -368,7 +351,7 @@ impl HeadConfig {
             let reason = "a tied head has no decoder matrix: initialise the embedding that it is tied to";
             return Err(HeadError::Unused { option: "initializer", reason });
         }
-        check_masked_words(&self.masked_words, self.vocab)?;
+        merged_masks(&self.masked_words, &[], self.vocab)?;
         self.logit_map.validate()
     }
 
@@ -397,7 +380,9 @@ impl HeadConfig {
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {
-                let clusters = Clusters::init(adaptive, self.tail_sizes(), &self.initializer, device)?;
+                let (vocab, shapes) = (self.vocab, self.tail_shapes(adaptive));
+                let clusters =
+                    Clusters::init(adaptive, vocab, self.d_hidden, shapes, &self.initializer, device)?;
                 OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
             }
         }
@@ -459,9 +444,17 @@ impl HeadConfig {
         }
     }
 
-    /// What the tails of the clusters have in common.
-    pub(super) fn tail_sizes(&self) -> TailSizes {
-        TailSizes { d_hidden: self.d_hidden, vocab: self.vocab, vocab_multiple: self.vocab_multiple.max(1) }
+    /// Of each tail's decoder.
+    pub(super) fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
+        let tails = adaptive.clusters(self.vocab).map(|words| words.len()).enumerate();
+        let shape = |(cluster, vocab): (usize, usize)| DecoderShape {
+            vocab,
+            padding: vocab.next_multiple_of(self.vocab_multiple.max(1)) - vocab,
+            d_embedding: adaptive.width(cluster, self.d_hidden),
+            bias: false,
+            masked_words: &[],
+        };
+        tails.map(shape).collect()
     }
 
     fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {
@@ -497,4 +490,19 @@ impl OutputHead {
         let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
         config.checked_init_from_linear(linear).expect("the sizes are those of the layer")
     }
+}
+
+/// Every logit map on a softmax, every other context, and a mixture with a map.
+#[cfg(all(test, feature = "flex"))]
+pub(crate) fn examples(d_hidden: usize, d_embedding: usize, vocab: usize) -> Vec<HeadConfig> {
+    let (h, d) = (d_hidden, d_embedding);
+    let others = [
+        HeadConfig::moc(h, d, vocab, 3),
+        HeadConfig::mos(h, d, vocab, 3),
+        HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, vocab),
+        HeadConfig::mixtape(h, d, vocab),
+        HeadConfig::mos_plif(h, d, vocab, 3, 20),
+    ];
+    let mapped = |map| HeadConfig::softmax(h, vocab).with_logit_map(map);
+    LogitMapConfig::examples().into_iter().map(mapped).chain(others).collect()
 }

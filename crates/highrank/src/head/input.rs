@@ -6,58 +6,48 @@ use burn::tensor::{DType, Tensor};
 use highrank_kernels::Floats;
 
 use super::output::OutputHead;
-use crate::context::{Bodies, Contexts, Tokens};
+use crate::checks::TensorChecks;
+use crate::context::{ContextOps, Contexts, Tokens};
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::check_hidden;
 use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
-    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<Fit, HeadError> {
-        let fit = self.decoder.fit()?;
-        self.decoder.check(&fit)?;
-        self.context.check(self.decoder.d_embedding, &fit)?;
-        self.logit_map.check(&fit)?;
+    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<TensorChecks, HeadError> {
+        let checks = self.decoder.checks()?;
+        self.decoder.check(&checks)?;
+        self.context.check(self.decoder.d_embedding, &checks)?;
+        self.logit_map.check(&checks)?;
         if let Some(clusters) = &self.clusters {
-            clusters.check(self.d_hidden(), &fit)?;
+            clusters.check(self.d_hidden(), &checks)?;
         }
-        fit.scale("temperature", self.temperature)?;
+        checks.scale("temperature", self.temperature)?;
         if let Some(mask) = &self.latent_mask {
-            fit.floats("the latent mask", mask)?;
+            checks.floats("the latent mask", mask)?;
         }
-        check_hidden(hidden, self.d_hidden(), &fit)?;
-        Ok(fit)
+        check_hidden(hidden, self.d_hidden(), &checks)?;
+        Ok(checks)
     }
 
-    /// The likelihood's inputs for checked hidden states, contexts composed of Burn's operations.
-    pub(super) fn composed<const D: usize>(&self, hidden: Tensor<D>) -> Result<Likelihood, HeadError> {
+    /// The likelihood's inputs for checked tokens, and `log π` of their latent contexts, `[N, K]`, where there are any.
+    pub(super) fn likelihood(
+        &self,
+        tokens: Tokens,
+        ops: ContextOps,
+    ) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
         let weight = self.decoder.matrix()?;
-        let budget = default_memory_budget(&weight);
-        let contexts = self.contexts(Tokens::all(hidden), Bodies::Composed);
-        Ok(self.likelihood(contexts, weight, budget))
-    }
-
-    /// The likelihood's inputs for checked tokens, by the native operations of the device where it has them; and `log π` of the latent
-    /// contexts, `[N, K]`, where there are any.
-    pub(super) fn native(&self, tokens: Tokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
-        let weight = self.decoder.matrix()?;
-        let budget = memory_budget(&weight);
-        let contexts = self.contexts(tokens, Bodies::Native);
-        let log_prior = contexts.component_log_prior.clone().map(Floats::tensor);
-        Ok((self.likelihood(contexts, weight, budget), log_prior))
-    }
-
-    fn contexts(&self, tokens: Tokens, bodies: Bodies) -> Contexts {
+        let default_budget = match ops {
+            ContextOps::Composed => default_memory_budget(&weight),
+            ContextOps::Native => memory_budget(&weight),
+        };
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
-        self.context.of_tokens(tokens, self.precision, bodies)
-    }
-
-    fn likelihood(&self, contexts: Contexts, weight: Tensor<2>, default_budget: usize) -> Likelihood {
-        Likelihood {
-            contexts: contexts.contexts,
-            log_prior: contexts.log_prior,
+        let Contexts { contexts, log_prior, component_log_prior } =
+            self.context.of_tokens(tokens, self.precision, ops);
+        let input = Likelihood {
+            contexts,
+            log_prior,
             bias: self.decoder.masked_bias(&weight).map(Floats::from),
             weight: weight.into(),
             map: self.logit_map.function(),
@@ -65,7 +55,8 @@ impl OutputHead {
             temperature: self.temperature,
             chunk_bytes: self.memory_budget.unwrap_or(default_budget),
             precision: self.precision,
-        }
+        };
+        Ok((input, component_log_prior.map(Floats::tensor)))
     }
 
     /// The bias with −∞ for masked rows.
@@ -115,10 +106,9 @@ impl OutputHead {
         self.check(&hidden)?;
         let on_host = ops::is_cpu::<Dispatch>(hidden.device().as_dispatch());
         let native = on_host && !(differentiable && self.is_tracked(&hidden));
-        Ok(match native {
-            true => Inputs { input: self.native(Tokens::all(hidden))?.0, native },
-            false => Inputs { input: self.composed(hidden)?, native },
-        })
+        let ops = if native { ContextOps::Native } else { ContextOps::Composed };
+        let (input, _) = self.likelihood(Tokens::all(hidden), ops)?;
+        Ok(Inputs { input, native })
     }
 }
 

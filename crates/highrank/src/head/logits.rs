@@ -4,7 +4,8 @@ use burn::tensor::{Int, Tensor};
 use highrank_kernels::Ints;
 
 use super::output::OutputHead;
-use crate::error::{HeadError, OrPanic};
+use crate::context::{ContextOps, Tokens};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::portable;
 use crate::loss::{leading, validate_targets};
 use crate::ops::runs;
@@ -68,10 +69,10 @@ impl OutputHead {
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
         self.has_common_logits("logit_gradient_blocks")?;
         let shape = leading::<D, T>(&hidden.dims())?;
-        let fit = self.check(&hidden)?;
-        fit.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
-        fit.device("targets", &targets.device())?;
-        let input = self.composed(hidden)?;
+        let checks = self.check(&hidden)?;
+        expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+        checks.device("targets", &targets.device())?;
+        let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
         let words = targets.reshape([input.tokens()]);
         validate_targets(&words, self.decoder.vocab)?;
         let words = Ints::from(words);
@@ -93,10 +94,9 @@ impl OutputHead {
     /// What the head is, if its logits are no `h_k·Wᵀ + b`.
     #[cfg(feature = "analysis")]
     pub(crate) fn not_linear(&self) -> Option<&'static str> {
-        match &self.context {
-            _ if self.clusters.is_some() => Some("a head with clusters"),
-            crate::context::Context::Mixtape(_) => Some("a Mixtape"),
-            _ => None,
+        match self.clusters {
+            Some(_) => Some("a head with clusters"),
+            None => self.context.not_linear(),
         }
     }
 }

@@ -7,38 +7,20 @@ fn f64s<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// Every kind of head: H 5, d 4 or 5, V 9.
+/// Every kind of head: H 5, d 4 or 5, V 9. The bias starts at 0 and PLIF at the identity, which would hide both.
 fn heads(device: &Device) -> Vec<OutputHead> {
-    let (h, d, v) = (5, 4, 9);
-    let configs = [
-        HeadConfig::softmax(h, v),
-        HeadConfig::moc(h, d, v, 3),
-        HeadConfig::mos(h, d, v, 3),
-        HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, v),
-        HeadConfig::mixtape(h, d, v),
-        HeadConfig::sigsoftmax(h, v),
-        HeadConfig::gss(h, v),
-        HeadConfig::soft_cap(h, v, 2.0),
-        HeadConfig::plif(h, v, 20),
-        HeadConfig::monotonic_net(h, v, 3),
-        HeadConfig::mos_plif(h, d, v, 3, 20),
-    ];
-    configs
-        .into_iter()
-        .map(|config| {
-            let mut head = config.init(device);
-            // The bias starts at 0 and PLIF at the identity, which would hide both.
-            head.decoder.bias = head.decoder.bias.map(|bias| {
-                let dims = bias.shape().dims::<1>();
-                Param::from_tensor(Tensor::random(dims, Distribution::Uniform(-1.0, 1.0), device))
-            });
-            if let crate::logit_map::LogitMap::Plif(plif) = &mut head.logit_map {
-                let slopes = Tensor::random([20], Distribution::Uniform(-0.5, 1.5), device);
-                plif.raw_slopes = Param::from_tensor(slopes);
-            }
-            head
-        })
-        .collect()
+    let random = |shape: [usize; 1], low: f64, high: f64| {
+        Param::from_tensor(Tensor::random(shape, Distribution::Uniform(low, high), device))
+    };
+    let make = |config: HeadConfig| {
+        let mut head = config.init(device);
+        head.decoder.bias = head.decoder.bias.map(|bias| random(bias.shape().dims(), -1.0, 1.0));
+        if let crate::logit_map::LogitMap::Plif(plif) = &mut head.logit_map {
+            plif.raw_slopes = random([plif.knots()], -0.5, 1.5);
+        }
+        head
+    };
+    crate::head::examples(5, 4, 9).into_iter().map(make).collect()
 }
 
 #[test]

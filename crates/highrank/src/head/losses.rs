@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::output::OutputHead;
+use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
 use crate::loss::{Loss, LossOptions, check_targets, leading, of_counted};
 
@@ -58,18 +59,18 @@ impl OutputHead {
         targets: Tensor<T, Int>,
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
-        let fit = self.check(&hidden)?;
+        let checks = self.check(&hidden)?;
         let shape = leading::<D, T>(&hidden.dims())?;
-        check_targets(&targets, shape, options, self.rows(), self.vocab(), &fit)?;
+        check_targets(&targets, shape, options, self.rows(), self.vocab(), &checks)?;
         self.check_prior_cv(options)?;
-        match self.clustered() {
-            Some(clustered) => clustered.loss_with(hidden, targets, options),
+        match self.adaptive() {
+            Some(adaptive) => adaptive.loss_with(hidden, targets, options),
             None => of_counted(
                 targets,
                 options,
                 self.vocab(),
                 || self.bias(),
-                |rows| self.native(rows.of_hidden(hidden)),
+                |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
             ),
         }
     }

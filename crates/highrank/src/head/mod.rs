@@ -15,6 +15,10 @@ mod select;
 pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
 pub use clusters::{AdaptiveConfig, Clusters, Tail};
 pub use config::HeadConfig;
+#[cfg(all(test, feature = "flex"))]
+pub(crate) use config::examples;
 pub use output::{OutputHead, TiedMatrix};
 pub use predict::TopK;
 pub use sampling::Sampling;
+#[cfg(feature = "analysis")]
+pub(crate) use select::best_pairs;

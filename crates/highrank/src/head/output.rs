@@ -96,6 +96,11 @@ impl OutputHead {
         self.clusters.as_ref().map_or(self.decoder.rows(), Clusters::vocab)
     }
 
+    /// The words that [`mask_words`](Self::mask_words) or the configuration masked, in ascending order.
+    pub fn masked_words(&self) -> &[usize] {
+        self.clusters.as_ref().map_or_else(|| self.decoder.masked_words(), Clusters::masked_words)
+    }
+
     /// `K`, the rows of logits of each token: 1 for all but a mixture of softmaxes, whose contexts come from one layer or
     /// several.
     pub fn components(&self) -> usize {

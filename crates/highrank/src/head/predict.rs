@@ -2,14 +2,14 @@
 
 use std::sync::OnceLock;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank_kernels::Floats;
 use rand::{Rng, RngExt};
 
 use super::input::{Inputs, with_last};
 use super::output::OutputHead;
 use super::sampling::{Sampling, word_of};
-use super::select::{self, Number};
+use super::select::{best_pairs, best_words};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::draw_in_order;
 use crate::loss::leading;
@@ -27,30 +27,40 @@ pub struct TopK<const D: usize> {
 impl TopK<2> {
     /// The `k` most probable words of every row of log-probabilities, which are of the tokens `first ..`.
     pub(super) fn of_rows(log_probs: Tensor<2>, k: usize, first: usize) -> Result<Self, HeadError> {
-        let words = select::best_words(log_probs.clone(), k, first)?;
+        let words = best_words(log_probs.clone(), k, first)?;
         Ok(Self { log_probs: log_probs.gather(1, words.clone()), words })
     }
 }
 
-/// The most probable words of one token, with their log-probabilities.
-struct Best {
-    words: Vec<usize>,
-    log_probs: Vec<f64>,
+impl<const D: usize> TopK<D> {
+    /// Of a list for each token, `[.., k]`.
+    pub(super) fn of_lists(
+        lists: Vec<Vec<(f64, usize)>>,
+        shape: [usize; D],
+        (device, dtype): (&Device, DType),
+    ) -> Self {
+        let (log_probs, words): (Vec<f64>, Vec<usize>) = lists.into_iter().flatten().unzip();
+        let log_probs = Tensor::from_data(TensorData::new(log_probs, shape), (device, dtype));
+        Self { log_probs, words: integers(words, shape, device) }
+    }
+
+    /// The log-probabilities and words of each token.
+    pub(super) fn into_lists(self) -> Vec<Vec<(f64, usize)>> {
+        let k = self.words.dims()[D - 1];
+        let words = self.words.into_data().iter::<i64>().map(|word| word as usize).collect::<Vec<_>>();
+        let pairs: Vec<(f64, usize)> = self.log_probs.into_data().iter::<f64>().zip(words).collect();
+        pairs.chunks(k).map(<[_]>::to_vec).collect()
+    }
 }
 
-impl Best {
-    fn of(row: LogProbs<'_>, k: usize, token: usize) -> Result<Self, HeadError> {
-        match row {
-            LogProbs::F32(row) => Self::of_row(row, k, token),
-            LogProbs::F64(row) => Self::of_row(row, k, token),
-        }
-    }
-
-    fn of_row<T: Number>(row: &[T], k: usize, token: usize) -> Result<Self, HeadError> {
-        let words = select::best(row, k).ok_or(HeadError::NotANumber { token })?;
-        let log_probs = words.iter().map(|word| row[*word].into()).collect();
-        Ok(Self { words, log_probs })
-    }
+/// Words or numbers of rows as a tensor.
+pub(super) fn integers<const D: usize>(
+    values: impl IntoIterator<Item = usize>,
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D, Int> {
+    let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
 }
 
 impl OutputHead {
@@ -70,8 +80,8 @@ impl OutputHead {
     }
 
     pub(super) fn try_forward<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
-        if let Some(clustered) = self.clustered() {
-            return clustered.log_probs(hidden);
+        if let Some(adaptive) = self.adaptive() {
+            return adaptive.log_probs(hidden);
         }
         let shape = with_last(hidden.dims(), self.decoder.rows());
         Ok(self.differentiable(hidden)?.log_probs().reshape(shape).tensor())
@@ -99,14 +109,13 @@ impl OutputHead {
         &self,
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        let (clustered, alone) = match self.clustered() {
-            Some(clustered) => (Some(clustered.log_prob_blocks(hidden)?), None),
+        let blocks: Box<dyn Iterator<Item = Tensor<2>>> = match self.adaptive() {
+            Some(adaptive) => adaptive.log_prob_blocks(hidden)?,
             None => {
-                let chunks = self.differentiable(hidden)?.into_chunks();
-                (None, Some(chunks.map(|chunk| chunk.log_probs().tensor())))
+                Box::new(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.log_probs().tensor()))
             }
         };
-        Ok(clustered.into_iter().flatten().chain(alone.into_iter().flatten()))
+        Ok(blocks)
     }
 
     /// The `k` most probable words of every token, most probable first.
@@ -131,12 +140,12 @@ impl OutputHead {
         hidden: Tensor<D>,
         k: usize,
     ) -> Result<TopK<D>, HeadError> {
-        if let Some(clustered) = self.clustered() {
-            return clustered.top_k(hidden, k);
-        }
-        let vocab = self.decoder.vocab;
+        let vocab = self.vocab();
         if !(1..=vocab).contains(&k) {
             return Err(HeadError::TopK { k, vocab });
+        }
+        if let Some(adaptive) = self.adaptive() {
+            return adaptive.top_k(hidden, k);
         }
         let shape = with_last(hidden.dims(), k);
         let device = hidden.device();
@@ -155,17 +164,12 @@ impl OutputHead {
                 words: Tensor::cat(words, 0).reshape(shape),
             });
         }
-        let (tokens, dtype) = (inputs.tokens(), inputs.wide());
-        let best = read(inputs, |token, row| Best::of(row, k, token))?;
-        let (mut words, mut log_probs) = (Vec::with_capacity(tokens * k), Vec::with_capacity(tokens * k));
-        for best in best {
-            words.extend(best.words.into_iter().map(|word| word as i64));
-            log_probs.extend(best.log_probs);
-        }
-        Ok(TopK {
-            log_probs: Tensor::from_data(TensorData::new(log_probs, shape), (&device, dtype)),
-            words: Tensor::from_data(TensorData::new(words, shape), &device),
-        })
+        let dtype = inputs.wide();
+        let best = read(inputs, |token, row| match row {
+            LogProbs::F32(row) => best_pairs(row, k, token),
+            LogProbs::F64(row) => best_pairs(row, k, token),
+        })?;
+        Ok(TopK::of_lists(best, shape, (&device, dtype)))
     }
 
     /// Draws one word for every token.
@@ -197,7 +201,7 @@ impl OutputHead {
     /// users.
     ///
     /// # Errors
-    /// [`HeadError::Sampling`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first
+    /// [`HeadError::Range`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first
     /// token that no word can be drawn for.
     pub fn try_sample<const D: usize, const T: usize>(
         &self,
@@ -205,12 +209,12 @@ impl OutputHead {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Tensor<T, Int>, HeadError> {
-        if let Some(clustered) = self.clustered() {
-            return clustered.sample(hidden, sampling, rng);
-        }
         sampling.validate()?;
         let shape = leading::<D, T>(&hidden.dims())?;
         let device = hidden.device();
+        if let Some(adaptive) = self.adaptive() {
+            return Ok(integers(adaptive.sample(hidden, sampling, rng)?, shape, &device));
+        }
         let inputs = self.constant(hidden)?;
         let words = match sampling.is_neutral() {
             true => draw(inputs, rng)?,
@@ -222,8 +226,7 @@ impl OutputHead {
                 })?
             }
         };
-        let words: Vec<i64> = words.into_iter().map(|word| word as i64).collect();
-        Ok(Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape(shape))
+        Ok(integers(words, shape, &device))
     }
 
     /// A word for each token from the distribution itself.

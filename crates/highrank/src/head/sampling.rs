@@ -1,9 +1,11 @@
 //! Drawing a word from log-probabilities: temperature, top-k, top-p.
 
+use std::ops::Bound;
+
 use burn::config::Config;
 
 use super::select::{self, Number};
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range, not_negative};
 use crate::likelihood::draw_in_order;
 use crate::ops::{Drawn, LogProbs};
 
@@ -46,19 +48,12 @@ impl Sampling {
     /// Checks the ranges of all options.
     ///
     /// # Errors
-    /// [`HeadError::Sampling`] with the option, its value and the allowed range.
+    /// [`HeadError::Range`] with the option, its value and the allowed range.
     pub fn validate(&self) -> Result<(), HeadError> {
-        let error = |name, value, expected| Err(HeadError::Sampling { name, value, expected });
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return error("temperature", self.temperature, "a finite number of at least 0");
-        }
-        if self.top_k == Some(0) {
-            return error("top_k", 0.0, "at least 1");
-        }
-        match self.top_p {
-            Some(p) if !(p > 0.0 && p <= 1.0) => error("top_p", p, "a number in (0, 1]"),
-            _ => Ok(()),
-        }
+        not_negative("temperature", self.temperature)?;
+        in_range("top_k", self.top_k.unwrap_or(1) as f64, "at least 1", 1.0..)?;
+        let above_0 = (Bound::Excluded(0.0), Bound::Included(1.0));
+        in_range("top_p", self.top_p.unwrap_or(1.0), "a number in (0, 1]", above_0)
     }
 
     /// Whether words are drawn from the distribution itself.

@@ -15,7 +15,7 @@ const MOST_ON_DEVICE: usize = 32;
 const RUN: usize = 64;
 
 /// A type of log-probabilities.
-pub(super) trait Number: Copy + PartialOrd + Into<f64> {}
+pub(crate) trait Number: Copy + PartialOrd + Into<f64> {}
 
 impl Number for f32 {}
 impl Number for f64 {}
@@ -65,10 +65,19 @@ fn best_of_data(data: TensorData, vocab: usize, k: usize, first: usize) -> Resul
 fn best_of_rows<T: Number>(rows: &[T], vocab: usize, k: usize, first: usize) -> Result<Vec<i64>, HeadError> {
     let mut words = Vec::with_capacity(rows.len() / vocab * k);
     for (row, log_probs) in rows.chunks(vocab).enumerate() {
-        let best = best(log_probs, k).ok_or(HeadError::NotANumber { token: first + row })?;
-        words.extend(best.into_iter().map(|word| word as i64));
+        words.extend(best_pairs(log_probs, k, first + row)?.into_iter().map(|(_, word)| word as i64));
     }
     Ok(words)
+}
+
+/// The `k` most probable words of a token with their log-probabilities, in order; all if there are no more.
+pub(crate) fn best_pairs<T: Number>(
+    row: &[T],
+    k: usize,
+    token: usize,
+) -> Result<Vec<(f64, usize)>, HeadError> {
+    let words = best(row, k).ok_or(HeadError::NotANumber { token })?;
+    Ok(words.into_iter().map(|word| (row[word].into(), word)).collect())
 }
 
 /// Indices of the `k` largest numbers of a row, largest first, of equal ones the lowest index first; all if there are no

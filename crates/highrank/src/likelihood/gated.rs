@@ -10,8 +10,9 @@
 
 use highrank_kernels::Floats;
 
+use super::parts::{add_part, joined};
 use crate::math::sigmoid;
-use crate::ops::{GatedArgs, GatedGradients, GatedWanted, Kernels, MixWanted};
+use crate::ops::{GatedArgs, GatedGradients, GatedInputs, GatedWanted, Kernels, MixInputs, MixWanted};
 
 /// The inner nodes of the tree of gates.
 const GATES: usize = GatedArgs::<()>::GATES;
@@ -39,10 +40,10 @@ impl<B: Kernels> Factors<B> {
         let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
         assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
         let weight = decoder.clone().rows(0..words);
-        let latent = args.latent.clone().reshape([tokens, COMPONENTS, d]);
+        let latent = args.inputs.latent.clone().reshape([tokens, COMPONENTS, d]);
         let last = latent.clone().narrow(1, GATES..COMPONENTS);
         let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
-        let features = args.features.clone().reshape([tokens * GATES, args.d_gate()]);
+        let features = args.inputs.features.clone().reshape([tokens * GATES, args.d_gate()]);
         Self { args, weight, differences, features }
     }
 
@@ -53,12 +54,12 @@ impl<B: Kernels> Factors<B> {
 
     /// `v_xᵀ t_j`, `[tokens·3, S]`.
     pub(crate) fn gate_products(&self) -> Floats<B> {
-        B::product(self.features.clone(), self.args.vectors.clone().transpose(), self.args.precision)
+        B::product(self.features.clone(), self.args.inputs.vectors.clone().transpose(), self.args.precision)
     }
 }
 
 /// Gradients of the [products](Factors) of a run of tokens, and their sums over a token's words.
-pub(crate) struct Slopes<B: Kernels> {
+pub(crate) struct ProductGradients<B: Kernels> {
     /// Of `(h_j − h_4)ᵀ w_x`, `[tokens·3, S]`
     pub(crate) products: Floats<B>,
     /// Of the gates' logits `l`, `[tokens·3, S]`
@@ -87,8 +88,8 @@ impl<B: Kernels> Chunk<B> {
         let (tokens, words) = (args.tokens(), args.words());
         let products = factors.products().reshape([tokens, GATES, words]);
         let logits = factors.gate_products().reshape([tokens, GATES, words])
-            + args.base.clone().reshape([tokens, GATES, 1])
-            + args.bias.clone().transpose().reshape([1, GATES, words]);
+            + args.inputs.base.clone().reshape([tokens, GATES, 1])
+            + args.inputs.bias.clone().transpose().reshape([1, GATES, words]);
         let (open, closed) = (sigmoid(logits.clone()), sigmoid(-logits));
         Self { factors, products, open, closed }
     }
@@ -109,7 +110,7 @@ impl<B: Kernels> Chunk<B> {
     }
 
     /// The gradients of the products for that of the logits, `[tokens, V]`.
-    pub(super) fn slopes(&self, d_logits: &Floats<B>) -> Slopes<B> {
+    pub(super) fn pull_back(&self, d_logits: &Floats<B>) -> ProductGradients<B> {
         let [tokens, _, words] = self.products.dims();
         let grad = d_logits.clone().narrow(1, 0..words);
         let rows = |parts: [Floats<B>; GATES]| {
@@ -129,7 +130,7 @@ impl<B: Kernels> Chunk<B> {
             closed[0].clone() * three,
         ]);
         let gates = d_open * self.open.clone() * self.closed.clone();
-        Slopes {
+        ProductGradients {
             products: flat(products),
             base: gates.clone().sum_dim(2).reshape([tokens, GATES]),
             gates: flat(gates),
@@ -155,108 +156,79 @@ impl<B: Kernels> Chunk<B> {
             1 => self.part(&self.open, 0) * self.part(&self.closed, 1),
             _ => self.part(&self.closed, 0) * self.part(&self.open, 2),
         };
-        leaf - self.factors.args.prior.clone().narrow(1, j..j + 1)
+        leaf - self.factors.args.inputs.prior.clone().narrow(1, j..j + 1)
     }
 }
 
 /// Gradients summed or joined over the chunks and blocks so far.
-pub(super) struct Sums<B: Kernels> {
+#[derive(Default)]
+pub(super) struct GatedParts<B: Kernels> {
     /// Of the block's chunks: what the offset adds to the gradients of `π̄` and `h`.
-    of_chunks: [Vec<Floats<B>>; 2],
-    prior: Vec<Floats<B>>,
-    latent: Vec<Floats<B>>,
-    features: Vec<Floats<B>>,
-    base: Vec<Floats<B>>,
-    vectors: Option<Floats<B>>,
-    bias: Option<Floats<B>>,
+    of_chunks: MixInputs<Vec<Floats<B>>>,
+    inputs: GatedInputs<Vec<Floats<B>>>,
     /// Of the decoder rows of words with gates, `[S, d]`
-    weight: Option<Floats<B>>,
+    weight: Vec<Floats<B>>,
 }
 
-impl<B: Kernels> Default for Sums<B> {
-    fn default() -> Self {
-        Self {
-            of_chunks: [vec![], vec![]],
-            prior: vec![],
-            latent: vec![],
-            features: vec![],
-            base: vec![],
-            vectors: None,
-            bias: None,
-            weight: None,
-        }
-    }
-}
-
-impl<B: Kernels> Sums<B> {
+impl<B: Kernels> GatedParts<B> {
     /// What the products of a chunk add to the gradients, with or without that of the decoder.
-    pub(super) fn add(&mut self, factors: Factors<B>, slopes: Slopes<B>, wanted: GatedWanted, decoder: bool) {
+    pub(super) fn add(
+        &mut self,
+        factors: Factors<B>,
+        gradients: ProductGradients<B>,
+        wanted: GatedWanted,
+        decoder: bool,
+    ) {
         let Factors { args, weight, differences, features } = factors;
+        let ProductGradients { products, gates, prior, base } = gradients;
         let (tokens, words, d, precision) = (args.tokens(), args.words(), args.d_embedding(), args.precision);
-        let [of_prior, of_latent] = &mut self.of_chunks;
+        let (of_chunks, inputs) = (&mut self.of_chunks, &mut self.inputs);
         if wanted.prior {
-            let last = slopes.prior.clone().narrow(1, 0..1).zeros_like();
-            of_prior.push(Floats::cat(vec![slopes.prior, last], 1));
+            let last = prior.clone().narrow(1, 0..1).zeros_like();
+            of_chunks.prior.push(Floats::cat(vec![prior, last], 1));
         }
         if wanted.latent {
-            let d_rows = B::product(slopes.products.clone(), weight, precision);
-            let d_rows = d_rows.reshape([tokens, GATES, d]);
+            let d_rows = B::product(products.clone(), weight, precision).reshape([tokens, GATES, d]);
             let d_last = -d_rows.clone().sum_dim(1);
-            of_latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
+            of_chunks.latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
         }
         if decoder {
-            accumulate(&mut self.weight, B::product(slopes.products.transpose(), differences, precision));
+            add_part(&mut self.weight, B::product(products.transpose(), differences, precision));
         }
         if wanted.base {
-            self.base.push(slopes.base);
+            inputs.base.push(base);
         }
         if wanted.bias {
-            let of_words = slopes.gates.clone().reshape([tokens, GATES, words]).sum_dim(0);
-            accumulate(&mut self.bias, of_words.reshape([GATES, words]).transpose());
+            let of_words = gates.clone().reshape([tokens, GATES, words]).sum_dim(0);
+            add_part(&mut inputs.bias, of_words.reshape([GATES, words]).transpose());
         }
         if wanted.features {
-            let d_features = B::product(slopes.gates.clone(), args.vectors, precision);
-            self.features.push(d_features.reshape([tokens, GATES * features.dims::<2>()[1]]));
+            let d_features = B::product(gates.clone(), args.inputs.vectors, precision);
+            inputs.features.push(d_features.reshape([tokens, GATES * features.dims::<2>()[1]]));
         }
         if wanted.vectors {
-            accumulate(&mut self.vectors, B::product(slopes.gates.transpose(), features, precision));
+            add_part(&mut inputs.vectors, B::product(gates.transpose(), features, precision));
         }
     }
 
     /// Ends a block: the gradient of its mixed contexts, `[tokens, d]`, is taken back to what they are mixed of.
     pub(super) fn add_block(&mut self, args: GatedArgs<Floats<B>>, grad: Floats<B>, wanted: GatedWanted) {
         let of_mix = MixWanted { prior: wanted.prior, latent: wanted.latent };
-        let mixed = B::mix_backward(args.prior, args.latent, grad, of_mix);
-        let [of_prior, of_latent] = std::mem::take(&mut self.of_chunks);
-        self.prior.extend(mixed.prior.map(|mixed| mixed + Floats::cat(of_prior, 0)));
-        self.latent.extend(mixed.latent.map(|mixed| mixed + Floats::cat(of_latent, 0)));
+        let mixed = B::mix_backward(args.inputs.prior, args.inputs.latent, grad, of_mix);
+        let of_chunks = std::mem::take(&mut self.of_chunks);
+        self.inputs.prior.extend(mixed.prior.map(|mixed| mixed + Floats::cat(of_chunks.prior, 0)));
+        self.inputs.latent.extend(mixed.latent.map(|mixed| mixed + Floats::cat(of_chunks.latent, 0)));
     }
 
     /// The gradients, and that of the decoder with what the offset adds to its first rows.
     pub(super) fn finish(self, decoder: Option<Floats<B>>) -> (GatedGradients<Floats<B>>, Option<Floats<B>>) {
-        let joined = |parts: Vec<Floats<B>>| (!parts.is_empty()).then(|| Floats::cat(parts, 0));
-        let gradients = GatedGradients {
-            prior: joined(self.prior),
-            latent: joined(self.latent),
-            features: joined(self.features),
-            base: joined(self.base),
-            vectors: self.vectors,
-            bias: self.bias,
-        };
-        let decoder = decoder.map(|decoder| match self.weight {
+        let decoder = decoder.map(|decoder| match joined(self.weight) {
             Some(weight) => {
                 let first = 0..weight.shape()[0];
                 decoder.clone().assign_rows(first.clone(), decoder.rows(first) + weight)
             }
             None => decoder,
         });
-        (gradients, decoder)
+        (self.inputs.map(joined), decoder)
     }
-}
-
-fn accumulate<B: Kernels>(sum: &mut Option<Floats<B>>, part: Floats<B>) {
-    *sum = Some(match sum.take() {
-        Some(sum) => sum + part,
-        None => part,
-    });
 }

@@ -7,27 +7,17 @@ use crate::ops::{Floats, Gradients, Ints, Kernels, Likelihood, Objective, Predic
 ///
 /// The default bodies are the [portable] ones. A backend overrides those that it has native kernels for.
 pub trait LikelihoodKernels: Kernels {
-    /// Loss of every token in nats, and what else the objective asks for.
+    /// Loss of every token in nats, and what else the objective asks for; for an upstream gradient, shape `[N]`, also the
+    /// wanted gradients of `Σ_n upstream_n · loss_n`.
     ///
-    /// Tensors may have any float type; results have the [type of sums](crate::ops::wide). Targets are words
-    /// of the vocabulary.
+    /// Tensors may have any float type; results have the [type of sums](crate::ops::wide). Targets are words of the vocabulary.
+    /// The upstream gradient does not depend on the losses, so one pass computes both.
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        portable::score(&input, &objective)
-    }
-
-    /// As [`score`](Self::score), and the gradients of `Σ_n upstream_n · loss_n`.
-    ///
-    /// The upstream gradient, shape `[N]`, does not depend on the losses, so one pass computes both.
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
+        gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        portable::score_and_gradients(&input, &objective, upstream, wanted)
+        portable::score(&input, &objective, gradient)
     }
 
     /// What is predicted of every token; a tensor in the [type of sums](crate::ops::wide), if one was asked

@@ -38,10 +38,11 @@ mod draw;
 pub(crate) mod gated;
 mod kernels;
 mod mask;
+pub(crate) mod parts;
 pub mod portable;
 mod predict;
 mod shares;
-mod spread;
+mod sparse_targets;
 
 pub(crate) use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
 pub use kernels::LikelihoodKernels;
@@ -50,7 +51,7 @@ pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
 pub(crate) use predict::predict;
 pub(crate) use shares::Shares;
-pub(crate) use spread::Spread;
+pub(crate) use sparse_targets::SparseTargets;
 
 use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
@@ -84,7 +85,7 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
             let call = LossCall { input, objective, weights };
             Scores::from_parts(Dispatch::loss(call).into_iter().map(Floats::new))
         }
-        false => portable::score(&input, &objective).weighted(weights),
+        false => portable::score(&input, &objective, None).0.weighted(weights),
     };
     match outside {
         Some(outside) if !is_sum => Scores { loss: scores.loss.fill_where(outside, f64::NAN), ..scores },

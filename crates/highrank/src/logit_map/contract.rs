@@ -12,8 +12,8 @@ use burn::backend::Backend;
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
-use crate::error::HeadError;
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, in_range};
 
 /// A logit map as a plain value: the function without its parameters, which come packed in one vector.
 ///
@@ -64,7 +64,7 @@ pub(crate) trait MapModule {
     fn function(&self) -> Self::Function;
 
     /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
-    fn check(&self, _fit: &Fit) -> Result<(), HeadError> {
+    fn check(&self, _fit: &TensorChecks) -> Result<(), HeadError> {
         Ok(())
     }
 
@@ -82,7 +82,7 @@ pub(crate) trait Pointwise: Copy {
     }
 
     /// Checks that the type of sums holds all fields.
-    fn check(self, _fit: &Fit) -> Result<(), HeadError> {
+    fn check(self, _fit: &TensorChecks) -> Result<(), HeadError> {
         Ok(())
     }
 
@@ -123,8 +123,8 @@ impl<M: Pointwise> MapModule for M {
         *self
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-        Pointwise::check(*self, fit)
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+        Pointwise::check(*self, checks)
     }
 }
 
@@ -139,10 +139,7 @@ pub(super) fn required<T>(table: Option<T>) -> T {
 
 /// Checks a field that must be positive and finite.
 pub(super) fn positive(name: &'static str, value: f64) -> Result<(), HeadError> {
-    match value > 0.0 && value.is_finite() {
-        true => Ok(()),
-        false => Err(HeadError::NotPositive { name, value }),
-    }
+    in_range(name, value, "a positive finite number", f64::from_bits(1)..=f64::MAX)
 }
 
 /// Checks a size that must be at least 1.

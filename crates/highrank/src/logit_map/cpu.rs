@@ -134,75 +134,55 @@ macro_rules! cpu_maps {
 
             /// See [`CpuBody::is_identity`].
             pub(crate) fn is_identity(&self) -> bool {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+ }
             }
 
             /// See [`CpuBody::is_table`].
             pub(crate) fn is_table(&self) -> bool {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+ }
             }
 
             /// See [`CpuBody::block`].
             pub(crate) fn block(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+ }
             }
 
             /// See [`CpuBody::parts`].
             pub(crate) fn parts(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+ }
             }
 
             /// See [`CpuBody::num_sums`].
             pub(crate) fn num_sums(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+ }
             }
 
             /// See [`CpuBody::lanes`].
             pub(crate) fn lanes(&self) -> usize {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+ }
             }
 
             /// See [`CpuBody::apply`].
             #[inline(always)]
             pub(crate) fn apply(&self, block: &mut [T], parts: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::apply(map, block, parts),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::apply(map, block, parts),)+ }
             }
 
             /// See [`CpuBody::pull_back`].
             #[inline(always)]
             pub(crate) fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::pull_back(map, parts, g, lanes),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::pull_back(map, parts, g, lanes),)+ }
             }
 
             /// See [`CpuBody::pull_back_row`].
             #[inline(always)]
             pub(crate) fn pull_back_row(&self, z: &[T], parts: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::pull_back_row(map, z, parts, g, scale, sums),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::pull_back_row(map, z, parts, g, scale, sums),)+ }
             }
 
             /// See [`CpuBody::finish`].
             pub(crate) fn finish(&self, sums: &[T], d_params: &mut [T]) {
-                match &self.body {
-                    $(CpuMapBody::$Map(map) => CpuBody::finish(map, self.params, sums, d_params),)+
-                }
+                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::finish(map, self.params, sums, d_params),)+ }
             }
         }
     };

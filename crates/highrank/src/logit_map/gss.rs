@@ -6,8 +6,8 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
 use super::contract::{MapModule, PortableMap, element, required};
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::math::{log_sigmoid, sigmoid};
 use crate::parameters::value;
 
@@ -45,9 +45,9 @@ impl MapModule for Gss {
         Function
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-        fit.param("the generalised sigsoftmax's center", &self.center, [1])?;
-        fit.param("the generalised sigsoftmax's slope", &self.slope, [1])
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+        checks.param("the generalised sigsoftmax's center", &self.center, [1])?;
+        checks.param("the generalised sigsoftmax's slope", &self.slope, [1])
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {

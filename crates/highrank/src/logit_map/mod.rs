@@ -3,7 +3,7 @@
 //! A pointwise non-linearity after the product `h·Wᵀ` breaks the rank bound of the softmax, because
 //! `f` of a low-rank matrix need not have low rank.
 //!
-//! [`LogitMap`] is the module with its parameters. Inside, `MapFunction` is the same function as a plain value whose parameters
+//! [`LogitMap`] is the module with its parameters. Inside, [`LogitMapConfig`] is the same function as a plain value whose parameters
 //! come packed in one vector.
 
 mod contract;
@@ -22,8 +22,8 @@ use highrank_kernels::Floats;
 use highrank_kernels::cpu::Real;
 use highrank_kernels::precision::wide;
 
+use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic};
-use crate::fit::Fit;
 use contract::{MapModule, PortableMap};
 #[cfg(feature = "flex")]
 use cpu::{CpuBody, OnCpu};
@@ -32,6 +32,9 @@ pub(crate) use gpu::{MapNumbers, MapNumbersLaunch};
 
 pub use plif::MAX_KNOTS;
 
+/// What kernels know of a map.
+pub(crate) type MapFunction = LogitMapConfig;
+
 // A map is one file and one line here. The file holds the formula, the module with its parameters, the configuration's fields
 // and their ranges, the bodies and the tests: `contract.rs`, `cpu.rs` and `gpu.rs` say what it provides, and `soft_cap.rs` is a
 // short example.
@@ -39,9 +42,9 @@ registry::logit_maps! {
     Identity: identity [gpu], "z";
     Sigsoftmax: sigsoftmax [gpu], "z + log σ(z)";
     Gss: gss, "z + (k − 1) log σ(z − c)";
-    SoftCap { cap: f64 }: soft_cap [gpu], "cap · tanh(z / cap)";
-    Plif { knots: usize, bound: f64 }: plif [gpu], "f(l_i) + s_i (z − l_i)";
-    MonotonicNet { units: usize }: monotonic_net, "Σ_i a_i σ(s_i z + b_i) + offset";
+    SoftCap { cap: f64 = 3.0 }: soft_cap [gpu], "cap · tanh(z / cap)";
+    Plif { knots: usize = 17, bound: f64 = 2.0 }: plif [gpu], "f(l_i) + s_i (z − l_i)";
+    MonotonicNet { units: usize = 3 }: monotonic_net, "Σ_i a_i σ(s_i z + b_i) + offset";
 }
 
 impl LogitMap {

@@ -8,8 +8,8 @@ use highrank_kernels::Floats;
 use highrank_kernels::precision::wide;
 
 use super::contract::{MapModule, PortableMap, at_least_one, element, required};
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 use crate::math::{inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -77,12 +77,12 @@ impl MapModule for MonotonicNet {
         Function { units: self.units() }
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
         let units = [self.units()];
-        fit.param("the monotonic network's raw_height", &self.raw_height, units)?;
-        fit.param("the monotonic network's raw_steepness", &self.raw_steepness, units)?;
-        fit.param("the monotonic network's bias", &self.bias, units)?;
-        fit.param("the monotonic network's offset", &self.offset, [1])
+        checks.param("the monotonic network's raw_height", &self.raw_height, units)?;
+        checks.param("the monotonic network's raw_steepness", &self.raw_steepness, units)?;
+        checks.param("the monotonic network's bias", &self.bias, units)?;
+        checks.param("the monotonic network's offset", &self.offset, [1])
     }
 
     /// In the type of sums: rounded to half precision, a height would be off by more than the parameter that it is made of.

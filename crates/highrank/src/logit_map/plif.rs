@@ -9,8 +9,8 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
-use crate::error::HeadError;
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -79,11 +79,11 @@ impl MapModule for Plif {
         Function { knots: self.knots(), bound: self.bound }
     }
 
-    fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-        fit.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
-        fit.param("PLIF's offset", &self.offset, [1])?;
-        fit.scale("PLIF's bound T", self.bound)?;
-        fit.scale("the width of PLIF's pieces", self.function().delta())
+    fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+        checks.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
+        checks.param("PLIF's offset", &self.offset, [1])?;
+        checks.scale("PLIF's bound T", self.bound)?;
+        checks.scale("the width of PLIF's pieces", self.function().delta())
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
@@ -115,9 +115,7 @@ impl Function {
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
         at_least_one("knots", self.knots)?;
-        if self.knots > MAX_KNOTS {
-            return Err(HeadError::TooManyKnots { knots: self.knots, max: MAX_KNOTS });
-        }
+        in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
         positive("PLIF's bound T", self.bound)
     }
 
@@ -188,7 +186,7 @@ mod cpu {
     use super::{Function, tables};
 
     /// Logits whose pieces are found, then looked up, then evaluated.
-    const BLOCK: usize = 64;
+    const BLOCK: usize = 128;
 
     /// Pieces that a thread takes at a time: some ten microseconds' work.
     const RUN: usize = 1 << 12;
@@ -232,10 +230,15 @@ mod cpu {
         }
     }
 
-    /// A block of logits with the piece of each, and the distance from its left end.
+    /// The pieces of a block of logits, and the distance of each from its piece's left end.
     struct Located<T> {
         pieces: [u32; BLOCK],
         distances: [T; BLOCK],
+    }
+
+    impl<T: Real> Located<T> {
+        /// Nothing yet.
+        const NONE: Self = Self { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
     }
 
     impl OnCpu for Function {
@@ -284,11 +287,10 @@ mod cpu {
     }
 
     impl<T: Real> Body<T> {
-        /// Pieces and distances of at most [`BLOCK`] logits.
+        /// Finds the pieces of at most [`BLOCK`] logits. In place: a result by value is copied, block by block.
         #[inline(always)]
-        fn locate(&self, z: &[T]) -> Located<T> {
-            let mut located = Located { pieces: [0; BLOCK], distances: [T::ZERO; BLOCK] };
-            let places = located.pieces.iter_mut().zip(&mut located.distances);
+        fn locate(&self, z: &[T], into: &mut Located<T>) {
+            let places = into.pieces.iter_mut().zip(&mut into.distances);
             for ((number, distance), z) in places.zip(z) {
                 let piece = ((*z + self.bound) * self.inverse).floor();
                 let piece = if piece > self.last { self.last } else { piece };
@@ -297,7 +299,6 @@ mod cpu {
                 *number = piece.index();
                 *distance = *z - (piece * self.delta - self.bound);
             }
-            located
         }
     }
 
@@ -319,15 +320,14 @@ mod cpu {
         /// Keeps the slopes, if there is room for them, so that the backward pass need not look them up again.
         #[inline(always)]
         fn apply(&self, block: &mut [T], slopes: &mut [T]) {
-            let table = self.table.as_chunks::<2>().0;
-            let mut slopes = slopes.chunks_mut(BLOCK);
+            let (table, mut slopes) = (self.table.as_chunks::<2>().0, slopes.chunks_mut(BLOCK));
+            let (mut located, mut lines) = (Located::NONE, [[T::ZERO; 2]; BLOCK]);
             for block in block.chunks_mut(BLOCK) {
-                let Located { pieces, distances } = self.locate(block);
-                let mut lines = [[T::ZERO; 2]; BLOCK];
-                for (line, piece) in lines.iter_mut().zip(&pieces[..block.len()]) {
+                self.locate(block, &mut located);
+                for (line, piece) in lines.iter_mut().zip(&located.pieces[..block.len()]) {
                     *line = table[*piece as usize];
                 }
-                for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&distances) {
+                for ((z, [slope, value]), distance) in block.iter_mut().zip(&lines).zip(&located.distances) {
                     *z = slope.mul_add(*distance, *value);
                 }
                 if let Some(slopes) = slopes.next() {
@@ -343,17 +343,18 @@ mod cpu {
         #[inline(always)]
         fn pull_back_row(&self, z: &[T], slopes: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
             let (sums, _) = sums.as_chunks_mut::<2>();
+            let (mut located, mut terms) = (Located::NONE, [[T::ZERO; 2]; BLOCK]);
             for ((z, slopes), g) in z.chunks(BLOCK).zip(slopes.chunks(BLOCK)).zip(g.chunks_mut(BLOCK)) {
-                let Located { pieces, distances } = self.locate(z);
-                let mut terms = [[T::ZERO; 2]; BLOCK];
-                for ((terms, distance), g) in terms.iter_mut().zip(&distances).zip(&*g) {
+                self.locate(z, &mut located);
+                let of_terms = terms.iter_mut().zip(&located.distances);
+                for ((terms, distance), (g, slope)) in of_terms.zip(g.iter_mut().zip(slopes)) {
                     *terms = [*distance * *g * scale, *g * scale];
+                    *g *= *slope;
                 }
-                for (piece, [moment, g]) in pieces.iter().zip(&terms[..g.len()]) {
+                for (piece, [moment, g]) in located.pieces.iter().zip(&terms[..g.len()]) {
                     let sums = &mut sums[*piece as usize];
                     *sums = [sums[0] + *moment, sums[1] + *g];
                 }
-                g.iter_mut().zip(slopes).for_each(|(g, slope)| *g *= *slope);
             }
         }
 

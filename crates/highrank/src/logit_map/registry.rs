@@ -3,15 +3,15 @@
 /// Generates, from one line a map:
 ///
 /// * the map's module, which is its file, and the re-export of the type with the map's name;
-/// * [`LogitMapConfig`](super::LogitMapConfig), [`LogitMap`](super::LogitMap) and [`MapFunction`](super::MapFunction);
+/// * [`LogitMapConfig`](super::LogitMapConfig) and [`LogitMap`](super::LogitMap);
 /// * what these ask of the one map that they hold.
 ///
-/// A line reads `Name { field: type, .. }: file [gpu], "formula";`. The fields are those of the file's `Function`, and the
+/// A line reads `Name { field: type = example, .. }: file [gpu], "formula";`. The fields are those of the file's `Function`, and the
 /// name's type has a field or a method of each field's name; a map without fields has no braces. `[gpu]` says that the file
 /// has a module of this name with a body for kernels.
 macro_rules! logit_maps {
     ($(
-        $Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident $([$gpu:ident])?, $formula:literal;
+        $Map:ident $({ $($field:ident: $type:ident = $example:expr),+ })?: $file:ident $([$gpu:ident])?, $formula:literal;
     )+) => {
         $(
             pub(crate) mod $file;
@@ -19,7 +19,7 @@ macro_rules! logit_maps {
         )+
 
         /// Which logit map a head applies.
-        #[derive(Config, Debug, PartialEq)]
+        #[derive(Config, Debug, PartialEq, Copy)]
         #[non_exhaustive]
         pub enum LogitMapConfig {
             $(
@@ -32,11 +32,14 @@ macro_rules! logit_maps {
         }
 
         impl LogitMapConfig {
+            /// One of each map, for tests of what holds of all.
+            #[doc(hidden)]
+            pub fn examples() -> Vec<Self> {
+                vec![$(Self::$Map $({ $($field: $example),+ })?),+]
+            }
+
             /// Checks the ranges of all fields.
-            ///
-            /// # Errors
-            /// [`HeadError::ZeroSize`], [`HeadError::TooManyKnots`] or [`HeadError::NotPositive`].
-            pub fn validate(&self) -> Result<(), HeadError> {
+            pub(crate) fn validate(&self) -> Result<(), HeadError> {
                 match *self {
                     $(Self::$Map $({ $($field),+ })? => {
                         PortableMap::validate($file::Function { $($($field),+)? })
@@ -47,7 +50,7 @@ macro_rules! logit_maps {
             /// Creates the map with its starting parameters.
             ///
             /// # Panics
-            /// With the message of [`validate`](Self::validate) if the configuration is invalid.
+            /// If a field is outside of its range, which the message says.
             pub fn init(&self, device: &Device) -> LogitMap {
                 self.validate().or_panic("LogitMapConfig::init");
                 match *self {
@@ -75,27 +78,23 @@ macro_rules! logit_maps {
 
         impl LogitMap {
             /// The function itself, without its parameters.
-            pub(crate) fn function(&self) -> MapFunction {
+            pub(crate) fn function(&self) -> LogitMapConfig {
                 match self {
                     $(Self::$Map(map) => {
                         let $file::Function { $($($field),+)? } = MapModule::function(map);
-                        MapFunction::$Map $({ $($field),+ })?
+                        LogitMapConfig::$Map $({ $($field),+ })?
                     })+
                 }
             }
 
             /// Checks that parameters fit each other and the decoder, and that the type of sums holds all numbers.
-            pub(crate) fn check(&self, fit: &Fit) -> Result<(), HeadError> {
-                match self {
-                    $(Self::$Map(map) => MapModule::check(map, fit),)+
-                }
+            pub(crate) fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
+                match self { $(Self::$Map(map) => MapModule::check(map, checks),)+ }
             }
 
-            /// The parameters packed in one vector, as [`MapFunction`] takes them, differentiable; `None` for a map without any.
+            /// The parameters packed in one vector, as [`function`](Self::function) takes them, differentiable; `None` for a map without any.
             pub(crate) fn packed_params(&self) -> Option<Tensor<1>> {
-                match self {
-                    $(Self::$Map(map) => MapModule::packed_params(map),)+
-                }
+                match self { $(Self::$Map(map) => MapModule::packed_params(map),)+ }
             }
         }
 
@@ -116,24 +115,12 @@ macro_rules! logit_maps {
             }
         }
 
-        /// A logit map `f` as a plain value, without its parameters, which come packed in one vector.
+        /// The function itself: without its parameters, which come packed in one vector.
         ///
         /// A logit is looked up in the function's *table*, made from the parameters once a call by [`table`](Self::table). Most
         /// maps have the parameters themselves as their table. Each map's type says how its parameters are packed, and what its
         /// table is where it has one of its own.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        #[non_exhaustive]
-        pub(crate) enum MapFunction {
-            $(
-                #[doc = concat!("`f(z) = ", $formula, "`, see [`", stringify!($Map), "`].")]
-                $Map $({ $(
-                    #[doc = concat!("See [`", stringify!($Map), "::", stringify!($field), "`].")]
-                    $field: $type,
-                )+ })?,
-            )+
-        }
-
-        impl MapFunction {
+        impl LogitMapConfig {
             /// Length of the packed parameter vector; 0 for a map without parameters.
             pub(crate) fn num_params(&self) -> usize {
                 match *self {

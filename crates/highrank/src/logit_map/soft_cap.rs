@@ -5,8 +5,8 @@ use burn::module::Module;
 use highrank_kernels::Floats;
 
 use super::contract::{Pointwise, positive};
+use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::fit::Fit;
 
 /// The soft cap `f(z) = cap · tanh(z / cap)`, without parameters.
 ///
@@ -25,8 +25,8 @@ impl Pointwise for SoftCap {
         positive("cap", self.cap)
     }
 
-    fn check(self, fit: &Fit) -> Result<(), HeadError> {
-        fit.scale("cap", self.cap)
+    fn check(self, checks: &TensorChecks) -> Result<(), HeadError> {
+        checks.scale("cap", self.cap)
     }
 
     // Multiplied by 1/cap: the derivative of Burn's `div_scalar` rounds the divisor to f32.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::kind::Basic;
+use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use super::options::TargetDistribution;
-use super::teacher::{self, TeacherRows};
 use super::{LossOptions, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
@@ -15,12 +15,8 @@ use crate::ops::{self, Objective, Targets, wide};
 
 /// What the tokens that count are scored against, and the way from all tokens there and back.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    /// N.
-    tokens: usize,
-    /// Tokens that are scored.
-    scored: usize,
-    rows: Rows,
+pub(crate) struct CountedTokens {
+    rows: ScoredRows,
     objective: Objective,
     /// Of the tokens that are scored; `None` means that all weights are 1.
     weights: Option<Tensor<1>>,
@@ -29,20 +25,18 @@ pub(crate) struct Counted {
 }
 
 /// Which rows of hidden states are scored.
-// One lives at a time: the size of the largest variant costs nothing.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-enum Rows {
-    /// All of them.
-    All,
-    /// Those of the tokens that count, found on the host.
-    Kept(Arc<[u32]>),
-    /// All of them, but those of tokens that do not count hold 0 and have weight 0: `true` in `[N]` is such a token. Where
-    /// the device would have to be waited for, or where nothing counts.
-    Blanked(Tensor<1, Bool>),
+struct ScoredRows {
+    /// N.
+    tokens: usize,
+    /// The numbers of those that are scored; `None` if they are all.
+    kept: Option<Arc<[u32]>>,
+    /// Of these, `true` for tokens that do not count, if there are any: they hold 0 and have weight 0. Where the device would have
+    /// to be waited for, or where nothing counts.
+    blank: Option<Tensor<1, Bool>>,
 }
 
-impl Counted {
+impl CountedTokens {
     /// The tokens that count, for targets and options that fit each other.
     ///
     /// - bias: of the decoder, −∞ for masked words; made where it is needed
@@ -57,15 +51,18 @@ impl Counted {
     ) -> Result<Self, HeadError> {
         let [tokens] = targets.dims();
         let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
-        let rows = match is_cpu(&targets.device()) {
-            true => on_host(&targets, weights.as_ref(), options, vocab)?,
+        let rows = match options.read_back || is_cpu(&targets.device()) {
+            true => {
+                let (_, counts) = checked_words(&targets, weights.as_ref(), options, vocab)?;
+                ScoredRows::keeping(&counts, &targets.device())
+            }
             false => on_device(&targets, weights.as_ref(), options),
         };
-        let bias = if matches!(rows, Rows::Blanked(_)) { bias()? } else { None };
+        let bias = if rows.blank.is_some() { bias()? } else { None };
         let words = rows.of_ints(targets, |words, blank| {
             // A word that is not masked: its loss, which counts for nothing, is a number.
             let safe = match bias {
-                Some(bias) => bias.detach().argmax(0).expand([tokens]),
+                Some(bias) => bias.detach().argmax(0).expand(words.dims()),
                 None => words.zeros_like(),
             };
             words.mask_where(blank, safe)
@@ -78,7 +75,7 @@ impl Counted {
                 let ids = ids.clone().reshape([tokens, listed]).tensor::<2>();
                 let probs = probs.clone().reshape([tokens, listed]).tensor::<2>();
                 let ids = rows.of_ints(ids, |ids, blank| {
-                    let blank = blank.reshape([tokens, 1]).expand([tokens, listed]);
+                    let blank = blank.unsqueeze_dim::<2>(1).expand(ids.dims());
                     ids.mask_fill(blank, 0)
                 });
                 Targets::Teacher { words, ids: ids.into(), probs: rows.of(probs).into() }
@@ -96,8 +93,10 @@ impl Counted {
             z_loss: options.z_loss,
             statistics: options.statistics,
         };
-        let [weights, divisors] = [weights, divisors].map(|weights| rows.weights(weights, tokens));
-        Ok(Self { tokens, scored: rows.scored(tokens), objective, weights, divisors, rows })
+        let weights = rows.weights(weights);
+        // Without any the weights themselves: ones in their place would divide by the number of tokens.
+        let divisors = divisors.and_then(|divisors| rows.weights(Some(divisors)));
+        Ok(Self { rows, objective, weights, divisors })
     }
 
     /// What the scored tokens are scored against.
@@ -107,21 +106,17 @@ impl Counted {
 
     /// The hidden states that are scored.
     pub(crate) fn of_hidden<const D: usize>(&self, hidden: Tensor<D>) -> Tokens {
-        match &self.rows {
-            Rows::All => Tokens::all(hidden),
-            Rows::Kept(kept) => Tokens::kept(hidden, kept.clone()),
-            Rows::Blanked(_) => {
-                let shape = hidden.dims();
-                let rows = self.rows.of(hidden.reshape([self.tokens, shape[D - 1]]));
-                Tokens::all(rows.reshape(shape))
-            }
-        }
+        let tokens = match &self.rows.kept {
+            None => Tokens::all(hidden),
+            Some(kept) => Tokens::kept(hidden, kept.clone()),
+        };
+        tokens.map_hidden(|hidden| self.rows.blanked(hidden.tensor()).into())
     }
 
     /// What the scored tokens are multiplied with in a mean.
     pub(crate) fn shares(&self, on: (&Device, DType)) -> Shares {
         if self.weights.is_none() && self.divisors.is_none() {
-            return Shares::even(self.scored, on);
+            return Shares::even(self.rows.scored(), on);
         }
         let weights = self.weights(on).cast(on.1);
         let divisors = self.divisors.clone().map_or_else(|| weights.clone(), |sums| sums.cast(on.1));
@@ -130,15 +125,12 @@ impl Counted {
 
     /// What the scored tokens are multiplied with in a sum.
     pub(crate) fn weights(&self, on: (&Device, DType)) -> Tensor<1> {
-        match &self.weights {
-            None => Tensor::ones([self.scored], on),
-            Some(weights) => weights.clone(),
-        }
+        self.weights.clone().unwrap_or_else(|| Tensor::ones([self.rows.scored()], on))
     }
 
     /// Values of all tokens, for those of the scored ones; 0 for the others.
     pub(crate) fn among_all<const T: usize>(&self, values: Tensor<1>, shape: [usize; T]) -> Tensor<T> {
-        self.spread(values.reshape([self.scored, 1])).reshape(shape)
+        self.rows.spread(values.unsqueeze_dim(1)).reshape(shape)
     }
 
     /// Statistics of all tokens.
@@ -148,91 +140,89 @@ impl Counted {
         shape: [usize; T],
     ) -> TokenStatistics<T> {
         let ones = rows.ones_like().narrow(1, 0, 1);
-        TokenStatistics::new(self.spread(rows), self.spread(ones), shape)
-    }
-
-    /// Rows of the scored tokens among those of all tokens: 0 for those that do not count.
-    fn spread(&self, rows: Tensor<2>) -> Tensor<2> {
-        match &self.rows {
-            Rows::Kept(kept) => {
-                let (device, dtype, [_, width]) = (rows.device(), rows.dtype(), rows.dims());
-                let numbers = Tokens::numbers(kept, &device);
-                Tensor::zeros([self.tokens, width], (&device, dtype)).select_assign(
-                    0,
-                    numbers,
-                    rows,
-                    IndexingUpdateOp::Add,
-                )
-            }
-            others => others.of(rows),
-        }
+        TokenStatistics::new(self.rows.spread(rows), self.rows.spread(ones), shape)
     }
 }
 
-impl Rows {
-    /// Those for which `counts` holds.
-    fn keeping(tokens: usize, counts: impl Fn(usize) -> bool, device: &Device) -> Self {
-        let kept: Arc<[u32]> = (0..tokens as u32).filter(|token| counts(*token as usize)).collect();
-        match kept.len() {
-            // A call without tokens has no shapes to work with.
-            0 => Self::Blanked(Tensor::<1, Int>::zeros([tokens], device).equal_elem(0)),
-            count if count == tokens => Self::All,
-            _ => Self::Kept(kept),
+impl ScoredRows {
+    /// Those of the tokens that count. A call without tokens has no shapes to work with: of none that count one is kept, blank.
+    fn keeping(counts: &[bool], device: &Device) -> Self {
+        let tokens = counts.len();
+        let kept: Arc<[u32]> = (0..tokens as u32).filter(|token| counts[*token as usize]).collect();
+        let (kept, blank) = match kept.len() {
+            0 => (Some(Arc::from([0])), Some(Tensor::from_data([true], device))),
+            count if count == tokens => (None, None),
+            _ => (Some(kept), None),
+        };
+        Self { tokens, kept, blank }
+    }
+
+    /// How many are scored.
+    fn scored(&self) -> usize {
+        self.kept.as_ref().map_or(self.tokens, |kept| kept.len())
+    }
+
+    /// The rows of tokens that are scored, with what those of blank tokens hold.
+    fn selected<const D: usize, K: Basic>(&self, rows: Tensor<D, K>) -> Tensor<D, K> {
+        match &self.kept {
+            None => rows,
+            Some(kept) => {
+                let numbers = Tokens::numbers(kept, &rows.device());
+                rows.select(0, numbers)
+            }
         }
     }
 
-    /// How many are scored, of so many tokens.
-    fn scored(&self, tokens: usize) -> usize {
-        match self {
-            Self::Kept(kept) => kept.len(),
-            Self::All | Self::Blanked(_) => tokens,
+    /// Rows that are scored with 0 in those of blank tokens.
+    fn blanked(&self, rows: Tensor<2>) -> Tensor<2> {
+        match &self.blank {
+            None => rows,
+            Some(blank) => {
+                let blank = blank.clone().unsqueeze_dim::<2>(1).expand(rows.dims());
+                rows.mask_fill(blank, 0.0)
+            }
         }
     }
 
     /// The rows that are scored.
     fn of(&self, rows: Tensor<2>) -> Tensor<2> {
-        match self {
-            Self::All => rows,
-            Self::Kept(kept) => {
-                let numbers = Tokens::numbers(kept, &rows.device());
-                rows.select(0, numbers)
-            }
-            Self::Blanked(blank) => {
-                let [tokens, width] = rows.dims();
-                rows.mask_fill(blank.clone().reshape([tokens, 1]).expand([tokens, width]), 0.0)
-            }
-        }
+        self.blanked(self.selected(rows))
     }
 
-    /// The integers of the tokens that are scored; `without` replaces those of blanked tokens.
+    /// The integers of the tokens that are scored; `without` replaces those of blank tokens.
     fn of_ints<const D: usize>(
         &self,
         values: Tensor<D, Int>,
         without: impl FnOnce(Tensor<D, Int>, Tensor<1, Bool>) -> Tensor<D, Int>,
     ) -> Tensor<D, Int> {
-        match self {
-            Self::All => values,
-            Self::Kept(kept) => {
-                let numbers = Tokens::numbers(kept, &values.device());
-                values.select(0, numbers)
-            }
-            Self::Blanked(blank) => without(values, blank.clone()),
+        let values = self.selected(values);
+        match &self.blank {
+            None => values,
+            Some(blank) => without(values, blank.clone()),
         }
     }
 
     /// The weights of the tokens that are scored.
-    fn weights(&self, weights: Option<Tensor<1>>, tokens: usize) -> Option<Tensor<1>> {
-        let column = |weights: Tensor<1>| self.of(weights.reshape([tokens, 1]));
-        match (self, weights) {
-            (Self::Blanked(blank), None) => {
-                let ones = Tensor::<1>::ones([tokens], &blank.device());
-                Some(ones.mask_fill(blank.clone(), 0.0))
+    fn weights(&self, weights: Option<Tensor<1>>) -> Option<Tensor<1>> {
+        let scored = match (weights, &self.blank) {
+            (Some(weights), _) => self.of(weights.unsqueeze_dim(1)),
+            (None, Some(blank)) => self.blanked(Tensor::ones([self.scored(), 1], &blank.device())),
+            (None, None) => return None,
+        };
+        Some(scored.squeeze_dim(1))
+    }
+
+    /// Rows of the scored tokens among those of all tokens: 0 for those that do not count.
+    fn spread(&self, rows: Tensor<2>) -> Tensor<2> {
+        let rows = self.blanked(rows);
+        match &self.kept {
+            None => rows,
+            Some(kept) => {
+                let (device, dtype, [_, width]) = (rows.device(), rows.dtype(), rows.dims());
+                let numbers = Tokens::numbers(kept, &device);
+                let none = Tensor::zeros([self.tokens, width], (&device, dtype));
+                none.select_assign(0, numbers, rows, IndexingUpdateOp::Add)
             }
-            (_, weights) => weights.map(|weights| {
-                let scored = column(weights);
-                let [count, _] = scored.dims();
-                scored.reshape([count])
-            }),
         }
     }
 }
@@ -285,13 +275,12 @@ impl Weights {
     }
 }
 
-/// The target words of the tokens that count, and what a teacher says of them, read back from the device.
+/// The target words of the tokens that count, read back from the device.
 pub(crate) struct CountedWords {
     /// None for a token that does not count.
     pub(crate) words: Vec<Option<usize>>,
     /// Of all tokens; `None` means that all weights are 1. Those of tokens that do not count may be anything.
     pub(crate) weights: Option<Tensor<1>>,
-    pub(crate) teacher: Option<TeacherRows>,
 }
 
 impl CountedWords {
@@ -299,9 +288,6 @@ impl CountedWords {
     ///
     /// # Errors
     /// What is wrong with the values of a token that counts. Class weights where words are not scored alone.
-    ///
-    /// # Panics
-    /// If a teacher's probabilities are tracked.
     pub(crate) fn read(
         targets: &Tensor<1, Int>,
         options: &LossOptions,
@@ -313,24 +299,15 @@ impl CountedWords {
             return Err(HeadError::Unused { option: "class_weights", reason });
         }
         let (words, counts) = checked_words(targets, weights.as_ref(), options, vocab)?;
-        let teacher = match &options.distribution {
-            Some(TargetDistribution::Teacher { ids, probs }) => {
-                Some(TeacherRows::read(ids, probs, vocab, |token| counts[token])?)
-            }
-            _ => None,
-        };
         let words = words.into_iter().zip(&counts).map(|(word, counts)| counts.then_some(word as usize));
-        Ok(Self { words: words.collect(), weights, teacher })
-    }
-
-    /// The tokens that do not count, `[N]`; `None` if all do.
-    pub(crate) fn blank(&self, device: &Device) -> Option<Tensor<1, Bool>> {
-        let blank: Vec<bool> = self.words.iter().map(Option::is_none).collect();
-        blank.contains(&true).then(|| Tensor::from_data(blank.as_slice(), device))
+        Ok(Self { words: words.collect(), weights })
     }
 }
 
-/// The targets, and which tokens count.
+/// The targets, and which tokens count, on the host.
+///
+/// # Errors
+/// What is wrong with the values of a token that counts.
 fn checked_words(
     targets: &Tensor<1, Int>,
     weights: Option<&Tensor<1>>,
@@ -344,22 +321,10 @@ fn checked_words(
         .map(|token| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0))
         .collect();
     validate_words(&words, vocab, |token| counts[token])?;
-    Ok((words, counts))
-}
-
-/// The tokens that count, and whether all that belongs to them is as it should be.
-fn on_host(
-    targets: &Tensor<1, Int>,
-    weights: Option<&Tensor<1>>,
-    options: &LossOptions,
-    vocab: usize,
-) -> Result<Rows, HeadError> {
-    let (words, counts) = checked_words(targets, weights, options, vocab)?;
-    let counts = |token: usize| counts[token];
     if let Some(TargetDistribution::Teacher { ids, probs }) = &options.distribution {
-        teacher::validate(&ids.clone().into_data(), &probs.clone().into_data(), vocab, counts)?;
+        validate_teacher(&ids.clone().into_data(), &probs.clone().into_data(), vocab, &counts)?;
     }
-    Ok(Rows::keeping(words.len(), counts, &targets.device()))
+    Ok((words, counts))
 }
 
 /// Checks that every target is a word of the vocabulary, `0 ≤ target < V`.
@@ -386,13 +351,11 @@ fn validate_words(words: &[i64], vocab: usize, counts: impl Fn(usize) -> bool) -
 }
 
 /// The tokens that count, without waiting for the device to say.
-fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> Rows {
+fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> ScoredRows {
     let ignored = options.ignored.iter().map(|index| targets.clone().equal_elem(*index));
     let weightless = weights.map(|weights| weights.clone().detach().equal_elem(0.0));
-    match ignored.chain(weightless).reduce(Tensor::bool_or) {
-        None => Rows::All,
-        Some(blank) => Rows::Blanked(blank),
-    }
+    let blank = ignored.chain(weightless).reduce(Tensor::bool_or);
+    ScoredRows { tokens: targets.dims()[0], kept: None, blank }
 }
 
 /// Weights as numbers, of which those that are `read` are at least 0.
@@ -403,4 +366,38 @@ fn checked_weights(weights: &Tensor<1>, read: impl Fn(usize) -> bool) -> Result<
         Some((token, value)) => Err(HeadError::Weight { token, value: *value }),
         None => Ok(values),
     }
+}
+
+/// Checks the rows of the tokens that count: words of the vocabulary, all different, and probabilities that a distribution
+/// can have.
+///
+/// # Errors
+/// [`HeadError::TeacherWord`] or [`HeadError::TeacherRow`] of the first row that is wrong.
+fn validate_teacher(
+    ids: &TensorData,
+    probs: &TensorData,
+    vocab: usize,
+    counts: &[bool],
+) -> Result<(), HeadError> {
+    let width = ids.shape().last().copied().unwrap_or(1).max(1);
+    let (ids, probs): (Vec<i64>, Vec<f64>) = (ids.iter().collect(), probs.iter().collect());
+    for (token, (ids, probs)) in ids.chunks(width).zip(probs.chunks(width)).enumerate() {
+        if !counts[token] {
+            continue;
+        }
+        let mut sorted = ids.to_vec();
+        sorted.sort_unstable();
+        let outside = sorted.iter().find(|word| !(0..vocab as i64).contains(word));
+        let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| &pair[0]);
+        if let Some(&word) = outside.or(twice) {
+            return Err(HeadError::TeacherWord { word, token, vocab });
+        }
+        let sum: f64 = probs.iter().sum();
+        // Probabilities in half precision are off by a thousandth.
+        if probs.iter().any(|p| p.is_nan() || *p < 0.0) || sum > 1.0 + 2e-3 {
+            let least = probs.iter().copied().fold(f64::INFINITY, f64::min);
+            return Err(HeadError::TeacherRow { token, sum, least });
+        }
+    }
+    Ok(())
 }

@@ -19,10 +19,9 @@ mod options;
 mod prior_cv;
 mod result;
 mod score;
-mod teacher;
 
-pub(crate) use counted::CountedWords;
 pub use counted::validate_targets;
+pub(crate) use counted::{CountedTokens, CountedWords};
 pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};

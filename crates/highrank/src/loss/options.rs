@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use crate::error::HeadError;
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, expect_shape, in_range, not_negative};
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -53,6 +53,8 @@ pub struct LossOptions {
     pub(crate) reduction: Reduction,
     pub(crate) per_token: bool,
     pub(crate) statistics: bool,
+    /// Whether the host finds out which tokens count, on a GPU too.
+    pub(crate) read_back: bool,
 }
 
 /// How the losses of tokens become one value.
@@ -191,32 +193,25 @@ impl LossOptions {
         targets: &[usize],
         rows: usize,
         vocab: usize,
-        fit: &Fit,
+        checks: &TensorChecks,
     ) -> Result<(), HeadError> {
-        let epsilon = self.label_smoothing;
-        if !(0.0..1.0).contains(&epsilon) {
-            let expected = "a number in [0, 1)";
-            return Err(HeadError::LossOption { name: "label_smoothing", value: epsilon, expected });
-        }
+        in_range("label_smoothing", self.label_smoothing, "a number in [0, 1)", 0.0..1.0)?;
         for (name, value) in [("z_loss", self.z_loss), ("prior_cv", self.prior_cv)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let expected = "a finite number of at least 0";
-                return Err(HeadError::LossOption { name, value, expected });
-            }
-            fit.factor(name, value)?;
+            not_negative(name, value)?;
+            checks.factor(name, value)?;
         }
         if let Some(weights) = &self.token_weights {
-            fit.shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
-            fit.tensor("token_weights", weights)?;
+            expect_shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
+            checks.tensor("token_weights", weights)?;
         }
         if let Some(weights) = &self.class_weights {
-            fit.shape(
+            expect_shape(
                 "class_weights",
                 &weights.shape(),
                 &[vocab],
                 "a weight for each word of the vocabulary",
             )?;
-            fit.tensor("class_weights", weights)?;
+            checks.tensor("class_weights", weights)?;
         }
         match &self.distribution {
             None => Ok(()),
@@ -230,15 +225,15 @@ impl LossOptions {
                         format!("{targets:?} of the targets and then m, 1 to the vocabulary's {vocab}");
                     return Err(HeadError::Shape { what: "teacher_ids", got: got.to_vec(), expected });
                 }
-                fit.shape("teacher_probs", &probs.shape(), &got, "the shape of teacher_ids")?;
-                fit.device("teacher_ids", &Device::new(ids.device()))?;
-                fit.tensor("teacher_probs", probs)
+                expect_shape("teacher_probs", &probs.shape(), &got, "the shape of teacher_ids")?;
+                checks.device("teacher_ids", &Device::new(ids.device()))?;
+                checks.tensor("teacher_probs", probs)
             }
             Some(TargetDistribution::Dense(distributions)) => {
                 let expected = [targets, &[rows]].concat();
                 let because = "of the targets and then a probability for each row of the decoder";
-                fit.shape("distributions", &distributions.shape(), &expected, because)?;
-                fit.tensor("distributions", distributions)
+                expect_shape("distributions", &distributions.shape(), &expected, because)?;
+                checks.tensor("distributions", distributions)
             }
         }
     }

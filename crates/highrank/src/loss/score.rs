@@ -2,11 +2,11 @@
 
 use burn::tensor::{Device, Int, Tensor};
 
-use super::counted::Counted;
+use super::counted::CountedTokens;
 use super::prior_cv::prior_cv;
 use super::{Loss, LossOptions, Reduction};
-use crate::error::{HeadError, OrPanic};
-use crate::fit::Fit;
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::{self, Shares};
 use crate::ops::{ContextSource, Likelihood, MapFunction};
 
@@ -59,14 +59,14 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
     targets: Tensor<T, Int>,
     options: &LossOptions,
 ) -> Result<Loss<T>, HeadError> {
-    let fit = Fit::of(&weight);
+    let checks = TensorChecks::of(&weight);
     let (dims, [vocab, width]) = (hidden.dims(), weight.dims());
-    check_hidden(&hidden, width, &fit)?;
+    check_hidden(&hidden, width, &checks)?;
     if let Some(bias) = &bias {
-        fit.shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
-        fit.floats("bias", bias)?;
+        expect_shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
+        checks.floats("bias", bias)?;
     }
-    check_targets(&targets, leading(&dims)?, options, vocab, vocab, &fit)?;
+    check_targets(&targets, leading(&dims)?, options, vocab, vocab, &checks)?;
     if options.prior_cv != 0.0 {
         let reason = "a softmax has no priors: leave it out";
         return Err(HeadError::Unused { option: "prior_cv", reason });
@@ -98,7 +98,7 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
 pub(crate) fn check_hidden<const D: usize>(
     hidden: &Tensor<D>,
     width: usize,
-    fit: &Fit,
+    checks: &TensorChecks,
 ) -> Result<(), HeadError> {
     let dims = hidden.dims();
     match D < 2 || dims[D - 1] != width || dims.contains(&0) {
@@ -107,7 +107,7 @@ pub(crate) fn check_hidden<const D: usize>(
             got: dims.to_vec(),
             expected: format!("[.., {width}] with at least one token"),
         }),
-        false => fit.floats("hidden", hidden),
+        false => checks.floats("hidden", hidden),
     }
 }
 
@@ -129,11 +129,11 @@ pub(crate) fn check_targets<const T: usize>(
     options: &LossOptions,
     rows: usize,
     vocab: usize,
-    fit: &Fit,
+    checks: &TensorChecks,
 ) -> Result<(), HeadError> {
-    fit.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
-    fit.device("targets", &targets.device())?;
-    options.check(&shape, rows, vocab, fit)
+    expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+    checks.device("targets", &targets.device())?;
+    options.check(&shape, rows, vocab, checks)
 }
 
 /// The loss of checked targets and options.
@@ -145,11 +145,11 @@ pub(crate) fn of_counted<const T: usize>(
     options: &LossOptions,
     vocab: usize,
     bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
-    input: impl FnOnce(&Counted) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
+    input: impl FnOnce(&CountedTokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
 ) -> Result<Loss<T>, HeadError> {
     let shape = targets.dims();
     let targets = targets.reshape([shape.iter().product::<usize>()]);
-    let counted = Counted::new(targets, options, vocab, bias)?;
+    let counted = CountedTokens::new(targets, options, vocab, bias)?;
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
 

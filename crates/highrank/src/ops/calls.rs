@@ -24,12 +24,10 @@ pub struct LossCall<B: Backend> {
 }
 
 /// Arguments of the latent layer.
-#[derive(Debug, Clone)]
-pub struct LatentCall<B: Backend>(pub LatentArgs<Floats<B>>);
+pub type LatentCall<B> = LatentArgs<Floats<B>>;
 
 /// Arguments of a prediction.
-#[derive(Debug, Clone)]
-pub struct LikelihoodCall<B: Backend>(pub Likelihood<Floats<B>>);
+pub type PredictionCall<B> = Likelihood<Floats<B>>;
 
 impl<B: Backend> LossCall<B> {
     /// The same call with each tensor changed by one of the functions.
@@ -46,32 +44,11 @@ impl<B: Backend> LossCall<B> {
     }
 }
 
-impl<B: Backend> LatentCall<B> {
-    /// As [`LossCall::map`].
-    fn map<C: Backend>(
-        self,
-        float: impl FnMut(Floats<B>) -> Floats<C>,
-        _: impl FnMut(Ints<B>) -> Ints<C>,
-    ) -> LatentCall<C> {
-        LatentCall(self.0.map(float))
-    }
-}
-
-impl<B: Backend> LikelihoodCall<B> {
-    /// As [`LossCall::map`].
-    fn map<C: Backend>(
-        self,
-        float: impl FnMut(Floats<B>) -> Floats<C>,
-        _: impl FnMut(Ints<B>) -> Ints<C>,
-    ) -> LikelihoodCall<C> {
-        LikelihoodCall(self.0.map(float))
-    }
-}
-
-/// Takes calls to a backend and back by their method `map`; the named tensor says the backend.
+/// Takes calls to a backend and back. The named tensor says the backend; the expression changes each tensor of a call by one of
+/// two functions.
 // Burn's derive macro knows tensors as fields, but neither optional nor generic ones.
 macro_rules! extension_types {
-    ($($Call:ident by $($field:tt).+),* $(,)?) => {$(
+    ($($Call:ident: $($field:ident).+, |$call:ident, $float:ident, $int:ident| $changed:expr;)+) => {$(
         impl<B: Backend> ExtensionType<B> for $Call<B> {
             type Target = $Call<Dispatch>;
 
@@ -80,20 +57,20 @@ macro_rules! extension_types {
                 F: Fn(BackendTensor<B>) -> DispatchTensorKind,
             {
                 let tensor = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
-                self.map(
-                    |x| Floats::new(tensor(BackendTensor::Float(x.into_primitive()))),
-                    |x| Ints::new(tensor(BackendTensor::Int(x.into_primitive()))),
-                )
+                let $float = |x: Floats<B>| Floats::<Dispatch>::new(tensor(BackendTensor::Float(x.into_primitive())));
+                let $int = |x: Ints<B>| Ints::<Dispatch>::new(tensor(BackendTensor::Int(x.into_primitive())));
+                let $call = self;
+                $changed
             }
 
             fn map_from_dispatch<F>(target: Self::Target, unwrap_kind: F) -> Self
             where
                 F: Fn(DispatchTensor) -> BackendTensor<B>,
             {
-                target.map(
-                    |x| Floats::new(unwrap_kind(x.into_primitive()).float()),
-                    |x| Ints::new(unwrap_kind(x.into_primitive()).int()),
-                )
+                let $float = |x: Floats| Floats::<B>::new(unwrap_kind(x.into_primitive()).float());
+                let $int = |x: Ints| Ints::<B>::new(unwrap_kind(x.into_primitive()).int());
+                let $call = target;
+                $changed
             }
 
             fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
@@ -108,23 +85,23 @@ macro_rules! extension_types {
                 // Every tensor counts: any of them may be tracked, the others are then constants.
                 let context = Cell::new(DispatchAutodiffContext::default());
                 let merge = |tensor: &DispatchTensor| context.set(context.get().merge(tensor.autodiff));
-                target.clone().map(
-                    |x| {
-                        merge(x.primitive());
-                        x
-                    },
-                    |x| {
-                        merge(x.primitive());
-                        x
-                    },
-                );
+                let $float = |x: Floats| {
+                    merge(x.primitive());
+                    x
+                };
+                let $int = |x: Ints| {
+                    merge(x.primitive());
+                    x
+                };
+                let $call = target.clone();
+                let _: Self::Target = $changed;
                 context.get()
             }
         }
-    )*};
+    )+};
 }
 extension_types! {
-    LossCall by input.weight,
-    LatentCall by 0.weight,
-    LikelihoodCall by 0.weight,
+    LossCall: input.weight, |call, float, int| call.map(float, int);
+    LatentCall: weight, |call, float, _int| call.map(float);
+    PredictionCall: weight, |call, float, _int| call.map(float);
 }

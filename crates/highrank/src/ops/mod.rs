@@ -22,7 +22,7 @@ mod objective;
 mod predict;
 
 pub(crate) use crate::logit_map::MapFunction;
-pub use calls::{LatentCall, LikelihoodCall, LossCall};
+pub use calls::{LatentCall, LossCall, PredictionCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
@@ -97,7 +97,7 @@ pub trait OutputOps: Backend {
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
-    fn latent(#[extension_type] call: LatentCall<Self>) -> FloatTensor<Self>;
+    fn latent(#[extension_type] args: LatentCall<Self>) -> FloatTensor<Self>;
 
     /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
@@ -107,7 +107,7 @@ pub trait OutputOps: Backend {
     /// through it.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn predict(
-        #[extension_type] call: LikelihoodCall<Self>,
+        #[extension_type] input: PredictionCall<Self>,
         prediction: Prediction<'_>,
     ) -> Option<FloatTensor<Self>>;
 

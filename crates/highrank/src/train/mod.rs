@@ -69,15 +69,10 @@
 //! # let _ = train;
 //! ```
 
-mod accuracy;
 mod metric;
 mod output;
-mod perplexity;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
-mod token_mean;
 
-pub use accuracy::{AccuracyInput, AccuracyMetric};
-pub use metric::{TokenMetric, TokenSums};
+pub use metric::{Accuracy, AccuracyMetric, MeanOfTokens, Perplexity, PerplexityMetric, TokenMetric};
 pub use output::HeadOutput;
-pub use perplexity::{PerplexityInput, PerplexityMetric};

@@ -4,8 +4,6 @@ use burn::backend::ExecutionError;
 use burn::tensor::{Int, Tensor};
 use burn::train::metric::{Adaptor, ItemLazy, LossInput};
 
-use super::accuracy::AccuracyInput;
-use super::perplexity::PerplexityInput;
 use crate::loss::Loss;
 
 /// The loss of a batch with sums over its counted tokens: the output of a training or validation step.
@@ -68,14 +66,8 @@ impl Adaptor<LossInput> for HeadOutput {
     }
 }
 
-impl Adaptor<PerplexityInput> for HeadOutput {
-    fn adapt(&self) -> PerplexityInput {
-        PerplexityInput::new(self.nll.clone(), self.tokens.clone())
-    }
-}
-
-impl Adaptor<AccuracyInput> for HeadOutput {
-    fn adapt(&self) -> AccuracyInput {
-        AccuracyInput::new(self.correct.clone(), self.tokens.clone())
+impl Adaptor<HeadOutput> for HeadOutput {
+    fn adapt(&self) -> HeadOutput {
+        self.clone()
     }
 }

@@ -6,7 +6,7 @@ use burn::train::metric::{
     Adaptor, ItemLazy, LossInput, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry,
 };
 
-use super::{AccuracyInput, AccuracyMetric, HeadOutput, PerplexityInput, PerplexityMetric};
+use super::{AccuracyMetric, HeadOutput, PerplexityMetric};
 use crate::{AdaptiveConfig, HeadConfig, LossOptions, OutputHead};
 
 const VOCAB: usize = 7;
@@ -32,14 +32,18 @@ fn options() -> LossOptions {
     LossOptions::new().with_ignore_index(-100).with_statistics(true)
 }
 
-fn perplexity(nll: f32, tokens: i32) -> PerplexityInput {
-    let device = Device::flex();
-    PerplexityInput::new(Tensor::from_floats([nll], &device), Tensor::from_ints([tokens], &device))
+fn output(nll: f32, correct: i32, tokens: i32) -> HeadOutput {
+    let (device, counts) = (Device::flex(), |count: i32| Tensor::from_ints([count], &Device::flex()));
+    let nll = Tensor::from_floats([nll], &device);
+    HeadOutput { loss: nll.clone(), nll, correct: counts(correct), tokens: counts(tokens) }
 }
 
-fn accuracy(correct: i32, tokens: i32) -> AccuracyInput {
-    let device = Device::flex();
-    AccuracyInput::new(Tensor::from_ints([correct], &device), Tensor::from_ints([tokens], &device))
+fn perplexity(nll: f32, tokens: i32) -> HeadOutput {
+    output(nll, 0, tokens)
+}
+
+fn accuracy(correct: i32, tokens: i32) -> HeadOutput {
+    output(0.0, correct, tokens)
 }
 
 #[track_caller]

@@ -4,12 +4,15 @@
 //! logits, which by then are no longer in a core's own cache. Here the caller gives few rows at a time; the matrix is kept
 //! column by column in tiles that stay in the first-level cache, and what two products need of a tile is read once.
 
+// Loops and no closures, which would not be compiled for the vectors.
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+
 use core::ops::Range;
 
-use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::vectors::of_height;
 use super::{Buffer, Factor, Matrix, Real};
 
 /// Bytes of a tile: it stays in the first-level cache, with a run of the rows that meet it.
@@ -78,18 +81,7 @@ impl<T: Real> FewColumns<T> {
     /// If the sizes do not fit.
     pub fn multiply(&self, left: &[T], out: &mut [T]) {
         assert_eq!(left.len() * self.rows, out.len() * self.columns, "few columns: numbers of the product");
-        match T::dtype() {
-            DType::F32 => Arch::new().dispatch(Multiply::<f32> {
-                right: self.view(),
-                left: bytemuck::cast_slice(left),
-                out: bytemuck::cast_slice_mut(out),
-            }),
-            _ => Arch::new().dispatch(Multiply::<f64> {
-                right: self.view(),
-                left: bytemuck::cast_slice(left),
-                out: bytemuck::cast_slice_mut(out),
-            }),
-        }
+        Arch::new().dispatch(Multiply { right: self, left, out });
     }
 
     /// Of `rows`, `[m, V]`: writes `rows · self`, `[m, c]`, to `out`, if given; and adds `rowsᵀ · left` to a matrix of this
@@ -113,22 +105,7 @@ impl<T: Real> FewColumns<T> {
             }
             None => (&[][..], &mut [][..]),
         };
-        match T::dtype() {
-            DType::F32 => Arch::new().dispatch(PullBack::<f32> {
-                right: self.view(),
-                rows: bytemuck::cast_slice(rows),
-                out: bytemuck::cast_slice_mut(out),
-                left: bytemuck::cast_slice(left),
-                sums: bytemuck::cast_slice_mut(sums),
-            }),
-            _ => Arch::new().dispatch(PullBack::<f64> {
-                right: self.view(),
-                rows: bytemuck::cast_slice(rows),
-                out: bytemuck::cast_slice_mut(out),
-                left: bytemuck::cast_slice(left),
-                sums: bytemuck::cast_slice_mut(sums),
-            }),
-        }
+        Arch::new().dispatch(PullBack { right: self, rows, out, left, sums });
     }
 
     /// Writes the sum of matrices of one size, added in their order, to `out`, row-major. By all threads of the current pool.
@@ -149,15 +126,6 @@ impl<T: Real> FewColumns<T> {
             }
         });
     }
-
-    fn view<U: Real>(&self) -> View<'_, U> {
-        View {
-            values: bytemuck::cast_slice(&self.values),
-            rows: self.rows,
-            columns: self.columns,
-            tile: self.tile,
-        }
-    }
 }
 
 /// Some of a column, as `number` makes its numbers.
@@ -174,23 +142,127 @@ fn fill<T: Real, U: Copy>(
     }
 }
 
-/// A [`FewColumns`] under the name of its type.
-#[derive(Clone, Copy)]
-struct View<'a, T> {
-    values: &'a [T],
-    rows: usize,
-    columns: usize,
-    tile: usize,
-}
-
 struct Multiply<'a, T> {
-    right: View<'a, T>,
+    right: &'a FewColumns<T>,
     left: &'a [T],
     out: &'a mut [T],
 }
 
+impl<T: Real> WithSimd for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { right, left, out } = self;
+        let FewColumns { rows: length, columns, tile, .. } = *right;
+        let rows = out.len() / length.max(1);
+        // Column after column: the same numbers of the right matrix are multiplied with all rows.
+        let mut turned = vec![T::ZERO; left.len()];
+        for (row, left) in left.chunks(columns.max(1)).enumerate() {
+            for (column, x) in left.iter().enumerate() {
+                turned[column * rows + row] = *x;
+            }
+        }
+        for (number, values) in right.values.chunks_exact(columns.max(1) * tile).enumerate() {
+            let (first, right) = (number * tile, Lines { values, stride: tile });
+            let count = tile.min(length - first);
+            for top in (0..rows).step_by(HEIGHT) {
+                let left = Lines { values: &turned[top..], stride: rows };
+                let out = &mut out[top * length + first..];
+                of_height!(rows - top, add(simd, left, right, out, length, count, false));
+            }
+        }
+    }
+}
+
+/// Lines of numbers, each `stride` behind the last.
+#[derive(Clone, Copy)]
+struct Lines<'a, T> {
+    values: &'a [T],
+    stride: usize,
+}
+
+/// Writes `leftᵀ · right` for the first `H` numbers of the left lines and the first `count` of the right ones to as many lines of
+/// `out`, or adds it.
+#[inline(always)]
+fn add<T: Real, S: Simd, const H: usize>(
+    simd: S,
+    left: Lines<'_, T>,
+    right: Lines<'_, T>,
+    out: &mut [T],
+    stride: usize,
+    count: usize,
+    is_added: bool,
+) {
+    let lanes = T::lanes::<S>();
+    let mut place = 0;
+    while place < count {
+        let (right, out) = (Lines { values: &right.values[place..], ..right }, &mut out[place..]);
+        if place + WIDTH * lanes <= count {
+            add_vectors::<T, S, H, WIDTH>(simd, left, right, out, stride, WIDTH * lanes, is_added);
+            place += WIDTH * lanes;
+        } else {
+            let count = lanes.min(count - place);
+            add_vectors::<T, S, H, 1>(simd, left, right, out, stride, count, is_added);
+            place += lanes;
+        }
+    }
+}
+
+/// `W` vectors of it, of which only `count` numbers are there.
+#[inline(always)]
+fn add_vectors<T: Real, S: Simd, const H: usize, const W: usize>(
+    simd: S,
+    left: Lines<'_, T>,
+    right: Lines<'_, T>,
+    out: &mut [T],
+    stride: usize,
+    count: usize,
+    is_added: bool,
+) {
+    let is_whole = count == W * T::lanes::<S>();
+    let mut sums = [[T::splat(simd, T::ZERO); W]; H];
+    if is_added {
+        for i in 0..H {
+            sums[i] = load(simd, &out[i * stride..][..count], is_whole);
+        }
+    }
+    for (left, right) in left.values.chunks(left.stride).zip(right.values.chunks(right.stride)) {
+        let (left, vectors) = (&left[..H], load::<T, S, W>(simd, &right[..count], is_whole));
+        for i in 0..H {
+            let factor = T::splat(simd, left[i]);
+            for w in 0..W {
+                sums[i][w] = T::add_products(simd, factor, vectors[w], sums[i][w]);
+            }
+        }
+    }
+    for i in 0..H {
+        let out = &mut out[i * stride..][..count];
+        if is_whole {
+            T::vectors_mut::<S>(out).0.copy_from_slice(&sums[i]);
+        } else {
+            T::store(simd, out, sums[i][0]);
+        }
+    }
+}
+
+/// Whole vectors, or one that is not.
+#[inline(always)]
+fn load<T: Real, S: Simd, const W: usize>(simd: S, numbers: &[T], is_whole: bool) -> [T::Vector<S>; W] {
+    let mut vectors = [T::splat(simd, T::ZERO); W];
+    if is_whole {
+        let (from, _) = T::vectors::<S>(numbers);
+        for w in 0..W {
+            vectors[w] = from[w];
+        }
+    } else {
+        vectors[0] = T::load(simd, numbers);
+    }
+    vectors
+}
+
 struct PullBack<'a, T> {
-    right: View<'a, T>,
+    right: &'a FewColumns<T>,
     rows: &'a [T],
     /// May be empty.
     out: &'a mut [T],
@@ -199,353 +271,119 @@ struct PullBack<'a, T> {
     sums: &'a mut [T],
 }
 
-// Loops and no closures, which would not be compiled for the vectors.
-macro_rules! few_columns {
-    ($float:ident, $vectors:ident, $of:ident, $of_mut:ident, $load:ident, $store:ident, $splat:ident, $mul_add:ident,
-     $reduce:ident) => {
-        impl WithSimd for Multiply<'_, $float> {
-            type Output = ();
+impl<T: Real> WithSimd for PullBack<'_, T> {
+    type Output = ();
 
-            #[inline(always)]
-            fn with_simd<S: Simd>(self, simd: S) {
-                let Self { right: View { values, rows: length, columns, tile }, left, out } = self;
-                let rows = out.len() / length.max(1);
-                for (number, values) in values.chunks_exact(columns.max(1) * tile).enumerate() {
-                    let (right, _) = S::$of(values);
-                    let first = number * tile;
-                    let places = first..length.min(first + tile);
-                    for top in (0..rows).step_by(HEIGHT) {
-                        let left = &left[top * columns..];
-                        let out = &mut out[top * length..];
-                        match rows - top {
-                            1 => part::<S, 1>(simd, left, right, columns, out, length, places.clone()),
-                            2 => part::<S, 2>(simd, left, right, columns, out, length, places.clone()),
-                            3 => part::<S, 3>(simd, left, right, columns, out, length, places.clone()),
-                            _ => part::<S, 4>(simd, left, right, columns, out, length, places.clone()),
-                        }
-                    }
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { right, rows, out, left, sums } = self;
+        let FewColumns { rows: length, columns, tile, .. } = *right;
+        let count = rows.len() / length.max(1);
+        // Sums of `out`, a vector each.
+        let mut partial = vec![T::ZERO; if out.is_empty() { 0 } else { count * columns * LANES }];
+        let (partial, _) = T::vectors_mut::<S>(&mut partial[..out.len() * T::lanes::<S>()]);
+        for (number, values) in right.values.chunks_exact(columns.max(1) * tile).enumerate() {
+            let first = number * tile;
+            let places = first..length.min(first + tile);
+            if !partial.is_empty() {
+                let (right, _) = T::vectors::<S>(values);
+                for top in (0..count).step_by(HEIGHT) {
+                    let (rows, partial) = (&rows[top * length..], &mut partial[top * columns..]);
+                    of_height!(
+                        count - top,
+                        dots(simd, rows, length, places.clone(), right, columns, partial)
+                    );
                 }
-
-                /// Some places of `H` rows.
-                #[inline(always)]
-                fn part<S: Simd, const H: usize>(
-                    simd: S,
-                    left: &[$float],
-                    right: &[S::$vectors],
-                    columns: usize,
-                    out: &mut [$float],
-                    length: usize,
-                    places: Range<usize>,
-                ) {
-                    let mut lefts = [&[] as &[$float]; H];
-                    for i in 0..H {
-                        lefts[i] = &left[i * columns..][..columns];
-                    }
-                    let stride = right.len() / columns;
-                    let (head, tail) = S::$of(&out[places.clone()]);
-                    let (steps, rest) = (head.len(), tail.len());
-                    let lanes = size_of::<S::$vectors>() / size_of::<$float>();
-                    for step in (0..steps / WIDTH * WIDTH).step_by(WIDTH) {
-                        let sums = block::<S, H, WIDTH>(simd, &lefts, &right[step..], stride);
-                        for i in 0..H {
-                            let place = i * length + places.start + step * lanes;
-                            let (to, _) = S::$of_mut(&mut out[place..place + WIDTH * lanes]);
-                            to.copy_from_slice(&sums[i]);
-                        }
-                    }
-                    for step in steps / WIDTH * WIDTH..steps {
-                        let sums = block::<S, H, 1>(simd, &lefts, &right[step..], stride);
-                        for i in 0..H {
-                            let place = i * length + places.start + step * lanes;
-                            let (to, _) = S::$of_mut(&mut out[place..place + lanes]);
-                            to.copy_from_slice(&sums[i]);
-                        }
-                    }
-                    if rest > 0 {
-                        let sums = block::<S, H, 1>(simd, &lefts, &right[steps..], stride);
-                        for i in 0..H {
-                            let place = i * length + places.end - rest;
-                            simd.$store(&mut out[place..place + rest], sums[i][0]);
-                        }
-                    }
-                }
-
-                /// `H` rows times `W` vectors of columns that are `stride` vectors apart.
-                #[inline(always)]
-                fn block<S: Simd, const H: usize, const W: usize>(
-                    simd: S,
-                    lefts: &[&[$float]; H],
-                    right: &[S::$vectors],
-                    stride: usize,
-                ) -> [[S::$vectors; W]; H] {
-                    let mut sums = [[simd.$splat(0.0); W]; H];
-                    for j in 0..lefts[0].len() {
-                        let vectors = &right[j * stride..][..W];
-                        for i in 0..H {
-                            let factor = simd.$splat(lefts[i][j]);
-                            for w in 0..W {
-                                sums[i][w] = simd.$mul_add(factor, vectors[w], sums[i][w]);
-                            }
-                        }
-                    }
-                    sums
+            }
+            if !sums.is_empty() {
+                let right = Lines { values: &rows[first..], stride: length };
+                let sums = &mut sums[first * columns..(first + tile) * columns];
+                for column in (0..columns).step_by(HEIGHT) {
+                    let left = Lines { values: &left[column..], stride: columns };
+                    let sums = &mut sums[column * tile..];
+                    of_height!(columns - column, add(simd, left, right, sums, tile, places.len(), true));
                 }
             }
         }
-
-        impl WithSimd for PullBack<'_, $float> {
-            type Output = ();
-
-            #[inline(always)]
-            fn with_simd<S: Simd>(self, simd: S) {
-                let Self { right: View { values, rows: length, columns, tile }, rows, out, left, sums } =
-                    self;
-                let count = rows.len() / length.max(1);
-                let lanes = size_of::<S::$vectors>() / size_of::<$float>();
-                // Sums of `out`, a vector each.
-                let mut partial = vec![0.0; if out.is_empty() { 0 } else { count * columns * LANES }];
-                let (partial, _) = S::$of_mut(&mut partial[..out.len() * lanes]);
-                for (number, values) in values.chunks_exact(columns.max(1) * tile).enumerate() {
-                    let first = number * tile;
-                    let places = first..length.min(first + tile);
-                    if !partial.is_empty() {
-                        let (right, _) = S::$of(values);
-                        for top in (0..count).step_by(HEIGHT) {
-                            let rows = &rows[top * length..];
-                            let partial = &mut partial[top * columns..];
-                            match count - top {
-                                1 => {
-                                    dots::<S, 1>(simd, rows, length, places.clone(), right, columns, partial)
-                                }
-                                2 => {
-                                    dots::<S, 2>(simd, rows, length, places.clone(), right, columns, partial)
-                                }
-                                3 => {
-                                    dots::<S, 3>(simd, rows, length, places.clone(), right, columns, partial)
-                                }
-                                _ => {
-                                    dots::<S, 4>(simd, rows, length, places.clone(), right, columns, partial)
-                                }
-                            }
-                        }
-                    }
-                    if !sums.is_empty() {
-                        let sums = &mut sums[first * columns..(first + tile) * columns];
-                        for column in (0..columns).step_by(HEIGHT) {
-                            let sums = &mut sums[column * tile..];
-                            let left = &left[column..];
-                            match columns - column {
-                                1 => {
-                                    add::<S, 1>(simd, rows, length, places.clone(), left, columns, sums, tile)
-                                }
-                                2 => {
-                                    add::<S, 2>(simd, rows, length, places.clone(), left, columns, sums, tile)
-                                }
-                                3 => {
-                                    add::<S, 3>(simd, rows, length, places.clone(), left, columns, sums, tile)
-                                }
-                                _ => {
-                                    add::<S, 4>(simd, rows, length, places.clone(), left, columns, sums, tile)
-                                }
-                            }
-                        }
-                    }
-                }
-                for (out, sum) in out.iter_mut().zip(partial) {
-                    *out = simd.$reduce(*sum);
-                }
-
-                /// Adds the products of some places of `H` rows with all columns to `partial`.
-                #[inline(always)]
-                fn dots<S: Simd, const H: usize>(
-                    simd: S,
-                    rows: &[$float],
-                    length: usize,
-                    places: Range<usize>,
-                    right: &[S::$vectors],
-                    columns: usize,
-                    partial: &mut [S::$vectors],
-                ) {
-                    let mut heads = [(&[] as &[S::$vectors], &[] as &[$float]); H];
-                    for i in 0..H {
-                        heads[i] = S::$of(&rows[i * length + places.start..i * length + places.end]);
-                    }
-                    let stride = right.len() / columns;
-                    let mut column = 0;
-                    while column + WIDTH <= columns {
-                        tile_dots::<S, H, WIDTH>(
-                            simd,
-                            &heads,
-                            &right[column * stride..],
-                            stride,
-                            &mut partial[column..],
-                            columns,
-                        );
-                        column += WIDTH;
-                    }
-                    let (right, partial) = (&right[column * stride..], &mut partial[column..]);
-                    match columns - column {
-                        0 => {}
-                        1 => tile_dots::<S, H, 1>(simd, &heads, right, stride, partial, columns),
-                        2 => tile_dots::<S, H, 2>(simd, &heads, right, stride, partial, columns),
-                        _ => tile_dots::<S, H, 3>(simd, &heads, right, stride, partial, columns),
-                    }
-                }
-
-                #[inline(always)]
-                fn tile_dots<S: Simd, const H: usize, const W: usize>(
-                    simd: S,
-                    rows: &[(&[S::$vectors], &[$float]); H],
-                    right: &[S::$vectors],
-                    stride: usize,
-                    partial: &mut [S::$vectors],
-                    columns: usize,
-                ) {
-                    let steps = rows[0].0.len();
-                    let mut lines = [&[] as &[S::$vectors]; W];
-                    for w in 0..W {
-                        lines[w] = &right[w * stride..][..steps];
-                    }
-                    let mut heads = [&[] as &[S::$vectors]; H];
-                    let mut sums = [[simd.$splat(0.0); W]; H];
-                    for i in 0..H {
-                        heads[i] = &rows[i].0[..steps];
-                        for w in 0..W {
-                            sums[i][w] = partial[i * columns + w];
-                        }
-                    }
-                    for step in 0..steps {
-                        for i in 0..H {
-                            let x = heads[i][step];
-                            for w in 0..W {
-                                sums[i][w] = simd.$mul_add(x, lines[w][step], sums[i][w]);
-                            }
-                        }
-                    }
-                    if !rows[0].1.is_empty() {
-                        for i in 0..H {
-                            let x = simd.$load(rows[i].1);
-                            for w in 0..W {
-                                // The column goes on with zeros.
-                                sums[i][w] = simd.$mul_add(x, right[w * stride + steps], sums[i][w]);
-                            }
-                        }
-                    }
-                    for i in 0..H {
-                        for w in 0..W {
-                            partial[i * columns + w] = sums[i][w];
-                        }
-                    }
-                }
-
-                /// Adds all rows, times their numbers of `H` columns of `left`, to some places of as many columns.
-                #[inline(always)]
-                #[expect(clippy::too_many_arguments, reason = "the parts of three matrices")]
-                fn add<S: Simd, const H: usize>(
-                    simd: S,
-                    rows: &[$float],
-                    length: usize,
-                    places: Range<usize>,
-                    left: &[$float],
-                    columns: usize,
-                    sums: &mut [$float],
-                    tile: usize,
-                ) {
-                    let lanes = size_of::<S::$vectors>() / size_of::<$float>();
-                    let mut place = places.start;
-                    while place + WIDTH * lanes <= places.end {
-                        let to = &mut sums[place - places.start..];
-                        add_block::<S, H, WIDTH>(
-                            simd,
-                            &rows[place..],
-                            length,
-                            WIDTH * lanes,
-                            left,
-                            columns,
-                            to,
-                            tile,
-                        );
-                        place += WIDTH * lanes;
-                    }
-                    while place < places.end {
-                        let to = &mut sums[place - places.start..];
-                        let count = lanes.min(places.end - place);
-                        add_block::<S, H, 1>(simd, &rows[place..], length, count, left, columns, to, tile);
-                        place += lanes;
-                    }
-                }
-
-                /// `W` vectors of it, of which only `count` numbers are there.
-                #[inline(always)]
-                #[expect(clippy::too_many_arguments, reason = "the parts of three matrices")]
-                fn add_block<S: Simd, const H: usize, const W: usize>(
-                    simd: S,
-                    rows: &[$float],
-                    length: usize,
-                    count: usize,
-                    left: &[$float],
-                    columns: usize,
-                    sums: &mut [$float],
-                    tile: usize,
-                ) {
-                    let lanes = size_of::<S::$vectors>() / size_of::<$float>();
-                    let mut made = [[simd.$splat(0.0); W]; H];
-                    for i in 0..H {
-                        let (from, _) = S::$of(&sums[i * tile..][..W * lanes]);
-                        for w in 0..W {
-                            made[i][w] = from[w];
-                        }
-                    }
-                    for (row, left) in rows.chunks(length).zip(left.chunks(columns)) {
-                        let row = &row[..count];
-                        let left = &left[..H];
-                        let mut vectors = [simd.$splat(0.0); W];
-                        if count == W * lanes {
-                            let (from, _) = S::$of(row);
-                            for w in 0..W {
-                                vectors[w] = from[w];
-                            }
-                        } else {
-                            vectors[0] = simd.$load(row);
-                        }
-                        for i in 0..H {
-                            let factor = simd.$splat(left[i]);
-                            for w in 0..W {
-                                made[i][w] = simd.$mul_add(factor, vectors[w], made[i][w]);
-                            }
-                        }
-                    }
-                    for i in 0..H {
-                        let (to, _) = S::$of_mut(&mut sums[i * tile..][..W * lanes]);
-                        to.copy_from_slice(&made[i]);
-                    }
-                }
-            }
+        for (out, sum) in out.iter_mut().zip(partial) {
+            *out = T::sum(simd, *sum);
         }
-    };
+    }
 }
-few_columns!(
-    f32,
-    f32s,
-    as_simd_f32s,
-    as_mut_simd_f32s,
-    partial_load_f32s,
-    partial_store_f32s,
-    splat_f32s,
-    mul_add_e_f32s,
-    reduce_sum_f32s
-);
-few_columns!(
-    f64,
-    f64s,
-    as_simd_f64s,
-    as_mut_simd_f64s,
-    partial_load_f64s,
-    partial_store_f64s,
-    splat_f64s,
-    mul_add_e_f64s,
-    reduce_sum_f64s
-);
+
+/// Adds the products of some places of `H` rows with all columns to `partial`.
+#[inline(always)]
+fn dots<T: Real, S: Simd, const H: usize>(
+    simd: S,
+    rows: &[T],
+    length: usize,
+    places: Range<usize>,
+    right: &[T::Vector<S>],
+    columns: usize,
+    partial: &mut [T::Vector<S>],
+) {
+    let (mut heads, mut ends) = ([&[] as &[T::Vector<S>]; H], [&[] as &[T]; H]);
+    for i in 0..H {
+        (heads[i], ends[i]) = T::vectors::<S>(&rows[i * length + places.start..i * length + places.end]);
+    }
+    let stride = right.len() / columns;
+    for column in (0..columns).step_by(WIDTH) {
+        let (right, partial) = (&right[column * stride..], &mut partial[column..]);
+        match columns - column {
+            1 => dots_of::<T, S, H, 1>(simd, heads, ends, right, stride, partial, columns),
+            2 => dots_of::<T, S, H, 2>(simd, heads, ends, right, stride, partial, columns),
+            3 => dots_of::<T, S, H, 3>(simd, heads, ends, right, stride, partial, columns),
+            _ => dots_of::<T, S, H, WIDTH>(simd, heads, ends, right, stride, partial, columns),
+        }
+    }
+}
+
+/// Those of `W` columns.
+#[inline(always)]
+fn dots_of<T: Real, S: Simd, const H: usize, const W: usize>(
+    simd: S,
+    mut heads: [&[T::Vector<S>]; H],
+    ends: [&[T]; H],
+    right: &[T::Vector<S>],
+    stride: usize,
+    partial: &mut [T::Vector<S>],
+    columns: usize,
+) {
+    let steps = heads[0].len();
+    let mut lines = [&[] as &[T::Vector<S>]; W];
+    for w in 0..W {
+        lines[w] = &right[w * stride..][..steps];
+    }
+    let mut sums = [[T::splat(simd, T::ZERO); W]; H];
+    for i in 0..H {
+        heads[i] = &heads[i][..steps];
+        for w in 0..W {
+            sums[i][w] = partial[i * columns + w];
+        }
+    }
+    for step in 0..steps {
+        for i in 0..H {
+            let x = heads[i][step];
+            for w in 0..W {
+                sums[i][w] = T::add_products(simd, x, lines[w][step], sums[i][w]);
+            }
+        }
+    }
+    if !ends[0].is_empty() {
+        for i in 0..H {
+            let x = T::load(simd, ends[i]);
+            for w in 0..W {
+                // The column goes on with zeros.
+                sums[i][w] = T::add_products(simd, x, right[w * stride + steps], sums[i][w]);
+            }
+        }
+    }
+    for i in 0..H {
+        for w in 0..W {
+            partial[i * columns + w] = sums[i][w];
+        }
+    }
+}
 
 #[cfg(test)]
 #[path = "few_columns_tests.rs"]

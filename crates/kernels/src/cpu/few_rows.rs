@@ -3,14 +3,17 @@
 //! Such a product is as fast as its right factor can be read. Each column is read once, from front to back, with all rows in
 //! the cache; nothing is packed. Infinite numbers in the right factor may give NaN sums.
 
+// Loops and no closures, which would not be compiled for the vectors.
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+
 use core::ops::RangeInclusive;
 
-use burn::tensor::DType;
 use faer::MatMut;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 use super::matrix::{Matrix, fetch_ahead};
+use super::vectors::of_height;
 
 /// Rows for which this is faster than `faer`, which packs the factors, and for few rows mostly zeros.
 const ROWS: RangeInclusive<usize> = 1..=MOST;
@@ -39,17 +42,7 @@ pub(super) fn multiply<T: Real>(
         let out = &mut out[(row, column)];
         *out = if accumulate { *out + sum } else { sum };
     };
-    match T::dtype() {
-        DType::F32 => {
-            Arch::new().dispatch(Dots::<f32, _> { a: a.cast(), b: b.cast(), write: in_type(write) })
-        }
-        _ => Arch::new().dispatch(Dots::<f64, _> { a: a.cast(), b: b.cast(), write: in_type(write) }),
-    }
-}
-
-/// A function of numbers as one of the same numbers under another name of their type.
-fn in_type<T: Real, U: Real>(mut write: impl FnMut(usize, usize, T)) -> impl FnMut(usize, usize, U) {
-    move |row, column, sum| write(row, column, bytemuck::cast(sum))
+    Arch::new().dispatch(Dots { a, b, write });
 }
 
 struct Dots<'a, T, W> {
@@ -59,130 +52,115 @@ struct Dots<'a, T, W> {
     write: W,
 }
 
-macro_rules! dots {
-    ($float:ident, $vectors:ident, $vectors_of:ident, $load:ident, $splat:ident, $mul_add:ident, $reduce:ident) => {
-        impl<W: FnMut(usize, usize, $float)> WithSimd for Dots<'_, $float, W> {
-            type Output = ();
+impl<T: Real, W: FnMut(usize, usize, T)> WithSimd for Dots<'_, T, W> {
+    type Output = ();
 
-            // Loops and no closures, which would not be compiled for the vectors.
-            #[inline(always)]
-            fn with_simd<S: Simd>(self, simd: S) {
-                let Self { a, b, mut write } = self;
-                let (rows, columns) = (a.rows(), b.columns());
-                // What is left of each row behind its whole vectors, in the last places of a vector of zeros.
-                let mut ends = [simd.$splat(0.0); MOST + HEIGHT];
-                for row in 0..rows {
-                    let rest = S::$vectors_of(a.line(row)).1;
-                    let end: &mut [$float] = bytemuck::cast_slice_mut(&mut ends[row..row + 1]);
-                    let first = end.len() - rest.len();
-                    end[first..].copy_from_slice(rest);
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { a, b, mut write } = self;
+        let (rows, columns) = (a.rows(), b.columns());
+        // What is left of each row behind its whole vectors, in the last places of a vector of zeros.
+        let mut ends = [T::splat(simd, T::ZERO); MOST + HEIGHT];
+        for row in 0..rows {
+            let rest = T::vectors::<S>(a.line(row)).1;
+            let end: &mut [T] = bytemuck::cast_slice_mut(&mut ends[row..row + 1]);
+            let first = end.len() - rest.len();
+            end[first..].copy_from_slice(rest);
+        }
+        for first in (0..columns).step_by(WIDTH) {
+            let width = WIDTH.min(columns - first);
+            // Edges repeat the first line; the extra sums are discarded.
+            let mut lines = [b.line(first); WIDTH];
+            for i in 0..width {
+                lines[i] = b.line(first + i);
+            }
+            let ahead = AHEAD * b.stride();
+            for top in (0..rows).step_by(HEIGHT) {
+                let height = HEIGHT.min(rows - top);
+                // The first rows alone fetch.
+                let ahead = (top == 0).then_some(ahead);
+                let mut rows = [a.line(top); HEIGHT];
+                for i in 1..height {
+                    rows[i] = a.line(top + i);
                 }
-                for first in (0..columns).step_by(WIDTH) {
-                    let width = WIDTH.min(columns - first);
-                    // Edges repeat the first line; the extra sums are discarded.
-                    let mut lines = [b.line(first); WIDTH];
+                let ends = &ends[top..];
+                let out = of_height!(height, sums(simd, rows, ends, lines, ahead));
+                for row in 0..height {
                     for i in 0..width {
-                        lines[i] = b.line(first + i);
+                        write(top + row, first + i, out[row][i]);
                     }
-                    let ahead = AHEAD * b.stride();
-                    for top in (0..rows).step_by(HEIGHT) {
-                        let height = HEIGHT.min(rows - top);
-                        // The first rows alone fetch.
-                        let ahead = (top == 0).then_some(ahead);
-                        let mut rows = [a.line(top); HEIGHT];
-                        for i in 1..height {
-                            rows[i] = a.line(top + i);
-                        }
-                        let ends = &ends[top..];
-                        let out = match height {
-                            1 => sums::<S, 1>(simd, rows, ends, lines, ahead),
-                            2 => sums::<S, 2>(simd, rows, ends, lines, ahead),
-                            3 => sums::<S, 3>(simd, rows, ends, lines, ahead),
-                            _ => sums::<S, 4>(simd, rows, ends, lines, ahead),
-                        };
-                        for row in 0..height {
-                            for i in 0..width {
-                                write(top + row, first + i, out[row][i]);
-                            }
-                        }
-                    }
-                }
-
-                /// The products of the first `ROWS` rows and all columns, which have the same length.
-                #[inline(always)]
-                fn sums<S: Simd, const ROWS: usize>(
-                    simd: S,
-                    rows: [&[$float]; HEIGHT],
-                    ends: &[S::$vectors],
-                    columns: [&[$float]; WIDTH],
-                    ahead: Option<usize>,
-                ) -> [[$float; WIDTH]; HEIGHT] {
-                    let mut left = [(&[] as &[S::$vectors], &[] as &[$float]); ROWS];
-                    let mut right = [(&[] as &[S::$vectors], &[] as &[$float]); WIDTH];
-                    for row in 0..ROWS {
-                        left[row] = S::$vectors_of(rows[row]);
-                    }
-                    for i in 0..WIDTH {
-                        right[i] = S::$vectors_of(columns[i]);
-                    }
-                    let steps = right[0].0.len();
-                    for row in 0..ROWS {
-                        left[row].0 = &left[row].0[..steps];
-                    }
-                    for i in 0..WIDTH {
-                        right[i].0 = &right[i].0[..steps];
-                    }
-                    let mut sums = [[simd.$splat(0.0); WIDTH]; ROWS];
-                    for step in 0..steps {
-                        // One vector at a time: all at once would wait for each other.
-                        if let Some(ahead) = ahead {
-                            for i in 0..WIDTH {
-                                fetch_ahead(
-                                    right[i].0[step..].as_ptr().cast::<$float>().wrapping_add(ahead),
-                                    1,
-                                );
-                            }
-                        }
-                        for row in 0..ROWS {
-                            let numbers = left[row].0[step];
-                            for i in 0..WIDTH {
-                                sums[row][i] = simd.$mul_add(numbers, right[i].0[step], sums[row][i]);
-                            }
-                        }
-                    }
-                    let (length, lanes) = (columns[0].len(), size_of::<S::$vectors>() / size_of::<$float>());
-                    if !right[0].1.is_empty() && length >= lanes {
-                        // A whole vector, whose first numbers have been taken and now meet zeros: loading part of one is a
-                        // call, before which all sums are stored.
-                        for i in 0..WIDTH {
-                            let end = S::$vectors_of(&columns[i][length - lanes..]).0[0];
-                            for row in 0..ROWS {
-                                sums[row][i] = simd.$mul_add(ends[row], end, sums[row][i]);
-                            }
-                        }
-                    } else if !right[0].1.is_empty() {
-                        for i in 0..WIDTH {
-                            let end = simd.$load(right[i].1);
-                            for row in 0..ROWS {
-                                let numbers = simd.$load(left[row].1);
-                                sums[row][i] = simd.$mul_add(numbers, end, sums[row][i]);
-                            }
-                        }
-                    }
-                    let mut out = [[0.0; WIDTH]; HEIGHT];
-                    for row in 0..ROWS {
-                        for i in 0..WIDTH {
-                            out[row][i] = simd.$reduce(sums[row][i]);
-                        }
-                    }
-                    out
                 }
             }
         }
-    };
+    }
 }
-dots!(f32, f32s, as_simd_f32s, partial_load_f32s, splat_f32s, mul_add_e_f32s, reduce_sum_f32s);
-dots!(f64, f64s, as_simd_f64s, partial_load_f64s, splat_f64s, mul_add_e_f64s, reduce_sum_f64s);
+
+/// The products of the first `ROWS` rows and all columns, which have the same length.
+#[inline(always)]
+fn sums<T: Real, S: Simd, const ROWS: usize>(
+    simd: S,
+    rows: [&[T]; HEIGHT],
+    ends: &[T::Vector<S>],
+    columns: [&[T]; WIDTH],
+    ahead: Option<usize>,
+) -> [[T; WIDTH]; HEIGHT] {
+    let mut left = [(&[] as &[T::Vector<S>], &[] as &[T]); ROWS];
+    let mut right = [(&[] as &[T::Vector<S>], &[] as &[T]); WIDTH];
+    for row in 0..ROWS {
+        left[row] = T::vectors::<S>(rows[row]);
+    }
+    for i in 0..WIDTH {
+        right[i] = T::vectors::<S>(columns[i]);
+    }
+    let steps = right[0].0.len();
+    for row in 0..ROWS {
+        left[row].0 = &left[row].0[..steps];
+    }
+    for i in 0..WIDTH {
+        right[i].0 = &right[i].0[..steps];
+    }
+    let mut sums = [[T::splat(simd, T::ZERO); WIDTH]; ROWS];
+    for step in 0..steps {
+        // One vector at a time: all at once would wait for each other.
+        if let Some(ahead) = ahead {
+            for i in 0..WIDTH {
+                fetch_ahead(right[i].0[step..].as_ptr().cast::<T>().wrapping_add(ahead), 1);
+            }
+        }
+        for row in 0..ROWS {
+            let numbers = left[row].0[step];
+            for i in 0..WIDTH {
+                sums[row][i] = T::add_products(simd, numbers, right[i].0[step], sums[row][i]);
+            }
+        }
+    }
+    let (length, lanes) = (columns[0].len(), T::lanes::<S>());
+    if !right[0].1.is_empty() && length >= lanes {
+        // A whole vector, whose first numbers have been taken and now meet zeros: loading part of one is a call, before
+        // which all sums are stored.
+        for i in 0..WIDTH {
+            let end = T::vectors::<S>(&columns[i][length - lanes..]).0[0];
+            for row in 0..ROWS {
+                sums[row][i] = T::add_products(simd, ends[row], end, sums[row][i]);
+            }
+        }
+    } else if !right[0].1.is_empty() {
+        for i in 0..WIDTH {
+            let end = T::load(simd, right[i].1);
+            for row in 0..ROWS {
+                let numbers = T::load(simd, left[row].1);
+                sums[row][i] = T::add_products(simd, numbers, end, sums[row][i]);
+            }
+        }
+    }
+    let mut out = [[T::ZERO; WIDTH]; HEIGHT];
+    for row in 0..ROWS {
+        for i in 0..WIDTH {
+            out[row][i] = T::sum(simd, sums[row][i]);
+        }
+    }
+    out
+}
 
 #[cfg(test)]
 mod tests {

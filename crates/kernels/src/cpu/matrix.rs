@@ -181,10 +181,24 @@ impl<'a, T: Real> Factor<'a, T> {
     }
 
     /// Some of the rows and columns; panics if there are none such.
-    pub(super) fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+    pub fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         match self {
             Self::Wide(matrix) => Self::Wide(matrix.block(rows, columns)),
             Self::Short(matrix) => Self::Short(matrix.block(rows, columns)),
+        }
+    }
+
+    /// Writes what `of` makes of each number of a row, in the type of sums.
+    ///
+    /// # Panics
+    /// If there is no such row, or the factor is a transpose.
+    pub fn write_row(self, row: usize, out: &mut [T], of: impl Fn(T) -> T) {
+        assert!(!self.is_transposed(), "matrix: a row of a transpose is not contiguous");
+        match self {
+            Self::Wide(matrix) => out.iter_mut().zip(matrix.line(row)).for_each(|(out, x)| *out = of(*x)),
+            Self::Short(matrix) => {
+                out.iter_mut().zip(matrix.line(row)).for_each(|(out, x)| *out = of(T::of(x.to_f64())));
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | `real.rs` | f32 and f64 with vectorised elementary functions |
 //! | `matrix.rs` | matrices on slices, and factors of products: f32, f64 or bfloat16 |
 //! | `product.rs` | matrix products at a precision: which of the following makes one, and its parts for threads |
+//! | `vectors.rs` | the vectors of f32 and f64 under the same names |
 //! | `few_rows.rs` | products of few rows |
 //! | `few_columns.rs` | products with a matrix of few columns, by one thread |
 //! | `blocked.rs` | products of blocks that are rounded first |
@@ -30,6 +31,7 @@ mod panels;
 mod product;
 mod real;
 mod rounding;
+mod vectors;
 
 pub use buffer::{Buffer, clear};
 pub use few_columns::FewColumns;

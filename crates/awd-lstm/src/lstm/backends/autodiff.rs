@@ -1,9 +1,9 @@
 //! The LSTM as one node of the autodiff graph, over any backend with kernels for it.
 
+use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend};
-use highrank_kernels::node::{Node, inner, record};
+use highrank_kernels::node::{inner, record};
 use highrank_kernels::{Floats, Rounding};
 
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
@@ -13,38 +13,21 @@ impl<B: LstmKernels + LstmOps, C: CheckpointStrategy> LstmOps for Autodiff<B, C>
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {
         let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask: _, precision: _ } = args.clone();
         let args = args.map(inner);
-        let packed = record::<LstmNode, B, C, 7>([x, h0, c0, w_ih, w_hh, b_ih, b_hh].map(Some), |tracked| {
-            if tracked.is_none() {
+        let packed = record("Lstm", [x, h0, c0, w_ih, w_hh, b_ih, b_hh].map(Some), |tracked| {
+            let Some([x, h0, c0, w_ih, w_hh, b_ih, b_hh]) = tracked else {
                 return (Floats::new(B::lstm(LstmCall(args))), None);
-            }
+            };
+            let wanted = LstmWanted { x, h0, c0, w_ih, w_hh, bias: b_ih || b_hh };
             let (packed, saved) = B::lstm_with_saved(args.clone());
-            (packed.clone(), Some(Kept { args, packed, saved }))
+            let output = packed.clone();
+            let backward = move |upstream: Floats<B>| {
+                let LstmGrads { x, h0, c0, w_ih, w_hh, bias } =
+                    B::lstm_backward(args, packed, saved, upstream, wanted);
+                [x, h0, c0, w_ih, w_hh, bias.clone(), bias]
+            };
+            (output, Some(backward))
         });
         packed.into_primitive()
-    }
-}
-
-#[derive(Debug)]
-struct LstmNode;
-
-/// All that the backward pass reads.
-#[derive(Clone, Debug)]
-struct Kept<B: Backend> {
-    args: LstmArgs<Floats<B>>,
-    packed: Floats<B>,
-    saved: LstmSaved<Floats<B>>,
-}
-
-impl<B: LstmKernels> Node<B, 7> for LstmNode {
-    type State = Kept<B>;
-
-    fn backward(kept: Kept<B>, upstream: Floats<B>, wanted: [bool; 7]) -> [Option<Floats<B>>; 7] {
-        let Kept { args, packed, saved } = kept;
-        let [x, h0, c0, w_ih, w_hh, b_ih, b_hh] = wanted;
-        let wanted = LstmWanted { x, h0, c0, w_ih, w_hh, bias: b_ih || b_hh };
-        let LstmGrads { x, h0, c0, w_ih, w_hh, bias } =
-            B::lstm_backward(args, packed, saved, upstream, wanted);
-        [x, h0, c0, w_ih, w_hh, bias.clone(), bias]
     }
 }
 

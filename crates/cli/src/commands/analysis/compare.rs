@@ -12,7 +12,9 @@ use crate::commands::analysis::html;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::token_gains::{Summary, Token};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::print::print_json;
+use crate::statistics::decimal;
 
 /// Options of `compare`.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +31,9 @@ pub struct CompareArgs {
     /// Folder for the same as one page, compare.html.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// The text.
     #[command(flatten)]
     pub text: HeldOutArgs,
@@ -39,6 +44,9 @@ pub struct CompareArgs {
 /// # Errors
 /// Bad input: not two runs, a damaged one, different vocabularies, text that is too short or not covered.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        args.force.check_in(out, &["compare.html"])?;
+    }
     if args.runs.len() != 2 {
         let given = args.runs.len();
         return Err(format!("{given} runs given, but compare takes two: --run A --run B").into());
@@ -91,7 +99,8 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
 
 fn print_text(summary: &Summary, tokens: &[Token]) {
     let Summary { a, head_a, ppl_a, b, head_b, ppl_b, .. } = summary;
-    println!("A: {a} ({head_a}), perplexity {ppl_a:.2}; B: {b} ({head_b}), perplexity {ppl_b:.2}");
+    let (ppl_a, ppl_b) = (decimal(*ppl_a, 2), decimal(*ppl_b, 2));
+    println!("A: {a} ({head_a}), perplexity {ppl_a}; B: {b} ({head_b}), perplexity {ppl_b}");
     println!("A is better at {:.1} % of {} tokens", 100.0 * summary.a_better, summary.tokens);
     for (rank, token) in tokens.iter().enumerate() {
         println!("\n{}. token {}: {} [{}]", rank + 1, token.position, token.context.join(" "), token.target);

@@ -14,14 +14,18 @@ use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::picture;
 
 /// Options of `gradient-loss`.
 #[derive(Debug, Clone, Args)]
 pub struct GradientLossArgs {
-    /// Folder for the plot of all runs, gradient_loss.svg and gradient_loss.png: the share of tokens that lose at most so much.
+    /// Folder for the plot of all runs, gradient_loss.svg: the share of tokens that lose at most so much.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// The runs and the text.
     #[command(flatten)]
     pub source: SourceArgs,
@@ -141,6 +145,9 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 /// # Errors
 /// Bad input: no run, a damaged one, one whose head has gates or clusters, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        args.force.check_in(out, &["gradient_loss.svg", "gradient_loss.png"])?;
+    }
     let rows = frame::rows(&args.source, "lost gradient of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let chart = Chart {

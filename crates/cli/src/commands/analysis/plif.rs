@@ -14,6 +14,7 @@ use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
 
 /// Places at which a function is drawn.
@@ -22,9 +23,12 @@ const POINTS: usize = 401;
 /// Options of `plif`.
 #[derive(Debug, Clone, Args)]
 pub struct PlifArgs {
-    /// Folder for the plot of all functions, plif.svg and plif.png.
+    /// Folder for the plot of all functions, plif.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// The runs and the text.
     #[command(flatten)]
     pub source: SourceArgs,
@@ -56,6 +60,9 @@ struct Report {
 /// # Errors
 /// Bad input: no run, a damaged one, one without PLIF, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &PlifArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        args.force.check_in(out, &["plif.svg", "plif.png"])?;
+    }
     let rows = frame::rows(&args.source, "function of a PLIF", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let lines = rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();

@@ -16,14 +16,18 @@ use crate::commands::analysis::spectrum_plot::SpectrumPlot;
 use crate::commands::analysis::text::Window;
 use crate::device::DeviceName;
 use crate::failure::Failure;
+use crate::files::Force;
 use crate::picture;
 
 /// Options of `rank`.
 #[derive(Debug, Clone, Args)]
 pub struct RankArgs {
-    /// Folder for the plot of all spectra, spectrum.svg and spectrum.png.
+    /// Folder for the plot of all spectra, spectrum.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// The runs and the text.
     #[command(flatten)]
     pub source: SourceArgs,
@@ -116,6 +120,9 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 /// # Errors
 /// Bad input: no run, a damaged one, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        args.force.check_in(out, &["spectrum.svg", "spectrum.png"])?;
+    }
     let rows = frame::rows(&args.source, "rank of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
     let line = |row: &Rank| {

@@ -1,6 +1,6 @@
 //! `dialog eval`: perplexity and BLEU of a saved run's best model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use runs::files::replace;
@@ -12,7 +12,10 @@ use super::held_out::{HeldOut, HeldOutArgs, Perplexities, Searched};
 use super::saved::{Saved, text};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
-use crate::print::print_json;
+use crate::files::Force;
+use crate::print::{print_json, print_note};
+use crate::statistics::decimal;
+use crate::training::{TEST, VALID, other_text};
 
 /// Options of `dialog eval`.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +30,9 @@ pub struct EvalArgs {
     /// File to write the responses to, one JSON object a context.
     #[arg(long, value_name = "FILE")]
     pub responses: Option<PathBuf>,
+    /// Whether the file is replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -69,12 +75,12 @@ struct Answer<'a> {
 pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     let search = args.beam.search()?;
     args.held_out.check()?;
-    if let Some(path) = args.responses.as_ref().filter(|path| !folder_of(path).is_dir()) {
-        // Before the work, not after it.
-        return Err(format!("cannot write `{}`: its folder does not exist", path.display()).into());
-    }
+    args.responses.as_deref().map_or(Ok(()), |path| args.force.check(path))?;
     let saved = Saved::open(&args.run)?;
     let held_out = args.held_out.load(&saved)?;
+    let (was, [valid, test]) = (&saved.config.corpus, held_out.parts());
+    let texts = [(VALID, &was.valid, &valid), (TEST, &was.test, &test)];
+    texts.into_iter().filter_map(other_text).for_each(print_note);
     let model = saved.model(args.device)?;
     let perplexities = held_out.perplexities(&model)?;
     let found = held_out.respond(&model, &search, "responses")?;
@@ -89,10 +95,6 @@ pub fn run(args: &EvalArgs) -> Result<(), Failure> {
         print(&evaluation);
     }
     Ok(())
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The responses to each context, a JSON object a line.
@@ -121,7 +123,7 @@ fn lines(found: &Found, held_out: &HeldOut) -> Result<String, Failure> {
 fn print(evaluation: &Evaluation) {
     let Evaluation { perplexities: Perplexities { valid_ppl, test_ppl }, searched } = evaluation;
     let Searched { seconds, scores, .. } = searched;
-    println!("perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
+    println!("perplexity valid {}, test {}", decimal(*valid_ppl, 2), decimal(*test_ppl, 2));
     println!(
         "{}, {} contexts in {seconds:.1} s: mean length {:.2}, {} different best responses",
         searched.text(),

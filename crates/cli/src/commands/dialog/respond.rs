@@ -1,6 +1,6 @@
 //! `dialog respond`: answers to the lines of standard input.
 
-use std::io::{self, BufRead, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,7 +16,7 @@ use super::beam::BeamArgs;
 use super::saved::{Saved, text};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
-use crate::print::print_note;
+use crate::print::{is_lost, print_json, print_note};
 
 /// Options of `dialog respond`.
 #[derive(Debug, Clone, Args)]
@@ -77,7 +77,6 @@ pub fn run(args: &RespondArgs) -> Result<(), Failure> {
         history: Vec::new(),
     };
     let terminal = io::stdin().is_terminal();
-    let mut out = io::stdout().lock();
     let mut lines = Lines { reader: io::stdin().lock(), line: 0 };
     loop {
         if terminal {
@@ -97,14 +96,12 @@ pub fn run(args: &RespondArgs) -> Result<(), Failure> {
         if let Some(note) = note {
             print_note(note);
         }
-        let written = match args.json {
-            true => writeln!(out, "{}", serde_json::to_string(&answers)?),
-            false => print(&mut out, &answers),
-        };
-        match written.and_then(|()| out.flush()) {
-            // The reader has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(|error| format!("cannot write the responses: {error}"))?,
+        match args.json {
+            true => print_json(&answers),
+            false => println!("{}", text_of(&answers)),
+        }
+        if is_lost() {
+            break;
         }
     }
     Ok(())
@@ -176,12 +173,12 @@ fn note(unknown: &[String], words: usize, most: usize) -> Option<String> {
 }
 
 /// A line a response, and an empty one.
-fn print(out: &mut impl Write, answers: &Answers) -> io::Result<()> {
-    for Answer { text, log_prob, .. } in &answers.responses {
+fn text_of(answers: &Answers) -> String {
+    let line = |Answer { text, log_prob, .. }: &Answer| {
         let text = if text.is_empty() { "(nothing)" } else { text };
-        writeln!(out, "{log_prob:>9.3}  {text}")?;
-    }
-    writeln!(out)
+        format!("{log_prob:>9.3}  {text}\n")
+    };
+    answers.responses.iter().map(line).collect()
 }
 
 /// The lines of standard input.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::settings::TextArgs;
 use crate::failure::Failure;
+use crate::files::{Force, refuse_file};
 use crate::print::print_json;
 
 /// Options of `dialog retrieve`.
@@ -19,6 +20,9 @@ pub struct RetrieveArgs {
     /// File to write the references to, one JSON object a test response; `eval` reads it.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Whether the file is replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// Utterances of a context that are compared.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().window)]
     pub window: usize,
@@ -44,9 +48,8 @@ struct Written {
 /// # Errors
 /// Bad input, or a file that exists already.
 pub fn run(args: &RetrieveArgs) -> Result<(), Failure> {
-    if args.out.exists() {
-        return Err(format!("`{}` exists already; choose another file", args.out.display()).into());
-    }
+    args.force.check(&args.out)?;
+    refuse_file(&args.data)?;
     let config = RetrievalConfig { window: args.window, extra: args.extra };
     let references = write_references(&args.data, &args.out, &args.text.config(), config)?;
     match args.json {

@@ -23,7 +23,7 @@ use crate::args::DistinctList;
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::print::{print_json, print_note};
-use crate::statistics::mean_and_spread_text;
+use crate::statistics::{decimal, mean_and_spread_text};
 
 /// Seed of the texts. Every training seed sees the same ones.
 const TEXT_SEED: u64 = 1;
@@ -199,7 +199,8 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
             } else {
                 let Outcome { seed, seconds, test_ppl, .. } = outcome;
                 print_note(format_args!(
-                    "{head}, seed {seed}: test perplexity {test_ppl:.3} after {seconds:.0} s"
+                    "{head}, seed {seed}: test perplexity {} after {seconds:.0} s",
+                    decimal(test_ppl, 3)
                 ));
             }
             outcomes.push(outcome);

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use runs::Error;
-use runs::Extension;
-use runs::{FinalMetrics, Fitted, Versions};
-use seq2seq::data::Corpus;
+use runs::{Error, Extension, FinalMetrics, Fitted, Versions};
+use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
@@ -17,7 +15,11 @@ use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
 use crate::args::RecordArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::{check_run_folder, refuse_file};
+use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
+use crate::progress::Working;
+use crate::statistics::decimal;
 use crate::training::{Output, absolute, device_of, extend, fresh_folder};
 
 /// Options of `dialog train`.
@@ -71,7 +73,7 @@ pub struct TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record)?;
+    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),
@@ -96,11 +98,9 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
-    if let Some(out) = args.out.as_ref().filter(|out| RunFolder::exists(out)) {
-        return Err(Error::RunExists { path: out.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
-    let corpus = Corpus::load(data, &text)?;
+    let corpus = load(data, &text)?;
     let name = device::resolve(args.device.unwrap_or_default());
     let config = RunConfig {
         versions: Versions::current(),
@@ -148,7 +148,8 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     config.check(&now)?;
     let device = device_of(args.device, args.change_device, &config.device)?;
     let change = Extension { epochs, patience, device, max_minutes: None };
-    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
+    let data = args.data.as_ref().unwrap_or(&config.data);
+    let corpus = load(data, &config.text)?;
     check_corpus(&config, &corpus)?;
     let run = extend(&run, &config, &change)?;
     let config = run.config()?;
@@ -164,6 +165,13 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     fit(trainer, &run, args, output)
 }
 
+/// Reads the dialogues in a folder.
+fn load(data: &Path, text: &DialogConfig) -> Result<Corpus, Failure> {
+    refuse_file(data)?;
+    let _reading = Working::new(format!("reading the dialogues in {}", data.display()));
+    Ok(Corpus::load(data, text)?)
+}
+
 fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
     let device = device::open(config.device.parse::<DeviceName>()?)?;
     let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
@@ -172,7 +180,7 @@ fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Resul
 
 /// Trains to the end, and prints it.
 fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
-    let mut view = View::of_run(run, &output.interrupt, args.json, args.record.log_every.is_some());
+    let mut view = View::of_run(run, output, args.record.log_every.is_some());
     let result = trainer.fit(Some(run), &mut view);
     view.finish();
     let last = match result? {
@@ -187,8 +195,8 @@ fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output)
         print_json(&last);
     } else {
         let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
-        let test_ppl = test_ppl.unwrap_or(f64::NAN);
-        println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
+        let (valid, test) = (decimal(valid_ppl, 2), decimal(test_ppl.unwrap_or(f64::NAN), 2));
+        println!("best epoch {best_epoch}: perplexity valid {valid}, test {test}");
     }
     Ok(())
 }

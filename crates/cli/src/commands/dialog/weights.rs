@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use runs::Error;
 use runs::Versions;
 use seq2seq::data::Corpus;
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
@@ -15,6 +14,7 @@ use super::saved::{Saved, summary};
 use super::settings::{ModelArgs, TextArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
+use crate::files::{Force, check_run_folder, refuse_file};
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -57,6 +57,9 @@ pub struct ExportArgs {
     /// Safetensors file to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Whether the file is replaced.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -81,9 +84,8 @@ struct Exported {
 /// # Errors
 /// Bad input: weights that are damaged or of other sizes. Nothing is written then.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
-    if RunFolder::exists(&args.out) {
-        return Err(Error::RunExists { path: args.out.clone() }.into());
-    }
+    check_run_folder(&args.out)?;
+    refuse_file(&args.data)?;
     let text = args.text.config();
     let corpus = Corpus::load(&args.data, &text)?;
     let mut model = args.preset.model(args.head, corpus.vocabulary().len());
@@ -127,9 +129,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
         )
         .into());
     }
-    if args.out.exists() {
-        return Err(format!("`{out}` exists already; choose another file").into());
-    }
+    args.force.check(&args.out)?;
     let saved = Saved::open(&args.run)?;
     weights::write(&saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?, &args.out)?;
     let parameters = saved.config.model.num_params();

@@ -1,13 +1,16 @@
 //! Where the runs of a sweep are.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunConfig;
 use runs::Error;
 
 use crate::commands::sweep::planned::{Plan, Planned};
+use crate::commands::sweep::results::RESULTS;
 use crate::failure::Failure;
+use crate::files::check_folder;
 use crate::training::Record;
 
 /// What a run's folder of the same name has as well: the run that finetunes it.
@@ -18,6 +21,31 @@ pub fn finetuned(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(FINETUNED);
     name.into()
+}
+
+/// Checks that a sweep may be put into the folder `out`: it is new or empty, or that of a sweep.
+///
+/// # Errors
+/// A folder of something else, or one that cannot be read.
+pub fn check_out(out: &Path) -> Result<(), Failure> {
+    if present(out)?.is_empty() && !out.join(RESULTS).is_file() {
+        // A run that was cut off as it began has its lock alone.
+        check_folder(out, |name| out.join(name).join("lock").is_file())?;
+    }
+    Ok(())
+}
+
+/// The folder of a sweep for which none is named, with that of every run: `first`, unless it holds other runs than the plan's, or the
+/// first of `first-2`, `first-3` and so on that does not.
+pub fn fresh(plan: &Plan, first: &Path) -> (PathBuf, Vec<PathBuf>) {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", first.display())));
+    let own = |out: PathBuf| {
+        check_out(&out).ok()?;
+        let folders = folders(plan, &out).ok()?;
+        let planned = |path: &PathBuf| folders.iter().any(|own| own == path || finetuned(own) == *path);
+        present(&out).ok()?.iter().all(planned).then_some((out, folders))
+    };
+    std::iter::once(first.to_path_buf()).chain(numbered).find_map(own).expect("there is no end of numbers")
 }
 
 /// The folder of every run of a plan, present or not.
@@ -59,7 +87,9 @@ pub fn finetuning(planned: &Planned, folder: &Path) -> Option<RunConfig> {
 /// The runs in a folder, in the order of their names.
 fn present(out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(out) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(vec![]);
+        }
         entries => entries.map_err(Error::io("read", out))?,
     };
     let mut paths = vec![];

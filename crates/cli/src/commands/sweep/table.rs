@@ -33,7 +33,7 @@ pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
     Ok(replace(&folder.join(RESULTS), lines.as_bytes())?)
 }
 
-/// Writes `table.md` to `folder`, and pictures as SVG and PNG: `by-SETTING` for every setting of several numbers, or, where there
+/// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there
 /// is none, `perplexities`.
 ///
 /// # Errors
@@ -247,16 +247,16 @@ pub mod tests {
             names.join(" ")
         };
         let plain = [outcome(HeadKind::Mos, &[], 28, 10.0), outcome(HeadKind::Softmax, &[], 28, 20.0)];
-        assert_eq!(of(&[], &plain), "perplexities.png perplexities.svg results.jsonl table.md");
+        assert_eq!(of(&[], &plain), "perplexities.svg results.jsonl table.md");
         let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
         let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
-        assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.png by-lr.svg results.jsonl table.md");
+        assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.svg results.jsonl table.md");
         let trials = [by_lr("5"), by_lr("6")].map(|outcome| Outcome { trial: Some(1), ..outcome });
-        assert_eq!(of(&axes, &trials), "by-lr.png by-lr.svg results.jsonl table.md");
+        assert_eq!(of(&axes, &trials), "by-lr.svg results.jsonl table.md");
         let chosen = Chosen { run: "mos".into(), among: 2, valid_ppl: 9.0 };
         let chosen =
             [by_lr("5"), by_lr("6")].map(|outcome| Outcome { chosen: Some(chosen.clone()), ..outcome });
-        assert_eq!(of(&axes, &chosen), "perplexities.png perplexities.svg results.jsonl table.md");
+        assert_eq!(of(&axes, &chosen), "perplexities.svg results.jsonl table.md");
         let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain[0].clone() };
         assert_eq!(of(&axes, &[failed]), "results.jsonl table.md");
     }

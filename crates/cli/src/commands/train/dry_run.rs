@@ -14,9 +14,9 @@ use super::parts::Parts;
 use crate::device::{self, DeviceName, memory_bytes};
 use crate::failure::Failure;
 use crate::print::print_json;
-use crate::progress::short;
+use crate::progress::{Working, short};
 use crate::statistics::grouped;
-use crate::training::Output;
+use crate::training::words;
 
 /// Steps before the timed ones: the first compile kernels and fill pools of memory.
 const WARM_UP: usize = 2;
@@ -34,6 +34,8 @@ struct Plan {
     parameters: usize,
     parts: Parts,
     vocab: usize,
+    /// How the vocabulary is counted.
+    words: String,
     train_tokens: usize,
     valid_tokens: usize,
     test_tokens: usize,
@@ -59,19 +61,18 @@ struct Plan {
 /// Prints what the run would be and need. The model is discarded, and nothing is written.
 ///
 /// # Errors
-/// A device that is missing, text that is too short, a loss that is not finite; an interrupt.
-pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), Failure> {
+/// A device that is missing, text that is too short, a loss that is not finite.
+pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failure> {
     let name: DeviceName = config.device.parse()?;
     let device = device::open(name)?;
     let (model, train) = (&config.model, &config.train);
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
     let mut trainer = Trainer::new(LmTask::new(model, &steps, corpus, &device)?).with_log_every(1);
-    let mut watch = Watch::new(output);
+    let mut watch = Watch::default();
+    let timing = Working::new("timing some steps of training");
     trainer.fit(None, &mut watch)?;
-    if output.interrupt.is_noted() {
-        return Err(output.interrupt.end("stopped".into()).into());
-    }
+    drop(timing);
     let peak_bytes = memory_bytes(name, &device).map(|(_, taken)| taken);
     let (timed_steps, tokens_per_s) = watch.speed();
     let evaluated = trainer.model().valid();
@@ -95,6 +96,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), F
         parameters: model.num_params(),
         parts: Parts::of(model),
         vocab: model.vocab,
+        words: words(&config.text, corpus),
         train_tokens: corpus.train().len(),
         valid_tokens: corpus.valid().len(),
         test_tokens: corpus.test().len(),
@@ -109,9 +111,9 @@ pub fn run(config: &RunConfig, corpus: &Corpus, output: &Output) -> Result<(), F
         peak_bytes,
         expected_bytes: peak_bytes.map(|peak| peak + 2 * weights_bytes),
     };
-    match output.json {
+    match json {
         true => print_json(&plan),
-        false => print!("{}", plan.text(config.text.characters)),
+        false => print!("{}", plan.text()),
     }
     Ok(())
 }
@@ -123,6 +125,7 @@ fn evaluation_seconds(
     ids: &[u32],
     columns: usize,
 ) -> Result<f64, Failure> {
+    let _timing = Working::new(format!("timing some windows of {what}"));
     let batches = Batches::new(what, ids, columns, 2)?;
     let length = (EVALUATION_TOKENS / columns).max(1);
     let (device, mut state) = (model.device(), model.zero_state(columns));
@@ -146,19 +149,15 @@ fn evaluation_seconds(
 }
 
 /// Stops training after the timed steps.
-struct Watch<'a> {
-    output: &'a Output,
+#[derive(Default)]
+struct Watch {
     /// When training began and when every step was done, with the tokens until then.
     marks: Vec<(Instant, usize)>,
     /// Steps of the epoch.
     steps: usize,
 }
 
-impl<'a> Watch<'a> {
-    fn new(output: &'a Output) -> Self {
-        Self { output, marks: vec![], steps: 0 }
-    }
-
+impl Watch {
     /// The first mark that counts.
     fn first(&self) -> usize {
         WARM_UP.min(self.marks.len().saturating_sub(2))
@@ -172,7 +171,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl TrainObserver for Watch<'_> {
+impl TrainObserver for Watch {
     fn on_start(&mut self, _share: f64) {
         self.marks.push((Instant::now(), 0));
     }
@@ -187,13 +186,13 @@ impl TrainObserver for Watch<'_> {
         let timed = done.saturating_sub(WARM_UP);
         let late = timed >= STEPS.1 && self.marks[self.first()].0.elapsed() >= TIME;
         let all = done > 0 && done == self.steps;
-        timed >= STEPS.0 || late || all || self.output.interrupt.is_noted()
+        timed >= STEPS.0 || late || all
     }
 }
 
 impl Plan {
     /// For people.
-    fn text(&self, characters: bool) -> String {
+    fn text(&self) -> String {
         let named: Vec<String> =
             self.parts.named().iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
         let time = |seconds| short(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
@@ -210,7 +209,8 @@ impl Plan {
         };
         format!(
             "model: {} with {} parameters: {}\n\
-             text: {} training, {} validation and {} test tokens of {} {}\n\
+             text: {} training, {} validation and {} test tokens\n\
+             vocabulary: {}\n\
              steps: {} an epoch, {} epochs; {:.3} s a step, {:.0} tokens/s on {} ({} steps timed)\n\
              time: {} an epoch with validation, {} all epochs and the test\n\
              memory: {memory}\n",
@@ -220,8 +220,7 @@ impl Plan {
             grouped(self.train_tokens),
             grouped(self.valid_tokens),
             grouped(self.test_tokens),
-            grouped(self.vocab),
-            if characters { "characters" } else { "words" },
+            self.words,
             grouped(self.steps_per_epoch),
             self.epochs,
             self.step_seconds,

@@ -3,7 +3,7 @@
 //! | kernel | a cube's work | a unit's work |
 //! |---|---|---|
 //! | [`offset`] | | a word of a token, all its gates |
-//! | [`slopes`] | a token, then the next of its tokens | every `CUBE_DIM`-th word with gates |
+//! | [`gradients`] | a token, then the next of its tokens | every `CUBE_DIM`-th word with gates |
 //!
 //! The formulas are those of [`GatedArgs`] and of the portable body. The products and their gradients, `[tokens·3, S]` of a
 //! chunk, share memory.
@@ -11,12 +11,10 @@
 use burn::tensor::DType;
 use cubecl::prelude::*;
 use highrank_kernels::Floats;
-use highrank_kernels::gpu::{
-    CubeBackend, CubeTensor, contiguous, empty, expect, one_cube_each, one_unit_each,
-};
+use highrank_kernels::gpu::{CubeBackend, CubeTensor, contiguous, empty, expect, one_unit_each};
 
-use super::reduce::{ROW_UNITS, cube_sum};
-use crate::likelihood::gated::{Factors, Slopes};
+use super::reduce::{ROW_UNITS, cube_each, cube_sum};
+use crate::likelihood::gated::{Factors, ProductGradients};
 use crate::ops::GatedArgs;
 
 /// The inner nodes of the tree of gates.
@@ -46,7 +44,7 @@ impl Gates {
     /// If more words have gates than there are, or a shape is not what the others' say.
     pub(super) fn new(args: GatedArgs<Floats<CubeBackend>>, decoder: &Floats<CubeBackend>) -> Self {
         let (tokens, words) = (args.tokens(), args.words());
-        let prior = contiguous(args.prior.clone());
+        let prior = contiguous(args.inputs.prior.clone());
         let factors = Factors::new(args, decoder);
         let [products, logits] = [factors.products(), factors.gate_products()].map(contiguous);
         expect(&prior, "priors of words without gates", [tokens, COMPONENTS], DType::F32);
@@ -62,36 +60,26 @@ impl Gates {
         let args = &self.factors.args;
         let (tokens, words) = (args.tokens(), args.words());
         expect(logits, "logits", [tokens, vocab], DType::F32);
-        let [base, bias] = [&args.base, &args.bias].map(|x| contiguous(x.clone()));
+        let [base, bias] = [&args.inputs.base, &args.inputs.bias].map(|x| contiguous(x.clone()));
         expect(&base, "gates' part of a token", [tokens, GATES], DType::F32);
         expect(&bias, "gates' biases", [words, GATES], DType::F32);
         let count = tokens * words;
-        let (cubes, units) = one_unit_each(count, ROW_UNITS);
         // SAFETY: tokens, words and the vocabulary are the shapes of the memory, which were checked, and no more words have
         // gates than there are; logits and products have no owner that reads them before they are whole.
         unsafe {
-            offset::launch_unchecked(
-                &logits.client,
-                cubes,
-                units,
-                logits.clone().into_buffer_arg(),
-                self.products.clone().into_buffer_arg(),
-                self.logits.clone().into_buffer_arg(),
-                self.prior.clone().into_buffer_arg(),
-                base.into_buffer_arg(),
-                bias.into_buffer_arg(),
-                count as u32,
-                words as u32,
-                vocab as u32,
+            launch!(
+                logits, one_unit_each(count, ROW_UNITS), offset;
+                logits, self.products, self.logits, self.prior, base, bias;
+                count as u32, words as u32, vocab as u32
             );
         }
     }
 
     /// The gradients of the products, after [`add_offset`](Self::add_offset), for that of the logits, `[tokens, V]`.
-    pub(super) fn slopes(
+    pub(super) fn pull_back(
         self,
         d_logits: &Floats<CubeBackend>,
-    ) -> (Factors<CubeBackend>, Slopes<CubeBackend>) {
+    ) -> (Factors<CubeBackend>, ProductGradients<CubeBackend>) {
         let [_, vocab] = d_logits.dims();
         let (tokens, words) = (self.factors.args.tokens(), self.factors.args.words());
         let d_logits = contiguous(d_logits.clone());
@@ -99,28 +87,20 @@ impl Gates {
         let sums = empty(&d_logits, [tokens, SUMS], DType::F32);
         // SAFETY: as above.
         unsafe {
-            slopes::launch_unchecked(
-                &d_logits.client,
-                one_cube_each(tokens),
-                CubeDim::new_1d(ROW_UNITS),
-                d_logits.clone().into_buffer_arg(),
-                self.products.clone().into_buffer_arg(),
-                self.logits.clone().into_buffer_arg(),
-                self.prior.into_buffer_arg(),
-                sums.clone().into_buffer_arg(),
-                tokens as u32,
-                words as u32,
-                vocab as u32,
+            launch!(
+                d_logits, cube_each(tokens), gradients;
+                d_logits, self.products, self.logits, self.prior, sums;
+                tokens as u32, words as u32, vocab as u32
             );
         }
         let sums = Floats::new(sums);
-        let slopes = Slopes {
+        let gradients = ProductGradients {
             products: Floats::new(self.products),
             gates: Floats::new(self.logits),
             prior: sums.clone().narrow(1, 0..GATES),
             base: sums.narrow(1, GATES..SUMS),
         };
-        (self.factors, slopes)
+        (self.factors, gradients)
     }
 }
 
@@ -175,7 +155,7 @@ fn offset(
 /// The gradients of both kinds of products in their places, and every token's sums.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
-fn slopes(
+fn gradients(
     d_logits: &[f32],
     products: &mut [f32],
     gates: &mut [f32],

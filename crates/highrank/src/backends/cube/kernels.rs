@@ -2,7 +2,7 @@
 //!
 //! | kernel | a cube's work | a unit's work |
 //! |---|---|---|
-//! | [`statistics`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word of it |
+//! | [`log_sum_exps`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word of it |
 //! | [`scores`] | | a token's components, one after the other |
 //! | [`gradient`] | a row of logits, then the next of its rows | every `CUBE_DIM`-th word of it |
 //!
@@ -60,14 +60,14 @@ pub(super) mod token {
 
 /// Which values of [`token`] a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sums {
+pub(super) struct WordSums {
     /// Those before the entropy.
     pub(super) level: bool,
     /// The entropy and what follows.
     pub(super) statistics: bool,
 }
 
-impl Sums {
+impl WordSums {
     pub(super) const NONE: Self = Self { level: false, statistics: false };
 
     pub(super) const fn any(self) -> bool {
@@ -79,19 +79,19 @@ impl Sums {
 /// token's distribution, also the sums over its words that the objective asks for.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
-pub(super) fn statistics<I: Numeric>(
+pub(super) fn log_sum_exps<I: Numeric>(
     products: &[f32],
     bias: &[f32],
     table: &[f32],
     words: &[I],
     rows: &mut [f32],
-    known: &mut [f32],
+    token_values: &mut [f32],
     count: u32,
     vocab: u32,
     components: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] sums: Sums,
+    #[comptime] sums: WordSums,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
@@ -161,21 +161,21 @@ pub(super) fn statistics<I: Numeric>(
             if comptime!(sums.level) {
                 let below = cube_sum(total + drop * f32::cast_from(unmasked), &mut shared);
                 if UNIT_POS_X == 0 {
-                    known[place + token::SUM] = below - row_count * log_sum;
-                    known[place + token::COUNT] = row_count;
+                    token_values[place + token::SUM] = below - row_count * log_sum;
+                    token_values[place + token::COUNT] = row_count;
                 }
             }
             if comptime!(sums.statistics) {
                 let mean = cube_sum(drop.exp() * (weighted + drop * sum), &mut shared) / row_sum;
                 let argmax = cube_lowest_word(max, row_max, best, &mut shared);
                 if UNIT_POS_X == 0 {
-                    known[place + token::ENTROPY] = log_sum - mean;
-                    known[place + token::ARGMAX] = argmax;
+                    token_values[place + token::ENTROPY] = log_sum - mean;
+                    token_values[place + token::ARGMAX] = argmax;
                     let mut best = -log_sum;
                     if is_of_masked(row_max) {
                         best = LOWEST.runtime();
                     }
-                    known[place + token::MAX] = best;
+                    token_values[place + token::MAX] = best;
                 }
             }
         }
@@ -198,7 +198,7 @@ pub(super) fn statistics<I: Numeric>(
 
 /// What the scores are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Parts {
+pub(super) struct ScoreOptions {
     /// Whether there are log-priors.
     pub(super) prior: bool,
     /// Whether there may be masked words.
@@ -232,7 +232,7 @@ pub(super) fn scores(
     rows: &mut [f32],
     log_prior: &[f32],
     upstream: &[f32],
-    known: &[f32],
+    token_values: &[f32],
     level: &[f32],
     listed: &[f32],
     loss: &mut [f32],
@@ -240,7 +240,7 @@ pub(super) fn scores(
     tokens: u32,
     components: u32,
     weights: Weights,
-    #[comptime] parts: Parts,
+    #[comptime] options: ScoreOptions,
 ) {
     let mut token = ABSOLUTE_POS as u32;
     while token < tokens {
@@ -248,7 +248,7 @@ pub(super) fn scores(
         let mut max = LOWEST.runtime();
         for k in 0..components {
             let row = first + k as usize;
-            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, parts.prior);
+            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, options.prior);
             if joint > max {
                 max = joint;
             }
@@ -256,83 +256,83 @@ pub(super) fn scores(
         let mut sum = 0.0f32;
         for k in 0..components {
             let row = first + k as usize;
-            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, parts.prior);
+            let joint = joint(rows[row::VALUES * row + row::TARGET], log_prior, row, options.prior);
             sum += (joint - max).exp();
         }
         let log_prob = max + sum.ln();
         // In every component, or in none. Not by the maximum, which NaN leaves as low.
         let mut is_impossible = false.runtime();
-        if comptime!(parts.masked) {
+        if comptime!(options.masked) {
             is_impossible = is_of_masked(rows[row::VALUES * first + row::TARGET]);
         }
 
         let place = token::VALUES * token as usize;
         let mut cross_entropy = -log_prob;
-        if comptime!(parts.listed) {
+        if comptime!(options.listed) {
             cross_entropy = -listed[token as usize];
-        } else if comptime!(parts.level) {
+        } else if comptime!(options.level) {
             cross_entropy *= weights.keep;
         }
-        if comptime!(parts.level) {
-            cross_entropy -= level[token as usize] * known[place + token::SUM];
+        if comptime!(options.level) {
+            cross_entropy -= level[token as usize] * token_values[place + token::SUM];
         }
-        if comptime!(!parts.listed) {
+        if comptime!(!options.listed) {
             cross_entropy = or_infinite(cross_entropy, weights.infinity, is_impossible);
         }
         let mut z_term = 0.0f32;
-        if comptime!(parts.z_loss || parts.statistics) {
+        if comptime!(options.z_loss || options.statistics) {
             for k in 0..components {
                 let row = first + k as usize;
                 let lse = log_sum_exp(
                     rows[row::VALUES * row + row::MAX],
                     rows[row::VALUES * row + row::LOG_SUM],
-                    parts.masked,
+                    options.masked,
                 );
-                z_term += prior(log_prior, row, parts.prior) * lse * lse;
+                z_term += prior(log_prior, row, options.prior) * lse * lse;
             }
         }
-        if comptime!(parts.z_loss) {
+        if comptime!(options.z_loss) {
             cross_entropy += weights.z_loss * z_term;
         }
         loss[token as usize] = cross_entropy;
-        if comptime!(parts.statistics) {
+        if comptime!(options.statistics) {
             let column = comptime!(Statistic::COUNT) * token as usize;
             columns[column + comptime!(Statistic::Nll as usize)] =
                 or_infinite(-log_prob, weights.infinity, is_impossible);
-            columns[column + comptime!(Statistic::Entropy as usize)] = known[place + token::ENTROPY];
-            columns[column + comptime!(Statistic::Argmax as usize)] = known[place + token::ARGMAX];
-            let best = known[place + token::MAX];
+            columns[column + comptime!(Statistic::Entropy as usize)] = token_values[place + token::ENTROPY];
+            columns[column + comptime!(Statistic::Argmax as usize)] = token_values[place + token::ARGMAX];
+            let best = token_values[place + token::MAX];
             columns[column + comptime!(Statistic::MaxLogProb as usize)] =
                 -or_infinite(-best, weights.infinity, is_of_masked(best));
             columns[column + comptime!(Statistic::ZTerm as usize)] = z_term;
         }
 
-        if comptime!(parts.upstream) {
+        if comptime!(options.upstream) {
             let upstream = upstream[token as usize];
             for k in 0..components {
                 let row = first + k as usize;
                 let of_row = row::VALUES * row;
                 // Σ_v q_v r_k(v), of the target alone and of all words.
-                let joint = joint(rows[of_row + row::TARGET], log_prior, row, parts.prior);
+                let joint = joint(rows[of_row + row::TARGET], log_prior, row, options.prior);
                 let mut at_target = (joint - log_prob).exp();
                 if is_impossible {
                     at_target = 0.0f32;
                 }
-                if comptime!(parts.level && !parts.listed) {
+                if comptime!(options.level && !options.listed) {
                     at_target *= weights.keep;
                 }
                 let mut share = at_target;
-                if comptime!(parts.listed) {
+                if comptime!(options.listed) {
                     share = rows[of_row + row::PROBS];
                 }
-                if comptime!(parts.level) {
-                    let everywhere = if comptime!(parts.prior) {
+                if comptime!(options.level) {
+                    let everywhere = if comptime!(options.prior) {
                         rows[of_row + row::PRIOR]
                     } else {
-                        known[place + token::COUNT]
+                        token_values[place + token::COUNT]
                     };
                     share += level[token as usize] * everywhere;
-                    if comptime!(parts.prior) {
+                    if comptime!(options.prior) {
                         rows[of_row + row::OFFSET] = log_prior[row] - rows[of_row + row::LOG_SUM];
                     }
                     rows[of_row + row::LEVEL] = upstream * level[token as usize];
@@ -340,9 +340,10 @@ pub(super) fn scores(
                 }
                 let mut of_probs = share;
                 let mut of_prior = -share;
-                if comptime!(parts.z_loss) {
-                    let lse = log_sum_exp(rows[of_row + row::MAX], rows[of_row + row::LOG_SUM], parts.masked);
-                    let pull = weights.z_loss * prior(log_prior, row, parts.prior) * lse;
+                if comptime!(options.z_loss) {
+                    let lse =
+                        log_sum_exp(rows[of_row + row::MAX], rows[of_row + row::LOG_SUM], options.masked);
+                    let pull = weights.z_loss * prior(log_prior, row, options.prior) * lse;
                     of_probs += 2.0 * pull;
                     of_prior += pull * lse;
                 }
@@ -391,12 +392,12 @@ fn or_infinite(cross_entropy: f32, infinity: f32, is_impossible: bool) -> f32 {
 
 /// What the gradient of a chunk's logits is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Slopes {
+pub(super) struct GradientOptions {
     /// Whether there are log-priors.
     pub(super) prior: bool,
-    /// See [`Parts::level`].
+    /// See [`ScoreOptions::level`].
     pub(super) level: bool,
-    /// See [`Parts::listed`].
+    /// See [`ScoreOptions::listed`].
     pub(super) listed: bool,
     /// Whether a PLIF's gradients are summed by piece.
     pub(super) pieces: bool,
@@ -427,7 +428,7 @@ pub(super) fn gradient<I: Numeric>(
     length: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] slopes: Slopes,
+    #[comptime] options: GradientOptions,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
@@ -443,7 +444,7 @@ pub(super) fn gradient<I: Numeric>(
         let mut first_gradient = 0.0f32;
         let mut last_moment = 0.0f32;
         let mut last_gradient = 0.0f32;
-        if comptime!(slopes.listed) {
+        if comptime!(options.listed) {
             let upstream = rows[place + row::UPSTREAM];
             for i in 0..length {
                 let word = u32::cast_from(words[(token * length + i) as usize]);
@@ -454,7 +455,7 @@ pub(super) fn gradient<I: Numeric>(
                         let z = logit(products[start + word as usize], bias, word as usize, form);
                         let g = -upstream * assigned[at];
                         slope = g * mapped_slope(z, table, &numbers, form);
-                        if comptime!(slopes.pieces) {
+                        if comptime!(options.pieces) {
                             add_to_pieces(
                                 g,
                                 z,
@@ -481,22 +482,22 @@ pub(super) fn gradient<I: Numeric>(
                 let z = logit(products[at], bias, word as usize, form);
                 let y = mapped(z, table, &numbers, form) - max;
                 let mut g = of_probs * (y - log_sum).exp();
-                if comptime!(slopes.level) {
+                if comptime!(options.level) {
                     let level = rows[place + row::LEVEL];
-                    if comptime!(slopes.prior) {
+                    if comptime!(options.prior) {
                         let log_prob = log_probs[token as usize * vocab as usize + word as usize];
                         g -= level * ratio(y + rows[place + row::OFFSET] - log_prob);
                     } else {
                         g -= level;
                     }
                 }
-                if comptime!(!slopes.listed) {
+                if comptime!(!options.listed) {
                     if word == u32::cast_from(words[token as usize]) {
                         g -= rows[place + row::TARGET];
                     }
                 }
                 products[at] = g * mapped_slope(z, table, &numbers, form);
-                if comptime!(slopes.pieces) {
+                if comptime!(options.pieces) {
                     add_to_pieces(
                         g,
                         z,
@@ -512,7 +513,7 @@ pub(super) fn gradient<I: Numeric>(
             }
             word += ROW_UNITS;
         }
-        if comptime!(slopes.listed) {
+        if comptime!(options.listed) {
             for i in 0..length {
                 let word = u32::cast_from(words[(token * length + i) as usize]);
                 if word < vocab && word % ROW_UNITS == UNIT_POS_X {
@@ -520,7 +521,7 @@ pub(super) fn gradient<I: Numeric>(
                 }
             }
         }
-        if comptime!(slopes.pieces) {
+        if comptime!(options.pieces) {
             let first_moment = cube_sum(first_moment, &mut shared);
             let first_gradient = cube_sum(first_gradient, &mut shared);
             let last_moment = cube_sum(last_moment, &mut shared);

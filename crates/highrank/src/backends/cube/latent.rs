@@ -10,8 +10,9 @@ use highrank_kernels::gpu::{
 };
 use highrank_kernels::{Floats, Ints};
 
+use crate::likelihood::parts::{add_part, joined};
 use crate::ops::latent as portable;
-use crate::ops::{LatentArgs, LatentGradients, LatentMask, LatentWanted, runs, wide};
+use crate::ops::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -52,23 +53,12 @@ fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> 
     let has_bias = bias.is_some();
     let bias = bias.unwrap_or_else(|| empty(&latent, [1], DType::F32));
     let mask = Mask::new(&latent, args.mask);
-    let (cubes, units) = one_unit_each(tokens * features, UNITS);
     // SAFETY: the product has no other owner; its sizes, and those of the bias and the mask, are the ones said.
     unsafe {
-        forward::launch_unchecked(
-            &latent.client,
-            cubes,
-            units,
-            latent.clone().into_buffer_arg(),
-            bias.into_buffer_arg(),
-            mask.values.into_buffer_arg(),
-            mask.rows.into_buffer_arg(),
-            count,
-            features as u32,
-            mask.period,
-            mask.first,
-            has_bias,
-            mask.kind,
+        launch!(
+            latent, one_unit_each(tokens * features, UNITS), forward;
+            latent, bias, mask.values, mask.rows;
+            count, features as u32, mask.period, mask.first, has_bias, mask.kind
         );
     }
     Floats::new(latent)
@@ -103,19 +93,15 @@ fn backward_in_runs(
     if tokens <= most {
         return backward_of_run(args, output, grad, wanted);
     }
-    let sum = |a: Option<Floats<CubeBackend>>, b: Option<Floats<CubeBackend>>| match (a, b) {
-        (Some(a), Some(b)) => Some(a + b),
-        (a, b) => a.or(b),
-    };
-    let (mut hidden, mut weight, mut bias) = (vec![], None, None);
+    let mut parts = LatentInputs::<Vec<_>>::default();
     for (start, end) in runs(tokens, most) {
         let [output, grad] = [&output, &grad].map(|x| x.clone().rows(start..end));
         let made = backward_of_run(args.slice(start, end), output, grad, wanted);
-        hidden.extend(made.hidden);
-        weight = sum(weight, made.weight);
-        bias = sum(bias, made.bias);
+        parts.hidden.extend(made.hidden);
+        made.weight.into_iter().for_each(|part| add_part(&mut parts.weight, part));
+        made.bias.into_iter().for_each(|part| add_part(&mut parts.bias, part));
     }
-    LatentGradients { hidden: wanted.hidden.then(|| Floats::cat(hidden, 0)), weight, bias }
+    parts.map(joined)
 }
 
 /// The layer's gradients for tokens of which a kernel's indices reach all features.
@@ -133,24 +119,12 @@ fn backward_of_run(
     let d_sum = empty(&output, [tokens, features], DType::F32);
     let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let mask = Mask::new(&output, args.mask);
-    let (cubes, units) = one_unit_each(tokens * features, UNITS);
     // SAFETY: as above.
     unsafe {
-        backward::launch_unchecked(
-            &output.client,
-            cubes,
-            units,
-            output.clone().into_buffer_arg(),
-            grad.into_buffer_arg(),
-            mask.values.into_buffer_arg(),
-            mask.rows.into_buffer_arg(),
-            d_sum.clone().into_buffer_arg(),
-            count,
-            features as u32,
-            mask.period,
-            mask.first,
-            keep as f32,
-            mask.kind,
+        launch!(
+            output, one_unit_each(tokens * features, UNITS), backward;
+            output, grad, mask.values, mask.rows, d_sum;
+            count, features as u32, mask.period, mask.first, keep as f32, mask.kind
         );
     }
     let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);

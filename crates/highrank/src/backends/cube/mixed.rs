@@ -11,7 +11,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernels::{Sums, ratio, row, token};
+use super::kernels::{WordSums, ratio, row, token};
 use super::map::{Form, Numbers, is_masked, log_prob_of_word, logit, mapped};
 use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
 
@@ -61,11 +61,11 @@ pub(super) fn mixed_log_probs(
 pub(super) fn token_sums(
     log_probs: &[f32],
     bias: &[f32],
-    known: &mut [f32],
+    token_values: &mut [f32],
     tokens: u32,
     vocab: u32,
     #[comptime] form: Form,
-    #[comptime] sums: Sums,
+    #[comptime] sums: WordSums,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
     let mut token = CUBE_POS_X;
@@ -99,8 +99,8 @@ pub(super) fn token_sums(
             let total = cube_sum(total, &mut shared);
             let unmasked = cube_sum(unmasked, &mut shared);
             if UNIT_POS_X == 0 {
-                known[place + token::SUM] = total;
-                known[place + token::COUNT] = unmasked;
+                token_values[place + token::SUM] = total;
+                token_values[place + token::COUNT] = unmasked;
             }
         }
         if comptime!(sums.statistics) {
@@ -108,9 +108,9 @@ pub(super) fn token_sums(
             let token_max = cube_max(max, &mut shared);
             let argmax = cube_lowest_word(max, token_max, best, &mut shared);
             if UNIT_POS_X == 0 {
-                known[place + token::ENTROPY] = entropy;
-                known[place + token::ARGMAX] = argmax;
-                known[place + token::MAX] = token_max;
+                token_values[place + token::ENTROPY] = entropy;
+                token_values[place + token::ARGMAX] = argmax;
+                token_values[place + token::MAX] = token_max;
             }
         }
         token += CUBE_COUNT_X;

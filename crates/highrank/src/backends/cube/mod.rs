@@ -30,6 +30,20 @@
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics
 //! with both. A target outside of the vocabulary is neither read nor written at; its token's loss is NaN.
 
+/// Launches a kernel on the device of a tensor, in so many cubes and units; then come the kernel's tensors, and its numbers.
+///
+/// Unsafe as the launch: tensors must have the values that the kernel reads or writes.
+// Before the modules, which use it by its place.
+macro_rules! launch {
+    ($like:expr, $grid:expr, $($kernel:ident)::+; $($tensor:expr),+; $($number:expr),+) => {{
+        let (cubes, units) = $grid;
+        let client = &$like.client;
+        $($kernel)::+::launch_unchecked(
+            client, cubes, units, $($tensor.clone().into_buffer_arg(),)+ $($number),+
+        )
+    }};
+}
+
 mod fusion;
 mod gated;
 mod kernels;
@@ -74,22 +88,12 @@ impl LikelihoodKernels for CubeBackend {
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        match Sweep::new(&input, &objective, false) {
-            Some(sweep) => sweep.score(),
-            None => portable::score(&input, &objective),
-        }
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
+        gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        match Sweep::new(&input, &objective, true) {
-            Some(sweep) => sweep.score_and_gradients(upstream, wanted),
-            None => portable::score_and_gradients(&input, &objective, upstream, wanted),
+        match (Sweep::new(&input, &objective, gradient.is_some()), gradient) {
+            (None, gradient) => portable::score(&input, &objective, gradient),
+            (Some(sweep), None) => (sweep.score(), Gradients::default()),
+            (Some(sweep), Some((upstream, wanted))) => sweep.score_and_gradients(upstream, wanted),
         }
     }
 }

@@ -58,18 +58,12 @@ impl PieceSums {
     pub(super) fn finish(self, numbers: NumbersLaunch) -> Option<Floats<CubeBackend>> {
         let outer = contiguous(self.outer?);
         let d_table = empty(&self.unit, [2 * self.pieces], DType::F32);
-        let (cubes, units) = one_unit_each(self.pieces, ROW_UNITS);
         // SAFETY: every array has its number of values for each piece.
         unsafe {
-            table_gradient::launch_unchecked(
-                &d_table.client,
-                cubes,
-                units,
-                self.inner.into_buffer_arg(),
-                outer.into_buffer_arg(),
-                self.unit.into_buffer_arg(),
-                d_table.clone().into_buffer_arg(),
-                numbers,
+            launch!(
+                d_table, one_unit_each(self.pieces, ROW_UNITS), table_gradient;
+                self.inner, outer, self.unit, d_table;
+                numbers
             );
         }
         Some(Floats::new(d_table))

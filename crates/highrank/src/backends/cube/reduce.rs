@@ -1,9 +1,15 @@
 //! Sums and maxima over the units of a cube, in the same order in every run.
 
 use cubecl::prelude::*;
+use highrank_kernels::gpu::one_cube_each;
 
 /// Units of a cube that shares a row; a power of two for the tree.
 pub(super) const ROW_UNITS: u32 = 256;
+
+/// A cube for each of some rows.
+pub(super) fn cube_each(rows: usize) -> (CubeCount, CubeDim) {
+    (one_cube_each(rows), CubeDim::new_1d(ROW_UNITS))
+}
 
 /// Where a maximum starts: WGSL has no infinity.
 pub(super) const LOWEST: f32 = f32::MIN;

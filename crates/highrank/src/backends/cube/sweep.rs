@@ -4,20 +4,20 @@ use std::ops::Range;
 
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
-use cubecl::prelude::CubeDim;
 use highrank_kernels::gpu::{
-    self, CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, one_cube_each, one_unit_each,
+    self, CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, one_unit_each,
 };
 use highrank_kernels::{Floats, Ints};
 
 use super::gated::Gates;
-use super::kernels::{self, Parts, Slopes, Sums, WeightsLaunch, row, token};
+use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
 use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
 use super::pieces::PieceSums;
-use super::reduce::ROW_UNITS;
-use crate::likelihood::portable::{self, Parts as ScoredParts, Sums as InputSums};
-use crate::likelihood::{Spread, Vocabulary};
+use super::reduce::{ROW_UNITS, cube_each};
+use crate::likelihood::parts::ScoreParts;
+use crate::likelihood::portable::{self, GradientParts};
+use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 use crate::ops::{
     ContextSource, GatedArgs, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs,
@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     gate_decoder: Option<Floats<CubeBackend>>,
     words: Ints<CubeBackend>,
     /// The target distributions, unless they are one word a token.
-    spread: Option<Spread<CubeBackend>>,
+    sparse: Option<SparseTargets<CubeBackend>>,
     /// Number of a teacher's words.
     listed: Option<usize>,
     statistics: bool,
@@ -54,7 +54,7 @@ struct Chunk {
     /// `[tokens·K, row::VALUES]`
     rows: CubeTensor,
     /// `[tokens, token::VALUES]`
-    known: CubeTensor,
+    token_values: CubeTensor,
     /// `log π_k`, `[tokens, K]`
     log_prior: CubeTensor,
     /// Where words mix the contexts by gates.
@@ -122,8 +122,8 @@ impl Sweep {
         let input = as_read(input);
         let words = objective.targets.words().clone();
         let words = checked_ints(words, "targets", [input.tokens()]);
-        let spread = match listed.is_some() || objective.label_smoothing != 0.0 {
-            true => Some(spread_of(&input, objective)?),
+        let sparse = match listed.is_some() || objective.label_smoothing != 0.0 {
+            true => Some(sparse_targets(&input, objective)?),
             false => None,
         };
         let absent = || Floats::zeros([1], &input.weight.device(), DType::F32);
@@ -142,7 +142,7 @@ impl Sweep {
             forward,
             backward: Likelihood { weight: backward, ..input.clone() },
             words,
-            spread,
+            sparse,
             listed,
             statistics: objective.statistics,
             label_smoothing: objective.label_smoothing,
@@ -156,15 +156,15 @@ impl Sweep {
     }
 
     pub(super) fn score(&self) -> Scores<Floats<CubeBackend>> {
-        let mut parts = ScoredParts::default();
+        let mut scores = ScoreParts::default();
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
                 let contexts = block.contexts(start, end);
                 let chunk = self.visit(contexts, block.start + start..block.start + end, None);
-                self.add_scores(&chunk, &mut parts);
+                self.add_scores(&chunk, &mut scores);
             }
         }
-        parts.finish()
+        scores.finish()
     }
 
     pub(super) fn score_and_gradients(
@@ -174,8 +174,8 @@ impl Sweep {
     ) -> (Scores<Floats<CubeBackend>>, Gradients<Floats<CubeBackend>>) {
         let upstream = checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()]);
         let pieces = if wanted.map_params { self.map_numbers.pieces as usize } else { 0 };
-        let mut parts = ScoredParts::default();
-        let mut sums = InputSums::default();
+        let mut scores = ScoreParts::default();
+        let mut gradients = GradientParts::default();
         let unit = match pieces {
             0 => upstream.clone().rows(0..1),
             _ => upstream.clone().abs().max(),
@@ -187,7 +187,7 @@ impl Sweep {
                 let tokens = block.start + start..block.start + end;
                 let mut chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
                 let gates = chunk.gates.take();
-                self.add_scores(&chunk, &mut parts);
+                self.add_scores(&chunk, &mut scores);
                 let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
                 let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
                 let d_logits = if self.z_loss != 0.0 && pieces > 0 {
@@ -196,26 +196,26 @@ impl Sweep {
                     let unit = of_probs.abs().max() + upstream.clone().abs().max();
                     let mut own = PieceSums::new(unit, pieces);
                     let d_logits = self.gradient(chunk, &mut own);
-                    own.finish(self.numbers()).into_iter().for_each(|part| sums.add_table(part));
+                    own.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
                     d_logits
                 } else {
                     self.gradient(chunk, &mut piece_sums)
                 };
                 if let Some(gates) = gates {
-                    let (factors, slopes) = gates.slopes(&d_logits);
-                    sums.add_gated(factors, slopes, wanted);
+                    let (factors, of_products) = gates.pull_back(&d_logits);
+                    gradients.add_gated(factors, of_products, wanted);
                 }
-                sums.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
+                gradients.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
             }
-            sums.add_block(block, wanted);
+            gradients.add_block(block, wanted);
         }
-        piece_sums.finish(self.numbers()).into_iter().for_each(|part| sums.add_table(part));
-        (parts.finish(), sums.finish(&self.input))
+        piece_sums.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
+        (scores.finish(), gradients.finish(&self.input))
     }
 
-    fn add_scores(&self, chunk: &Chunk, parts: &mut ScoredParts<CubeBackend>) {
+    fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
         let statistics = self.statistics.then(|| Floats::new(chunk.statistics.clone()));
-        parts.add(Floats::new(chunk.loss.clone()), statistics);
+        scores.add(Floats::new(chunk.loss.clone()), statistics);
     }
 
     /// Tokens of a chunk whose numbers can all be indexed.
@@ -235,8 +235,8 @@ impl Sweep {
     }
 
     /// Which sums over a token's words the objective asks for.
-    fn sums(&self) -> Sums {
-        Sums { level: self.spread.is_some(), statistics: self.statistics }
+    fn sums(&self) -> WordSums {
+        WordSums { level: self.sparse.is_some(), statistics: self.statistics }
     }
 
     fn has_prior(&self) -> bool {
@@ -265,7 +265,7 @@ impl Sweep {
         let is_mixed = self.has_prior() && self.sums().any();
         let mut chunk = Chunk {
             rows: memory(true, [count, row::VALUES]),
-            known: memory(self.sums().any(), [length, token::VALUES]),
+            token_values: memory(self.sums().any(), [length, token::VALUES]),
             log_prior: rows_or_none(self.input.log_prior.as_ref(), &tokens, &products),
             gates,
             log_probs: memory(is_mixed, [length, vocab]),
@@ -275,7 +275,7 @@ impl Sweep {
             statistics: memory(self.statistics, [length, Statistic::COUNT]),
             products,
         };
-        self.statistics(&chunk);
+        self.log_sum_exps(&chunk);
         if is_mixed {
             self.mix(&chunk);
         }
@@ -291,28 +291,16 @@ impl Sweep {
     }
 
     /// Log-sum-exps and the targets' log-probabilities; without a mixture also the sums over words.
-    fn statistics(&self, chunk: &Chunk) {
+    fn log_sum_exps(&self, chunk: &Chunk) {
         let [count, vocab] = chunk.products.meta.shape().dims();
         // SAFETY: rows, words of the vocabulary, and what belongs to either, are the shapes of the memory, which was checked
         // where it is not made here; a target outside of the vocabulary is not read at.
         unsafe {
-            kernels::statistics::launch_unchecked(
-                &chunk.products.client,
-                one_cube_each(count),
-                CubeDim::new_1d(ROW_UNITS),
-                chunk.products.clone().into_buffer_arg(),
-                self.bias.clone().into_buffer_arg(),
-                self.table.clone().into_buffer_arg(),
-                chunk.words.clone().into_buffer_arg(),
-                chunk.rows.clone().into_buffer_arg(),
-                chunk.known.clone().into_buffer_arg(),
-                count as u32,
-                vocab as u32,
-                self.input.components() as u32,
-                self.numbers(),
-                self.form,
-                if self.has_prior() { Sums::NONE } else { self.sums() },
-                dtype_to_elem_type(chunk.words.dtype),
+            launch!(
+                chunk.products, cube_each(count), kernels::log_sum_exps;
+                chunk.products, self.bias, self.table, chunk.words, chunk.rows, chunk.token_values;
+                count as u32, vocab as u32, self.input.components() as u32, self.numbers(), self.form,
+                if self.has_prior() { WordSums::NONE } else { self.sums() }, dtype_to_elem_type(chunk.words.dtype)
             );
         }
     }
@@ -322,36 +310,17 @@ impl Sweep {
         let [count, vocab] = chunk.products.meta.shape().dims();
         let components = self.input.components();
         let tokens = count / components;
-        let (cubes, units) = one_unit_each(tokens * vocab, ROW_UNITS);
         // SAFETY: as above.
         unsafe {
-            mixed::mixed_log_probs::launch_unchecked(
-                &chunk.products.client,
-                cubes,
-                units,
-                chunk.products.clone().into_buffer_arg(),
-                self.bias.clone().into_buffer_arg(),
-                self.table.clone().into_buffer_arg(),
-                chunk.rows.clone().into_buffer_arg(),
-                chunk.log_prior.clone().into_buffer_arg(),
-                chunk.log_probs.clone().into_buffer_arg(),
-                (tokens * vocab) as u32,
-                vocab as u32,
-                components as u32,
-                self.numbers(),
-                self.form,
+            launch!(
+                chunk.products, one_unit_each(tokens * vocab, ROW_UNITS), mixed::mixed_log_probs;
+                chunk.products, self.bias, self.table, chunk.rows, chunk.log_prior, chunk.log_probs;
+                (tokens * vocab) as u32, vocab as u32, components as u32, self.numbers(), self.form
             );
-            mixed::token_sums::launch_unchecked(
-                &chunk.products.client,
-                one_cube_each(tokens),
-                CubeDim::new_1d(ROW_UNITS),
-                chunk.log_probs.clone().into_buffer_arg(),
-                self.bias.clone().into_buffer_arg(),
-                chunk.known.clone().into_buffer_arg(),
-                tokens as u32,
-                vocab as u32,
-                self.form,
-                self.sums(),
+            launch!(
+                chunk.products, cube_each(tokens), mixed::token_sums;
+                chunk.log_probs, self.bias, chunk.token_values;
+                tokens as u32, vocab as u32, self.form, self.sums()
             );
         }
     }
@@ -363,41 +332,25 @@ impl Sweep {
         let of = ShareSums {
             prior: self.has_prior(),
             listed: self.listed.is_some(),
-            all: gradients && self.has_prior() && self.spread.is_some(),
+            all: gradients && self.has_prior() && self.sparse.is_some(),
         };
         let sums = empty(&chunk.products, [tokens.len()], DType::F32);
         if !of.listed && !of.all {
             return sums;
         }
-        let spread = self.spread.as_ref().filter(|_| of.listed);
-        if let Some(spread) = spread {
-            chunk.words = contiguous_ints(spread.ids.clone().rows(tokens.clone()));
+        let sparse = self.sparse.as_ref().filter(|_| of.listed);
+        if let Some(sparse) = sparse {
+            chunk.words = contiguous_ints(sparse.ids.clone().rows(tokens.clone()));
         }
-        let extra = rows_or_none(spread.map(|spread| &spread.extra), tokens, &chunk.products);
+        let extra = rows_or_none(sparse.map(|sparse| &sparse.extra), tokens, &chunk.products);
         // SAFETY: as above; listed words are read at as targets are.
         unsafe {
-            mixed::shares::launch_unchecked(
-                &chunk.products.client,
-                one_cube_each(count),
-                CubeDim::new_1d(ROW_UNITS),
-                chunk.products.clone().into_buffer_arg(),
-                self.bias.clone().into_buffer_arg(),
-                self.table.clone().into_buffer_arg(),
-                chunk.words.clone().into_buffer_arg(),
-                extra.into_buffer_arg(),
-                chunk.log_prior.clone().into_buffer_arg(),
-                chunk.log_probs.clone().into_buffer_arg(),
-                chunk.rows.clone().into_buffer_arg(),
-                chunk.assigned.clone().into_buffer_arg(),
-                sums.clone().into_buffer_arg(),
-                count as u32,
-                vocab as u32,
-                self.input.components() as u32,
-                self.listed.unwrap_or(1) as u32,
-                self.numbers(),
-                self.form,
-                of,
-                dtype_to_elem_type(chunk.words.dtype),
+            launch!(
+                chunk.products, cube_each(count), mixed::shares;
+                chunk.products, self.bias, self.table, chunk.words, extra, chunk.log_prior, chunk.log_probs,
+                chunk.rows, chunk.assigned, sums;
+                count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
+                self.numbers(), self.form, of, dtype_to_elem_type(chunk.words.dtype)
             );
         }
         sums
@@ -412,39 +365,28 @@ impl Sweep {
         upstream: Option<&Floats<CubeBackend>>,
     ) {
         let components = self.input.components();
-        let parts = Parts {
+        let options = ScoreOptions {
             prior: self.has_prior(),
             masked: self.form.bias,
-            level: self.spread.is_some(),
+            level: self.sparse.is_some(),
             listed: self.listed.is_some(),
             z_loss: self.z_loss != 0.0,
             statistics: self.statistics,
             upstream: upstream.is_some(),
         };
         let like = &chunk.products;
-        let level = self.spread.as_ref().map(|spread| &spread.level);
+        let level = self.sparse.as_ref().map(|sparse| &sparse.level);
         let level = rows_or_none(level, tokens, like);
         let upstream = rows_or_none(upstream, tokens, like);
-        let (cubes, units) = one_unit_each(tokens.len(), ROW_UNITS);
         let keep = (1.0 - self.label_smoothing) as f32;
         // SAFETY: tokens and components are the shapes of the memory.
         unsafe {
-            kernels::scores::launch_unchecked(
-                &chunk.products.client,
-                cubes,
-                units,
-                chunk.rows.clone().into_buffer_arg(),
-                chunk.log_prior.clone().into_buffer_arg(),
-                upstream.into_buffer_arg(),
-                chunk.known.clone().into_buffer_arg(),
-                level.into_buffer_arg(),
-                listed.into_buffer_arg(),
-                chunk.loss.clone().into_buffer_arg(),
-                chunk.statistics.clone().into_buffer_arg(),
-                tokens.len() as u32,
-                components as u32,
-                WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY),
-                parts,
+            launch!(
+                chunk.products, one_unit_each(tokens.len(), ROW_UNITS), kernels::scores;
+                chunk.rows, chunk.log_prior, upstream, chunk.token_values, level, listed, chunk.loss,
+                chunk.statistics;
+                tokens.len() as u32, components as u32,
+                WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY), options
             );
         }
     }
@@ -453,36 +395,20 @@ impl Sweep {
     fn gradient(&self, chunk: Chunk, pieces: &mut PieceSums) -> Floats<CubeBackend> {
         let [count, vocab] = chunk.products.meta.shape().dims();
         let outer = pieces.outer_rows(count);
-        let slopes = Slopes {
+        let options = GradientOptions {
             prior: self.has_prior(),
-            level: self.spread.is_some(),
+            level: self.sparse.is_some(),
             listed: self.listed.is_some(),
             pieces: pieces.are_there(),
         };
         // SAFETY: as above; the product has no other owner, and a piece's number is below that of the pieces.
         unsafe {
-            kernels::gradient::launch_unchecked(
-                &chunk.products.client,
-                one_cube_each(count),
-                CubeDim::new_1d(ROW_UNITS),
-                chunk.products.clone().into_buffer_arg(),
-                self.bias.clone().into_buffer_arg(),
-                self.table.clone().into_buffer_arg(),
-                chunk.words.clone().into_buffer_arg(),
-                chunk.rows.into_buffer_arg(),
-                chunk.log_probs.into_buffer_arg(),
-                chunk.assigned.into_buffer_arg(),
-                pieces.unit.clone().into_buffer_arg(),
-                pieces.inner.clone().into_buffer_arg(),
-                outer.clone().into_buffer_arg(),
-                count as u32,
-                vocab as u32,
-                self.input.components() as u32,
-                self.listed.unwrap_or(1) as u32,
-                self.numbers(),
-                self.form,
-                slopes,
-                dtype_to_elem_type(chunk.words.dtype),
+            launch!(
+                chunk.products, cube_each(count), kernels::gradient;
+                chunk.products, self.bias, self.table, chunk.words, chunk.rows, chunk.log_probs,
+                chunk.assigned, pieces.unit, pieces.inner, outer;
+                count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
+                self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
             );
         }
         pieces.add_outer(outer);
@@ -526,13 +452,13 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
 ///
 /// # Panics
 /// If a teacher's tensors have not a row for each token.
-fn spread_of(
+fn sparse_targets(
     input: &Likelihood<Floats<CubeBackend>>,
     objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
-) -> Option<Spread<CubeBackend>> {
+) -> Option<SparseTargets<CubeBackend>> {
     let vocabulary = Vocabulary::new(input);
     let Targets::Teacher { words, ids, probs } = &objective.targets else {
-        return Spread::new(input, objective, &vocabulary);
+        return SparseTargets::new(input, objective, &vocabulary);
     };
     let [_, listed] = ids.dims();
     let shape = [input.tokens(), listed];
@@ -541,9 +467,9 @@ fn spread_of(
     // Only the kernels look where a word lies before they read at it.
     let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
     let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
-    let mut spread = Spread::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
-    spread.ids = ids;
-    Some(spread)
+    let mut sparse = SparseTargets::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
+    sparse.ids = ids;
+    Some(sparse)
 }
 
 /// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be

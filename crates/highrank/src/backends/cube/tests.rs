@@ -151,28 +151,19 @@ impl Case {
     where
         B: LikelihoodKernels<Device = CubeDevice>,
     {
-        let (scores, gradients) =
-            B::score_and_gradients(self.input(), self.objective(), tensor([TOKENS], 6), Wanted::ALL);
-        Made::new(scores, Some(gradients))
+        by_kernels::<B>(self.input(), self.objective())
     }
 
     fn scored_by_kernels<B>(&self) -> Made
     where
         B: LikelihoodKernels<Device = CubeDevice>,
     {
-        Made::new(B::score(self.input(), self.objective()), None)
-    }
-
-    fn by_the_portable_path(&self) -> Made {
-        let upstream = tensor([TOKENS], 6);
-        let (scores, gradients) =
-            portable::score_and_gradients::<Plain>(&self.input(), &self.objective(), upstream, Wanted::ALL);
-        Made::new(scores, Some(gradients))
+        Made::new(B::score(self.input(), self.objective(), None))
     }
 
     #[track_caller]
     fn check(&self) {
-        let want = self.by_the_portable_path();
+        let want = by_the_portable_path(&self.input(), &self.objective());
         self.by_kernels::<Plain>().assert_close(&want, &format!("{self:?}"));
         self.by_kernels::<Fused>().assert_close(&want, &format!("fused, {self:?}"));
         let scores = Made(want.0.into_iter().filter(|part| part.is_score()).collect());
@@ -180,6 +171,29 @@ impl Case {
         self.scored_by_kernels::<Fused>().assert_close(&scores, &format!("fused score, {self:?}"));
     }
 }
+
+/// Scores and gradients by the kernels.
+fn by_kernels<B>(input: Likelihood<Floats<B>>, objective: Objective<Floats<B>, Ints<B>>) -> Made
+where
+    B: LikelihoodKernels<Device = CubeDevice>,
+{
+    Made::new(B::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
+}
+
+/// The same without kernels.
+fn by_the_portable_path(
+    input: &Likelihood<Floats<Plain>>,
+    objective: &Objective<Floats<Plain>, Ints<Plain>>,
+) -> Made {
+    Made::new(portable::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
+}
+
+/// The names of all gradients, in their order.
+#[rustfmt::skip]
+const GRADIENTS: [&str; 13] = [
+    "contexts", "latent_weight", "latent_bias", "log_prior", "weight", "bias", "map_params",
+    "gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases",
+];
 
 /// A tensor that a call made.
 #[derive(Debug)]
@@ -199,27 +213,11 @@ impl Part {
 struct Made(Vec<Part>);
 
 impl Made {
-    fn new<B: LikelihoodKernels>(scores: Scores<Floats<B>>, gradients: Option<Gradients<Floats<B>>>) -> Self {
-        let gradients = gradients.unwrap_or_default();
-        let parts = [
-            ("loss", Some(scores.loss)),
-            ("statistics", scores.statistics),
-            ("contexts", gradients.contexts),
-            ("latent_weight", gradients.latent_weight),
-            ("latent_bias", gradients.latent_bias),
-            ("log_prior", gradients.log_prior),
-            ("weight", gradients.weight),
-            ("bias", gradients.bias),
-            ("map_params", gradients.map_params),
-            ("gated prior", gradients.gated.prior),
-            ("gated contexts", gradients.gated.latent),
-            ("gate features", gradients.gated.features),
-            ("gate logits", gradients.gated.base),
-            ("gate vectors", gradients.gated.vectors),
-            ("gate biases", gradients.gated.bias),
-        ];
+    fn new<B: LikelihoodKernels>((scores, gradients): (Scores<Floats<B>>, Gradients<Floats<B>>)) -> Self {
+        let scores = [("loss", Some(scores.loss)), ("statistics", scores.statistics)];
+        let gradients = GRADIENTS.into_iter().zip(gradients.into_array());
         let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
-        Self(parts.into_iter().filter_map(part).collect())
+        Self(scores.into_iter().chain(gradients).filter_map(part).collect())
     }
 
     #[track_caller]
@@ -290,9 +288,7 @@ fn large_logits_leave_log_probabilities_their_digits() {
                 input.contexts = input.contexts.map(coarse);
                 input.weight = coarse(input.weight);
                 input.bias = input.bias.map(|bias| coarse(bias).add_scalar(shift));
-                let (scores, gradients) =
-                    Plain::score_and_gradients(input, case.objective(), tensor([TOKENS], 6), Wanted::ALL);
-                Made::new(scores, Some(gradients))
+                by_kernels::<Plain>(input, case.objective())
             };
             made(8192.0).assert_close(&made(0.0), &format!("{case:?}"));
         }
@@ -344,8 +340,7 @@ fn a_masked_target_has_an_infinite_loss() {
             let case = Case::plain(PLIF, components, Masked::Some);
             let targets = Targets::Words(integers(&[3; TOKENS]));
             let objective = Objective { label_smoothing, statistics: true, ..Objective::new(targets) };
-            let scores = Plain::score(case.input(), objective);
-            let made = Made::new::<Plain>(scores, None);
+            let made = Made::new(Plain::score(case.input(), objective, None));
             assert_eq!(made.part("loss"), [f32::INFINITY; TOKENS]);
             for row in made.part("statistics").chunks(Statistic::COUNT) {
                 assert_eq!(row[Statistic::Nll as usize], f32::INFINITY);
@@ -397,7 +392,7 @@ fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
         }
         let case = Case { dtypes: [half; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
         let (scores, gradients) =
-            Fused::score_and_gradients(case.input(), case.objective(), tensor([TOKENS], 6), Wanted::ALL);
+            Fused::score(case.input(), case.objective(), Some((tensor([TOKENS], 6), Wanted::ALL)));
         let made = gradients.into_array().into_iter().chain([Some(scores.loss), scores.statistics]);
         assert!(made.flatten().all(|x| x.dtype() == DType::F32));
     }
@@ -418,20 +413,11 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
             };
             Likelihood { contexts: ContextSource::Latent(layer), ..case.input() }
         }
-        fn made<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Made {
-            let upstream = tensor([TOKENS], 6);
-            let (scores, gradients) =
-                B::score_and_gradients(input(case), case.objective(), upstream, Wanted::ALL);
-            Made::new(scores, Some(gradients))
-        }
         let case = Case { dtypes: [dtype; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
-        let upstream = tensor([TOKENS], 6);
-        let (scores, gradients) =
-            portable::score_and_gradients::<Plain>(&input(case), &case.objective(), upstream, Wanted::ALL);
-        let want = Made::new(scores, Some(gradients));
+        let want = by_the_portable_path(&input(case), &case.objective());
         assert!(want.part("latent_weight").iter().any(|x| *x != 0.0));
-        made::<Plain>(case).assert_close(&want, &format!("{dtype:?}"));
-        made::<Fused>(case).assert_close(&want, &format!("fused, {dtype:?}"));
+        by_kernels::<Plain>(input(case), case.objective()).assert_close(&want, &format!("{dtype:?}"));
+        by_kernels::<Fused>(input(case), case.objective()).assert_close(&want, &format!("fused, {dtype:?}"));
     }
 }
 
@@ -469,9 +455,7 @@ fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
                 Objective::new(teacher()),
             ] {
                 let what = format!("{components} components, {outside}, {objective:?}");
-                let (scores, gradients) =
-                    Plain::score_and_gradients(case.input(), objective, tensor([TOKENS], 6), Wanted::ALL);
-                let made = Made::new(scores, Some(gradients));
+                let made = by_kernels::<Plain>(case.input(), objective);
                 let row = 5 * components;
                 for token in 0..TOKENS {
                     let is_nan = made.part("loss")[token].is_nan();
@@ -488,8 +472,7 @@ fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
 fn gradients_that_are_not_numbers_stay_so() {
     for case in [Case::plain(PLIF, 3, Masked::None), Case::plain(PLIF, 3, Masked::None).all_options()] {
         let upstream = Floats::full([TOKENS], f64::NAN, &device(), DType::F32);
-        let (_, gradients) =
-            Plain::score_and_gradients(case.input(), case.objective(), upstream, Wanted::ALL);
+        let (_, gradients) = Plain::score(case.input(), case.objective(), Some((upstream, Wanted::ALL)));
         let d_params = values(gradients.map_params.unwrap());
         assert!(d_params.iter().any(|x| x.is_nan()), "{case:?}: {d_params:?}");
     }
@@ -499,7 +482,7 @@ fn score(change: impl Fn(&mut Likelihood<Floats<Plain>>, &mut Objective<Floats<P
     let case = Case::plain(PLIF, 3, Masked::None).all_options();
     let (mut input, mut objective) = (case.input(), case.objective());
     change(&mut input, &mut objective);
-    Plain::score(input, objective);
+    Plain::score(input, objective, None);
 }
 
 #[test]
@@ -543,5 +526,5 @@ fn a_teacher_with_too_few_probabilities_is_refused() {
 #[should_panic(expected = "upstream gradient: the kernel needs [7] in F32, but the tensor has [1] in F32")]
 fn an_upstream_gradient_of_other_tokens_is_refused() {
     let case = Case::plain(PLIF, 3, Masked::None);
-    Plain::score_and_gradients(case.input(), case.objective(), tensor([1], 6), Wanted::ALL);
+    Plain::score(case.input(), case.objective(), Some((tensor([1], 6), Wanted::ALL)));
 }

@@ -5,13 +5,13 @@ use core::ops::Range;
 
 use burn::backend::Flex;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real};
 
 use super::call::Call;
 use super::gate_rows::GateRows;
 use super::gated::{GateBuffers, Gated};
 use super::latent;
-use super::tensors::Stored;
+use super::tensors::factor;
 use crate::ops::{ContextSource, Gradients, LatentInputs};
 
 /// What the contexts of one block after the other are made of, and in.
@@ -32,26 +32,26 @@ pub(super) struct Contexts<'a, T> {
 
 /// The contexts of some tokens.
 pub(super) struct TokenContexts<'b, T> {
-    /// `[rows, d]`, the rows of each token side by side.
-    pub(super) contexts: Stored<'b, T>,
+    /// `[rows, d]`, the rows of each token one after the other.
+    pub(super) contexts: Factor<'b, T>,
     /// Takes their gradient, if needed.
     pub(super) d_contexts: Option<&'b mut [T]>,
     /// What the gates of words add to the logits, if there are any.
     pub(super) gates: Option<GateRows<'b, T>>,
-    /// Numbers of a token.
-    width: usize,
+    /// Rows of a token.
+    of_token: usize,
 }
 
 impl<T: Real> TokenContexts<'_, T> {
     /// The next of its tokens, numbered from its first one.
     pub(super) fn take(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
-        let Self { width, .. } = *self;
-        let span = tokens.start * width..tokens.end * width;
+        let (of_token, d) = (self.of_token, self.contexts.columns());
+        let rows = tokens.start * of_token..tokens.end * of_token;
         TokenContexts {
-            contexts: self.contexts.rows(tokens.clone(), width),
-            d_contexts: self.d_contexts.as_deref_mut().map(|all| &mut all[span]),
+            contexts: self.contexts.block(rows.clone(), 0..d),
+            d_contexts: self.d_contexts.as_deref_mut().map(|all| &mut all[rows.start * d..rows.end * d]),
             gates: self.gates.as_mut().map(|gates| gates.take(tokens.len())),
-            width,
+            of_token,
         }
     }
 }
@@ -82,7 +82,7 @@ impl<'a, T: Real> Contexts<'a, T> {
         });
         let gated = match source {
             ContextSource::Gated(args) => {
-                let gated = Gated::new(args, call.decoder, [call.logits.vocab, d]);
+                let gated = Gated::new(args, call.decoder);
                 let buffers = gated.buffers(block, is_graded);
                 Some((gated, buffers))
             }
@@ -103,35 +103,38 @@ impl<'a, T: Real> Contexts<'a, T> {
     /// Writes the contexts of a block of tokens.
     pub(super) fn write(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
         let Self { components, d, chosen, .. } = *self;
-        let (width, count) = (components * d, tokens.len());
+        let rows = tokens.len() * components;
         let made = &mut self.made;
         let contexts = match self.source {
-            ContextSource::Given(contexts) => Stored::new(contexts.primitive()).rows(tokens.clone(), width),
+            ContextSource::Given(contexts) => {
+                let all = factor(contexts.primitive(), contexts.dims());
+                all.block(tokens.start * components..tokens.end * components, 0..d)
+            }
             ContextSource::Latent(layer) => {
-                latent::write(layer, tokens.clone(), &mut made[..count * width]);
-                Stored::Wide(&made[..count * width])
+                latent::write(layer, tokens.clone(), &mut made[..rows * d]);
+                Matrix::new(&made[..rows * d], rows, d).into()
             }
             ContextSource::Gated(_) => {
                 let (gated, _) = self.gated.as_ref().expect("gates of contexts that have some");
-                gated.write(tokens.clone(), &mut made[..count * width]);
-                Stored::Wide(&made[..count * width])
+                gated.write(tokens.clone(), &mut made[..rows * d]);
+                Matrix::new(&made[..rows * d], rows, d).into()
             }
         };
         if !chosen.is_empty() {
-            let gathered = &mut self.gathered[..count * d];
-            gather(contexts, components, &chosen[tokens], gathered);
-            return TokenContexts {
-                contexts: Stored::Wide(gathered),
-                d_contexts: None,
-                gates: None,
-                width: d,
-            };
+            let gathered = &mut self.gathered[..tokens.len() * d];
+            for (n, (component, out)) in
+                chosen[tokens.clone()].iter().zip(gathered.chunks_exact_mut(d)).enumerate()
+            {
+                contexts.write_row(n * components + component, out, |x| x);
+            }
+            let contexts = Matrix::new(&*gathered, tokens.len(), d).into();
+            return TokenContexts { contexts, d_contexts: None, gates: None, of_token: 1 };
         }
         TokenContexts {
             contexts,
-            d_contexts: self.gradient.as_deref_mut().map(|gradient| &mut gradient[..count * width]),
+            d_contexts: self.gradient.as_deref_mut().map(|gradient| &mut gradient[..rows * d]),
             gates: self.gated.as_mut().map(|(gated, buffers)| gated.products(tokens, buffers)),
-            width,
+            of_token: components,
         }
     }
 
@@ -160,20 +163,6 @@ impl<'a, T: Real> Contexts<'a, T> {
     pub(super) fn finish(self, gradients: &mut Gradients<Buffer<T>>) {
         if let ContextSource::Given(_) = self.source {
             gradients.contexts = self.gradient;
-        }
-    }
-}
-
-/// The chosen one of each token's contexts, of which there are `[tokens, components, d]`.
-fn gather<T: Real>(contexts: Stored<'_, T>, components: usize, chosen: &[usize], out: &mut [T]) {
-    let d = out.len() / chosen.len();
-    for (token, (component, out)) in chosen.iter().zip(out.chunks_exact_mut(d)).enumerate() {
-        let row = token * components + component;
-        match contexts.rows(row..row + 1, d) {
-            Stored::Wide(context) => out.copy_from_slice(context),
-            Stored::Short(context) => {
-                out.iter_mut().zip(context).for_each(|(out, x)| *out = T::of(f64::from(*x)));
-            }
         }
     }
 }

@@ -7,12 +7,12 @@
 use core::ops::Range;
 
 use burn::backend::Flex;
-use highrank_kernels::cpu::{Buffer, FewColumns, Real, in_pool};
+use highrank_kernels::cpu::{Buffer, Factor, FewColumns, Real, in_pool};
 use highrank_kernels::{Floats, Precision};
 
 use super::call::Call;
 use super::contexts::TokenContexts;
-use super::tensors::{Stored, take};
+use super::tensors::take;
 use super::workers::{TokenRows, Workers};
 use crate::ops::{ContextSource, Gradients, Likelihood};
 
@@ -52,7 +52,7 @@ struct Own<T> {
 struct Part<'a, T> {
     tokens: TokenRows<'a, T>,
     /// `[tokens·K, d]`
-    contexts: Stored<'a, T>,
+    contexts: Factor<'a, T>,
     /// The same, or nothing.
     d_contexts: &'a mut [T],
 }
@@ -88,7 +88,7 @@ impl<T: Real> FewDimensions<T> {
             contexts: Buffer::new(rows * d),
             d_decoder: has_d_decoder.then(|| FewColumns::zeros(vocab, d)),
         };
-        let decoder = in_pool(|| FewColumns::new(call.decoder.factor(vocab, d)));
+        let decoder = in_pool(|| FewColumns::new(call.decoder));
         Some(Self { decoder, group, all: (0..threads).map(|_| own()).collect() })
     }
 
@@ -112,7 +112,7 @@ impl<T: Real> FewDimensions<T> {
             let Range { start, end } = rows(worker);
             let part = Part {
                 tokens: tokens.take(bound(worker + 1) - bound(worker)),
-                contexts: contexts.contexts.rows(start..end, d),
+                contexts: contexts.contexts.block(start..end, 0..d),
                 d_contexts: take(&mut d_contexts, (end - start) * d),
             };
             (own, part)
@@ -145,7 +145,9 @@ impl<T: Real> Own<T> {
             let rows = group.tokens() * components;
             let logits = &mut self.logits[..rows * decoder.rows()];
             let (scales, left) = (&mut self.scales[..rows], &mut self.contexts[..rows * d]);
-            copy(contexts.rows(first..first + rows, d), left);
+            for (row, out) in left.chunks_exact_mut(d).enumerate() {
+                contexts.write_row(first + row, out, |x| x);
+            }
             first += rows;
             decoder.multiply(left, logits);
             score(TokenRows { rows: &mut *logits, scales: &mut *scales, ..group });
@@ -160,16 +162,6 @@ impl<T: Real> Own<T> {
             decoder.pull_back(logits, has_back.then_some(&mut *back), sums);
             let rows = back.chunks_exact_mut(d).zip(&*scales);
             rows.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= *scale));
-        }
-    }
-}
-
-/// Contexts in the type of sums.
-fn copy<T: Real>(contexts: Stored<'_, T>, out: &mut [T]) {
-    match contexts {
-        Stored::Wide(contexts) => out.copy_from_slice(contexts),
-        Stored::Short(contexts) => {
-            out.iter_mut().zip(contexts).for_each(|(out, x)| *out = T::of(f64::from(*x)));
         }
     }
 }

@@ -9,7 +9,7 @@ use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, in_pool, into_contiguo
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::tensors::{Stored, as_factor, row_major, tensor_of, values};
+use super::tensors::{as_factor, factor, row_major, tensor_of, values};
 use crate::ops::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
 
 /// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
@@ -96,14 +96,13 @@ pub(super) fn as_read(args: Layer, sums: DType) -> Layer {
 
 /// `[H, F]`
 fn weight<T: Real>(layer: &Layer) -> Factor<'_, T> {
-    let [d_hidden, features] = layer.weight.dims();
-    Stored::new(layer.weight.primitive()).factor(d_hidden, features)
+    factor(layer.weight.primitive(), layer.weight.dims())
 }
 
 /// The hidden states of some tokens, `[tokens, H]`.
 fn hidden<T: Real>(layer: &Layer, tokens: Range<usize>) -> Factor<'_, T> {
-    let ([_, d_hidden], count) = (layer.hidden.dims(), tokens.len());
-    Stored::new(layer.hidden.primitive()).rows(tokens, d_hidden).factor(count, d_hidden)
+    let shape = layer.hidden.dims();
+    factor(layer.hidden.primitive(), shape).block(tokens, 0..shape[1])
 }
 
 /// The dropout mask's row for each token, if there is a mask.

@@ -103,8 +103,19 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         {
             return add_bias(block, &bias[first..first + block.len()]);
         }
-        self.add_bias(first, block);
-        logits.iter_mut().zip(&*block).for_each(|(saved, z)| *saved = *z);
+        match self.bias() {
+            // Both in one pass.
+            Some(bias) if !logits.is_empty() => {
+                for ((z, bias), saved) in block.iter_mut().zip(&bias[first..]).zip(logits) {
+                    *z += *bias;
+                    *saved = *z;
+                }
+            }
+            _ => {
+                self.add_bias(first, block);
+                logits.iter_mut().zip(&*block).for_each(|(saved, z)| *saved = *z);
+            }
+        }
         self.map.apply(block, parts);
         if self.temperature != T::ONE {
             let inverse = T::ONE / self.temperature;

@@ -103,17 +103,9 @@ impl LikelihoodKernels for Flex {
     fn score(
         input: Likelihood<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
-    ) -> Scores<Floats<Self>> {
-        score::score(input, objective, None, Wanted::ALL).0
-    }
-
-    fn score_and_gradients(
-        input: Likelihood<Floats<Self>>,
-        objective: Objective<Floats<Self>, Ints<Self>>,
-        upstream: Floats<Self>,
-        wanted: Wanted,
+        gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        score::score(input, objective, Some(upstream), wanted)
+        score::score(input, objective, gradient)
     }
 
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {

@@ -7,7 +7,7 @@ use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
 use highrank_kernels::precision::{self, product_dtype};
 use highrank_kernels::{Floats, Precision};
 
-use super::tensors::{Stored, as_factor, tensor_of};
+use super::tensors::{as_factor, factor, tensor_of};
 
 /// [`Kernels::product`](crate::ops::Kernels::product) on Flex.
 pub(super) fn product(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
@@ -47,8 +47,7 @@ impl Operand {
     }
 
     fn factor<T: Real>(&self) -> Factor<'_, T> {
-        let [rows, columns] = self.tensor.layout().shape().dims();
-        let factor = Stored::new(&self.tensor).factor(rows, columns);
+        let factor = factor(&self.tensor, self.tensor.layout().shape().dims());
         if self.is_transposed { factor.t() } else { factor }
     }
 }

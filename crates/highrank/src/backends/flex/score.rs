@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
-use highrank_kernels::cpu::{self, Buffer, Real, in_pool, multiply_rounded};
+use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply_rounded};
 use highrank_kernels::{Floats, Ints};
 use rayon::prelude::*;
 
@@ -18,22 +18,23 @@ use super::few_dimensions::FewDimensions;
 use super::gradient_form::GradientForm;
 use super::sweep::{self, Visitor};
 use super::target::TargetTable;
-use super::tensors::{Stored, assert_length, row_major, values};
+use super::tensors::{assert_length, row_major, values};
 use super::workers::{TokenRows, Workers};
 use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Wanted};
 
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
 
-/// Losses, and gradients if there is an upstream gradient; half precision by way of f32.
+/// [`LikelihoodKernels::score`](crate::likelihood::LikelihoodKernels::score) on Flex; half precision by way of f32.
 pub(super) fn score(
     input: Likelihood<Floats<Flex>>,
     objective: Objective<Floats<Flex>, Ints<Flex>>,
-    upstream: Option<Floats<Flex>>,
-    wanted: Wanted,
+    gradient: Option<(Floats<Flex>, Wanted)>,
 ) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
     let sums = input.wide();
-    let (input, upstream) = (as_read(input), upstream.map(|upstream| row_major(upstream.cast(sums))));
+    let (upstream, wanted) = gradient.unzip();
+    let (upstream, wanted) = (upstream.map(|x| row_major(x.cast(sums))), wanted.unwrap_or_default());
+    let input = as_read(input);
     match sums {
         DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
         _ => run::<f32>(&input, &objective, upstream, wanted),
@@ -196,22 +197,21 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let Some(gradients) = &mut self.gradients else { return };
         let gradient = form.factor(logits, rows, vocab);
         if let Some(d_contexts) = contexts.d_contexts {
-            multiply_rounded(d_contexts, gradient, call.decoder.factor(vocab, d), false, precision);
+            multiply_rounded(d_contexts, gradient, call.decoder, false, precision);
             if form == GradientForm::Unscaled {
                 scale(d_contexts, scales, d);
             }
         }
         if let Some(d_decoder) = &mut gradients.weight {
-            let contexts = match (form, contexts.contexts) {
-                (GradientForm::Unscaled, Stored::Wide(contexts)) => {
-                    scale_to(&mut self.scaled[..rows * d], contexts, scales, d, |x| x)
+            let contexts = match form {
+                GradientForm::Unscaled => {
+                    let scaled = &mut self.scaled[..rows * d];
+                    scale_to(scaled, contexts.contexts, scales);
+                    Matrix::new(&*scaled, rows, d).into()
                 }
-                (GradientForm::Unscaled, Stored::Short(contexts)) => {
-                    scale_to(&mut self.scaled[..rows * d], contexts, scales, d, |x| T::of(x.to_f64()))
-                }
-                (_, contexts) => contexts,
+                _ => contexts.contexts,
             };
-            let (contexts, is_added) = (contexts.factor(rows, d), tokens.start > 0);
+            let is_added = tokens.start > 0;
             multiply_rounded(d_decoder, gradient.t(), contexts, is_added, precision);
         }
     }
@@ -238,19 +238,13 @@ fn scale<T: Real>(rows: &mut [T], scales: &[T], d: usize) {
 }
 
 /// As [`scale`], out of place.
-fn scale_to<'a, T: Real, U: Copy + Sync>(
-    out: &'a mut [T],
-    rows: &[U],
-    scales: &[T],
-    d: usize,
-    number: impl Fn(U) -> T + Sync,
-) -> Stored<'a, T> {
+fn scale_to<T: Real>(out: &mut [T], rows: Factor<'_, T>, scales: &[T]) {
+    let d = rows.columns();
     let each = GRAIN.div_ceil(d.max(1));
-    let parts = out.par_chunks_mut(each * d).zip(rows.par_chunks(each * d)).zip(scales.par_chunks(each));
-    parts.for_each(|((out, rows), scales)| {
-        for ((out, row), scale) in out.chunks_exact_mut(d).zip(rows.chunks_exact(d)).zip(scales) {
-            out.iter_mut().zip(row).for_each(|(y, x)| *y = number(*x) * *scale);
+    let parts = out.par_chunks_mut(each * d).zip(scales.par_chunks(each)).enumerate();
+    parts.for_each(|(part, (out, scales))| {
+        for (row, (out, scale)) in out.chunks_exact_mut(d).zip(scales).enumerate() {
+            rows.write_row(part * each + row, out, |x| x * *scale);
         }
     });
-    Stored::Wide(out)
 }

@@ -32,11 +32,10 @@ pub(super) trait Visitor<T> {
 
 /// Shows all tokens of a call to a visitor.
 pub(super) fn run<T: Real>(call: &Call<'_, T>, visitor: &mut impl Visitor<T>) {
-    let Call { tokens, d, chunk, block, precision, .. } = *call;
+    let Call { decoder, tokens, chunk, block, precision, .. } = *call;
     if tokens == 0 {
         return;
     }
-    let decoder = call.decoder.factor(call.logits.vocab, d);
     let mut contexts = Contexts::new(call, visitor.gradients());
     for (start, end) in runs(tokens, block) {
         let mut block = contexts.write(start..end);
@@ -45,8 +44,8 @@ pub(super) fn run<T: Real>(call: &Call<'_, T>, visitor: &mut impl Visitor<T>) {
         } else {
             for (first, last) in runs(end - start, chunk) {
                 let (chunk, tokens) = (block.take(first..last), start + first..start + last);
-                let rows = chunk.contexts.factor(tokens.len() * call.rows_of_token(), d);
-                multiply_rounded(visitor.logits(tokens.clone()), rows, decoder.t(), false, precision);
+                let logits = visitor.logits(tokens.clone());
+                multiply_rounded(logits, chunk.contexts, decoder.t(), false, precision);
                 visitor.visit(tokens, chunk);
             }
         }

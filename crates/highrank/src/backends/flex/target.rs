@@ -8,7 +8,7 @@ use highrank_kernels::{Floats, Ints};
 
 use super::mapped_logits::MappedLogits;
 use super::tensors::{row_major, tensor_of, values};
-use crate::likelihood::{Spread, Vocabulary};
+use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::ops::{Likelihood, Objective, Targets};
 
 /// The target distributions of a call's tokens, and what else their losses are made of.
@@ -85,9 +85,9 @@ impl<T: Real> TargetTable<T> {
         let even = smoothing / logits.unmasked() as f64;
         let same = |number: f64| vec![T::of(number); tokens];
         let read = |words: &Ints<Flex>| words_of(words, tokens, vocab);
-        let spread = || {
-            let spread = Spread::new(input, objective, &Vocabulary::new(input));
-            spread.expect("targets that are no distributions have one")
+        let sparse = || {
+            let sparse = SparseTargets::new(input, objective, &Vocabulary::new(input));
+            sparse.expect("targets that are no distributions have one")
         };
         // Nothing is asked of masked words.
         let weights = objective.class_weights.clone().map(|weights| {
@@ -110,12 +110,12 @@ impl<T: Real> TargetTable<T> {
                 table.listed = read(words);
                 table.extra = match weights {
                     None => same(keep),
-                    Some(_) => numbers_of(spread().extra),
+                    Some(_) => numbers_of(sparse().extra),
                 };
             }
             Targets::Teacher { words, ids, .. } => {
-                let (words, ids, spread) = (read(words), read(ids), spread());
-                (table.even, table.extra) = (numbers_of(spread.level), numbers_of(spread.extra));
+                let (words, ids, sparse) = (read(words), read(ids), sparse());
+                (table.even, table.extra) = (numbers_of(sparse.level), numbers_of(sparse.extra));
                 table.listed = ids;
                 if statistics {
                     table.listed = with_last(&table.listed, &words);

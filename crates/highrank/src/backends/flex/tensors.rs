@@ -1,46 +1,24 @@
 //! Tensors as kernels read them: row-major, on slices, in the type of sums or as factors of products.
 
-use core::ops::Range;
 use std::mem;
 
 use burn::backend::Flex;
-use burn::tensor::{DType, bf16};
+use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, into_contiguous, slice};
 
-/// The values of a matrix, row-major: in the type of sums, or in bf16, of which no widened copy is made.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Stored<'a, T> {
-    Wide(&'a [T]),
-    Short(&'a [bf16]),
-}
-
-impl<'a, T: Real> Stored<'a, T> {
-    /// # Panics
-    /// If the tensor has another type, or is not contiguous.
-    pub(super) fn new(tensor: &'a FlexTensor) -> Self {
-        match tensor.dtype() {
-            DType::BF16 => Self::Short(tensor.as_slice().expect("a contiguous tensor")),
-            _ => Self::Wide(slice(tensor)),
+/// The matrix of so many rows and columns on a tensor's values: in the type of sums, or in bf16, of which no widened copy is
+/// made.
+///
+/// # Panics
+/// If the tensor has another type or number of values, or is not contiguous.
+pub(super) fn factor<T: Real>(tensor: &FlexTensor, [rows, columns]: [usize; 2]) -> Factor<'_, T> {
+    match tensor.dtype() {
+        DType::BF16 => {
+            Factor::Short(Matrix::new(tensor.as_slice().expect("a contiguous tensor"), rows, columns))
         }
-    }
-
-    /// Some of the rows, of `columns` values each.
-    pub(super) fn rows(self, rows: Range<usize>, columns: usize) -> Self {
-        let span = rows.start * columns..rows.end * columns;
-        match self {
-            Self::Wide(values) => Self::Wide(&values[span]),
-            Self::Short(values) => Self::Short(&values[span]),
-        }
-    }
-
-    /// The matrix with so many columns.
-    pub(super) fn factor(self, rows: usize, columns: usize) -> Factor<'a, T> {
-        match self {
-            Self::Wide(values) => Factor::Wide(Matrix::new(values, rows, columns)),
-            Self::Short(values) => Factor::Short(Matrix::new(values, rows, columns)),
-        }
+        _ => Factor::Wide(Matrix::new(slice(tensor), rows, columns)),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The kernel against the portable body: every map, option and float type, masked words, and logits of all sizes.
 
 use burn::backend::Flex;
-use burn::backend::tensor::Device;
-use burn::tensor::{DType, TensorData};
+use burn::tensor::DType;
 use highrank_kernels::{Floats, Ints, Precision};
 
+use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
@@ -16,31 +16,7 @@ mod rounded;
 const TOKENS: usize = 5;
 const WIDTH: usize = 4;
 
-const MAPS: [MapFunction; 6] = [
-    MapFunction::Identity,
-    MapFunction::Sigsoftmax,
-    MapFunction::Gss,
-    MapFunction::SoftCap { cap: 2.5 },
-    MapFunction::Plif { knots: 6, bound: 1.5 },
-    MapFunction::MonotonicNet { units: 3 },
-];
-
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
-
-/// Multiples of 1/512 in about ±1 times `scale`, a power of 2: numbers that every float type but the shortest has.
-fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
-    let number = |i: usize| (((i + 31 * seed) * 7919 + 13 * seed) % 1009) as f64 / 512.0 - 1.0;
-    let values: Vec<f64> = (0..shape.iter().product()).map(|i| number(i) * scale).collect();
-    Floats::from_data(TensorData::new(values, shape).convert_dtype(dtype), &Device::<Flex>::default())
-}
-
-fn integers<const D: usize>(values: Vec<i64>, shape: [usize; D]) -> Ints<Flex> {
-    Ints::from_data(TensorData::new(values, shape), &Device::<Flex>::default())
-}
-
-fn values(x: &Floats<Flex>) -> Vec<f64> {
-    x.clone().into_data().iter::<f64>().collect()
-}
 
 /// What a likelihood is made of.
 #[derive(Debug, Clone, Copy)]
@@ -77,14 +53,13 @@ impl Model {
         let Self { map, components, vocab, .. } = *self;
         let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
         self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
-        let bias = TensorData::new(bias, [vocab]).convert_dtype(dtype);
         let log_prior = tensor([TOKENS, components], 2, self.prior_scale, dtype).sub_scalar(self.prior_scale);
         Likelihood {
             contexts: ContextSource::Given(tensor([TOKENS * components, WIDTH], 1, 1.0, dtype)),
             // Not normalised, which nothing needs, but below 0.
             log_prior: (components > 1).then_some(log_prior),
             weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
-            bias: Some(Floats::from_data(bias, &Device::<Flex>::default())),
+            bias: Some(floats(bias, [vocab], dtype)),
             map,
             map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
             temperature: self.temperature,
@@ -119,11 +94,10 @@ fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
         let count = listed.len();
         let ids: Vec<i64> =
             (0..TOKENS).flat_map(|token| listed.iter().map(move |id| rotate(*id, token))).collect();
-        let probs = TensorData::new(probs.repeat(TOKENS), [TOKENS, count]).convert_dtype(dtype);
         Targets::Teacher {
             words: words(),
             ids: integers(ids, [TOKENS, count]),
-            probs: Floats::from_data(probs, &Device::<Flex>::default()),
+            probs: floats(probs.repeat(TOKENS), [TOKENS, count], dtype),
         }
     };
     // Even numbers below 18, of which none is masked.
@@ -147,9 +121,7 @@ fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
 
 /// 0, 0.5, 1 and 1.5 in turn.
 fn class_weights(model: &Model, dtype: DType) -> Floats<Flex> {
-    let weights: Vec<f64> = (0..model.vocab).map(|word| (word % 4) as f64 / 2.0).collect();
-    let weights = TensorData::new(weights, [model.vocab]).convert_dtype(dtype);
-    Floats::from_data(weights, &Device::<Flex>::default())
+    floats((0..model.vocab).map(|word| (word % 4) as f64 / 2.0).collect(), [model.vocab], dtype)
 }
 
 /// Another distribution for each token: multiples of 2⁻⁵, none of a masked word, and 0 for many others.
@@ -160,7 +132,7 @@ fn distributions(model: &Model, dtype: DType) -> Floats<Flex> {
         let words = (0..).map(|i| (3 + 11 * token + 5 * i) % vocab).filter(|word| !masked.contains(word));
         words.take(32).for_each(|word| row[word] += 1.0 / 32.0);
     }
-    Floats::from_data(TensorData::new(rows, [TOKENS, vocab]).convert_dtype(dtype), &Device::<Flex>::default())
+    floats(rows, [TOKENS, vocab], dtype)
 }
 
 type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
@@ -171,7 +143,7 @@ fn native(
     upstream: Floats<Flex>,
     wanted: Wanted,
 ) -> Made {
-    Flex::score_and_gradients(input.clone(), objective.clone(), upstream, wanted)
+    Flex::score(input.clone(), objective.clone(), Some((upstream, wanted)))
 }
 
 fn composed(
@@ -180,7 +152,7 @@ fn composed(
     upstream: Floats<Flex>,
     wanted: Wanted,
 ) -> Made {
-    portable::score_and_gradients(input, objective, upstream, wanted)
+    portable::score(input, objective, Some((upstream, wanted)))
 }
 
 fn upstream(dtype: DType) -> Floats<Flex> {
@@ -268,8 +240,7 @@ fn check_goal(
         assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
     }
     // What is made without gradients is the same.
-    let alone = Flex::score(input.clone(), goal.clone());
-    let (alone, alone_words) = parts(&(alone, Gradients::default()));
+    let (alone, alone_words) = parts(&Flex::score(input.clone(), goal.clone(), None));
     assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
     for (alone, got) in alone.iter().zip(&got) {
         let error = error(alone, got);
@@ -295,11 +266,10 @@ fn every_objective_agrees_with_the_portable_body() {
 /// Tokens fewer than the threads are dealt row by row.
 #[test]
 fn few_tokens_agree() {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(7).build().unwrap();
     for map in MAPS {
         for masked in [false, true] {
             let model = Model { masked, temperature: 0.5, ..Model::new(map, 3, 300) };
-            pool.install(|| check(&model, DType::F64, 1e-13));
+            on_threads(7, || check(&model, DType::F64, 1e-13));
         }
     }
 }
@@ -308,7 +278,6 @@ fn few_tokens_agree() {
 #[test]
 fn few_dimensions_agree_on_any_number_of_threads() {
     for threads in [1, 2] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         // Four tokens of the largest are a group of their own.
         for (map, components, vocab) in [
             (MapFunction::Identity, 1, 41),
@@ -317,7 +286,7 @@ fn few_dimensions_agree_on_any_number_of_threads() {
             (MapFunction::Identity, 3, 9000),
         ] {
             let model = Model { masked: true, temperature: 0.5, ..Model::new(map, components, vocab) };
-            pool.install(|| check(&model, DType::F64, 1e-13));
+            on_threads(threads, || check(&model, DType::F64, 1e-13));
         }
     }
 }
@@ -411,8 +380,7 @@ fn two_runs_give_the_same_bits_and_any_number_of_threads_the_same_numbers() {
 
 fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
     let on = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        parts(&pool.install(|| native(input, goal, upstream(DType::F32), Wanted::ALL)))
+        parts(&on_threads(threads, || native(input, goal, upstream(DType::F32), Wanted::ALL)))
     };
     let one = on(1);
     for threads in [1, 2, 3, 5, 8] {
@@ -432,8 +400,7 @@ fn a_softmax_of_no_weight_leaves_the_target_its_gradient() {
         let model = Model { scale: 0.0, ..Model::new(MapFunction::Identity, 1, 32) };
         let mut input = model.input(dtype);
         // log Σ e^b = −2, and 1 + 2 λ (−2) = 0.
-        let bias = TensorData::new(vec![-2.0 - 32f64.ln(); 32], [32]).convert_dtype(dtype);
-        input.bias = Some(Floats::from_data(bias, &Device::<Flex>::default()));
+        input.bias = Some(floats(vec![-2.0 - 32f64.ln(); 32], [32], dtype));
         let goal =
             Objective { z_loss: 0.25, ..Objective::new(Targets::Words(integers(model.words(), [TOKENS]))) };
         let (got, _) = parts(&native(&input, &goal, upstream(dtype), Wanted::ALL));
@@ -483,8 +450,7 @@ fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other(
         let mut rows = values(&distributions(&model, DType::F32));
         let masked = 2 * model.vocab + 20;
         rows[masked] = 1.0 / 64.0;
-        let rows = TensorData::new(rows, [TOKENS, model.vocab]).convert_dtype(DType::F32);
-        let rows = Floats::from_data(rows, &Device::<Flex>::default());
+        let rows = floats(rows, [TOKENS, model.vocab], DType::F32);
         for (options, label_smoothing, z_loss, statistics) in OPTIONS {
             let made = |rows: &Floats<Flex>| {
                 let words = integers(model.words(), [TOKENS]);
@@ -511,7 +477,7 @@ fn distributions_over_other_words_are_refused() {
     let model = Model::new(MapFunction::Identity, 1, 41);
     let rows = tensor([TOKENS, 40], 1, 0.25, DType::F32);
     let words = integers(model.words(), [TOKENS]);
-    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions { words, rows }));
+    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions { words, rows }), None);
 }
 
 #[test]
@@ -523,12 +489,13 @@ fn what_is_not_a_number_shows_in_its_token_alone() {
             let ContextSource::Given(contexts) = &mut input.contexts else { unreachable!() };
             let mut broken = values(contexts);
             broken[2 * components * WIDTH] = number;
-            let broken = TensorData::new(broken, [TOKENS * components, WIDTH]).convert_dtype(DType::F32);
-            *contexts = Floats::from_data(broken, &Device::<Flex>::default());
+            *contexts = floats(broken, [TOKENS * components, WIDTH], DType::F32);
             for (options, label_smoothing, z_loss, statistics) in OPTIONS {
                 for (kind, targets) in all_targets(&model, DType::F32) {
                     let goal = Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) };
-                    for (token, loss) in values(&Flex::score(input.clone(), goal).loss).iter().enumerate() {
+                    for (token, loss) in
+                        values(&Flex::score(input.clone(), goal, None).0.loss).iter().enumerate()
+                    {
                         let what = format!("{components} components, {number}, {kind}, {options}");
                         assert_eq!(loss.is_finite(), token != 2, "{what}: token {token} has {loss}");
                     }
@@ -544,7 +511,7 @@ fn a_bias_of_another_length_is_refused() {
     let model = Model::new(MapFunction::Identity, 1, 41);
     let mut input = model.input(DType::F32);
     input.bias = Some(tensor([40], 1, 1.0, DType::F32));
-    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))));
+    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))), None);
 }
 
 #[test]
@@ -556,5 +523,5 @@ fn a_listed_word_outside_of_the_vocabulary_is_refused() {
         ids: integers(vec![0, 1, 2, 41, 4, 5, 6, 7, 8, 9], [TOKENS, 2]),
         probs: tensor([TOKENS, 2], 1, 0.25, DType::F32),
     };
-    Flex::score(model.input(DType::F32), Objective::new(targets));
+    Flex::score(model.input(DType::F32), Objective::new(targets), None);
 }

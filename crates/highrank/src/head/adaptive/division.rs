@@ -1,213 +1,127 @@
 //! How the targets of a loss divide among the head cluster and the tails.
 
-use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use std::ops::Range;
 
-use super::clustered::numbers;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
 use super::target::{Target, Words};
 use crate::head::clusters::Clusters;
 use crate::loss::TargetDistribution;
 
-/// The target of a part where a token does not count.
+/// The target of a part where a token has no share in it.
 pub(super) const IGNORED: i64 = -1;
 
 /// What the head cluster and each tail are scored against.
 pub(super) struct Division {
-    /// Of all tokens.
     pub(super) head: PartTargets,
-    pub(super) tails: Vec<Share>,
+    pub(super) tails: Vec<PartTargets>,
 }
 
-/// What of the targets falls to a tail.
-pub(super) struct Share {
-    /// The tokens of which anything does; `None` stands for all. Of none the targets are one token's that does not count.
-    pub(super) tokens: Option<Vec<u32>>,
-    /// `Q_i` of each of these tokens; `None` stands for 1.
-    pub(super) mass: Option<Tensor<1>>,
-    pub(super) targets: PartTargets,
-}
-
-/// Targets among the words of a part.
+/// What all tokens are scored against in a part.
 pub(super) struct PartTargets {
-    /// A word a token, [`IGNORED`] where the token does not count.
-    pub(super) words: Tensor<1, Int>,
-    /// What tokens are scored against in its place.
+    /// Among the words of the part; [`IGNORED`] where a token has no share in it.
+    pub(super) words: Vec<i64>,
+    /// What the others are scored against in place of their words.
     pub(super) distribution: Option<TargetDistribution>,
+    /// `Q_i` of each token, `[N]`; `None` stands for 1 where the token has a share.
+    pub(super) share: Option<Tensor<1>>,
+}
+
+impl PartTargets {
+    /// One word a token, by what becomes of the words of the tokens that count.
+    pub(super) fn of_words(words: &[Option<usize>], part: impl Fn(usize) -> Option<usize>) -> Self {
+        let words = words.iter().map(|word| word.and_then(&part).map_or(IGNORED, |word| word as i64));
+        Self { words: words.collect(), distribution: None, share: None }
+    }
+
+    /// `Q_i` of all tokens, `[N]`.
+    pub(super) fn shares(&self, on: (&Device, DType)) -> Tensor<1> {
+        let has_one = self.words.iter().map(|word| f64::from(u8::from(*word != IGNORED)));
+        self.share.clone().unwrap_or_else(|| column(has_one.collect(), on))
+    }
 }
 
 impl Division {
-    /// `Q_i` of all tokens, `[N]` for each tail.
-    pub(super) fn masses(&self, tokens: usize, on: (&Device, DType)) -> Vec<Tensor<1>> {
-        self.tails.iter().map(|share| share.mass_of_all(tokens, on)).collect()
-    }
-
     /// Of one word a token: a tail has the tokens of its own words.
     ///
     /// - words: none where a token does not count
-    pub(super) fn of_words(clusters: &Clusters, words: &[Option<usize>], device: &Device) -> Self {
-        let tails = (0..clusters.tails.len()).map(|cluster| {
-            let first = clusters.words_of(cluster).start;
-            let own = |word: &usize| clusters.cluster_of(*word) == Some(cluster);
-            let own = words.iter().enumerate().filter_map(|(token, word)| Some((token, word.filter(own)?)));
-            let (tokens, targets): (Vec<_>, Vec<_>) =
-                own.map(|(token, word)| (token as u32, (word - first) as i64)).unzip();
-            match tokens.is_empty() {
-                true => Share::blank(device),
-                false => {
-                    Share { tokens: Some(tokens), mass: None, targets: PartTargets::words(targets, device) }
-                }
-            }
-        });
-        let tails = tails.collect();
-        Self { head: head_words(clusters, words, device), tails }
-    }
-
-    /// Of one word a token, with all tokens in every tail: the mass of a tail is 1 for the tokens of its own words, and 0 for others.
-    pub(super) fn of_words_everywhere(
-        clusters: &Clusters,
-        words: &[Option<usize>],
-        (device, dtype): (&Device, DType),
-    ) -> Self {
-        let tails = (0..clusters.tails.len()).map(|cluster| {
-            let range = clusters.words_of(cluster);
-            let own = |word: usize| range.contains(&word).then(|| (word - range.start) as i64);
-            let mass = words.iter().map(|word| f64::from(u8::from(word.and_then(own).is_some())));
-            let targets = words.iter().map(|word| word.map_or(IGNORED, |word| own(word).unwrap_or(0)));
-            Share {
-                tokens: None,
-                mass: Some(column(mass.collect(), (device, dtype))),
-                targets: PartTargets::words(targets.collect(), device),
-            }
-        });
-        let tails = tails.collect();
-        Self { head: head_words(clusters, words, device), tails }
+    pub(super) fn of_words(clusters: &Clusters, words: &[Option<usize>]) -> Self {
+        let tails = clusters.ranges().map(|range| PartTargets::of_words(words, |word| place(word, &range)));
+        Self { tails: tails.collect(), head: head_words(clusters, words) }
     }
 
     /// Of what each token is scored against.
     ///
-    /// - targets: none where a token does not count
+    /// - targets: nothing where a token does not count
     /// - unmasked: of all words
     pub(super) fn of_targets(
         clusters: &Clusters,
-        targets: &[Option<Target>],
+        words: &[Option<usize>],
+        targets: &[Target],
         unmasked: &[bool],
         on: (&Device, DType),
     ) -> Self {
         let shortlist = clusters.shortlist();
-        let within_shortlist = |target: &Target| target.words(&(0..shortlist));
-        let mut in_head: Vec<Target> = targets
-            .iter()
-            .map(|target| target.as_ref().map_or_else(Target::nothing, within_shortlist))
-            .collect();
-        let tails = (0..clusters.tails.len()).map(|cluster| {
-            let words = clusters.words_of(cluster);
-            let own = Words::new(&unmasked[words.clone()]);
-            let (mut tokens, mut masses, mut rows) = (vec![], vec![], vec![]);
-            for (token, target) in targets.iter().enumerate() {
-                let Some(target) = target else {
-                    in_head[token].list(shortlist + cluster, 0.0);
-                    continue;
-                };
-                let part = target.words(&words);
+        let mut in_head: Vec<Target> = targets.iter().map(|target| target.words(&(0..shortlist))).collect();
+        let tails = clusters.ranges().enumerate().map(|(cluster, range)| {
+            let own = Words::new(&unmasked[range.clone()]);
+            let (mut words, mut masses, mut rows) = (vec![], vec![], vec![]);
+            for (in_head, target) in in_head.iter_mut().zip(targets) {
+                let part = target.words(&range);
                 let mass = part.mass(&own);
-                in_head[token].list(shortlist + cluster, mass);
-                if mass > 0.0 {
-                    tokens.push(token as u32);
-                    rows.push(part.over(mass));
-                    masses.push(mass);
-                }
+                in_head.list(shortlist + cluster, mass);
+                words.push(if mass > 0.0 { 0 } else { IGNORED });
+                rows.push(if mass > 0.0 { part.over(mass) } else { Target::nothing() });
+                masses.push(mass);
             }
-            if tokens.is_empty() {
-                return Share::blank(on.0);
-            }
-            let words = vec![0; rows.len()];
-            let teacher = Target::teacher(&rows, &own, on);
-            Share {
-                mass: Some(column(masses, on)),
-                targets: PartTargets { words: integers(words, on.0), distribution: teacher },
-                tokens: Some(tokens),
-            }
+            let distribution = Some(Target::teacher(&rows, &own, on));
+            PartTargets { words, distribution, share: Some(column(masses, on)) }
         });
         let tails = tails.collect();
-        let words = targets.iter().map(|target| if target.is_some() { 0 } else { IGNORED }).collect();
         let teacher = Target::teacher(&in_head, &Words::new(&unmasked[..shortlist]), on);
-        Self { head: PartTargets { words: integers(words, on.0), distribution: teacher }, tails }
+        Self { head: PartTargets { distribution: Some(teacher), ..head_words(clusters, words) }, tails }
     }
 
     /// Of distributions over all words, `[N, V]`.
     ///
     /// - words: none where a token does not count
-    /// - rows: of the decoders of the head cluster and of each tail
+    /// - head_rows: of the decoder of the head cluster
     pub(super) fn of_distributions(
         clusters: &Clusters,
         words: &[Option<usize>],
         distributions: Tensor<2>,
         head_rows: usize,
-        tail_rows: &[usize],
     ) -> Self {
         let [tokens, _] = distributions.dims();
-        let device = distributions.device();
-        let targets = |rows: Tensor<2>, width: usize| {
-            let words = words.iter().map(|word| word.map_or(IGNORED, |_| 0)).collect();
-            let rows = widened(rows, width).into();
-            PartTargets {
-                words: integers(words, &device),
-                distribution: Some(TargetDistribution::Dense(rows)),
-            }
-        };
+        let dense =
+            |rows: Tensor<2>, width: usize| Some(TargetDistribution::Dense(widened(rows, width).into()));
         let mut in_head = vec![distributions.clone().narrow(1, 0, clusters.shortlist())];
-        let tails = tail_rows.iter().enumerate().map(|(cluster, rows)| {
-            let words = clusters.words_of(cluster);
-            let part = distributions.clone().narrow(1, words.start, words.len());
+        let tails = clusters.ranges().zip(&clusters.tails).map(|(range, tail)| {
+            let part = distributions.clone().narrow(1, range.start, range.len());
             let mass = part.clone().sum_dim(1);
             in_head.push(mass.clone());
             let part = part / mass.clone().clamp_min(f64::from(f32::MIN_POSITIVE));
-            Share {
-                tokens: None,
+            PartTargets {
+                distribution: dense(part, tail.decoder.rows()),
                 // Rounding of a caller's may have made it less than 0.
-                mass: Some(mass.reshape([tokens]).clamp_min(0.0)),
-                targets: targets(part, *rows),
+                share: Some(mass.reshape([tokens]).clamp_min(0.0)),
+                ..PartTargets::of_words(words, |_| Some(0))
             }
         });
         let tails = tails.collect();
-        Self { head: targets(Tensor::cat(in_head, 1), head_rows), tails }
-    }
-}
-
-impl Share {
-    /// Of a tail that no token has a share in: its targets are one that does not count, so every parameter has a gradient, of 0.
-    fn blank(device: &Device) -> Self {
-        Self { tokens: Some(vec![]), mass: None, targets: PartTargets::words(vec![IGNORED], device) }
-    }
-
-    /// `Q_i` of all tokens, `[N]`.
-    fn mass_of_all(&self, count: usize, (device, dtype): (&Device, DType)) -> Tensor<1> {
-        let ones = |count: usize| Tensor::ones([count], (device, dtype));
-        match (&self.tokens, &self.mass) {
-            (None, mass) => mass.clone().unwrap_or_else(|| ones(count)),
-            (Some(tokens), _) if tokens.is_empty() => Tensor::zeros([count], (device, dtype)),
-            (Some(tokens), mass) => {
-                let mass = mass.clone().unwrap_or_else(|| ones(tokens.len()));
-                let of_all = Tensor::zeros([count], (device, dtype));
-                of_all.select_assign(0, numbers(tokens, device), mass, IndexingUpdateOp::Add)
-            }
-        }
-    }
-}
-
-impl PartTargets {
-    fn words(words: Vec<i64>, device: &Device) -> Self {
-        Self { words: integers(words, device), distribution: None }
+        let distribution = dense(Tensor::cat(in_head, 1), head_rows);
+        Self { head: PartTargets { distribution, ..head_words(clusters, words) }, tails }
     }
 }
 
 /// The word of the head cluster that stands for each target.
-fn head_words(clusters: &Clusters, words: &[Option<usize>], device: &Device) -> PartTargets {
-    let words = words.iter().map(|word| word.map_or(IGNORED, |word| clusters.head_word(word) as i64));
-    PartTargets::words(words.collect(), device)
+fn head_words(clusters: &Clusters, words: &[Option<usize>]) -> PartTargets {
+    PartTargets::of_words(words, |word| Some(clusters.head_word(word)))
 }
 
-fn integers(words: Vec<i64>, device: &Device) -> Tensor<1, Int> {
-    Tensor::from_data(words.as_slice(), device)
+/// A word's place in a range of words, if it is in it.
+pub(super) fn place(word: usize, range: &Range<usize>) -> Option<usize> {
+    range.contains(&word).then(|| word - range.start)
 }
 
 fn column(values: Vec<f64>, on: (&Device, DType)) -> Tensor<1> {

@@ -1,17 +1,32 @@
 //! The loss of an adaptive head: that of the head cluster for all tokens, and of each tail for those that have a share in it.
+//!
+//! Statistics are those of the distribution over all words:
+//!
+//! ```text
+//! nll      = nll of the head cluster + nll of the tail that has the word
+//! entropy  = entropy of the head cluster + Σ_i P_head(cluster i) · entropy of tail i
+//! z        = z of the head cluster + Σ_i Q_i z of tail i
+//! ```
+//!
+//! and the likeliest word is that of the shortlist or of a tail, `log P_head(cluster i)` added to its log-probability there. Every tail
+//! is swept for every token, once more than for the loss and without gradients; nothing of size `[N, V]` exists.
 
-use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::clustered::{Clustered, TailHead, in_a_row, numbers, of_tokens};
-use super::division::{Division, IGNORED, PartTargets};
+use super::division::{Division, IGNORED, PartTargets, place};
+use super::parts::{AdaptiveHead, TailHead};
 use super::target::{Target, Words};
+use crate::context::{ContextOps, Tokens};
 use crate::error::HeadError;
 use crate::head::output::OutputHead;
 use crate::likelihood::Shares;
-use crate::loss::{CountedWords, Loss, LossOptions, Reduction, TargetDistribution, of_counted};
+use crate::loss::{
+    CountedTokens, CountedWords, Loss, LossOptions, Reduction, TargetDistribution, TokenStatistics,
+    of_counted,
+};
 use crate::ops::{assert_constant, wide};
 
-impl Clustered<'_> {
+impl AdaptiveHead<'_> {
     /// The loss of checked targets and options.
     pub(in crate::head) fn loss_with<const D: usize, const T: usize>(
         &self,
@@ -21,50 +36,62 @@ impl Clustered<'_> {
     ) -> Result<Loss<T>, HeadError> {
         let (shape, device) = (targets.dims(), hidden.device());
         let tokens = shape.iter().product::<usize>();
-        let counted = CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab())?;
+        let CountedWords { words, weights } =
+            CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab())?;
         let (head, on) = (self.of_one_loss(&shape, options), (&device, self.wide()));
-        let division = head.divided(&counted, options, on)?;
-        let blank = counted.blank(&device);
-        // A distribution sends all tokens through all tails, those that do not count too.
-        let hidden = match (&options.distribution, &blank) {
-            (Some(TargetDistribution::Dense(_)), Some(blank)) => {
-                let (dims, rows) = (hidden.dims(), in_a_row(hidden));
-                let blank = blank.clone().reshape([tokens, 1]).expand(rows.dims());
-                rows.mask_fill(blank, 0.0).reshape(dims)
-            }
-            _ => hidden,
-        };
-        let statistics = options.statistics.then(|| {
-            let masses = division.masses(tokens, on);
-            let truth = Division::of_words_everywhere(self.clusters, &counted.words, on);
-            head.statistics(hidden.clone(), truth, masses)
-        });
-        let statistics = statistics.transpose()?.map(|statistics| statistics.reshape(shape));
+        let division = head.divided(&words, options, on)?;
 
-        let weights = counted.weights.clone().unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
-        let weights = match blank {
-            Some(blank) => weights.mask_fill(blank, 0.0),
-            None => weights,
-        };
+        let blank: Vec<bool> = words.iter().map(Option::is_none).collect();
+        let weights = weights.unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
+        let weights = weights.mask_fill(Tensor::from_data(blank.as_slice(), &device), 0.0);
         let shares = match options.reduction {
-            Reduction::Mean => Shares::weighted(weights.clone(), weights.clone()),
+            Reduction::Mean => Shares::weighted(weights.clone(), weights),
             Reduction::Sum => Shares::sum(weights),
         };
-        let made = head.summed(hidden, division, shares.of_tokens.clone(), options)?;
-        let per_token = made.per_token.map(|losses| shares.undone(losses).reshape(shape));
-        Ok(Loss { value: shares.finish(made.value), per_token, prior_cv: made.prior_cv, statistics })
+        let masses = options.statistics.then(|| division.tails.iter().map(|tail| tail.shares(on)).collect());
+        // Sums, which add up whatever the tokens of a tail are.
+        let of_tail = LossOptions {
+            token_weights: Some(shares.of_tokens.clone().into()),
+            z_loss: options.z_loss,
+            reduction: Reduction::Sum,
+            per_token: options.per_token,
+            ..LossOptions::new()
+        };
+        // Priors are those of the head cluster.
+        let of_head =
+            LossOptions { prior_cv: options.prior_cv, statistics: options.statistics, ..of_tail.clone() };
+        let of_hidden = |counted: &CountedTokens| counted.of_hidden(hidden.clone());
+        let mut made = of_part(&head.head_cluster, division.head, of_head, &device, of_hidden)?;
+        for (tail, targets) in head.tails().iter().zip(division.tails) {
+            let added = tail.loss(targets, of_tail.clone(), &hidden)?;
+            made.value = made.value + added.value;
+            made.per_token = made.per_token.zip(added.per_token).map(|(all, added)| all + added);
+        }
+        let statistics = made.statistics.zip(masses);
+        let statistics = statistics
+            .map(|(of_head, masses)| head.statistics(hidden, of_head, &words, masses))
+            .transpose()?;
+        Ok(Loss {
+            value: shares.finish(made.value),
+            per_token: made.per_token.map(|losses| shares.undone(losses).reshape(shape)),
+            prior_cv: made.prior_cv,
+            statistics: statistics.map(|statistics| statistics.reshape(shape)),
+        })
     }
 
     /// How what the tokens are scored against divides among the parts.
+    ///
+    /// - words: none where a token does not count
     fn divided(
         &self,
-        counted: &CountedWords,
+        words: &[Option<usize>],
         options: &LossOptions,
         on: (&Device, DType),
     ) -> Result<Division, HeadError> {
-        let (vocab, smoothing) = (self.clusters.vocab(), options.label_smoothing);
+        let (clusters, smoothing) = (self.clusters, options.label_smoothing);
+        let (tokens, vocab) = (words.len(), clusters.vocab());
         if let Some(TargetDistribution::Dense(distributions)) = &options.distribution {
-            let rows = distributions.clone().reshape([counted.words.len(), vocab]).tensor::<2>();
+            let rows = distributions.clone().reshape([tokens, vocab]).tensor::<2>();
             assert_constant(rows.is_tracked());
             let mut rows = rows.cast(on.1);
             if smoothing != 0.0 {
@@ -74,143 +101,168 @@ impl Clustered<'_> {
                 let unmasked = Tensor::<1>::from_data(unmasked.as_slice(), on);
                 rows = rows * (1.0 - smoothing) + unmasked.reshape([1, vocab]) * level;
             }
-            let tail_rows: Vec<usize> = self.tails().iter().map(TailHead::rows).collect();
-            let head_rows = self.short.decoder.rows();
-            return Ok(Division::of_distributions(
-                self.clusters,
-                &counted.words,
-                rows,
-                head_rows,
-                &tail_rows,
-            ));
+            let head_rows = self.head_cluster.decoder.rows();
+            return Ok(Division::of_distributions(clusters, words, rows, head_rows));
         }
-        if smoothing == 0.0 && counted.teacher.is_none() {
-            return Ok(Division::of_words(self.clusters, &counted.words, on.0));
-        }
+        let listed: Vec<Vec<(usize, f64)>> = match &options.distribution {
+            Some(TargetDistribution::Teacher { ids, probs }) => {
+                let probs = probs.clone().reshape([probs.num_elements()]).tensor::<1>();
+                assert_constant(probs.is_tracked());
+                let (ids, probs) = (ids.clone().into_data(), probs.into_data());
+                let ids = ids.iter::<i64>().map(|word| word as usize);
+                let pairs: Vec<_> = ids.zip(probs.iter::<f64>()).collect();
+                pairs.chunks(pairs.len() / tokens).map(<[_]>::to_vec).collect()
+            }
+            _ if smoothing == 0.0 => return Ok(Division::of_words(clusters, words)),
+            _ => words.iter().map(|word| word.iter().map(|word| (*word, 1.0)).collect()).collect(),
+        };
         let unmasked = self.unmasked()?;
-        let targets = scored(counted, smoothing, &Words::new(&unmasked));
-        Ok(Division::of_targets(self.clusters, &targets, &unmasked, on))
+        let all = Words::new(&unmasked);
+        let targets = listed.into_iter().zip(words).map(|(listed, word)| match word {
+            Some(_) => Target::new(listed, smoothing, &all),
+            None => Target::nothing(),
+        });
+        Ok(Division::of_targets(clusters, words, &targets.collect::<Vec<_>>(), &unmasked, on))
     }
 
     /// The same head with one latent mask for all that a loss calls.
     fn of_one_loss(&self, leading: &[usize], options: &LossOptions) -> Self {
-        let short = match options.statistics {
-            true => self.short.with_drawn_mask(leading),
-            false => self.short.clone(),
+        let head_cluster = match options.statistics {
+            true => self.head_cluster.with_drawn_mask(leading),
+            false => self.head_cluster.clone(),
         };
-        Self { short, clusters: self.clusters }
+        Self { head_cluster, clusters: self.clusters }
     }
 
     /// Which words are not masked, and whose clusters are not.
     fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
-        let (shortlist, tails) = (self.clusters.shortlist(), self.tails());
+        let ranges: Vec<_> = self.clusters.ranges().collect();
         let mut unmasked = vec![true; self.clusters.vocab()];
-        for (cluster, tail) in tails.iter().enumerate() {
-            let words = self.clusters.words_of(cluster);
-            let masked = tail.head.masked_rows()?.into_iter().filter(|row| *row < words.len());
-            masked.for_each(|row| unmasked[words.start + row] = false);
+        for (range, tail) in ranges.iter().zip(self.tails()) {
+            let masked = tail.head.masked_rows()?.into_iter().filter(|row| *row < range.len());
+            masked.for_each(|row| unmasked[range.start + row] = false);
         }
-        for row in self.short.masked_rows()? {
-            match row.checked_sub(shortlist) {
+        for row in self.head_cluster.masked_rows()? {
+            match row.checked_sub(self.clusters.shortlist()) {
                 None => unmasked[row] = false,
-                Some(cluster) if cluster < tails.len() => {
-                    unmasked[self.clusters.words_of(cluster)].fill(false);
+                // None of padding.
+                Some(cluster) => {
+                    ranges.get(cluster).into_iter().for_each(|range| unmasked[range.clone()].fill(false));
                 }
-                // Padding.
-                Some(_) => {}
             }
         }
         Ok(unmasked)
     }
 
-    /// The sum of the losses of all parts and, if asked for, that of each token; of the options the z-loss, the penalty of the
-    /// priors and whether tokens are asked for.
-    ///
-    /// - weights: what each token is multiplied with, `[N]`
-    fn summed<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        division: Division,
-        weights: Tensor<1>,
-        options: &LossOptions,
-    ) -> Result<Loss<1>, HeadError> {
-        // Sums, which add up whatever the tokens of a tail are.
-        let of_tail = LossOptions {
-            z_loss: options.z_loss,
-            reduction: Reduction::Sum,
-            per_token: options.per_token,
-            ..LossOptions::new()
-        };
-        // Priors are those of the head cluster.
-        let of_head = LossOptions { prior_cv: options.prior_cv, ..of_tail.clone() };
-        let rows = in_a_row(hidden.clone());
-        let mut made = of_part(&self.short, hidden, division.head, Some(weights.clone()), &of_head)?;
-        for (tail, share) in self.tails().iter().zip(division.tails) {
-            let (rows, weights) = match &share.tokens {
-                None => (rows.clone(), Some(weights.clone())),
-                Some(tokens) if tokens.is_empty() => (rows.zeros_like().narrow(0, 0, 1), None),
-                Some(tokens) => (of_tokens(rows.clone(), tokens), Some(of_tokens(weights.clone(), tokens))),
-            };
-            let weights = match (weights, share.mass) {
-                (Some(weights), Some(mass)) => Some(weights.cast(mass.dtype()) * mass),
-                (weights, _) => weights,
-            };
-            let added = of_part(&tail.head, tail.contexts(rows), share.targets, weights, &of_tail)?;
-            made.value = made.value + added.value;
-            made.per_token = match (made.per_token, added.per_token) {
-                (Some(all), Some(added)) => Some(match &share.tokens {
-                    None => all + added,
-                    Some(tokens) if tokens.is_empty() => all + added,
-                    Some(tokens) => {
-                        let numbers = numbers(tokens, &all.device());
-                        all.select_assign(0, numbers, added, IndexingUpdateOp::Add)
-                    }
-                }),
-                _ => None,
-            };
-        }
-        Ok(made)
-    }
-
     /// The type of losses.
     fn wide(&self) -> DType {
-        self.short.decoder.weight.as_ref().map_or(DType::F32, |weight| wide(weight.val().dtype()))
+        self.head_cluster.decoder.weight.as_ref().map_or(DType::F32, |weight| wide(weight.val().dtype()))
+    }
+
+    /// The statistics of all words from those of the head cluster.
+    ///
+    /// - words: none where a token does not count
+    /// - masses: `Q_i` of all tokens, `[N]` for each tail
+    fn statistics<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        of_head: TokenStatistics<1>,
+        words: &[Option<usize>],
+        masses: Vec<Tensor<1>>,
+    ) -> Result<TokenStatistics<1>, HeadError> {
+        let (hidden, mut made) = (hidden.detach(), of_head);
+        let (best, likeliest, clusters) = self.words_of_head(hidden.clone())?;
+        (made.max_log_prob, made.argmax) = (best, likeliest.cast(made.argmax.dtype()));
+        let [tokens] = made.nll.dims();
+        // By token, or gradients would be made for the sum.
+        let options = LossOptions::new().with_per_token(true).with_statistics(true);
+        let tails = self.tails().into_iter().zip(self.clusters.ranges()).zip(masses);
+        for (cluster, ((tail, range), mass)) in tails.enumerate() {
+            let targets = PartTargets::of_words(words, |word| Some(place(word, &range).unwrap_or(0)));
+            let own =
+                tail.loss(targets, options.clone(), &hidden)?.statistics.expect("statistics are asked for");
+            let elsewhere = words.iter().map(|word| word.is_none_or(|word| !range.contains(&word)));
+            let elsewhere: Vec<bool> = elsewhere.collect();
+            let elsewhere = Tensor::from_data(elsewhere.as_slice(), &own.nll.device());
+            made.nll = made.nll + own.nll.mask_fill(elsewhere, 0.0);
+            made.z_term = made.z_term + own.z_term * mass;
+            let of_cluster = clusters.clone().narrow(1, cluster, 1).reshape([tokens]);
+            made.entropy = made.entropy + own.entropy * of_cluster.clone().exp();
+            let best = own.max_log_prob + of_cluster;
+            let better = best.clone().greater(made.max_log_prob.clone());
+            made.max_log_prob = made.max_log_prob.mask_where(better.clone(), best);
+            made.argmax = made.argmax.mask_where(better, own.argmax.add_scalar(range.start as i64));
+        }
+        let blank = made.counted.clone().bool_not();
+        let counted = |values: Tensor<1>| values.mask_fill(blank.clone(), 0.0);
+        Ok(TokenStatistics {
+            nll: counted(made.nll),
+            entropy: counted(made.entropy),
+            argmax: made.argmax.mask_fill(blank.clone(), 0),
+            max_log_prob: counted(made.max_log_prob),
+            z_term: counted(made.z_term),
+            counted: made.counted,
+        })
+    }
+
+    /// The most probable word of the shortlist with its log-probability, `[N]`, and the log-probability of each cluster, `[N, C]`, by
+    /// blocks of the memory budget.
+    fn words_of_head<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+    ) -> Result<(Tensor<1>, Tensor<1, Int>, Tensor<2>), HeadError> {
+        let (shortlist, tails) = (self.clusters.shortlist(), self.clusters.tails.len());
+        let (mut best, mut words, mut clusters) = (vec![], vec![], vec![]);
+        for block in self.head_cluster.constant(hidden)?.into_chunks() {
+            let block = block.log_probs().tensor::<2>().detach();
+            let [tokens, _] = block.dims();
+            let (largest, word) = block.clone().narrow(1, 0, shortlist).max_dim_with_indices(1);
+            best.push(largest.reshape([tokens]));
+            words.push(word.reshape([tokens]));
+            clusters.push(block.narrow(1, shortlist, tails));
+        }
+        Ok((Tensor::cat(best, 0), Tensor::cat(words, 0), Tensor::cat(clusters, 0)))
+    }
+}
+
+impl TailHead {
+    /// The loss by targets among the cluster's words: only the contexts of tokens that have a share in it are made.
+    fn loss<const D: usize>(
+        &self,
+        targets: PartTargets,
+        options: LossOptions,
+        hidden: &Tensor<D>,
+    ) -> Result<Loss<1>, HeadError> {
+        of_part(&self.head, targets, options, &hidden.device(), |counted| {
+            Tokens::all(self.contexts(counted.of_hidden(hidden.clone()).hidden()))
+        })
     }
 }
 
 /// The loss of a part by targets of its own.
 ///
-/// - weights: `[N]`
-pub(super) fn of_part<const D: usize>(
+/// - contexts: hidden states of the part, of the tokens that have a share in it
+fn of_part(
     part: &OutputHead,
-    hidden: Tensor<D>,
     targets: PartTargets,
-    weights: Option<Tensor<1>>,
-    options: &LossOptions,
+    options: LossOptions,
+    device: &Device,
+    contexts: impl FnOnce(&CountedTokens) -> Tokens,
 ) -> Result<Loss<1>, HeadError> {
-    let options = LossOptions {
-        token_weights: weights.map(Into::into),
-        distribution: targets.distribution,
-        ignored: vec![IGNORED],
-        ..options.clone()
-    };
+    let PartTargets { words, distribution, share } = targets;
+    let mut options = LossOptions { distribution, ignored: vec![IGNORED], read_back: true, ..options };
+    if let (Some(weights), Some(share)) = (options.token_weights.clone(), share) {
+        // What a token that does not count is scored against may be anything.
+        let none: Vec<bool> = words.iter().map(|word| *word == IGNORED).collect();
+        let share = share.clone().mask_fill(Tensor::from_data(none.as_slice(), &share.device()), 0.0);
+        options.token_weights = Some(weights.cast(share.dtype()) * share.into());
+    }
+    let words = Tensor::<1, Int>::from_data(words.as_slice(), device);
     of_counted(
-        targets.words,
+        words,
         &options,
         part.decoder.vocab,
         || part.bias(),
-        |rows| part.native(rows.of_hidden(hidden)),
+        |counted| part.likelihood(contexts(counted), ContextOps::Native),
     )
-}
-
-/// What each token that counts is scored against.
-fn scored(counted: &CountedWords, smoothing: f64, all: &Words<'_>) -> Vec<Option<Target>> {
-    let of_word = |(token, word): (usize, &Option<usize>)| {
-        let word = (*word)?;
-        Some(match &counted.teacher {
-            Some(teacher) => Target::new(teacher.row(token), smoothing, all),
-            None => Target::new([(word, 1.0)].into_iter(), smoothing, all),
-        })
-    };
-    counted.words.iter().enumerate().map(of_word).collect()
 }

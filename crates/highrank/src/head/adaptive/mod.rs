@@ -17,7 +17,7 @@
 //! # Cost
 //! A training step makes the logits of `c_1 + C` words for every token, and those of a tail for its own tokens alone: with `n_i`
 //! tokens in cluster i, `2·3·(N·d·(c_1 + C) + Σ_i n_i·d_i·(H + c_{i+1} − c_i))` operations in place of `2·3·N·d·V`. The likelihood
-//! of every cluster is the fused one, so nothing of size `[N, V]` exists. Targets are read back once a call.
+//! of every cluster is the fused one, so nothing of size `[N, V]` exists. Targets are read back.
 //!
 //! # Losses against distributions
 //! With the distribution `q` that a token is scored against, and its share `Q_i` of cluster i:
@@ -31,7 +31,7 @@
 //! weighted by `Q_i`. A word alone has a share in its own cluster only. A teacher has one in the clusters of the words that it lists,
 //! and in all of them if the others share a rest; label smoothing has `ε V'_i/V'` in each with `V'_i` unmasked words, so both then sweep
 //! *every tail for every token*, as the mean over all words needs every tail's: `2·3·N·Σ_i d_i·(H + c_{i+1} − c_i)` operations. A
-//! teacher's words and probabilities are read back once a call, and which words are masked.
+//! teacher's words and probabilities are read back, and which words are masked.
 //!
 //! The z-loss is of the softmaxes that a token is scored by, those of tails by their shares: `z = z_head + Σ_i Q_i LSE(W_i · P_i g)²`.
 //!
@@ -39,13 +39,12 @@
 //! The most probable words need those clusters alone that a better word can be in: no word of a cluster is more probable than the
 //! cluster. A drawn word needs one tail.
 
-mod clustered;
 mod division;
 mod linears;
 mod losses;
+mod parts;
 mod predict;
 mod sample;
-mod statistics;
 mod target;
 #[cfg(all(test, feature = "flex"))]
 mod tests;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
-use super::clustered::{Clustered, TailHead, among_all, in_a_row, of_tokens};
+use super::parts::{AdaptiveHead, TailHead, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
 use crate::head::input::with_last;
 use crate::head::predict::TopK;
@@ -12,7 +12,7 @@ use crate::head::select::best_first;
 use crate::likelihood::DEFAULT_MEMORY_BUDGET;
 use crate::ops::runs;
 
-impl Clustered<'_> {
+impl AdaptiveHead<'_> {
     /// `[.., V]`
     pub(in crate::head) fn log_probs<const D: usize>(
         &self,
@@ -20,7 +20,7 @@ impl Clustered<'_> {
     ) -> Result<Tensor<D>, HeadError> {
         let shape = with_last(hidden.dims(), self.clusters.vocab());
         let rows = in_a_row(hidden.clone());
-        let of_head = in_a_row(self.short.try_forward(hidden)?);
+        let of_head = in_a_row(self.head_cluster.try_forward(hidden)?);
         Ok(joined(&self.tails(), self.clusters.shortlist(), of_head, rows)?.reshape(shape))
     }
 
@@ -30,10 +30,10 @@ impl Clustered<'_> {
         hidden: Tensor<D>,
     ) -> Result<Box<dyn Iterator<Item = Tensor<2>>>, HeadError> {
         let rows = in_a_row(hidden.clone());
-        let blocks = self.short.try_log_prob_blocks(hidden)?;
+        let blocks = self.head_cluster.try_log_prob_blocks(hidden)?;
         let (tails, shortlist) = (self.tails(), self.clusters.shortlist());
         // The head cluster's blocks fit the budget, but all words take more.
-        let budget = self.short.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
+        let budget = self.head_cluster.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
         let row_bytes = self.clusters.vocab() * rows.dtype().size().max(size_of::<f32>());
         let step = (budget / row_bytes).max(1);
         let mut first = 0;
@@ -51,63 +51,48 @@ impl Clustered<'_> {
         })))
     }
 
-    /// The most probable words, by the clusters that can hold one.
+    /// The `k` most probable words, 1 to `V`, by the clusters that can hold one.
     pub(in crate::head) fn top_k<const D: usize>(
         &self,
         hidden: Tensor<D>,
         k: usize,
     ) -> Result<TopK<D>, HeadError> {
-        let (vocab, clusters) = (self.clusters.vocab(), self.clusters.tails.len());
-        if !(1..=vocab).contains(&k) {
-            return Err(HeadError::TopK { k, vocab });
-        }
+        let clusters = self.clusters.tails.len();
         let (shape, device) = (with_last(hidden.dims(), k), hidden.device());
         let rows = in_a_row(hidden.clone());
         // So many hold the k best of the shortlist, and any cluster that is more probable than the last of them.
         let listed =
-            self.short.try_top_k(hidden, (self.clusters.shortlist() + clusters).min(k + clusters))?;
+            self.head_cluster.try_top_k(hidden, (self.clusters.shortlist() + clusters).min(k + clusters))?;
         let dtype = listed.log_probs.dtype();
-        let mut best = self.listed(listed, k);
-        for (cluster, tail) in self.tails().into_iter().enumerate() {
-            let first = self.clusters.cutoffs()[cluster];
-            best.iter_mut().for_each(|best| best.add_masked(cluster, first..first + tail.words(), k));
+        let mut best: Vec<Best> =
+            listed.into_lists().into_iter().map(|pairs| self.listed(pairs, k)).collect();
+        for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
+            best.iter_mut().for_each(|best| best.add_masked(cluster, range.clone(), k));
             let needed = best.iter().enumerate().filter(|(_, best)| best.needs(cluster, k));
             let members: Vec<u32> = needed.map(|(token, _)| token as u32).collect();
             if members.is_empty() {
                 continue;
             }
-            let contexts = tail.contexts(of_tokens(rows.clone(), &members));
-            let of_tail = k.min(tail.words());
-            let top = tail.head.try_top_k(contexts, of_tail).map_err(among_all(&members))?;
-            for (token, words) in members.iter().zip(pairs(top, of_tail)) {
-                best[*token as usize].add(cluster, words, first, k);
+            let contexts = tail.contexts(of_tokens(rows.clone(), &members).into());
+            let top = tail.head.try_top_k(contexts, k.min(range.len())).map_err(among_all(&members))?;
+            for (token, words) in members.iter().zip(top.into_lists()) {
+                best[*token as usize].add(cluster, words, range.start, k);
             }
         }
-        let words: Vec<i64> =
-            best.iter().flat_map(|best| best.words.iter().map(|(_, word)| *word as i64)).collect();
-        let log_probs: Vec<f64> = best.iter().flat_map(|best| best.words.iter().map(|(x, _)| *x)).collect();
-        Ok(TopK {
-            log_probs: Tensor::from_data(TensorData::new(log_probs, shape), (&device, dtype)),
-            words: Tensor::from_data(TensorData::new(words, shape), &device),
-        })
+        Ok(TopK::of_lists(best.into_iter().map(|best| best.words).collect(), shape, (&device, dtype)))
     }
 
-    /// What the best words of the head cluster say of each token.
-    fn listed<const D: usize>(&self, listed: TopK<D>, k: usize) -> Vec<Best> {
-        let shortlist = self.clusters.shortlist();
-        let [.., width] = listed.words.dims()[..] else { return vec![] };
-        let of_token = |pairs: Vec<(f64, usize)>| {
-            let mut best = Best { words: vec![], clusters: vec![None; self.clusters.tails.len()] };
-            for (log_prob, word) in pairs {
-                match word.checked_sub(shortlist) {
-                    Some(cluster) => best.clusters[cluster] = Some(log_prob),
-                    None if best.words.len() < k => best.words.push((log_prob, word)),
-                    None => {}
-                }
+    /// What the best words of the head cluster say of a token.
+    fn listed(&self, pairs: Vec<(f64, usize)>, k: usize) -> Best {
+        let mut best = Best { words: vec![], clusters: vec![None; self.clusters.tails.len()] };
+        for (log_prob, word) in pairs {
+            match word.checked_sub(self.clusters.shortlist()) {
+                Some(cluster) => best.clusters[cluster] = Some(log_prob),
+                None if best.words.len() < k => best.words.push((log_prob, word)),
+                None => {}
             }
-            best
-        };
-        pairs(listed, width).map(of_token).collect()
+        }
+        best
     }
 }
 
@@ -142,16 +127,6 @@ impl Best {
         self.words.sort_by(|a, b| best_first(*a, *b));
         self.words.truncate(k);
     }
-}
-
-/// The listed log-probabilities and words, token by token.
-fn pairs<const D: usize>(top: TopK<D>, width: usize) -> impl Iterator<Item = Vec<(f64, usize)>> {
-    let words: Vec<i64> = top.words.into_data().iter::<i64>().collect();
-    let log_probs: Vec<f64> = top.log_probs.into_data().iter::<f64>().collect();
-    let pairs: Vec<(f64, usize)> =
-        log_probs.into_iter().zip(words.into_iter().map(|word| word as usize)).collect();
-    let tokens = pairs.len() / width;
-    (0..tokens).map(move |token| pairs[token * width..(token + 1) * width].to_vec())
 }
 
 /// Log-probabilities of all words from those of the head cluster, `[n, V]`.

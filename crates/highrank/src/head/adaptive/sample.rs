@@ -1,51 +1,50 @@
 //! Words drawn from an adaptive head.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 use rand::Rng;
 
-use super::clustered::{Clustered, among_all, in_a_row, of_tokens};
+use super::parts::{AdaptiveHead, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
 use crate::head::predict::numbers;
 use crate::head::sampling::Sampling;
-use crate::loss::leading;
 use crate::ops::LogProbs;
 
-impl Clustered<'_> {
-    pub(in crate::head) fn sample<const D: usize, const T: usize>(
+impl AdaptiveHead<'_> {
+    /// A word for each token, by checked options.
+    pub(in crate::head) fn sample<const D: usize>(
         &self,
         hidden: Tensor<D>,
         sampling: &Sampling,
         rng: &mut impl Rng,
-    ) -> Result<Tensor<T, Int>, HeadError> {
-        sampling.validate()?;
-        self.short.check(&hidden)?;
-        let (shape, device) = (leading::<D, T>(&hidden.dims())?, hidden.device());
-        let words = match sampling.top_k {
-            _ if sampling.is_neutral() => self.draw(hidden, rng)?,
-            _ if sampling.is_greedy() => integers(self.top_k(hidden, 1)?.words),
-            Some(k) => self.draw_of_best(hidden, sampling, k.min(self.clusters.vocab()), rng)?,
-            None => self.draw_of_all(hidden, sampling, rng)?,
-        };
-        let words: Vec<i64> = words.into_iter().map(|word| word as i64).collect();
-        Ok(Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape(shape))
+    ) -> Result<Vec<usize>, HeadError> {
+        self.head_cluster.check(&hidden)?;
+        match sampling.top_k {
+            _ if sampling.is_neutral() => self.draw(hidden, rng),
+            _ if sampling.is_greedy() => {
+                let best = self.top_k(hidden, 1)?.into_lists();
+                Ok(best.into_iter().flatten().map(|(_, word)| word).collect())
+            }
+            Some(k) => self.draw_of_best(hidden, sampling, k.min(self.clusters.vocab()), rng),
+            None => self.draw_of_all(hidden, sampling, rng),
+        }
     }
 
     /// From the distribution itself: a word of the head cluster, then one of its cluster if it stands for one.
     fn draw<const D: usize>(&self, hidden: Tensor<D>, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
         let rows = in_a_row(hidden.clone());
-        let drawn = self.short.draw(hidden, rng)?;
+        let drawn = self.head_cluster.draw(hidden, rng)?;
         let shortlist = self.clusters.shortlist();
         let mut words = drawn.clone();
-        for (cluster, tail) in self.tails().into_iter().enumerate() {
+        for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
             let drew = drawn.iter().enumerate().filter(|(_, word)| **word == shortlist + cluster);
             let members: Vec<u32> = drew.map(|(token, _)| token as u32).collect();
             if members.is_empty() {
                 continue;
             }
-            let contexts = tail.contexts(of_tokens(rows.clone(), &members));
+            let contexts = tail.contexts(of_tokens(rows.clone(), &members).into());
             let of_tail = tail.head.draw(contexts, rng).map_err(among_all(&members))?;
             for (token, word) in members.iter().zip(of_tail) {
-                words[*token as usize] = self.clusters.cutoffs()[cluster] + word;
+                words[*token as usize] = range.start + word;
             }
         }
         Ok(words)
@@ -59,17 +58,14 @@ impl Clustered<'_> {
         k: usize,
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, HeadError> {
-        let top = self.top_k(hidden, k)?;
-        let log_probs: Vec<f64> = top.log_probs.into_data().iter::<f64>().collect();
-        let words = integers(top.words);
-        let numbers = numbers(words.len() / k, rng);
-        let tokens = words.chunks(k).zip(log_probs.chunks(k)).zip(numbers).enumerate();
-        let drawn = tokens.map(|(token, ((words, log_probs), number))| {
+        let best = self.top_k(hidden, k)?.into_lists();
+        let numbers = numbers(best.len(), rng);
+        let tokens = best.into_iter().zip(numbers).enumerate();
+        let drawn = tokens.map(|(token, (mut pairs, number))| {
             // In the order of the vocabulary, by which equally probable words are drawn.
-            let mut pairs: Vec<(usize, f64)> = words.iter().copied().zip(log_probs.iter().copied()).collect();
-            pairs.sort_by_key(|(word, _)| *word);
-            let log_probs: Vec<f64> = pairs.iter().map(|(_, log_prob)| *log_prob).collect();
-            Ok(pairs[sampling.draw(LogProbs::F64(&log_probs), token, number)?].0)
+            pairs.sort_by_key(|(_, word)| *word);
+            let log_probs: Vec<f64> = pairs.iter().map(|(log_prob, _)| *log_prob).collect();
+            Ok(pairs[sampling.draw(LogProbs::F64(&log_probs), token, number)?].1)
         });
         drawn.collect()
     }
@@ -94,8 +90,4 @@ impl Clustered<'_> {
         }
         Ok(words)
     }
-}
-
-fn integers<const D: usize>(words: Tensor<D, Int>) -> Vec<usize> {
-    words.into_data().iter::<i64>().map(|word| word as usize).collect()
 }

@@ -35,8 +35,7 @@ pub(super) struct Target {
 impl Target {
     /// Of listed words, what they leave of 1 shared by the other unmasked words, smoothed: `(1 − ε) q + ε/V'` on the `V'` unmasked
     /// words.
-    pub(super) fn new(listed: impl Iterator<Item = (usize, f64)>, smoothing: f64, all: &Words<'_>) -> Self {
-        let listed: Vec<(usize, f64)> = listed.collect();
+    pub(super) fn new(listed: Vec<(usize, f64)>, smoothing: f64, all: &Words<'_>) -> Self {
         let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
         let others = all.unlisted(&listed);
         let left = (1.0 - of_listed).clamp(0.0, 1.0);
@@ -78,14 +77,14 @@ impl Target {
         self.listed.push((word, probability));
     }
 
-    /// Several of them as a teacher's rows; none if there are none. All rows list as many words, the shorter ones the first of
-    /// those that they do not list otherwise.
+    /// One a token, as a teacher's rows. All rows list as many words, the shorter ones the first of those that they do not list
+    /// otherwise.
     pub(super) fn teacher(
         targets: &[Self],
         words: &Words<'_>,
         (device, dtype): (&Device, DType),
-    ) -> Option<TargetDistribution> {
-        let width = targets.iter().map(|target| target.listed.len()).max()?.max(1);
+    ) -> TargetDistribution {
+        let width = targets.iter().map(|target| target.listed.len()).max().unwrap_or(0).max(1);
         let (mut ids, mut probs) = (vec![], vec![]);
         for target in targets {
             let is_listed = |word: &usize| target.listed.iter().any(|(listed, _)| listed == word);
@@ -97,9 +96,9 @@ impl Target {
             }
         }
         let shape = [targets.len(), width];
-        Some(TargetDistribution::Teacher {
+        TargetDistribution::Teacher {
             ids: Tensor::<2, Int>::from_data(TensorData::new(ids, shape), device).into(),
             probs: Tensor::<2>::from_data(TensorData::new(probs, shape), (device, dtype)).into(),
-        })
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::config::Config;
 
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range, not_negative};
 
 /// Beam search for the most probable sequences of words.
 ///
@@ -91,33 +91,19 @@ impl BeamSearch {
     /// Checks the ranges of all options.
     ///
     /// # Errors
-    /// [`HeadError::BeamSearch`] with the option, its value and the allowed range.
+    /// [`HeadError::Range`] with the option, its value and the allowed range.
     pub fn validate(&self) -> Result<(), HeadError> {
         let sizes = [("width", self.width), ("max_length", self.max_length), ("n_best", self.n_best)];
-        if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Err(HeadError::BeamSearch { name, value: 0.0, expected: "at least 1" });
-        }
-        match self.alpha >= 0.0 && self.alpha.is_finite() {
-            true => Ok(()),
-            false => Err(HeadError::BeamSearch {
-                name: "alpha",
-                value: self.alpha,
-                expected: "a finite number of at least 0",
-            }),
-        }
+        sizes.into_iter().try_for_each(|(name, size)| in_range(name, size as f64, "at least 1", 1.0..))?;
+        not_negative("alpha", self.alpha)
     }
 
     /// Checks that the words of the options are among so many.
     pub(super) fn validate_words(&self, vocab: usize) -> Result<(), HeadError> {
         let forbidden = self.forbidden.iter().map(|&word| ("forbidden", word));
-        match [("eos", self.eos)].into_iter().chain(forbidden).find(|&(_, word)| word >= vocab) {
-            None => Ok(()),
-            Some((name, word)) => Err(HeadError::BeamSearch {
-                name,
-                value: word as f64,
-                expected: "a word below the size of the vocabulary",
-            }),
-        }
+        [("eos", self.eos)].into_iter().chain(forbidden).try_for_each(|(name, word)| {
+            in_range(name, word as f64, "a word below the size of the vocabulary", ..vocab as f64)
+        })
     }
 
     /// How many of a row's best words the search may need: as many unfinished ones as go on, `eos`, and those that are left

@@ -1,6 +1,8 @@
 //! Hypotheses of a beam search: those that go on, and those it results in.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor};
+
+use crate::head::predict::integers;
 
 /// A sequence of words that a beam search results in.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,17 +72,12 @@ impl LiveHypotheses {
 
     /// [`last`](Self::last) as a tensor, shape `[rows]`: what a decoder with a state reads.
     pub fn last_words(&self, start: usize, device: &Device) -> Tensor<1, Int> {
-        let words: Vec<i64> = self.last(start).into_iter().map(|word| word as i64).collect();
-        Tensor::from_data(words.as_slice(), device)
+        integers(self.last(start), [self.len()], device)
     }
 
     /// `start` and the words so far, shape `[rows, 1 + length]`: what a decoder without a state reads.
     pub fn all_words(&self, start: usize, device: &Device) -> Tensor<2, Int> {
-        let words: Vec<i64> = self
-            .sequences()
-            .flat_map(|words| std::iter::once(start).chain(words.iter().copied()))
-            .map(|word| word as i64)
-            .collect();
-        Tensor::from_data(TensorData::new(words, [self.len(), 1 + self.length()]), device)
+        let words = self.sequences().flat_map(|words| std::iter::once(start).chain(words.iter().copied()));
+        integers(words, [self.len(), 1 + self.length()], device)
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use super::config::BeamSearch;
 use crate::error::HeadError;
 use crate::head::predict::TopK;
-use crate::head::select;
+use crate::head::select::best_pairs;
 
 /// Log-probabilities of the next word of every live hypothesis, in nats: made from a `Tensor<2>` of shape `[rows, V]`, or from a
 /// `Vec<Vec<f64>>`.
@@ -40,8 +40,8 @@ impl From<TopK<2>> for StepLogProbs {
     }
 }
 
-/// The words that a hypothesis may go on with, and their log-probabilities.
-pub(super) type Extensions = Vec<(usize, f64)>;
+/// The words that a hypothesis may go on with, each after its log-probability.
+pub(super) type Extensions = Vec<(f64, usize)>;
 
 impl StepLogProbs {
     /// The extensions of each of `rows` hypotheses that can enter the pool or the beam.
@@ -58,14 +58,8 @@ impl StepLogProbs {
         };
         let [got, k] = best.words.dims();
         check_rows(&[got, k], got == rows, rows)?;
-        let words: Vec<i64> = best.words.into_data().iter::<i64>().collect();
-        let log_probs: Vec<f64> = best.log_probs.into_data().iter::<f64>().collect();
-        let extensions =
-            words.chunks(k).zip(log_probs.chunks(k)).enumerate().map(|(row, (words, log_probs))| {
-                let pairs = words.iter().map(|&word| word as usize).zip(log_probs.iter().copied());
-                search.possible(pairs, row)
-            });
-        extensions.collect()
+        let rows = best.into_lists().into_iter().enumerate();
+        rows.map(|(row, pairs)| search.possible(pairs, row)).collect()
     }
 }
 
@@ -79,11 +73,8 @@ fn host_extensions(
     check_rows(&[log_probs.len(), width], log_probs.len() == rows && width == vocab, rows)?;
     search.validate_words(vocab)?;
     let needed = search.words_needed(vocab);
-    let extensions = log_probs.iter().enumerate().map(|(row, log_probs)| {
-        let best = select::best(log_probs, needed).ok_or(HeadError::NotANumber { token: row })?;
-        search.possible(best.into_iter().map(|word| (word, log_probs[word])), row)
-    });
-    extensions.collect()
+    let rows = log_probs.iter().enumerate();
+    rows.map(|(row, log_probs)| search.possible(best_pairs(log_probs, needed, row)?, row)).collect()
 }
 
 fn check_rows(got: &[usize], fits: bool, rows: usize) -> Result<(), HeadError> {
@@ -99,20 +90,15 @@ fn check_rows(got: &[usize], fits: bool, rows: usize) -> Result<(), HeadError> {
 
 impl BeamSearch {
     /// Those words of a row that can come.
-    fn possible(
-        &self,
-        words: impl Iterator<Item = (usize, f64)>,
-        row: usize,
-    ) -> Result<Extensions, HeadError> {
-        let mut possible = vec![];
-        for (word, log_prob) in words {
-            if log_prob == f64::INFINITY {
-                return Err(HeadError::NotANumber { token: row });
-            }
-            if log_prob > f64::NEG_INFINITY && !self.forbidden.contains(&word) {
-                possible.push((word, log_prob));
+    fn possible(&self, mut words: Extensions, row: usize) -> Result<Extensions, HeadError> {
+        match words.iter().any(|(log_prob, _)| *log_prob == f64::INFINITY) {
+            true => Err(HeadError::NotANumber { token: row }),
+            false => {
+                words.retain(|(log_prob, word)| {
+                    *log_prob > f64::NEG_INFINITY && !self.forbidden.contains(word)
+                });
+                Ok(words)
             }
         }
-        Ok(possible)
     }
 }

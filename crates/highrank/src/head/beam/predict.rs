@@ -32,7 +32,7 @@ impl OutputHead {
     /// [`beam_search`](Self::beam_search) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::BeamSearch`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
+    /// [`HeadError::Range`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
     pub fn try_beam_search<S: BeamState>(
         &self,
         search: &BeamSearch,

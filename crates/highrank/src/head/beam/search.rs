@@ -56,7 +56,7 @@ impl BeamSearch {
     /// [`search`](Self::search) with an error in place of a panic.
     ///
     /// # Errors
-    /// [`HeadError::BeamSearch`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
+    /// [`HeadError::Range`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
     pub fn try_search<S: BeamState, R: Into<StepLogProbs>>(
         &self,
         contexts: usize,
@@ -89,12 +89,6 @@ impl Candidate<'_> {
     }
 }
 
-/// A finished hypothesis, before it has a score.
-struct Finished {
-    words: Vec<usize>,
-    log_prob: f64,
-}
-
 /// The search for all contexts, with a step function that may fail.
 pub(super) fn run<S: BeamState>(
     search: &BeamSearch,
@@ -104,7 +98,8 @@ pub(super) fn run<S: BeamState>(
 ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
     search.validate()?;
     let mut live = LiveHypotheses::start(contexts);
-    let mut pools: Vec<Vec<Finished>> = (0..contexts).map(|_| vec![]).collect();
+    // Finished ones of each context, and at the end those that are not.
+    let mut pools: Vec<Vec<Hypothesis>> = (0..contexts).map(|_| vec![]).collect();
     for length in 1..=search.max_length {
         if live.is_empty() {
             break;
@@ -126,18 +121,14 @@ pub(super) fn run<S: BeamState>(
         let goes_on = length < search.max_length && !live.is_empty();
         state = if goes_on { after.select(&parents) } else { after };
     }
-    let mut results: Vec<Vec<Hypothesis>> = vec![];
-    for pool in pools {
-        results.push(pool.into_iter().map(|f| hypothesis(search, f.words, f.log_prob, true)).collect());
-    }
     for row in live.rows {
-        results[row.context].push(hypothesis(search, row.words, row.log_prob, false));
+        pools[row.context].push(hypothesis(search, row.words, row.log_prob, false));
     }
-    for found in &mut results {
+    for found in &mut pools {
         found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.words.cmp(&b.words)));
         found.truncate(search.n_best);
     }
-    Ok(results)
+    Ok(pools)
 }
 
 /// A step of one context: the hypotheses that go on, each with the row of `rows` it comes from. Finished ones go to the
@@ -146,7 +137,7 @@ fn extend(
     search: &BeamSearch,
     rows: &[LiveRow],
     extensions: &[Extensions],
-    pool: &mut Vec<Finished>,
+    pool: &mut Vec<Hypothesis>,
 ) -> Vec<(LiveRow, usize)> {
     let kept = match search.finished {
         FinishedHypotheses::LeaveBeam => vec![],
@@ -157,7 +148,7 @@ fn extend(
         .map(|kept| Candidate { log_prob: kept.log_prob, words: &kept.words, extension: None })
         .collect();
     for (parent, (row, extensions)) in rows.iter().zip(extensions).enumerate() {
-        candidates.extend(extensions.iter().map(|&(word, log_prob)| Candidate {
+        candidates.extend(extensions.iter().map(|&(log_prob, word)| Candidate {
             log_prob: row.log_prob + log_prob,
             words: &row.words,
             extension: Some((word, parent)),
@@ -177,7 +168,7 @@ fn extend(
                 places -= 1;
             }
             _ => {
-                pool.push(Finished { words, log_prob });
+                pool.push(hypothesis(search, words, log_prob, true));
                 places -= usize::from(search.finished == FinishedHypotheses::KeepPlace);
             }
         }

@@ -1,8 +1,10 @@
 //! States that a beam search carries from step to step.
 
 use burn::nn::LstmState;
+use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Int, Tensor};
+
+use crate::head::predict::integers;
 
 /// What a step function keeps for every live hypothesis: one row each.
 ///
@@ -41,8 +43,7 @@ impl<const D: usize, K: Basic> BeamState for Tensor<D, K> {
         if same {
             return self;
         }
-        let rows: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
-        let rows = Tensor::<1, Int>::from_data(rows.as_slice(), &self.device());
+        let rows = integers(rows.iter().copied(), [rows.len()], &self.device());
         Tensor::select(self, 0, rows)
     }
 }

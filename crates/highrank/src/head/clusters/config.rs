@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 
 /// The clusters of an [adaptive softmax](crate::HeadConfig::with_adaptive).
 ///
@@ -62,17 +62,15 @@ impl AdaptiveConfig {
     /// Checks the cutoffs and the division for a vocabulary.
     ///
     /// # Errors
-    /// [`HeadError::Cutoffs`] or [`HeadError::Division`].
+    /// [`HeadError::Cutoffs`] or [`HeadError::Range`].
     pub fn validate(&self, vocab: usize) -> Result<(), HeadError> {
         let ascend = self.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = self.cutoffs.iter().all(|cutoff| (1..vocab).contains(cutoff));
         if self.cutoffs.is_empty() || !ascend || !inside {
             return Err(HeadError::Cutoffs { cutoffs: self.cutoffs.clone(), vocab });
         }
-        match self.division >= 1.0 && self.division.is_finite() {
-            true => Ok(()),
-            false => Err(HeadError::Division { value: self.division }),
-        }
+        let expected = "a finite number of at least 1";
+        in_range("the division of the tails' widths", self.division, expected, 1.0..=f64::MAX)
     }
 
     /// Words of the head cluster: the shortlist, and one for each cluster.
@@ -82,8 +80,7 @@ impl AdaptiveConfig {
 
     /// The words of each cluster.
     pub fn clusters(&self, vocab: usize) -> impl Iterator<Item = Range<usize>> {
-        let ends = self.cutoffs.iter().skip(1).copied().chain([vocab]);
-        self.cutoffs.iter().copied().zip(ends).map(|(start, end)| start..end)
+        ranges(&self.cutoffs, vocab)
     }
 
     /// `d_i`, the width of a cluster's tail for hidden states of width `H`: `⌊H / division^i⌋`, at least 1. Clusters are counted
@@ -102,4 +99,10 @@ impl AdaptiveConfig {
         });
         params.fold(0, usize::saturating_add)
     }
+}
+
+/// The words from each cutoff to the next, the last up to `V`.
+pub(super) fn ranges(cutoffs: &[usize], vocab: usize) -> impl Iterator<Item = Range<usize>> {
+    let ends = cutoffs.iter().skip(1).copied().chain([vocab]);
+    cutoffs.iter().copied().zip(ends).map(|(start, end)| start..end)
 }

@@ -5,93 +5,77 @@
 //! |---|---|
 //! | `chunk.rs` | runs of tokens with their contexts and logits |
 //! | `score.rs` | a chunk's losses and the gradients of its mapped logits |
-//! | `sums.rs` | gradients of the inputs |
+//! | `gradients.rs` | gradients of the inputs |
 //! | `predict.rs` | predictions without gradients |
 
 mod chunk;
+mod gradients;
 mod predict;
 mod score;
-mod sums;
 
 pub(crate) use chunk::{blocks, context_tensor};
+pub(crate) use gradients::GradientParts;
 pub use predict::predict;
-pub(crate) use sums::Sums;
 
 use highrank_kernels::{Floats, Ints};
 
 use super::mask::Vocabulary;
-use super::spread::Spread;
+use super::parts::ScoreParts;
+use super::sparse_targets::SparseTargets;
 use crate::math::log_sum_exp_dim;
 use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
 use chunk::Chunk;
 use score::{General, Score, Words};
 
-/// Loss of every token, and statistics where asked for; one product, differentiable by composition.
+/// Loss of every token, and statistics where asked for; one product, differentiable by composition. For an upstream gradient
+/// also the wanted gradients of `Σ_n upstream_n · loss_n`; three products.
 ///
 /// Products and latent layer are the backend's.
 pub fn score<B: Kernels>(
     input: &Likelihood<Floats<B>>,
     objective: &Objective<Floats<B>, Ints<B>>,
-) -> Scores<Floats<B>> {
-    let input = &input.clone().widened();
-    let sweep = Sweep::new(input, objective);
-    let mut parts = Parts::default();
-    for block in blocks(input) {
-        for chunk in block.chunks(&sweep.vocabulary) {
-            let scored = sweep.score(&chunk);
-            parts.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
-        }
-    }
-    parts.finish()
-}
-
-/// As [`score`], and the gradients of `Σ_n upstream_n · loss_n`; three products.
-///
-/// Products and latent layer are the backend's.
-pub fn score_and_gradients<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
-    objective: &Objective<Floats<B>, Ints<B>>,
-    upstream: Floats<B>,
-    wanted: Wanted,
+    gradient: Option<(Floats<B>, Wanted)>,
 ) -> (Scores<Floats<B>>, Gradients<Floats<B>>) {
     let input = &input.clone().widened();
-    let upstream = upstream.cast(input.wide());
+    let gradient = gradient.map(|(upstream, wanted)| (upstream.cast(input.wide()), wanted));
     let sweep = Sweep::new(input, objective);
-    let mut parts = Parts::default();
-    let mut sums = Sums::default();
+    let (mut scores, mut gradients) = (ScoreParts::default(), GradientParts::default());
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
-            let upstream = upstream.clone().rows(chunk.start..chunk.end);
             let scored = sweep.score(&chunk);
-            parts.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
-            let gradients = scored.gradients(&chunk, upstream);
-            sums.add_chunk(chunk, gradients, wanted);
+            scores.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
+            if let Some((upstream, wanted)) = &gradient {
+                let scored = scored.gradients(&chunk, upstream.clone().rows(chunk.start..chunk.end));
+                gradients.add_chunk(chunk, scored, *wanted);
+            }
         }
-        sums.add_block(block, wanted);
+        if let Some((_, wanted)) = &gradient {
+            gradients.add_block(block, *wanted);
+        }
     }
-    (parts.finish(), sums.finish(input))
+    (scores.finish(), gradients.finish(input))
 }
 
 /// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program; −∞ for masked words.
 pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
-    let input = &input.clone().widened();
-    let vocabulary = Vocabulary::new(input);
-    let mut parts = vec![];
-    for block in blocks(input) {
-        parts.extend(
-            block.chunks(&vocabulary).map(|chunk| vocabulary.with_minus_infinity(log_probs_of(&chunk))),
-        );
-    }
-    Floats::cat(parts, 0)
+    of_all_chunks(input, |chunk| chunk.vocabulary.with_minus_infinity(log_probs_of(chunk)))
 }
 
 /// Logits `z` of all components, `[N·K, V]`, before the logit map; −∞ for masked words.
 pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
+    of_all_chunks(input, |chunk| chunk.masked_logits())
+}
+
+/// What is made of each chunk, joined.
+fn of_all_chunks<B: Kernels>(
+    input: &Likelihood<Floats<B>>,
+    of: impl Fn(&Chunk<'_, B>) -> Floats<B>,
+) -> Floats<B> {
     let input = &input.clone().widened();
     let vocabulary = Vocabulary::new(input);
     let mut parts = vec![];
     for block in blocks(input) {
-        parts.extend(block.chunks(&vocabulary).map(|chunk| chunk.masked_logits()));
+        parts.extend(block.chunks(&vocabulary).map(|chunk| of(&chunk)));
     }
     Floats::cat(parts, 0)
 }
@@ -117,49 +101,25 @@ pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: 
 struct Sweep<'a, B: Kernels> {
     objective: &'a Objective<Floats<B>, Ints<B>>,
     vocabulary: Vocabulary<B>,
-    spread: Option<Spread<B>>,
+    sparse: Option<SparseTargets<B>>,
 }
 
 impl<'a, B: Kernels> Sweep<'a, B> {
     fn new(input: &Likelihood<Floats<B>>, objective: &'a Objective<Floats<B>, Ints<B>>) -> Self {
         let vocabulary = Vocabulary::new(input);
-        let spread = match objective.is_plain() {
+        let sparse = match objective.is_plain() {
             true => None,
-            false => Spread::new(input, objective, &vocabulary),
+            false => SparseTargets::new(input, objective, &vocabulary),
         };
-        Self { objective, vocabulary, spread }
+        Self { objective, vocabulary, sparse }
     }
 
     /// By the shorter way where one word a token is all that is asked for.
     fn score(&self, chunk: &Chunk<'_, B>) -> Score<B> {
         match &self.objective.targets {
             Targets::Words(words) if self.objective.is_plain() => Score::Words(Words::score(chunk, words)),
-            _ => Score::General(General::score(chunk, self.objective, self.spread.as_ref())),
+            _ => Score::General(General::score(chunk, self.objective, self.sparse.as_ref())),
         }
-    }
-}
-
-/// The scores of the chunks so far.
-pub(crate) struct Parts<B: Kernels> {
-    loss: Vec<Floats<B>>,
-    statistics: Vec<Floats<B>>,
-}
-
-impl<B: Kernels> Default for Parts<B> {
-    fn default() -> Self {
-        Self { loss: vec![], statistics: vec![] }
-    }
-}
-
-impl<B: Kernels> Parts<B> {
-    pub(crate) fn add(&mut self, loss: Floats<B>, statistics: Option<Floats<B>>) {
-        self.loss.push(loss);
-        self.statistics.extend(statistics);
-    }
-
-    pub(crate) fn finish(self) -> Scores<Floats<B>> {
-        let statistics = (!self.statistics.is_empty()).then(|| Floats::cat(self.statistics, 0));
-        Scores { loss: Floats::cat(self.loss, 0), statistics }
     }
 }
 

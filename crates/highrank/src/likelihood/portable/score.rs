@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use highrank_kernels::{Bools, Floats, Ints};
 
 use super::chunk::{Chunk, Softmax};
-use crate::likelihood::spread::Spread;
+use crate::likelihood::sparse_targets::SparseTargets;
 use crate::math::{log_sum_exp, log_sum_exp_dim};
 use crate::ops::{Kernels, Objective, Statistic, Targets};
 
@@ -116,7 +116,7 @@ impl<B: Kernels> General<B> {
     pub(super) fn score(
         chunk: &Chunk<'_, B>,
         objective: &Objective<Floats<B>, Ints<B>>,
-        spread: Option<&Spread<B>>,
+        sparse: Option<&SparseTargets<B>>,
     ) -> Self {
         let (tokens, components) = (chunk.tokens(), chunk.components);
         let softmax = chunk.softmax();
@@ -127,7 +127,7 @@ impl<B: Kernels> General<B> {
             Some(prior) => prior.clone().exp(),
             None => lse.zeros_like().add_scalar(1.0),
         };
-        let q = target_rows(chunk, objective, spread);
+        let q = target_rows(chunk, objective, sparse);
         Self { q, softmax, joint, log_probs, lse, prior, z_loss: objective.z_loss }
     }
 
@@ -216,10 +216,10 @@ impl<B: Kernels> General<B> {
 fn target_rows<B: Kernels>(
     chunk: &Chunk<'_, B>,
     objective: &Objective<Floats<B>, Ints<B>>,
-    spread: Option<&Spread<B>>,
+    sparse: Option<&SparseTargets<B>>,
 ) -> Floats<B> {
     let unmasked = || chunk.vocabulary.unmasked(&chunk.logits);
-    match (spread, &objective.targets) {
+    match (sparse, &objective.targets) {
         (None, Targets::Distributions { rows, .. }) => {
             let dtype = chunk.logits.dtype();
             let rows = rows.clone().rows(chunk.start..chunk.end).cast(dtype);
@@ -235,8 +235,8 @@ fn target_rows<B: Kernels>(
                 None => rows,
             }
         }
-        (Some(spread), _) => spread.rows(chunk.start, chunk.end, unmasked()),
-        (None, _) => unreachable!("words and teachers have a spread"),
+        (Some(sparse), _) => sparse.rows(chunk.start, chunk.end, unmasked()),
+        (None, _) => unreachable!("words and teachers have sparse targets"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Contexts with gates.
 
 use super::*;
-use crate::ops::GatedArgs;
+use crate::ops::{GatedArgs, GatedInputs};
 
 /// The input of a case whose first `words` words have gates, with what all words share of them multiplied by `scale`.
 fn gated<B>(case: Case, words: usize, scale: f64) -> Likelihood<Floats<B>>
@@ -10,15 +10,15 @@ where
 {
     let (d, d_gate) = (5, 3);
     let [contexts, _, other] = case.dtypes;
-    let args = GatedArgs {
+    let inputs = GatedInputs {
         prior: tensor([TOKENS, 4], 7).cast(other),
         latent: tensor([TOKENS, 4 * d], 8).cast(contexts),
         features: tensor([TOKENS, 3 * d_gate], 9).cast(contexts),
         base: tensor([TOKENS, 3], 10).mul_scalar(scale).cast(other),
         vectors: tensor([words, d_gate], 11).cast(other),
         bias: tensor([words, 3], 12).cast(other),
-        precision: Precision::Full,
     };
+    let args = GatedArgs { inputs, precision: Precision::Full };
     Likelihood { contexts: ContextSource::Gated(args), ..case.input() }
 }
 
@@ -26,17 +26,11 @@ fn of_gated<B>(case: Case, words: usize, scale: f64) -> Made
 where
     B: LikelihoodKernels<Device = CubeDevice>,
 {
-    let input = gated(case, words, scale);
-    let (scores, gradients) =
-        B::score_and_gradients(input, case.objective(), tensor([TOKENS], 6), Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    by_kernels::<B>(gated(case, words, scale), case.objective())
 }
 
 fn of_the_portable_path(case: Case, words: usize, scale: f64) -> Made {
-    let (input, upstream) = (gated(case, words, scale), tensor([TOKENS], 6));
-    let (scores, gradients) =
-        portable::score_and_gradients::<Plain>(&input, &case.objective(), upstream, Wanted::ALL);
-    Made::new(scores, Some(gradients))
+    by_the_portable_path(&gated(case, words, scale), &case.objective())
 }
 
 #[track_caller]
@@ -52,8 +46,8 @@ fn check_gated(case: Case, words: usize, scale: f64) {
     of_gated::<Plain>(case, words, scale).assert_close(&want, &what);
     of_gated::<Fused>(case, words, scale).assert_close(&want, &format!("fused, {what}"));
     let scores = Made(want.0.into_iter().filter(|part| part.is_score()).collect());
-    let scored = Plain::score(gated(case, words, scale), case.objective());
-    Made::new::<Plain>(scored, None).assert_close(&scores, &format!("score, {what}"));
+    let scored = Plain::score(gated(case, words, scale), case.objective(), None);
+    Made::new(scored).assert_close(&scores, &format!("score, {what}"));
 }
 
 #[test]
@@ -102,7 +96,7 @@ fn gates_of_the_same_inputs_give_the_same_bits() {
 #[should_panic(expected = "gates of 301 words, but there are 300")]
 fn gates_of_more_words_than_there_are_are_refused() {
     let case = Case::plain(MapFunction::Identity, 1, Masked::None);
-    Plain::score(gated(case, VOCAB + 1, 1.0), case.objective());
+    Plain::score(gated(case, VOCAB + 1, 1.0), case.objective(), None);
 }
 
 #[test]
@@ -113,6 +107,6 @@ fn gates_of_fewer_biases_are_refused() {
     let case = Case::plain(MapFunction::Identity, 1, Masked::None);
     let mut input = gated(case, 20, 1.0);
     let ContextSource::Gated(args) = &mut input.contexts else { unreachable!("a case with gates") };
-    args.bias = tensor([19, 3], 1);
-    Plain::score(input, case.objective());
+    args.inputs.bias = tensor([19, 3], 1);
+    Plain::score(input, case.objective(), None);
 }

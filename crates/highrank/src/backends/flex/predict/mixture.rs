@@ -5,12 +5,9 @@
 use highrank_kernels::cpu::Real;
 use pulp::{Simd, WithSimd};
 
-use super::super::all_words::{FAINT, exponential, log_mixture};
+use super::super::all_words::{FAINT, linear_mixture, log_mixture};
 use super::super::mapped_logits::MappedLogits;
 use super::runs::LogSumExp;
-
-/// Words that are summed at a time, in registers.
-const BLOCK: usize = 64;
 
 /// What a run's exponentials of one component are multiplied with to be its part of a probability.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +56,7 @@ impl<T: Real> WithSimd for Mix<'_, '_, T> {
         let Self { logits, rows, first, weights, out } = self;
         let run = first..first + out.len();
         let rows = || rows.chunks_exact(logits.vocab).map(|row| &row[run.clone()]).zip(weights);
-        mix(rows, out);
+        linear_mixture(|| rows().map(|(row, weight)| (row, weight.weight)), out);
         // Any probability that is not faint.
         logits.mask(first, out, T::ONE);
         let faint = T::of(FAINT);
@@ -68,28 +65,5 @@ impl<T: Real> WithSimd for Mix<'_, '_, T> {
             false => out.iter_mut().for_each(|prob| *prob = prob.log()),
         }
         logits.mask(first, out, T::LOWEST);
-    }
-}
-
-/// `P_v` of a run of words.
-#[inline(always)]
-fn mix<'r, T: Real, R: Iterator<Item = (&'r [T], &'r Weight<T>)>>(rows: impl Fn() -> R, out: &mut [T]) {
-    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
-    let whole = blocks.len() * BLOCK;
-    for (i, block) in blocks.iter_mut().enumerate() {
-        let mut probs = [T::ZERO; BLOCK];
-        for (row, Weight { weight, .. }) in rows() {
-            let (values, _) = row[i * BLOCK..].as_chunks::<BLOCK>();
-            for (prob, e) in probs.iter_mut().zip(&values[0]) {
-                *prob = weight.mul_add(exponential(*e), *prob);
-            }
-        }
-        *block = probs;
-    }
-    rest.fill(T::ZERO);
-    for (row, Weight { weight, .. }) in rows() {
-        for (prob, e) in rest.iter_mut().zip(&row[whole..]) {
-            *prob = weight.mul_add(exponential(*e), *prob);
-        }
     }
 }

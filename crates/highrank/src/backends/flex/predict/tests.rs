@@ -3,36 +3,15 @@
 use std::sync::Mutex;
 
 use burn::backend::Flex;
-use burn::backend::tensor::Device;
-use burn::tensor::{DType, TensorData};
+use burn::tensor::DType;
 use highrank_kernels::{Floats, Precision};
-use rayon::ThreadPoolBuilder;
 
+use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction};
 
 const WIDTH: usize = 6;
 const HIDDEN: usize = 5;
-
-const MAPS: [MapFunction; 6] = [
-    MapFunction::Identity,
-    MapFunction::Sigsoftmax,
-    MapFunction::Gss,
-    MapFunction::SoftCap { cap: 2.5 },
-    MapFunction::Plif { knots: 6, bound: 1.5 },
-    MapFunction::MonotonicNet { units: 3 },
-];
-
-/// Multiples of 1/512 in about ±1 times `scale`, a power of 2.
-fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
-    let number = |i: usize| (((i + 31 * seed) * 7919 + 13 * seed) % 1009) as f64 / 512.0 - 1.0;
-    let values: Vec<f64> = (0..shape.iter().product()).map(|i| number(i) * scale).collect();
-    Floats::from_data(TensorData::new(values, shape).convert_dtype(dtype), &Device::<Flex>::default())
-}
-
-fn values(x: Floats<Flex>) -> Vec<f64> {
-    x.into_data().iter::<f64>().collect()
-}
 
 /// What a likelihood is made of.
 #[derive(Debug, Clone, Copy)]
@@ -83,9 +62,8 @@ impl Model {
     fn input(&self) -> Likelihood<Floats<Flex>> {
         let Self { map, tokens, vocab, dtype, .. } = *self;
         let components = self.components.max(1);
-        let mut bias = values(tensor([vocab], 4, 1.0, dtype));
+        let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
         self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
-        let bias = TensorData::new(bias, [vocab]).convert_dtype(dtype);
         let features = components * WIDTH;
         let contexts = match self.latent {
             false => ContextSource::Given(tensor([tokens * components, WIDTH], 1, 1.0, dtype)),
@@ -103,7 +81,7 @@ impl Model {
             log_prior: (self.components > 0)
                 .then(|| tensor([tokens, components], 2, 1.0, dtype).sub_scalar(1.0)),
             weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
-            bias: Some(Floats::from_data(bias, &Device::<Flex>::default())),
+            bias: Some(floats(bias, [vocab], dtype)),
             map,
             map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
             temperature: self.temperature,
@@ -115,7 +93,7 @@ impl Model {
     /// The portable body's, in f64 where nothing is rounded.
     fn expected(&self, of: impl Fn(&Likelihood<Floats<Flex>>) -> Floats<Flex>) -> Vec<f64> {
         let input = self.input();
-        values(of(&match self.precision {
+        values(&of(&match self.precision {
             Precision::Full => input.map(|tensor| tensor.cast(DType::F64)),
             _ => input,
         }))
@@ -141,7 +119,7 @@ impl Model {
     }
 
     fn log_probs(&self) -> Vec<f64> {
-        values(Flex::predict(self.input(), Prediction::LogProbs).expect("a tensor"))
+        values(&Flex::predict(self.input(), Prediction::LogProbs).expect("a tensor"))
     }
 
     /// The log-probabilities that a reader gets, of each token once.
@@ -175,7 +153,7 @@ impl Model {
         let written = self.log_probs();
         self.assert_close(&written, &want);
         assert_eq!(self.read(), written, "{self:?}: what is read is what is written");
-        let logits = values(Flex::predict(self.input(), Prediction::Logits).expect("a tensor"));
+        let logits = values(&Flex::predict(self.input(), Prediction::Logits).expect("a tensor"));
         self.assert_close(&logits, &self.expected(portable::logits));
     }
 
@@ -187,10 +165,6 @@ impl Model {
         });
         assert_eq!(got, want, "{self:?}");
     }
-}
-
-fn on_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
-    ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
 }
 
 #[test]
@@ -273,13 +247,13 @@ fn a_row_that_is_no_number_spoils_its_token_alone() {
             let model = Model { masked: true, ..Model::new(components, 4, 1500) };
             let spoil = |input: Likelihood<Floats<Flex>>| {
                 let contexts = tensor([4 * components.max(1), WIDTH], 1, 1.0, DType::F64);
-                let row = Floats::full([1, WIDTH], bad, &Device::<Flex>::default(), DType::F64);
+                let row = Floats::full([1, WIDTH], bad, &Default::default(), DType::F64);
                 let at = 2 * components.max(1);
                 let contexts = contexts.assign_rows(at..at + 1, row);
                 Likelihood { contexts: ContextSource::Given(contexts), ..input }
             };
             let rows = Flex::predict(spoil(model.input()), Prediction::LogProbs).expect("a tensor");
-            let rows = values(rows);
+            let rows = values(&rows);
             for (token, row) in rows.chunks(1500).enumerate() {
                 let nans = row.iter().filter(|x| x.is_nan()).count();
                 // Masked words stay masked.
@@ -300,13 +274,13 @@ fn nothing_is_drawn_where_all_words_are_masked() {
     for components in [0, 2] {
         let model = Model::new(components, 3, 1200);
         let masked = |input: Likelihood<Floats<Flex>>| {
-            let bias = Floats::full([1200], f64::NEG_INFINITY, &Device::<Flex>::default(), DType::F64);
+            let bias = Floats::full([1200], f64::NEG_INFINITY, &Default::default(), DType::F64);
             Likelihood { bias: Some(bias), ..input }
         };
         let drawn = model.draw(|input, of| drop(Flex::predict(masked(input), of)));
         assert_eq!(drawn, [Drawn::AllMasked; 3]);
         let rows = Flex::predict(masked(model.input()), Prediction::LogProbs).expect("a tensor");
-        assert!(values(rows).iter().all(|x| *x == f64::NEG_INFINITY));
+        assert!(values(&rows).iter().all(|x| *x == f64::NEG_INFINITY));
     }
 }
 
@@ -316,13 +290,8 @@ fn words_are_drawn_as_often_as_they_are_probable() {
     let model = Model { masked: true, ..Model::new(0, 1, 40) };
     let probs: Vec<f64> = model.log_probs().iter().map(|x| x.exp()).collect();
     let mut input = model.input();
-    input.contexts = ContextSource::Given(tensor([1, WIDTH], 1, 1.0, DType::F64).select(
-        0,
-        highrank_kernels::Ints::from_data(
-            TensorData::new(vec![0i64; DRAWS], [DRAWS]),
-            &Device::<Flex>::default(),
-        ),
-    ));
+    let context = tensor([1, WIDTH], 1, 1.0, DType::F64);
+    input.contexts = ContextSource::Given(context.select(0, integers(vec![0; DRAWS], [DRAWS])));
     let numbers: Vec<f64> = (0..DRAWS).map(|n| (n as f64 + 0.5) / DRAWS as f64).collect();
     let mut words = vec![Drawn::AllMasked; DRAWS];
     let draw = Draw { components: &[], numbers: &numbers, words: &mut words };

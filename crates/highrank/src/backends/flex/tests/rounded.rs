@@ -103,11 +103,10 @@ fn composed_of_burns(input: &Likelihood<Floats<Flex>>, goal: &Goal, upstream: Fl
     let there = |x: Floats<Flex>| Floats::<Dispatch>::from_data(x.into_data(), device.as_dispatch());
     let back = |x: Floats<Dispatch>| Floats::<Flex>::from_data(x.into_data(), &Default::default());
     let words = |x: Ints<Flex>| Ints::<Dispatch>::from_data(x.into_data(), device.as_dispatch());
-    let (scores, gradients) = portable::score_and_gradients::<Dispatch>(
+    let (scores, gradients) = portable::score::<Dispatch>(
         &input.clone().map(there),
         &goal.clone().map(there, words),
-        there(upstream),
-        Wanted::ALL,
+        Some((there(upstream), Wanted::ALL)),
     );
     let scores = Scores { loss: back(scores.loss), statistics: scores.statistics.map(back) };
     (scores, gradients.map(|gradient| gradient.map(back)))
@@ -144,7 +143,7 @@ fn every_precision_and_type_agrees_with_the_portable_body() {
                     let tolerance = tolerance(sizes, types, precision, i <= usize::from(statistics));
                     assert!(error <= tolerance, "{what}: part {i} is off by {error:e}");
                 }
-                let (alone, _) = parts(&(Flex::score(input, goal), Gradients::default()));
+                let (alone, _) = parts(&Flex::score(input, goal, None));
                 assert!(error(&alone[0], &got[0]) <= 1e-6, "{what}: loss without gradients");
             }
         }
@@ -200,9 +199,8 @@ fn any_number_of_threads_makes_the_same() {
             let input = input(sizes, map, [DType::F32; 2], precision);
             let goal = goal(sizes, map == MapFunction::Identity);
             let on = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let upstream = upstream_of(sizes, DType::F32);
-                parts(&pool.install(|| native(&input, &goal, upstream, Wanted::ALL)))
+                parts(&on_threads(threads, || native(&input, &goal, upstream, Wanted::ALL)))
             };
             let one = on(1);
             for threads in [1, 2, 3, 5, 16] {

@@ -1,0 +1,7 @@
+//! The program `bench_report`: medians and ratios of recorded runs.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    highrank_cli::programs::start("bench_report", |args, _| highrank_benches::report::run(&args))
+}

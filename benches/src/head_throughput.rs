@@ -1,0 +1,501 @@
+//! `head-throughput`: what a training step or a prediction of an output head costs, beside the device's own matrix-product
+//! rate, Burn's own layers, or the plain loss.
+
+use awd_lstm::HeadKind;
+use burn::tensor::Device;
+use clap::{Parser, ValueEnum};
+use highrank::context::MixtapeConfig;
+use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, Precision};
+use serde::Serialize;
+
+use highrank_cli::args::{Head, HeadSizes, List};
+use highrank_cli::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
+use highrank_cli::failure::Failure;
+use highrank_cli::statistics::median;
+use highrank_cli::timing::seconds_of;
+use highrank_cli::workload::{
+    FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
+};
+
+/// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
+#[derive(Debug, Clone, Parser)]
+#[command(version)]
+pub struct HeadThroughputArgs {
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif, adaptive, soft-cap or monotonic-net.
+    #[arg(long, default_value = "mos")]
+    pub head: Head,
+    /// What is timed: step, or one of the predictions nll, log-probs, top-k, sample and decode.
+    #[arg(long, value_enum, default_value = "step")]
+    pub mode: Mode,
+    /// What computes a softmax's step: fused (the head) or burn (Burn's Linear and CrossEntropyLoss).
+    #[arg(long, value_enum, default_value = "fused")]
+    pub layers: Layers,
+    /// An option of the step's loss, timed in turn with the plain loss.
+    #[arg(long, value_enum, default_value = "plain")]
+    pub options: LossOption,
+    /// How the target words of a step or of nll are drawn: even, or zipf, the word of rank r with a probability proportional to
+    /// 1/r, which is what clusters of rare words are made for.
+    #[arg(long, value_enum, default_value = "even")]
+    pub targets: TargetWords,
+    /// N, tokens of a step that count.
+    #[arg(long, default_value_t = 840)]
+    pub tokens: usize,
+    /// H, width of the hidden state; heads without mixture take it from --d-embedding.
+    #[arg(long, default_value_t = 620)]
+    pub d_hidden: usize,
+    /// d, width of a decoder row.
+    #[arg(long, default_value_t = 280)]
+    pub d_embedding: usize,
+    /// V, size of the vocabulary.
+    #[arg(long, default_value_t = 10_000)]
+    pub vocab: usize,
+    /// K, components of a mixture, for --head doc those from the last layer.
+    #[arg(long, default_value_t = 15)]
+    pub components: usize,
+    /// Components of --head doc from the layer below [default: 5].
+    #[arg(long, value_name = "K")]
+    pub lower_components: Option<usize>,
+    /// Width of the layer below, for --head doc [default: 960].
+    #[arg(long, value_name = "H")]
+    pub d_lower: Option<usize>,
+    /// First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and
+    /// a fifth of the vocabulary].
+    #[arg(long, value_name = "WORDS")]
+    pub cutoffs: Option<List<usize>>,
+    /// What the widths of the clusters are divided by, from one to the next [default: 4].
+    #[arg(long, value_name = "N")]
+    pub division: Option<f64>,
+    /// Words of --head mixtape that have a gate of their own [default: a twentieth of the vocabulary].
+    #[arg(long, value_name = "WORDS")]
+    pub frequent: Option<usize>,
+    /// Width of the gates of --head mixtape [default: 32].
+    #[arg(long, value_name = "G")]
+    pub d_gate: Option<usize>,
+    /// Pieces of a PLIF.
+    #[arg(long, default_value_t = 100_000)]
+    pub knots: usize,
+    /// Largest logit of a soft cap.
+    #[arg(long, default_value_t = HeadSizes::CAP)]
+    pub cap: f64,
+    /// Sigmoids of a monotonic network.
+    #[arg(long, default_value_t = HeadSizes::UNITS)]
+    pub units: usize,
+    /// Words that --mode top-k lists for every token [default: 10].
+    #[arg(long, value_name = "WORDS")]
+    pub k: Option<usize>,
+    /// Timed steps, for --mode decode times 20; the median counts.
+    #[arg(long, default_value_t = 7)]
+    pub repeats: usize,
+    /// Bytes of the largest logit matrix that may exist at a time [default: the crate's].
+    #[arg(long, value_name = "BYTES")]
+    pub memory_budget: Option<usize>,
+    /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the hardware multiplies
+    /// such numbers.
+    #[arg(long, default_value_t)]
+    pub precision: Precision,
+    /// Float type of parameters and hidden states.
+    #[arg(long, value_enum, default_value = "f32")]
+    pub dtype: FloatType,
+    /// Threads that compute, on the device flex [default: as many as the machine runs at a time].
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// One JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What computes a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Layers {
+    /// The head.
+    Fused,
+    /// Burn's `Linear` and `CrossEntropyLoss`.
+    Burn,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+struct Measurement {
+    head: String,
+    device: String,
+    precision: Precision,
+    dtype: FloatType,
+    /// `null` where it is not known.
+    threads: Option<usize>,
+    mode: Mode,
+    options: LossOption,
+    targets: TargetWords,
+    /// First words of clusters of rare words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cutoffs: Vec<usize>,
+    /// Tokens that count.
+    tokens: usize,
+    params: usize,
+    median_ms: f64,
+    tokens_per_s: f64,
+    /// Of the matrix products alone. In a step: logits, gradient of the contexts, gradient of the decoder, and the latent
+    /// layer's three.
+    gflops: f64,
+    of_ceiling: f64,
+    /// Rate of a square product of the same precision and float type, measured in turn with the steps: the kernels' own where
+    /// there are native ones, else the backend's.
+    ceiling_gflops: f64,
+    /// Growth of the process's peak memory over two steps, gradients included; on a GPU what the runtime has taken after
+    /// them less what was in use before. `null` where it is not known.
+    added_peak_bytes: Option<u64>,
+    /// In nats.
+    loss: f64,
+    /// Of the plain loss, measured in turn with the option's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms: Option<f64>,
+    /// Time with the option over that of the plain loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over_plain: Option<f64>,
+}
+
+/// Runs the program.
+///
+/// # Errors
+/// Sizes that make no head, or a device that is not there.
+pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
+    for (name, size) in [("--tokens", args.tokens), ("--repeats", args.repeats)] {
+        if size == 0 {
+            return Err(format!("{name} is 0, but a measurement needs at least 1").into());
+        }
+    }
+    let config = args.head_config();
+    config.validate()?;
+    args.validate()?;
+    let name = device::resolve(args.device);
+    device::use_threads(name, args.threads)?;
+    let device = device::open(name)?;
+    if !device.supports_dtype(args.dtype.dtype()) {
+        return Err(format!(
+            "--dtype is {}, but the device {name} has no such numbers",
+            args.dtype.dtype().name()
+        )
+        .into());
+    }
+    let measured = measure(args, &config, name, &device)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&measured)?);
+        return Ok(());
+    }
+    println!(
+        "{} on {}: {:.*} ms a {}, {:.0} tokens/s, {:.0} GFLOP/s ({:.0} % of {:.0}), loss {:.4}",
+        measured.head,
+        measured.device,
+        if measured.median_ms < 10.0 { 3 } else { 1 },
+        measured.median_ms,
+        if args.mode == Mode::Step { "step" } else { "prediction" },
+        measured.tokens_per_s,
+        measured.gflops,
+        100.0 * measured.of_ceiling,
+        measured.ceiling_gflops,
+        measured.loss,
+    );
+    println!(
+        "ceiling: {:.0} GFLOP/s, a square product of {} at precision {}",
+        measured.ceiling_gflops,
+        args.dtype.dtype().name(),
+        measured.precision,
+    );
+    if let (Some(ms), Some(ratio)) = (measured.plain_ms, measured.over_plain) {
+        println!("plain loss: {ms:.1} ms; with the option {ratio:.3} times as long");
+    }
+    if let Some(bytes) = measured.added_peak_bytes {
+        println!("added peak memory: {:.1} MB", bytes as f64 / 1e6);
+    }
+    Ok(())
+}
+
+impl HeadThroughputArgs {
+    /// Refuses what cannot be combined.
+    fn validate(&self) -> Result<(), Failure> {
+        let (step, plain) = (self.mode == Mode::Step, self.options == LossOption::Plain);
+        if !step && !plain {
+            return Err("--options are those of a loss, which only --mode step has".into());
+        }
+        for (option, given) in [("--lower-components", self.lower_components), ("--d-lower", self.d_lower)] {
+            if given.is_some() && !self.head.reads_layers() {
+                let head = self.head;
+                return Err(
+                    format!("{option} is given, but only --head doc has a layer below, not {head}").into()
+                );
+            }
+        }
+        for (option, given) in [("--frequent", self.frequent), ("--d-gate", self.d_gate)] {
+            if given.is_some() && self.head != Head::Common(HeadKind::Mixtape) {
+                let head = self.head;
+                return Err(
+                    format!("{option} is given, but only --head mixtape has gates, not {head}").into()
+                );
+            }
+        }
+        if self.options == LossOption::PriorCv && !self.head.is_mixture() {
+            let head = self.head;
+            return Err(format!("--options prior-cv needs priors, but the {head} head has no mixture").into());
+        }
+        if self.targets != TargetWords::Even && !plain {
+            return Err("--targets zipf has only --options plain".into());
+        }
+        if self.division.is_some() && self.head_config().adaptive.is_none() {
+            return Err("--division is given, but the head has no clusters: give --cutoffs".into());
+        }
+        if let Some(k) = self.k {
+            if self.mode != Mode::TopK {
+                return Err("--k is given, but only --mode top-k lists words".into());
+            }
+            if k == 0 || k > self.vocab {
+                return Err(
+                    format!("--k is {k}, but must be from 1 to the vocabulary's {}", self.vocab).into()
+                );
+            }
+        }
+        let has_clusters = self.head_config().adaptive.is_some();
+        let of_all_words = [LossOption::Smoothing, LossOption::Teacher, LossOption::Statistics];
+        if has_clusters && of_all_words.contains(&self.options) {
+            let option =
+                self.options.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+            return Err(format!(
+                "--options {option} needs every word of every token, but the head has clusters"
+            )
+            .into());
+        }
+        match self.layers {
+            Layers::Burn if has_clusters => Err("--layers burn has no clusters: leave --cutoffs out".into()),
+            Layers::Burn if self.head != Head::Common(HeadKind::Softmax) => {
+                let head = self.head;
+                Err(format!("--layers burn has no {head}, only --head softmax").into())
+            }
+            Layers::Burn if !step || !plain => {
+                Err("--layers burn has only --mode step with --options plain".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn head_config(&self) -> HeadConfig {
+        let mut config = self.head.config(&HeadSizes {
+            d_hidden: self.d_hidden,
+            d_embedding: self.d_embedding,
+            vocab: self.vocab,
+            components: self.components,
+            lower: (self.d_lower.unwrap_or(960), self.lower_components.unwrap_or(5)),
+            knots: self.knots,
+            cap: self.cap,
+            units: self.units,
+        });
+        if let Some(List(cutoffs)) = &self.cutoffs {
+            config = config.with_adaptive(AdaptiveConfig::new(cutoffs.clone()));
+        }
+        let adaptive = config.adaptive.clone().map(|adaptive| match self.division {
+            Some(division) => adaptive.with_division(division),
+            None => adaptive,
+        });
+        if let ContextConfig::Mixtape(mixtape) = &mut config.context {
+            mixtape.frequent = self.frequent.unwrap_or(mixtape.frequent);
+            mixtape.d_gate = self.d_gate.unwrap_or(mixtape.d_gate);
+        }
+        let config = HeadConfig { adaptive, ..config }.with_precision(self.precision);
+        match self.memory_budget {
+            Some(bytes) => config.with_memory_budget(Some(bytes)),
+            None => config,
+        }
+    }
+
+    /// Multiplications of a Mixtape's gates and of the frequent words' further rows.
+    fn gate_products(&self, config: &HeadConfig) -> f64 {
+        let ContextConfig::Mixtape(MixtapeConfig { frequent, d_gate, .. }) = &config.context else {
+            return 0.0;
+        };
+        let rows = 3.0 * self.rows() as f64;
+        rows * ((frequent * (config.d_embedding + d_gate)) as f64 + (config.d_hidden * (d_gate + 1)) as f64)
+    }
+
+    /// Tokens that are worked on at a time.
+    fn rows(&self) -> usize {
+        if self.mode == Mode::Decode { 1 } else { self.tokens }
+    }
+
+    /// Timed runs between two of the square product: more of what takes a millisecond or less.
+    fn runs(&self) -> usize {
+        if self.mode == Mode::Decode { 20 } else { 1 }
+    }
+
+    /// Floating-point operations of the matrix products.
+    fn flops(&self, config: &HeadConfig) -> f64 {
+        let (d, v, k) = (config.d_embedding, config.decoder_rows(), config.context.components());
+        let tokens = self.rows();
+        let rows = match self.head {
+            // Drawing a word draws its component first.
+            _ if self.mode == Mode::Sample => tokens,
+            Head::Common(HeadKind::Mos | HeadKind::MosPlif | HeadKind::Doc) => tokens * k,
+            _ => tokens,
+        };
+        // Σ_l H_l K_l over the layers that contexts come from.
+        let widths = match &config.context {
+            ContextConfig::DirectOutputConnection(connection) => {
+                connection.layers.iter().map(|layer| layer.d_hidden * layer.components).sum()
+            }
+            _ if self.head.has_contexts() => config.d_hidden * k,
+            _ => 0,
+        };
+        let latent = (tokens * widths) as f64 * d as f64 + self.gate_products(config);
+        let products = if self.mode == Mode::Step { 3.0 } else { 1.0 };
+        2.0 * products * ((rows * d) as f64 * v as f64 + latent + self.tail_products(config))
+    }
+
+    /// Products of the tails of an adaptive head, each a multiplication and an addition. Those of the most probable words and of a
+    /// drawn word depend on the distributions and are left out.
+    fn tail_products(&self, config: &HeadConfig) -> f64 {
+        let Some(adaptive) = &config.adaptive else { return 0.0 };
+        let words = self.targets.draw(self.rows(), config.vocab);
+        let of_cluster = |(cluster, range): (usize, std::ops::Range<usize>)| {
+            let tokens = match self.mode {
+                Mode::Step | Mode::Nll => {
+                    words.iter().filter(|word| range.contains(&(**word as usize))).count()
+                }
+                Mode::LogProbs => self.rows(),
+                Mode::TopK | Mode::Sample | Mode::Decode => 0,
+            };
+            (tokens * adaptive.width(cluster, config.d_hidden)) as f64
+                * (config.d_hidden + range.len()) as f64
+        };
+        adaptive.clusters(config.vocab).enumerate().map(of_cluster).sum()
+    }
+}
+
+/// What is timed.
+// There is one: the size of the largest variant costs nothing.
+#[allow(clippy::large_enum_variant)]
+enum Timed {
+    Step(OutputStep),
+    Prediction(OutputPrediction),
+}
+
+impl Timed {
+    fn new(
+        layer: OutputLayer,
+        args: &HeadThroughputArgs,
+        config: &HeadConfig,
+        option: LossOption,
+        device: &Device,
+    ) -> Self {
+        let (tokens, d_hidden) = (args.rows(), config.d_hidden);
+        match layer {
+            OutputLayer::Head(head) if args.mode != Mode::Step => {
+                let prediction = OutputPrediction::new(head, [tokens, d_hidden], args.mode, device);
+                let prediction = prediction.with_targets(&args.targets.draw(tokens, config.vocab));
+                Self::Prediction(match args.k {
+                    Some(k) => prediction.with_top(k),
+                    None => prediction,
+                })
+            }
+            layer => {
+                let step = OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device);
+                Self::Step(match args.targets {
+                    TargetWords::Even => step,
+                    TargetWords::Zipf => step.with_targets(&args.targets.draw(tokens, config.vocab)),
+                })
+            }
+        }
+    }
+
+    /// Runs once and waits for the device. Returns the loss of a step.
+    fn run(&mut self, device: &Device) -> Result<Option<f64>, Failure> {
+        let loss = match self {
+            Self::Step(step) => Some(step.run()),
+            Self::Prediction(prediction) => {
+                prediction.run();
+                None
+            }
+        };
+        device.sync()?;
+        Ok(loss)
+    }
+}
+
+fn measure(
+    args: &HeadThroughputArgs,
+    config: &HeadConfig,
+    name: DeviceName,
+    device: &Device,
+) -> Result<Measurement, Failure> {
+    let place = match args.mode {
+        Mode::Step => device.clone().autodiff(),
+        _ => device.clone(),
+    };
+    place.seed(0);
+    let layer = match args.layers {
+        Layers::Fused => OutputLayer::Head(config.init(&place)),
+        Layers::Burn => OutputLayer::burn(config.d_embedding, config.vocab, &place),
+    };
+    let layer = if args.dtype == FloatType::F32 { layer } else { layer.cast(args.dtype) };
+    // Parameters and inputs are no part of what a step adds.
+    layer.create();
+    let params = layer.num_params();
+    let mut timed = Timed::new(layer.clone(), args, config, args.options, &place);
+    device.sync()?;
+    forget_peak();
+    let before = memory_bytes(name, device);
+    let first = timed.run(device)?;
+    timed.run(device)?;
+    let after = memory_bytes(name, device);
+    let added_peak_bytes =
+        before.zip(after).map(|((in_use, _), (_, reserved))| reserved.saturating_sub(in_use));
+    let loss = match &timed {
+        Timed::Prediction(prediction) => prediction.loss(),
+        Timed::Step(_) => first.unwrap_or(f64::NAN),
+    };
+    let mut plain = (args.options != LossOption::Plain)
+        .then(|| Timed::new(layer, args, config, LossOption::Plain, &place));
+    if let Some(plain) = &mut plain {
+        plain.run(device)?;
+    }
+    let mut product = SquareProduct::new(name, args.dtype, args.precision, device)?;
+    product.run()?;
+    // In turn: where other work shares the machine, all meet the same of it.
+    let (mut steps, mut plains, mut products) = (vec![], vec![], vec![]);
+    for _ in 0..args.repeats {
+        for _ in 0..args.runs() {
+            steps.push(seconds_of(|| timed.run(device))?);
+        }
+        if let Some(plain) = &mut plain {
+            plains.push(seconds_of(|| plain.run(device))?);
+        }
+        products.push(seconds_of(|| product.run())?);
+    }
+    let middle = |times: Vec<f64>| median(times).expect("a measurement has at least one step");
+    let (seconds, ceiling) = (middle(steps), product.flops() / middle(products) / 1e9);
+    let plain = median(plains);
+    let gflops = args.flops(config) / seconds / 1e9;
+    Ok(Measurement {
+        head: match args.layers {
+            Layers::Fused => args.head.to_string(),
+            Layers::Burn => "burn linear + cross entropy".into(),
+        },
+        device: name.to_string(),
+        precision: args.precision,
+        dtype: args.dtype,
+        threads: device::threads(name),
+        mode: args.mode,
+        options: args.options,
+        targets: args.targets,
+        cutoffs: config.adaptive.as_ref().map_or(vec![], |adaptive| adaptive.cutoffs.clone()),
+        tokens: args.rows(),
+        params,
+        median_ms: seconds * 1e3,
+        tokens_per_s: args.rows() as f64 / seconds,
+        gflops,
+        of_ceiling: gflops / ceiling,
+        ceiling_gflops: ceiling,
+        added_peak_bytes,
+        loss,
+        plain_ms: plain.map(|plain| plain * 1e3),
+        over_plain: plain.map(|plain| seconds / plain),
+    })
+}

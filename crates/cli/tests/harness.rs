@@ -1,0 +1,53 @@
+//! Starts a program and reads what it prints; the tests of benches and studies share it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The path of a built program.
+#[derive(Clone, Copy)]
+pub struct Program(pub &'static str);
+
+impl Program {
+    /// The program, to be started in `folder` with the words of `line` as arguments.
+    pub fn command(self, folder: &Path, line: &str) -> Command {
+        let mut command = Command::new(self.0);
+        command.current_dir(folder).args(line.split_whitespace());
+        command
+    }
+
+    /// Runs the program in `folder` with the words of `line` as arguments.
+    pub fn run(self, folder: &Path, line: &str) -> Output {
+        self.command(folder, line).output().unwrap()
+    }
+
+    /// Runs the program and checks that it refuses its input with one line that holds each of `expected`.
+    #[track_caller]
+    pub fn refused(self, folder: &Path, line: &str, expected: &[&str]) {
+        let output = self.run(folder, line);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{line}: {errors}");
+        assert!(errors.starts_with("error: ") && !errors.contains("panicked"), "{line}: {errors}");
+        for part in expected {
+            assert!(errors.contains(part), "{line}: `{part}` is not in {errors}");
+        }
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+
+    /// Runs the program, which must succeed, and returns its standard output.
+    #[track_caller]
+    pub fn text(self, folder: &Path, line: &str) -> String {
+        let output = self.run(folder, line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The objects, one a line, that the program prints, which must succeed.
+    #[track_caller]
+    pub fn objects(self, folder: &Path, line: &str) -> Vec<Value> {
+        self.text(folder, line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}

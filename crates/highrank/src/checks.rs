@@ -1,0 +1,101 @@
+//! Whether tensors and numbers fit the decoder that they meet: shapes, devices, float types.
+
+use burn::module::Param;
+use burn::tensor::{DType, Device, Tensor};
+use highrank_kernels::Floats;
+use highrank_kernels::precision::wide;
+
+use crate::error::{HeadError, expect_shape};
+
+/// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
+#[derive(Debug, Clone)]
+pub(crate) struct TensorChecks {
+    device: Device,
+    sums: DType,
+}
+
+impl TensorChecks {
+    /// Of a decoder's matrix.
+    pub(crate) fn of(weight: &Tensor<2>) -> Self {
+        Self { device: weight.device().inner(), sums: wide(weight.dtype()) }
+    }
+
+    /// A parameter of the head.
+    pub(crate) fn param<const D: usize>(
+        &self,
+        what: &'static str,
+        param: &Param<Tensor<D>>,
+        expected: [usize; D],
+    ) -> Result<(), HeadError> {
+        // A quantised one needs no values here.
+        let tensor = param.val();
+        expect_shape(what, &tensor.dims(), &expected, "as the head's other parameters say")?;
+        self.floats(what, &tensor)
+    }
+
+    /// A parameter that may be absent.
+    pub(crate) fn optional<const D: usize>(
+        &self,
+        what: &'static str,
+        param: Option<&Param<Tensor<D>>>,
+        expected: [usize; D],
+    ) -> Result<(), HeadError> {
+        param.map_or(Ok(()), |param| self.param(what, param, expected))
+    }
+
+    /// The device and the float type of a tensor. Numbers of f64 would lose digits where sums are in f32.
+    pub(crate) fn floats<const D: usize>(
+        &self,
+        what: &'static str,
+        tensor: &Tensor<D>,
+    ) -> Result<(), HeadError> {
+        self.device(what, &tensor.device())?;
+        self.float_type(what, tensor.dtype())
+    }
+
+    /// As [`floats`](Self::floats), of a tensor of any shape.
+    pub(crate) fn tensor(&self, what: &'static str, tensor: &Floats) -> Result<(), HeadError> {
+        self.device(what, &Device::new(tensor.device()))?;
+        self.float_type(what, tensor.dtype())
+    }
+
+    fn float_type(&self, what: &'static str, got: DType) -> Result<(), HeadError> {
+        match (wide(got), self.sums) {
+            (DType::F64, DType::F32) => Err(HeadError::FloatType { what, got, sums: self.sums }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A tensor's device, with autodiff or without.
+    pub(crate) fn device(&self, what: &'static str, device: &Device) -> Result<(), HeadError> {
+        match device.clone().inner() == self.device {
+            true => Ok(()),
+            false => Err(HeadError::Device {
+                what,
+                got: format!("{device:?}"),
+                expected: format!("{:?}", self.device),
+            }),
+        }
+    }
+
+    /// A positive number that is multiplied and divided with: it and its inverse have all digits in the type of sums.
+    pub(crate) fn scale(&self, name: &'static str, value: f64) -> Result<(), HeadError> {
+        let least = match self.sums {
+            DType::F64 => f64::MIN_POSITIVE,
+            _ => f64::from(f32::MIN_POSITIVE),
+        };
+        match (least..=least.recip()).contains(&value) {
+            true => Ok(()),
+            false => Err(HeadError::OutOfRange { name, value, least, most: least.recip() }),
+        }
+    }
+
+    /// A number of at least 0 that is multiplied with.
+    pub(crate) fn factor(&self, name: &'static str, value: f64) -> Result<(), HeadError> {
+        let most = if self.sums == DType::F64 { f64::MAX } else { f32::MAX.into() };
+        match (0.0..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(HeadError::OutOfRange { name, value, least: 0.0, most }),
+        }
+    }
+}

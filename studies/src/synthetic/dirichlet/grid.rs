@@ -1,0 +1,209 @@
+//! The settings that are tried, and their results.
+
+use runs::Error;
+use runs::error::check;
+use serde::{Deserialize, Serialize};
+
+use crate::synthetic::args::SyntheticArgs;
+use crate::synthetic::fit_args::HeadParts;
+use crate::synthetic::report::distinct;
+use crate::synthetic::tries::{Fitted, Try, best_rate, mean};
+use highrank_cli::args::{DistinctList, Head};
+
+/// The heads that are compared where a command line says nothing, in the order of tables and pictures.
+const HEADS: [&str; 5] = ["softmax", "sigsoftmax", "plif", "monotonic-net", "mos"];
+
+/// One cell of the grid.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Concentration of the Dirichlet law.
+    pub alpha: f64,
+    /// `M`, the size of the vocabulary.
+    pub words: usize,
+    /// `d`, the width of a context's vector and of a decoder row.
+    pub d: usize,
+    /// `N`
+    pub contexts: usize,
+}
+
+/// The settings that are tried, checked.
+pub struct Grid {
+    /// Number of contexts.
+    pub contexts: usize,
+    /// Concentrations of the Dirichlet law.
+    pub alphas: Vec<f64>,
+    /// Vocabulary sizes.
+    pub words: Vec<usize>,
+    /// Dimensions.
+    pub dims: Vec<usize>,
+    /// The heads.
+    pub heads: Vec<Head>,
+    /// Learning rates.
+    pub rates: Vec<f64>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+}
+
+impl Grid {
+    /// What the arguments ask for.
+    ///
+    /// # Errors
+    /// A number out of range.
+    pub fn new(args: &SyntheticArgs) -> Result<Self, Error> {
+        let sizes = |given: &Option<DistinctList<usize>>, small: &[usize], full: &[usize]| match given {
+            Some(list) => list.0.clone(),
+            None => if args.full { full } else { small }.to_vec(),
+        };
+        let heads = || HEADS.map(|name| name.parse().expect("the names of heads")).to_vec();
+        let grid = Self {
+            contexts: args.contexts.unwrap_or(if args.full { 100_000 } else { 1500 }),
+            alphas: args.alphas.clone().map_or(vec![0.01, 0.1, 1.0], |list| list.0),
+            words: sizes(&args.words, &[100, 400], &[100, 1000, 10_000]),
+            dims: sizes(&args.dims, &[5, 20, 80], &[10, 50, 100, 200]),
+            heads: args.heads.clone().map_or_else(heads, |list| list.0),
+            rates: args.lr.0.clone(),
+            seeds: args.fits.seeds.0.clone(),
+        };
+        args.fits.validate(&grid.heads, &grid.rates)?;
+        for (name, value) in [("contexts", grid.contexts), ("epochs", args.epochs), ("batch", args.batch)] {
+            check(value >= 1, name, value, "at least 1")?;
+        }
+        for words in &grid.words {
+            check(*words >= 2, "words", words, "at least 2")?;
+        }
+        for d in &grid.dims {
+            check(*d >= 1, "dims", d, "at least 1")?;
+        }
+        for alpha in &grid.alphas {
+            check(*alpha > 0.0 && alpha.is_finite(), "alphas", alpha, "finite and above 0")?;
+        }
+        Ok(grid)
+    }
+
+    /// Every cell, the small ones first.
+    pub fn settings(&self) -> Vec<Setting> {
+        let contexts = self.contexts;
+        let mut settings = vec![];
+        for &words in &self.words {
+            for &d in &self.dims {
+                settings.extend(self.alphas.iter().map(|&alpha| Setting { alpha, words, d, contexts }));
+            }
+        }
+        settings
+    }
+
+    /// Number of fits in a cell.
+    pub fn fits(&self) -> usize {
+        self.heads.len() * self.rates.len() * self.seeds.len()
+    }
+}
+
+/// All that a fit depends on.
+#[derive(Debug, Serialize)]
+pub struct FitSettings {
+    /// The name of the experiment.
+    pub experiment: &'static str,
+    /// Concentration of the Dirichlet law.
+    pub alpha: f64,
+    /// `M`
+    pub words: usize,
+    /// `d`
+    pub d: usize,
+    /// `N`
+    pub contexts: usize,
+    /// The head.
+    pub head: Head,
+    /// Its other sizes.
+    #[serde(flatten)]
+    pub parts: HeadParts,
+    /// Passes over the contexts.
+    pub epochs: usize,
+    /// Contexts of a step.
+    pub batch: usize,
+    /// Learning rate at the start.
+    pub lr: f64,
+    /// Seed of the distributions and of the training.
+    pub seed: u64,
+}
+
+/// The result of a trained head.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Fit {
+    /// Learnt scalars, those of the contexts' vectors included.
+    pub parameters: usize,
+    /// Mean of `KL(truth ‖ model)` in nats; none if training diverged.
+    pub kl: Option<f64>,
+    /// Share of contexts with the true mode.
+    pub mode_match: Option<f64>,
+    /// Wall-clock time of the training.
+    pub seconds: f64,
+}
+
+impl Fitted for Fit {
+    /// The cross-entropy with the true distributions, less their entropy.
+    fn training_loss(&self) -> Option<f64> {
+        self.kl
+    }
+}
+
+/// The result of one head in one setting, with its best learning rate, in the mean over seeds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Concentration of the Dirichlet law.
+    pub alpha: f64,
+    /// `M`, the size of the vocabulary.
+    pub words: usize,
+    /// `d`, the width of a context's vector and of a decoder row.
+    pub d: usize,
+    /// The head.
+    pub head: Head,
+    /// Number of contexts.
+    pub contexts: usize,
+    /// Learnt scalars, those of the contexts' vectors included.
+    pub parameters: usize,
+    /// The learning rate with the lowest training loss, in the mean over seeds; none if training diverged with each.
+    pub lr: Option<f64>,
+    /// Mean over contexts of `KL(truth ‖ model)` in nats, and its spread over seeds.
+    pub kl: Option<f64>,
+    pub kl_spread: Option<f64>,
+    /// Share of contexts whose most probable word is the true one, and its spread over seeds.
+    pub mode_match: Option<f64>,
+    pub mode_match_spread: Option<f64>,
+    /// Wall-clock time of all fits.
+    pub seconds: f64,
+    /// All fits.
+    pub fits: Vec<Try<Fit>>,
+}
+
+impl Outcome {
+    /// Of a head's fits in a setting, one at least.
+    pub fn new(setting: Setting, head: Head, fits: Vec<Try<Fit>>) -> Self {
+        let Setting { alpha, words, d, contexts } = setting;
+        let lr = best_rate(&fits);
+        let (kl, kl_spread) = mean(&fits, lr, |fit| fit.kl);
+        let (mode_match, mode_match_spread) = mean(&fits, lr, |fit| fit.mode_match);
+        let seconds = fits.iter().map(|fit| fit.result.seconds).sum();
+        let parameters = fits[0].result.parameters;
+        Self {
+            alpha,
+            words,
+            d,
+            head,
+            contexts,
+            parameters,
+            lr,
+            kl,
+            kl_spread,
+            mode_match,
+            mode_match_spread,
+            seconds,
+            fits,
+        }
+    }
+}
+
+/// The number of contexts; all that there are, where outcomes of several studies stand together.
+pub fn contexts(outcomes: &[Outcome]) -> String {
+    let numbers = distinct(outcomes.iter().map(|outcome| outcome.contexts));
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
+}

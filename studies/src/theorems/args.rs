@@ -1,0 +1,87 @@
+//! Options of `theorems`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Parser;
+use runs::Error;
+use serde::{Serialize, Serializer};
+
+use highrank_cli::args::DistinctList;
+
+/// Measures what the papers prove: the rank of a softmax, and theorems 1, 2, 5, 6 and 7 of Ganea et al. (ICML 2019).
+///
+/// Small random matrices in f64 on the CPU; seconds. The exit status is 2 if a theorem does not hold.
+#[derive(Debug, Clone, Parser)]
+#[command(version)]
+pub struct TheoremsArgs {
+    /// Which, separated by commas: rank, floor (theorem 1), entropy (2), powers (5), square (6), plif (7) [default: all].
+    #[arg(long, value_name = "NAMES")]
+    pub only: Option<DistinctList<Theorem>>,
+    /// Seed of the matrices.
+    #[arg(long, default_value_t = 28)]
+    pub seed: u64,
+    /// Folder for the pictures, an SVG each.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object a theorem on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Something that is proved, and measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Theorem {
+    /// The rank of the log-probabilities of a softmax.
+    Rank,
+    /// Theorem 1: the floor of the squared error.
+    Floor,
+    /// Theorem 2: cross-entropy and entropy.
+    Entropy,
+    /// Theorem 5: ranks of elementwise powers.
+    Powers,
+    /// Theorem 6: elements squared.
+    Square,
+    /// Theorem 7: a PLIF's error.
+    Plif,
+}
+
+impl Theorem {
+    /// All of them, in order.
+    pub const ALL: [Self; 6] =
+        [Self::Rank, Self::Floor, Self::Entropy, Self::Powers, Self::Square, Self::Plif];
+
+    /// The name on command lines and of files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rank => "rank",
+            Self::Floor => "floor",
+            Self::Entropy => "entropy",
+            Self::Powers => "powers",
+            Self::Square => "square",
+            Self::Plif => "plif",
+        }
+    }
+}
+
+impl fmt::Display for Theorem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Theorem {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|theorem| theorem.name() == text);
+        known.ok_or_else(|| Error::unknown_name("theorem", text, Self::ALL))
+    }
+}
+
+impl Serialize for Theorem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

@@ -1,0 +1,346 @@
+//! Theorem 2 (Ganea et al., ICML 2019): the least cross-entropy of a softmax is the largest entropy under the truth's moments.
+
+use std::fmt::Write as _;
+
+use plotters::prelude::SeriesLabelPosition;
+use rand::SeedableRng;
+use rand_distr::{Distribution, StandardNormal};
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+
+use super::evidence::Evidence;
+use super::matrix::{Matrix, dot, log_sum_exp, solve};
+use highrank_cli::chart::{Chart, Scale};
+use highrank_cli::failure::Failure;
+
+/// Numbers of words M, each with a number of dimensions d.
+const SIZES: [(usize, usize); 6] = [(3, 1), (5, 2), (8, 2), (12, 4), (30, 6), (100, 10)];
+/// Which of them is drawn.
+const DRAWN: usize = 2;
+/// Steps that Newton's method may take; it needs about ten.
+const STEPS: usize = 100;
+
+/// Both sides of the theorem, each by a solver of its own.
+///
+/// A context has the true distribution p over M words with vectors `w_i` of width d. Over all context vectors h and all
+/// distributions q,
+///
+/// ```text
+/// min_h H(p, softmax(W h))  =  max { H(q) : Σ q_i w_i = Σ p_i w_i, Σ q_i = 1, q ≥ 0 }
+/// ```
+///
+/// and both are reached by the same distribution. The left side is solved by Newton's method over h, which knows nothing of
+/// moments; the right side by Newton's method over q, from p on and within the constraints, which knows nothing of softmaxes.
+#[derive(Debug, Serialize)]
+pub struct Duality {
+    cases: Vec<Case>,
+    #[serde(skip)]
+    surroundings: Surroundings,
+}
+
+#[derive(Debug, Serialize)]
+struct Case {
+    words: usize,
+    d: usize,
+    /// The least cross-entropy, in nats.
+    cross_entropy: f64,
+    /// The largest entropy, in nats.
+    entropy: f64,
+    /// Entropy of p, in nats: what a softmax without bottleneck would reach.
+    entropy_of_truth: f64,
+    /// Largest difference of a probability between the two solutions.
+    difference: f64,
+    /// Largest difference of a moment of the first solution from the truth's.
+    moments: f64,
+}
+
+/// Both functions around the solution, along lines.
+#[derive(Debug, Default)]
+struct Surroundings {
+    cross_entropies: Vec<(f64, f64)>,
+    entropies: Vec<(f64, f64)>,
+}
+
+impl Duality {
+    /// Of random words and truths.
+    ///
+    /// # Errors
+    /// If a solver meets a system without solution.
+    pub fn measure(seed: u64) -> Result<Self, Failure> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let (mut cases, mut surroundings) = (vec![], Surroundings::default());
+        for (index, (words, d)) in SIZES.into_iter().enumerate() {
+            let problem = Problem::random(words, d, &mut rng);
+            let h = problem.least_cross_entropy()?;
+            let q = problem.largest_entropy()?;
+            let softmax = problem.softmax(&h);
+            let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+            let differences = &mut softmax.iter().zip(&q).map(|(a, b)| (a - b).abs());
+            let moments = problem.moments(&softmax).into_iter().zip(problem.moments(&problem.truth));
+            cases.push(Case {
+                words,
+                d,
+                cross_entropy: problem.cross_entropy(&h),
+                entropy: entropy(&q),
+                entropy_of_truth: entropy(&problem.truth),
+                difference: largest(differences),
+                moments: largest(&mut moments.map(|(a, b)| (a - b).abs())),
+            });
+            if index == DRAWN {
+                surroundings = problem.surroundings(&h, &q, &mut rng)?;
+            }
+        }
+        Ok(Self { cases, surroundings })
+    }
+}
+
+/// Words and a true distribution.
+struct Problem {
+    /// `[M, d]`
+    words: Matrix,
+    /// `[M]`
+    truth: Vec<f64>,
+}
+
+impl Problem {
+    fn random(words: usize, d: usize, rng: &mut Pcg64Mcg) -> Self {
+        let truth = Matrix::normal(1, words, rng).map(|x| 1.5 * x).log_softmax().map(f64::exp);
+        Self { words: Matrix::normal(words, d, rng), truth: truth.values }
+    }
+
+    fn logits(&self, h: &[f64]) -> Vec<f64> {
+        (0..self.words.rows).map(|word| dot(self.words.row(word), h)).collect()
+    }
+
+    fn softmax(&self, h: &[f64]) -> Vec<f64> {
+        let logits = self.logits(h);
+        let log_sum = log_sum_exp(&logits);
+        logits.iter().map(|logit| (logit - log_sum).exp()).collect()
+    }
+
+    /// `−Σ p_i log softmax(W h)_i`
+    fn cross_entropy(&self, h: &[f64]) -> f64 {
+        let logits = self.logits(h);
+        log_sum_exp(&logits) - dot(&self.truth, &logits)
+    }
+
+    /// `Σ q_i w_i`
+    fn moments(&self, q: &[f64]) -> Vec<f64> {
+        let mut sum = vec![0.0; self.words.columns];
+        for (word, q) in q.iter().enumerate() {
+            sum.iter_mut().zip(self.words.row(word)).for_each(|(sum, w)| *sum += q * w);
+        }
+        sum
+    }
+
+    /// Newton's method over h, from 0.
+    fn least_cross_entropy(&self) -> Result<Vec<f64>, Failure> {
+        let d = self.words.columns;
+        let mut h = vec![0.0; d];
+        for _ in 0..STEPS {
+            let q = self.softmax(&h);
+            let mean = self.moments(&q);
+            let gradient: Vec<f64> =
+                mean.iter().zip(self.moments(&self.truth)).map(|(mean, want)| mean - want).collect();
+            // The covariance of the words under the softmax.
+            let mut curvature = Matrix::new(d, d, vec![0.0; d * d]);
+            for (word, q) in q.iter().enumerate() {
+                let centred: Vec<f64> =
+                    self.words.row(word).iter().zip(&mean).map(|(w, mean)| w - mean).collect();
+                add_outer(&mut curvature, *q, &centred);
+            }
+            let step = solve(&curvature, &gradient)?;
+            let value = self.cross_entropy(&h);
+            let moved = |length: f64| -> Vec<f64> {
+                h.iter().zip(&step).map(|(h, step)| h - length * step).collect()
+            };
+            let lower = |length: &f64| self.cross_entropy(&moved(*length)) < value;
+            let Some(length) = halvings().find(lower) else { break };
+            h = moved(length);
+        }
+        Ok(h)
+    }
+
+    /// The constraints as rows: d moments, and the sum of all probabilities.
+    fn constraints(&self) -> Matrix {
+        let (words, d) = (self.words.rows, self.words.columns);
+        let of_row = |row: usize| (0..words).map(move |word| (row, word));
+        let element = |(row, word): (usize, usize)| if row < d { self.words.row(word)[row] } else { 1.0 };
+        Matrix::new(d + 1, words, (0..=d).flat_map(of_row).map(element).collect())
+    }
+
+    /// Newton's method over q, from p, along directions that change no constraint.
+    ///
+    /// The curvature of `Σ q log q` is `1/q`, so the direction is `−q (log q + 1 + Aᵀν)` with multipliers ν for which
+    /// it changes no constraint.
+    fn largest_entropy(&self) -> Result<Vec<f64>, Failure> {
+        let constraints = self.constraints();
+        let mut q = self.truth.clone();
+        for _ in 0..STEPS {
+            let slope: Vec<f64> = q.iter().map(|q| q.ln() + 1.0).collect();
+            let mut system =
+                Matrix::new(constraints.rows, constraints.rows, vec![0.0; constraints.rows.pow(2)]);
+            let mut right = vec![0.0; constraints.rows];
+            for (word, (q, slope)) in q.iter().zip(&slope).enumerate() {
+                let column: Vec<f64> = (0..constraints.rows).map(|row| constraints.row(row)[word]).collect();
+                add_outer(&mut system, *q, &column);
+                right.iter_mut().zip(&column).for_each(|(right, a)| *right -= q * slope * a);
+            }
+            let multipliers = solve(&system, &right)?;
+            let direction: Vec<f64> = (0..q.len())
+                .map(|word| {
+                    let pull: f64 =
+                        multipliers.iter().enumerate().map(|(row, nu)| nu * constraints.row(row)[word]).sum();
+                    -q[word] * (slope[word] + pull)
+                })
+                .collect();
+            let value = entropy(&q);
+            let moved = |length: f64| -> Vec<f64> {
+                q.iter().zip(&direction).map(|(q, step)| q + length * step).collect()
+            };
+            let higher = |length: &f64| {
+                let moved = moved(*length);
+                moved.iter().all(|q| *q > 0.0) && entropy(&moved) > value
+            };
+            let Some(length) = halvings().find(higher) else { break };
+            q = moved(length);
+        }
+        Ok(q)
+    }
+
+    /// The cross-entropy along a line through h, and the entropy along a line through q within the constraints, up to where a
+    /// probability would be 0.
+    fn surroundings(&self, h: &[f64], q: &[f64], rng: &mut Pcg64Mcg) -> Result<Surroundings, Failure> {
+        let mut draw =
+            |count: usize| -> Vec<f64> { (0..count).map(|_| StandardNormal.sample(rng)).collect() };
+        let line = draw(h.len());
+        let constraints = self.constraints();
+        let gram = constraints.times_transposed(&constraints);
+        let free = draw(q.len());
+        let pulls: Vec<f64> = (0..constraints.rows).map(|row| dot(constraints.row(row), &free)).collect();
+        let pulls = solve(&gram, &pulls)?;
+        let free: Vec<f64> = (0..q.len())
+            .map(|word| {
+                let bound: f64 =
+                    (0..constraints.rows).map(|row| pulls[row] * constraints.row(row)[word]).sum();
+                free[word] - bound
+            })
+            .collect();
+        let room = q.iter().zip(&free).map(|(q, step)| q / step.abs()).fold(f64::INFINITY, f64::min);
+        let moved = |from: &[f64], line: &[f64], length: f64| -> Vec<f64> {
+            from.iter().zip(line).map(|(from, line)| from + length * line).collect()
+        };
+        let places = || (-20..=20).map(|place| f64::from(place) / 20.0);
+        Ok(Surroundings {
+            cross_entropies: places().map(|t| (t, self.cross_entropy(&moved(h, &line, 0.5 * t)))).collect(),
+            entropies: places().map(|t| (t, entropy(&moved(q, &free, 0.999 * room * t)))).collect(),
+        })
+    }
+}
+
+/// `−Σ q log q` in nats.
+fn entropy(q: &[f64]) -> f64 {
+    -q.iter().map(|q| q * q.ln()).sum::<f64>()
+}
+
+/// Adds `factor · v vᵀ`.
+fn add_outer(matrix: &mut Matrix, factor: f64, v: &[f64]) {
+    for (row, left) in v.iter().enumerate() {
+        matrix.row_mut(row).iter_mut().zip(v).for_each(|(sum, right)| *sum += factor * left * right);
+    }
+}
+
+/// 1, ½, ¼ and so on.
+fn halvings() -> impl Iterator<Item = f64> {
+    (0..40).map(|power| 0.5f64.powi(power))
+}
+
+impl Evidence for Duality {
+    fn holds(&self) -> bool {
+        self.cases.iter().all(|case| {
+            (case.cross_entropy - case.entropy).abs() < 1e-9
+                && case.difference < 1e-6
+                && case.moments < 1e-6
+                && case.entropy >= case.entropy_of_truth - 1e-12
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from(
+            "Theorem 2: least cross-entropy of a softmax, largest entropy under its moments, in nats\n",
+        );
+        let titles = ["cross-entropy", "entropy", "difference", "of q", "H(p)"];
+        let [cross, entropy, gap, of_q, truth] = titles;
+        write!(text, "{:>5}{:>4}{cross:>18}{entropy:>18}{gap:>12}{of_q:>10}{truth:>10}", "M", "d")
+            .expect("a string takes everything");
+        for case in &self.cases {
+            write!(
+                text,
+                "\n{:>5}{:>4}{:>18.12}{:>18.12}{:>12.1e}{:>10.1e}{:>10.4}",
+                case.words,
+                case.d,
+                case.cross_entropy,
+                case.entropy,
+                (case.cross_entropy - case.entropy).abs(),
+                case.difference,
+                case.entropy_of_truth,
+            )
+            .expect("a string takes everything");
+        }
+        text
+    }
+
+    fn chart(&self) -> Chart {
+        let Surroundings { cross_entropies, entropies } = &self.surroundings;
+        let (words, d) = SIZES[DRAWN];
+        Chart {
+            caption: format!("Theorem 2: the two problems around their common solution, M {words}, d {d}"),
+            x: ("place on a line through the solution", Scale::Linear),
+            y: ("nats", Scale::Linear),
+            lines: vec![
+                ("cross-entropy of softmax(W h), h on a line".into(), cross_entropies.clone()),
+                ("entropy of q, on a line that keeps the moments".into(), entropies.clone()),
+            ],
+            labels: SeriesLabelPosition::UpperMiddle,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_solvers_find_the_same_distribution() {
+        for seed in 0..5 {
+            let duality = Duality::measure(seed).unwrap();
+            assert!(duality.holds(), "{}", duality.text());
+            // A bottleneck costs something.
+            assert!(duality.cases.iter().all(|case| case.entropy > case.entropy_of_truth + 1e-4));
+            // Everything else is worse: cross-entropies lie above the solution, entropies below.
+            let (value, around) = (duality.cases[DRAWN].entropy, &duality.surroundings);
+            for &(t, cross_entropy) in &around.cross_entropies {
+                assert!(if t == 0.0 { cross_entropy < value + 1e-9 } else { cross_entropy > value + 1e-6 });
+            }
+            for &(t, entropy) in &around.entropies {
+                assert!(if t == 0.0 { entropy > value - 1e-9 } else { entropy < value - 1e-9 });
+            }
+        }
+    }
+
+    #[test]
+    fn two_words_have_an_answer_in_closed_form() {
+        // One moment and the sum fix q: it is p.
+        let problem = Problem { words: Matrix::new(2, 1, vec![1.0, -2.0]), truth: vec![0.3, 0.7] };
+        let q = problem.softmax(&problem.least_cross_entropy().unwrap());
+        assert!((q[0] - 0.3).abs() < 1e-8 && (problem.largest_entropy().unwrap()[1] - 0.7).abs() < 1e-12);
+        // Words without any difference in their vectors are left alike.
+        let words = Matrix::new(4, 1, vec![1.0, 1.0, 0.0, 0.0]);
+        let problem = Problem { words, truth: vec![0.5, 0.1, 0.3, 0.1] };
+        let want = [0.3, 0.3, 0.2, 0.2];
+        let h = problem.least_cross_entropy().unwrap();
+        for found in [problem.softmax(&h), problem.largest_entropy().unwrap()] {
+            assert!(found.iter().zip(want).all(|(q, want)| (q - want).abs() < 1e-8), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The studies: what they find, draw, keep and refuse.
+
+#[path = "../../crates/cli/tests/harness.rs"]
+mod harness;
+mod pictures;
+
+use std::fs;
+use std::path::Path;
+#[cfg(unix)]
+use std::process::Child;
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use harness::Program;
+use serde_json::{Value, json};
+
+const STUDIES: Program = Program(env!("CARGO_BIN_EXE_studies"));
+
+fn number(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
+}
+
+/// A picture that has these words.
+fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
+    let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
+    for word in words {
+        assert!(svg.contains(word), "{stem}.svg lacks {word}");
+    }
+}
+
+/// A grid of 20 fits of 80 steps.
+const SMALL: &str = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
+
+/// The program in a folder, which may end with any status; its objects on standard output.
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The same without wall-clock times.
+fn timeless(mut objects: Vec<Value>) -> Vec<Value> {
+    for object in &mut objects {
+        object["seconds"] = 0.into();
+        object["fits"].as_array_mut().unwrap().iter_mut().for_each(|fit| fit["seconds"] = 0.into());
+    }
+    objects
+}
+
+/// Writes lines as they were printed.
+fn save(folder: &Path, name: &str, objects: &[Value]) {
+    let lines: Vec<String> = objects.iter().map(Value::to_string).collect();
+    fs::write(folder.join(name), lines.join("\n")).unwrap();
+}
+
+#[test]
+fn the_synthetic_study_runs_and_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let outcomes = STUDIES.objects(path, &format!("synthetic {SMALL} --out maps"));
+    assert_eq!(outcomes.len(), 2 * 2 * 5);
+    for outcome in &outcomes {
+        assert!(
+            number(outcome, "kl") >= 0.0 && (0.0..=1.0).contains(&number(outcome, "mode_match")),
+            "{outcome}"
+        );
+        assert_eq!((&outcome["contexts"], &outcome["lr"]), (&30.into(), &0.1.into()));
+        assert_eq!((number(outcome, "kl_spread"), outcome["fits"].as_array().unwrap().len()), (0.0, 1));
+    }
+    assert_pictures(&path.join("maps"), "kl", &["alpha = 0.1", "monotonic-net", "nats"]);
+    assert_pictures(&path.join("maps"), "mode_match", &["alpha = 1", "mos"]);
+
+    // The same seed comes to the same, whatever else is in the grid.
+    let one = "synthetic --contexts 30 --epochs 20 --batch 8 --words 10 --json --heads mos --alphas 1 --dims 8 --seed 28";
+    let again = STUDIES.objects(path, one);
+    let same = outcomes.iter().find(|it| it["head"] == "mos" && it["alpha"] == 1.0 && it["d"] == 8).unwrap();
+    assert_eq!((again.len(), &again[0]["kl"]), (1, &same["kl"]));
+
+    let table = STUDIES.run(path, &one.replace("--json", ""));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.lines().count() == 3 && table.contains("mode match") && table.contains("nats"), "{table}");
+
+    // What was printed gives the same pictures and, beside the table of the run itself, the same table.
+    save(path, "found.jsonl", &outcomes);
+    let drawn =
+        String::from_utf8(STUDIES.run(path, "synthetic --from found.jsonl --out again").stdout).unwrap();
+    assert_eq!(drawn.lines().count(), 2 * 2 * 5 + 2, "{drawn}");
+    for picture in ["kl.svg", "mode_match.svg"] {
+        assert!(
+            fs::read(path.join("maps").join(picture)).unwrap()
+                == fs::read(path.join("again").join(picture)).unwrap()
+        );
+    }
+
+    for (line, expected) in [
+        ("--from found.jsonl --epochs 3", "cannot be used with"),
+        ("--from none.jsonl", "none.jsonl"),
+        (
+            "--from found.jsonl found.jsonl",
+            "`found.jsonl` has a second result of softmax with alpha 0.1, 10 words and d ",
+        ),
+        ("repeated --from found.jsonl", "line 1: no result that `synthetic repeated --json` printed"),
+        ("--heads softmix", "unknown head `softmix`"),
+        ("--device nonsense", "unknown device `nonsense`"),
+        (
+            "--heads mos,doc",
+            "heads is doc, but must be heads that read one layer and have no clusters of words",
+        ),
+        ("--heads adaptive", "heads is adaptive"),
+        ("--alphas 0", "alphas is 0"),
+        ("--alphas 1,nan", "alphas is NaN"),
+        ("--alphas 1,1", "`1` is there twice"),
+        ("--words 1", "words is 1, but must be at least 2"),
+        ("--dims 4,0", "dims is 0"),
+        ("--contexts 0", "contexts is 0"),
+        ("--epochs 0", "epochs is 0"),
+        ("--batch 0", "batch is 0"),
+        ("--components 0", "components is 0"),
+        ("--knots 0", "knots is 0"),
+        ("--units 0", "units is 0"),
+        ("--lr -1", "lr is -1"),
+        ("--lr 0.1,0.1", "`0.1` is there twice"),
+        ("--seeds 1,x", "`x`"),
+        ("--checkpoint-every -1", "checkpoint-every is -1"),
+        ("--max-time 5m", "--out"),
+        ("--max-time 5 --out maps", "a time needs its unit"),
+        ("--words x", "--words"),
+        ("--epochs 3 repeated", "repeated"),
+    ] {
+        STUDIES.refused(path, &format!("synthetic {line}"), &[expected]);
+    }
+    fs::write(path.join("file"), "").unwrap();
+    STUDIES.refused(path, "synthetic --out file", &["cannot create `file`"]);
+}
+
+#[test]
+fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let few = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax,mos --json";
+    let more = format!("{few} --lr 0.1,0.001 --seeds 28,29");
+    STUDIES.objects(path, &format!("{few} --out kept"));
+    let fits = |folder: &str| -> Vec<Value> {
+        let text = fs::read_to_string(path.join(folder).join("fits.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(fits("kept").len(), 2);
+    assert_eq!(fits("kept")[0]["settings"]["head"], "softmax");
+    assert!(
+        fits("kept")[0]["settings"]["components"].is_null() && fits("kept")[1]["settings"]["components"] == 3
+    );
+
+    // What is there keeps its time, so that it was not made again; what has no such part does not depend on it.
+    let before = fits("kept");
+    let outcomes = STUDIES.objects(path, &format!("{more} --knots 9 --out kept"));
+    assert_eq!((fits("kept").len(), &fits("kept")[..2]), (8, &before[..]));
+    let straight = STUDIES.objects(path, &more);
+    assert_eq!(timeless(outcomes.clone()), timeless(straight));
+    for outcome in &outcomes {
+        // A hundredth of the rate has hardly begun to learn.
+        assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.1.into(), 4));
+        let kls: Vec<f64> = outcome["fits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|fit| fit["lr"] == 0.1)
+            .map(|fit| number(fit, "kl"))
+            .collect();
+        assert!(
+            (number(outcome, "kl") - (kls[0] + kls[1]) / 2.0).abs() < 1e-12
+                && number(outcome, "kl_spread") > 0.0
+        );
+    }
+    // A table with a spread, from kept fits alone.
+    let table =
+        String::from_utf8(STUDIES.run(path, &format!("{more} --out kept").replace("--json", "")).stdout)
+            .unwrap();
+    assert!(
+        table.contains(" ± ") && table.contains("2 seeds") && table.contains("lowest training loss"),
+        "{table}"
+    );
+    assert_eq!(fits("kept").len(), 8);
+
+    // A rate at which nothing is learnt loses to any other, and alone is an answer too.
+    let line = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax --json";
+    let output = STUDIES.run(path, &format!("{line} --lr 1e38"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("1 heads diverged") && lines(&output)[0]["kl"].is_null(), "{errors}");
+    assert_eq!(STUDIES.objects(path, &format!("{line} --lr 1e38,0.1"))[0]["lr"], 0.1);
+
+    fs::write(path.join("kept/fits.jsonl"), "{\n").unwrap();
+    STUDIES.refused(path, &format!("{few} --out kept"), &["kept/fits.jsonl` is damaged: line 1"]);
+}
+
+/// Starts a command again and again with so little time that it has to stop inside of fits, until it comes to its end.
+fn in_pieces(folder: &Path, line: &str, kept: &str) -> Vec<Value> {
+    let patience = Instant::now() + Duration::from_secs(100);
+    let mut stops = 0;
+    loop {
+        assert!(Instant::now() < patience, "{line}: {stops} stops");
+        let output = STUDIES.run(folder, &format!("{line} --out {kept} --max-time 0.001s"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => {
+                assert!(stops > 1, "{line} was never stopped");
+                assert!(!folder.join(kept).join("unfinished").exists());
+                return lines(&output);
+            }
+            Some(1) => {
+                let line = errors.lines().last().unwrap();
+                assert!(
+                    line.starts_with("stopped after ") && line.ends_with("the same command goes on"),
+                    "{errors}"
+                );
+                assert!(folder.join(kept).join("unfinished/position.json").exists());
+            }
+            status => panic!("{status:?}: {errors}"),
+        }
+        stops += 1;
+    }
+}
+
+#[test]
+fn fits_that_are_stopped_go_on_as_if_nothing_had_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let grid = "synthetic --contexts 60 --alphas 0.1 --words 30 --dims 4 --epochs 4 --batch 20 --heads softmax,plif --json";
+    let straight = STUDIES.objects(path, grid);
+    assert_eq!(timeless(in_pieces(path, grid, "grid")), timeless(straight));
+
+    let repeated = "synthetic repeated --vocab 50 --d 4 --heads softmax,mos --steps 12 --batch 40 --json";
+    let straight = STUDIES.objects(path, repeated);
+    assert_eq!(timeless(in_pieces(path, repeated, "repeated")), timeless(straight));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_saves_the_fit_under_way() {
+    use std::process::Stdio;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line =
+        "synthetic repeated --vocab 2000 --d 8 --heads softmax --steps 1000000 --batch 100 --out kept --json";
+    let mut often = STUDIES.command(path, &format!("{line} --checkpoint-every 0"));
+    let child = often.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&path.join("kept/unfinished/position.json"));
+    STUDIES.refused(path, line, &["`kept` is in use: another process fits there"]);
+    child_signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert!(
+        errors.contains("stopped after 0 of 1 fits, the next one saved; the same command goes on"),
+        "{errors}"
+    );
+    // Damage is found before anything is trained.
+    fs::write(path.join("kept/unfinished/optimiser.bin"), "").unwrap();
+    STUDIES.refused(path, line, &["kept/unfinished/optimiser.bin` is damaged"]);
+}
+
+#[test]
+fn repeated_symbols_are_learnt_and_bad_sizes_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line = "synthetic repeated --vocab 20,40 --d 8,4 --heads softmax,mos --components 2 \
+                --steps 50 --visits 100 --batch 40 --lr 0.001,0.05 --seeds 1,2";
+    let outcomes = STUDIES.objects(path, &format!("{line} --json --out pictures"));
+    assert_eq!(outcomes.len(), 2 * 2 * 2);
+    for outcome in &outcomes {
+        let vocab = number(outcome, "vocab");
+        // A hundred visits need more than fifty steps where there are forty symbols.
+        assert_eq!((number(outcome, "steps"), number(outcome, "visits")), (vocab * 2.5, 100.0));
+        assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.05.into(), 4));
+        assert!((number(outcome, "guessing") - vocab.ln()).abs() < 1e-12 && number(outcome, "floor") == 0.0);
+        let (loss, accuracy) = (number(outcome, "loss"), number(outcome, "accuracy"));
+        assert!(loss > 0.0 && loss < vocab.ln() && (0.0..=1.0).contains(&accuracy), "{outcome}");
+        assert!(number(outcome, "loss_spread") > 0.0 && number(outcome, "accuracy_spread") >= 0.0);
+    }
+    let softmax =
+        outcomes.iter().find(|it| it["head"] == "softmax" && it["d"] == 8 && it["vocab"] == 20).unwrap();
+    assert!(number(softmax, "loss") < 0.5 && number(softmax, "accuracy") > 0.9, "{softmax}");
+    assert_pictures(&path.join("pictures"), "repeated_loss", &["softmax, d 8", "nats", "even guessing"]);
+    assert_pictures(&path.join("pictures"), "repeated_accuracy", &["mos, d 4", "predicted, %"]);
+    let table = String::from_utf8(STUDIES.run(path, &format!("{line} --out pictures")).stdout).unwrap();
+    assert!(table.lines().count() == 10 && table.contains("floor is 0") && table.contains(" ± "), "{table}");
+
+    // What was printed gives the same table and pictures, the sizes of a head in any order.
+    let (even, odd): (Vec<_>, Vec<_>) = outcomes.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
+    save(path, "first.jsonl", &even.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
+    save(path, "second.jsonl", &odd.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
+    let again = STUDIES.run(path, "synthetic repeated --from first.jsonl second.jsonl --out again");
+    let again = String::from_utf8(again.stdout).unwrap();
+    let sorted = |table: &str| {
+        let mut lines: Vec<String> = table.lines().map(str::to_string).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&again), sorted(&table));
+    assert_pictures(&path.join("again"), "repeated_loss", &["softmax, d 8", "nats", "even guessing"]);
+    assert_eq!(STUDIES.objects(path, "synthetic repeated --from first.jsonl --json").len(), 4);
+
+    for (line, expected) in [
+        ("--from first.jsonl --vocab 20", "cannot be used with"),
+        ("--from first.jsonl first.jsonl", "has a second result of softmax with 20 symbols and d 8"),
+        ("--vocab 1", "vocab is 1, but must be at least 2"),
+        ("--vocab 20,20", "`20` is there twice"),
+        ("--d 0", "d is 0"),
+        ("--heads softmix", "unknown head `softmix`"),
+        ("--heads doc", "heads is doc"),
+        ("--steps 0", "steps is 0"),
+        ("--visits 0", "visits is 0"),
+        ("--visits nan", "visits is NaN"),
+        ("--batch 0", "batch is 0"),
+        ("--lr -0.1", "lr is -0.1"),
+        ("--components 0", "components is 0"),
+        ("--max-time 5m", "--out"),
+        ("--device abacus", "unknown device `abacus`"),
+        ("--words 5", "--words"),
+    ] {
+        STUDIES.refused(path, &format!("synthetic repeated {line}"), &[expected]);
+    }
+}
+
+#[test]
+fn a_mixture_is_timed_beside_a_softmax() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let line =
+        "slowdown --text small --vocab 50 --repeats 1 --device cpu --components 2,3 --batches 2,5 --json";
+    let rows = STUDIES.objects(path, &format!("{line} --out pictures"));
+    let settings: Vec<_> = rows.iter().map(|row| (&row["batch"], &row["components"])).collect();
+    let all = [(2, 2), (2, 3), (5, 2), (5, 3)];
+    assert_eq!(format!("{settings:?}"), format!("{:?}", all.map(|(b, k)| (json!(b), json!(k)))));
+    for row in &rows {
+        let speed = |key: &str| row[key].as_f64().unwrap();
+        let slowdown = speed("softmax_tokens_per_s") / speed("tokens_per_s");
+        assert!((slowdown / speed("slowdown") - 1.0).abs() < 1e-12 && slowdown > 0.0, "{row}");
+        assert_eq!(row["published"], json!([]));
+    }
+    let picture = fs::read_to_string(path.join("pictures/slowdown.svg")).unwrap();
+    assert!(picture.contains("batch 5"));
+    STUDIES.refused(path, "slowdown --repeats 0", &["--repeats is 0"]);
+    STUDIES.refused(path, "slowdown --components 0 --repeats 1", &["components is 0"]);
+}
+
+#[test]
+fn theorems_are_measured_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let lines = STUDIES.objects(path, "theorems --only powers,plif,entropy --out pictures --json");
+    let names: Vec<_> = lines.iter().map(|line| line["theorem"].as_str().unwrap()).collect();
+    assert_eq!(names, ["powers", "plif", "entropy"]);
+    for line in &lines {
+        assert_eq!(line["holds"], true, "{line}");
+    }
+    for name in names {
+        assert!(path.join(format!("pictures/{name}.svg")).metadata().unwrap().len() > 1000);
+    }
+    let text = String::from_utf8(STUDIES.run(path, "theorems --only powers").stdout).unwrap();
+    assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");
+    STUDIES.refused(path, "theorems --only lemma", &["unknown theorem `lemma`", "rank, floor, entropy"]);
+}
+
+fn wait_for(file: &Path) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !file.exists() {
+        assert!(Instant::now() < patience, "no {}", file.display());
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(unix)]
+fn child_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
