@@ -112,9 +112,6 @@ impl TrainObserver for View {
     }
 
     fn stop(&mut self) -> bool {
-        if let Some(notice) = self.interrupt.notice() {
-            self.line(notice);
-        }
         self.interrupt.is_noted()
     }
 }
