@@ -94,7 +94,7 @@ pub fn check_run_folder(path: &Path) -> Result<(), Failure> {
     if RunFolder::exists(path) {
         return Err(Error::RunExists { path: path.to_path_buf() }.into());
     }
-    check_folder(path, |name| name == "vocab.txt" || name.starts_with(".replacing-"))
+    check_folder(path, |name| name == "vocab.txt" || name == "hashes.json" || name.starts_with(".replacing-"))
 }
 
 /// Creates `folder` with its parents, if it is not there.

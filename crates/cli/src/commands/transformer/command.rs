@@ -20,6 +20,7 @@ use super::view::View;
 use crate::args::Head;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
@@ -74,7 +75,7 @@ pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure>
     if let Some(path) = &args.run {
         return score_run(args, path);
     }
-    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
+    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(args.trains())?)?;
     if let Some(path) = &args.resume {
         return resume(args, path, &output);
     }
@@ -85,9 +86,7 @@ pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure>
     if args.trains() {
         args.procedure(model.context, model.context).validate()?;
     }
-    if let Some(path) = args.out.as_ref().filter(|path| RunFolder::exists(path)) {
-        return Err(Error::RunExists { path: path.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let text = Text::load(args.data.as_deref(), &args.text.config())?;
     let vocabulary = Size::new(text.corpus.vocabulary().len(), args.text.vocab_size);
     let name = device::resolve(args.device);
