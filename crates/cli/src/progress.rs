@@ -276,8 +276,8 @@ impl Progress {
     /// Perplexities of the training and the validation text, or bits per character.
     fn scores(&self, train_ppl: f64, valid_ppl: f64) -> String {
         match self.characters {
-            true => format!("bpc train {:.4}, valid {:.4}", train_ppl.log2(), valid_ppl.log2()),
-            false => format!("ppl train {}, valid {}", decimal(train_ppl, 2), decimal(valid_ppl, 2)),
+            true => format!("train {:.4}, valid {:.4} bits", train_ppl.log2(), valid_ppl.log2()),
+            false => format!("train {}, valid {}", decimal(train_ppl, 2), decimal(valid_ppl, 2)),
         }
     }
 
@@ -304,6 +304,19 @@ impl Progress {
     /// Whether it is time for a line about steps.
     fn is_due(&self) -> bool {
         !self.terminal && self.epochs && (self.every_interval || self.logged.elapsed() >= QUIET)
+    }
+
+    /// A finished epoch within 80 columns; its tokens a second are in `metrics.jsonl`.
+    fn epoch_line(&self, metrics: &EpochMetrics) -> String {
+        let EpochMetrics { epoch, seconds, train_ppl, valid_ppl, averaging, best, .. } = *metrics;
+        format!(
+            "epoch {epoch}: {}{}{}; {seconds:.*} s{}",
+            self.scores(train_ppl, valid_ppl),
+            if averaging == Some(true) { ", averaged" } else { "" },
+            if best { ", best" } else { "" },
+            usize::from(seconds < 100.0),
+            self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
+        )
     }
 
     /// What an interval's line in `steps.jsonl` says, for people.
@@ -391,17 +404,9 @@ impl TrainObserver for Progress {
         if !self.epochs {
             return;
         }
-        let EpochMetrics { epoch, seconds, train_ppl, valid_ppl, averaging, best, .. } = metrics;
-        // Within 80 columns; the tokens a second are in metrics.jsonl.
-        self.line(&format!(
-            "epoch {epoch}: {}{}{}; {seconds:.1} s{}",
-            self.scores(*train_ppl, *valid_ppl),
-            if *averaging == Some(true) { ", averaged" } else { "" },
-            if *best { ", best" } else { "" },
-            self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
-        ));
+        self.line(&self.epoch_line(metrics));
         if self.json {
-            let bits = [("train_bpc", *train_ppl), ("valid_bpc", *valid_ppl)];
+            let bits = [("train_bpc", metrics.train_ppl), ("valid_bpc", metrics.valid_ppl)];
             print_json(&with_bits(metrics, self.characters, &bits));
         }
     }
@@ -569,13 +574,25 @@ mod tests {
     #[test]
     fn lines_about_epochs_fit_eighty_columns() {
         let mut progress = Progress::new(false);
-        assert_eq!(progress.scores(1234.567, 1e9), "ppl train 1234.57, valid 1.0e9");
-        let line = format!(
-            "epoch 40: {}, averaged, best; 1234.5 s, 23 h 59 min left",
-            progress.scores(123.456, 120.0)
-        );
-        assert!(line.len() <= 80, "{line}");
+        let metrics = EpochMetrics {
+            epoch: 40,
+            seconds: 1234.4,
+            tokens_per_s: 8123.4,
+            train_ppl: 123.456,
+            valid_ppl: 1e9,
+            lr: 14.2,
+            averaging: Some(true),
+            train_accuracy: None,
+            valid_accuracy: None,
+            best: true,
+        };
+        // A quarter of the work took a third of 24 hours less a minute.
+        progress.start.0 -= Duration::from_secs(28_780);
+        progress.share = 0.25;
+        let expected = "epoch 40: train 123.46, valid 1.0e9, averaged, best; 1234 s, 23 h 59 min left";
+        assert_eq!(progress.epoch_line(&metrics), expected);
+        assert!(expected.len() < 80);
         progress.characters = true;
-        assert_eq!(progress.scores(2.0, 4.0), "bpc train 1.0000, valid 2.0000");
+        assert_eq!(progress.scores(2.0, 4.0), "train 1.0000, valid 2.0000 bits");
     }
 }

@@ -155,7 +155,7 @@ impl TrainObserver for View<'_> {
         }
         let EpochMetrics { epoch, seconds, train_ppl, valid_ppl, best, .. } = metrics;
         self.line(&format!(
-            "{}epoch {epoch}: ppl train {}, valid {}{}; {seconds:.1} s{}",
+            "{}epoch {epoch}: train {}, valid {}{}; {seconds:.1} s{}",
             self.label,
             decimal(*train_ppl, 2),
             decimal(*valid_ppl, 2),
