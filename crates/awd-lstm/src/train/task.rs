@@ -40,7 +40,8 @@ pub struct LmTask {
     device: Device,
     pub(super) train: Batches,
     pub(super) valid: Batches,
-    pub(super) test: Batches,
+    /// None if it is not scored.
+    pub(super) test: Option<Batches>,
     /// `None` only while an optimiser step has it.
     model: Option<LanguageModel>,
     optimiser: NtAsgd,
@@ -96,7 +97,8 @@ impl LmTask {
         // A single last row is no training step, so one step needs three rows.
         let train = Batches::of("the training text", corpus.train(), config.batch, 3)?;
         let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
-        let test = Batches::new("the test text", corpus.test(), config.test_batch, 2)?;
+        let test = || Batches::new("the test text", corpus.test(), config.test_batch, 2);
+        let test = config.test.then(test).transpose()?;
 
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
@@ -234,7 +236,7 @@ impl Task for LmTask {
     ) -> Result<Option<Score>> {
         let text = match split {
             Split::Valid => &self.valid,
-            Split::Test => &self.test,
+            Split::Test => self.test.as_ref().expect("a test text that is not scored is not asked for"),
         };
         score_unless(ranks, model, text, stop)
     }
@@ -280,8 +282,8 @@ impl Task for LmTask {
     }
 
     fn work(&self) -> Work {
-        let [train, valid, test] =
-            [&self.train, &self.valid, &self.test].map(|text| text.predictions() as f64);
+        let [train, valid] = [&self.train, &self.valid].map(|text| text.predictions() as f64);
+        let test = self.test.as_ref().map_or(0.0, |text| text.predictions() as f64);
         let cost = |columns: usize| if columns == 1 { ONE_COLUMN_COST } else { EVALUATION_COST };
         Work { train, valid: cost(self.config.eval_batch) * valid, test: cost(self.config.test_batch) * test }
     }

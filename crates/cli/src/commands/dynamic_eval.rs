@@ -25,7 +25,7 @@ use crate::files::Force;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
 use crate::statistics::decimal;
-use crate::training::{TEST, VALID, load_held_out, other_texts};
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `dynamic-eval`.
 #[derive(Debug, Clone, Args)]
@@ -127,6 +127,7 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
         Some(data) => load_held_out(Some(data), &config, run.vocabulary()?)?,
         None => corpus.clone(),
     };
+    require_test(&held_out, args.data.as_ref().unwrap_or(&config.data))?;
     other_texts(&config, &held_out, &[VALID, TEST]).iter().for_each(print_note);
     // Learning from what was scored takes gradients.
     let device = device::open(device::resolve(args.device))?.autodiff();

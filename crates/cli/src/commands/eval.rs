@@ -24,7 +24,7 @@ use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Working;
 use crate::ranks::agree;
 use crate::statistics::decimal;
-use crate::training::{TEST, VALID, load_held_out, other_texts};
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -268,6 +268,9 @@ fn texts(
     let corpus = load_held_out(args.data.as_deref(), config, run.vocabulary()?)?;
     let mut wanted =
         vec![(Split::Valid, corpus.valid(), eval_batch), (Split::Test, corpus.test(), test_batch)];
+    if args.split != Some(Split::Valid) {
+        require_test(&corpus, args.data.as_ref().unwrap_or(&config.data))?;
+    }
     wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
     if first_process {
         let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();

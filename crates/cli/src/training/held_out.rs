@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use awd_lstm::train::RunConfig;
+use runs::Error;
 use runs::data::{Corpus, Fingerprint, Part, Vocabulary};
 
 use crate::failure::Failure;
@@ -27,6 +28,17 @@ pub fn load_held_out(
     refuse_file(data)?;
     let _reading = Working::new(format!("reading the text in {}", data.display()));
     Ok(Corpus::load_held_out(data, vocabulary, &config.text)?)
+}
+
+/// Refuses a corpus without a test text, for work that scores it. `data` is its folder.
+///
+/// # Errors
+/// [`Error::MissingFile`].
+pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
+    match corpus.test().is_empty() {
+        true => Err(Error::MissingFile { path: data.join("test.txt") }),
+        false => Ok(()),
+    }
 }
 
 /// A line for each of the texts `of` that is not the one of the run.

@@ -14,6 +14,7 @@ use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
 use crate::ranks::agree;
 use crate::statistics::{decimal, grouped};
+use crate::training::held_out::require_test;
 use crate::training::output::Output;
 use crate::training::vocabulary::words;
 use crate::training::{curves, frequency};
@@ -81,6 +82,9 @@ impl Job {
         ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
 
         let made = || -> Result<Trainer, Failure> {
+            if config.train.test {
+                require_test(&corpus, &config.data)?;
+            }
             let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;
             let trainer = Trainer::new(LmTask::new(&config.model, &config.train, &corpus, &device)?)
                 .with_ranks(&ranks)?;

@@ -9,7 +9,7 @@ use crate::commands::analysis::runs::SavedRun;
 use crate::failure::Failure;
 use crate::print::print_note;
 use crate::progress::ShareBar;
-use crate::training::{TEST, VALID, load_held_out, other_texts};
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Contexts that are read at once.
 const WINDOW: usize = 128;
@@ -35,6 +35,9 @@ impl Text {
     pub fn load(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
         let first = runs.first().ok_or("no run given: name at least one with --run RUN")?;
         let corpus = load_held_out(args.data.as_deref(), &first.config, first.vocabulary.clone())?;
+        if args.split == Split::Test {
+            require_test(&corpus, args.data.as_ref().unwrap_or(&first.config.data))?;
+        }
         let (what, ids) = match args.split {
             Split::Valid => (VALID, corpus.valid()),
             Split::Test => (TEST, corpus.test()),

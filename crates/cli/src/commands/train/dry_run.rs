@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::print::print_json;
 use crate::progress::{Working, short};
 use crate::statistics::grouped;
-use crate::training::words;
+use crate::training::{require_test, words};
 
 /// Steps before the timed ones: the first compile kernels and fill pools of memory.
 const WARM_UP: usize = 2;
@@ -66,6 +66,9 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
     let name: DeviceName = config.device.parse()?;
     let device = device::open(name)?;
     let (model, train) = (&config.model, &config.train);
+    if train.test {
+        require_test(corpus, &config.data)?;
+    }
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
     let mut trainer = Trainer::new(LmTask::new(model, &steps, corpus, &device)?).with_log_every(1);
