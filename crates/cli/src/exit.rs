@@ -1,5 +1,6 @@
 //! How a program starts and ends: its command line read, and its answer or one line on standard error and the status 2.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -36,13 +37,13 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Reads the command line of `program`.
+/// Reads a command line of `program`, the words after its name.
 ///
 /// # Errors
 /// What is wrong with it, or that help or the version was asked for.
-pub fn read<T: Parser>(program: &'static str) -> Result<T, clap::Error> {
+pub fn read<T: Parser>(program: &'static str, words: Vec<OsString>) -> Result<T, clap::Error> {
     let mut command = T::command().name(program);
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(std::iter::once(program.into()).chain(words))?;
     T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 

@@ -21,6 +21,7 @@ pub mod device;
 mod exit;
 pub mod failure;
 pub mod files;
+mod front;
 pub mod interrupt;
 mod markdown;
 pub mod picture;

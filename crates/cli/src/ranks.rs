@@ -1,5 +1,6 @@
 //! Programs that `mpirun` started several times, as the ranks of one job.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -102,12 +103,18 @@ pub fn refuse(ranks: &Ranks, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reads the command line of `program`. Help and version are printed to standard output, by rank 0, and an error is one line.
+/// Reads the command line of `program`, whose words `words` prepares. Help and version are printed to standard output, by rank 0, and an error is one line.
 ///
 /// # Errors
 /// The exit status, once all is said.
-pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitCode> {
-    let parsed = match exit::read(program) {
+pub fn parse<T: Parser>(
+    program: &'static str,
+    words: impl FnOnce(Vec<OsString>) -> Result<Vec<OsString>, Failure>,
+    ranks: &Ranks,
+) -> Result<T, ExitCode> {
+    let words = agree(ranks, words(std::env::args_os().skip(1).collect()));
+    let words = words.map_err(|error| exit(ranks, Err(error)))?;
+    let parsed = match exit::read(program, words) {
         Err(asked) if exit::is_answer(&asked) => {
             if ranks.is_first() {
                 print_out(&asked.render().to_string());

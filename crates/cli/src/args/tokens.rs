@@ -16,10 +16,10 @@ use crate::progress::Working;
 pub struct TokenArgs {
     /// Folder to keep the encoded text of a large corpus in, so that the next command need not encode it again [default:
     /// the run's, or .encoded in the data folder]. It takes four bytes a token.
-    #[arg(long, value_name = "DIR", help_heading = "Text")]
+    #[arg(hide = true, long, value_name = "DIR", help_heading = "Text")]
     pub token_cache: Option<PathBuf>,
     /// Size of a text, in MiB, from which on it is kept [default: the run's, or 64].
-    #[arg(long, value_name = "MIB", help_heading = "Text")]
+    #[arg(hide = true, long, value_name = "MIB", help_heading = "Text")]
     pub token_cache_from: Option<u64>,
 }
 

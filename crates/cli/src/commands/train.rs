@@ -28,7 +28,7 @@ use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_fo
 pub struct TrainArgs {
     /// Folder with train.txt, valid.txt and test.txt, or with folders train, valid and test of such files: a folder
     /// train may be larger than memory.
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["resume", "config"])]
+    #[arg(hide = true, long, value_name = "DIR", required_unless_present_any = ["resume", "config"])]
     pub data: Option<PathBuf>,
     /// Continue the run in this folder. Settings need not be given again, and must not be others, but for these: --epochs,
     /// --max-time and --patience extend the run, even a finished one, to a new total.
@@ -36,7 +36,7 @@ pub struct TrainArgs {
     pub resume: Option<PathBuf>,
     /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
     /// its random numbers; config.json records the change.
-    #[arg(long, requires = "device")]
+    #[arg(hide = true, long, requires = "device")]
     pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]

@@ -12,7 +12,7 @@ use seq2seq::{ModelConfig, Preset, TrainConfig};
 use super::progress::View;
 use super::saved::summary;
 use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
-use crate::args::RecordArgs;
+use crate::args::{RecordArgs, Setting, apply};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{check_run_folder, refuse_file};
@@ -64,6 +64,9 @@ pub struct TrainArgs {
     /// The procedure.
     #[command(flatten)]
     pub procedure: ProcedureArgs,
+    /// A setting by its place in config.json, such as train.lr=0.001; may be given several times. It replaces the preset's.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<Setting>,
 }
 
 /// Trains as the arguments say and saves the run, or continues one.
@@ -85,16 +88,17 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
     }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
-    let model = |vocab: usize| -> Result<ModelConfig, seq2seq::Error> {
-        let mut model = preset.model(head, vocab);
+    let model = |vocab: usize| -> Result<ModelConfig, Failure> {
+        let set = apply(&args.settings, "model", &preset.model(head, vocab))?;
+        let mut model = ModelConfig { head, vocab, ..set };
         args.model.apply_to(&mut model);
         model.validate()?;
         Ok(model)
     };
-    let mut train: TrainConfig = preset.train();
+    let mut train: TrainConfig = apply(&args.settings, "train", &preset.train())?;
     args.procedure.apply_to(&mut train);
     train.validate()?;
-    let text = args.text.config();
+    let text = apply(&args.settings, "text", &args.text.config())?;
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
