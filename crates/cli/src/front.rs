@@ -70,7 +70,6 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         "eval" => line.eval(),
         "generate" => match line.model_of_run() {
             Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "respond"])),
-            Some(Model::Gpt) => Ok(line.becomes(&["transformer", "--generate"])),
             _ => Ok(line.named("--run", &["generate"])),
         },
         "export" => match line.model_of_run() {
@@ -118,7 +117,8 @@ impl Line<'_> {
             }
             (model, Some(_)) => {
                 let model = model.name();
-                Err(format!("--from averages the weights of a language model; {model} has no such training").into())
+                Err(format!("--from averages the weights of a language model; {model} has no such training")
+                    .into())
             }
             (Model::Seq2seq, None) => Ok(self.named("--data", &["dialog", "train"])),
             (Model::Gpt, None) => Ok(self.named("--data", &["transformer"])),
@@ -153,7 +153,8 @@ impl Line<'_> {
             return Ok(self.named("--run", &["curves"]));
         }
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let line: serde_json::Value = text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        let line: serde_json::Value =
+            text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
         let has = |key: &str| !line[key].is_null();
         let command = [
             ("singular_values", "rank"),
@@ -182,17 +183,23 @@ impl Line<'_> {
         let Some(file) = file else { return Ok(self.becomes(&[command])) };
         let path = Path::new(&file);
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let damaged = |reason: &str| Error::Damaged { path: path.to_path_buf(), reason: reason.trim().replace('\n', " ") };
+        let damaged = |reason: &str| Error::Damaged {
+            path: path.to_path_buf(),
+            reason: reason.trim().replace('\n', " "),
+        };
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| damaged(error.message()))?;
         for (key, value) in table {
             let option = format!("--{}", key.replace('_', "-"));
-            let given = |word: &OsString| word == option.as_str() || word.to_string_lossy().starts_with(&format!("{option}="));
+            let given = |word: &OsString| {
+                word == option.as_str() || word.to_string_lossy().starts_with(&format!("{option}="))
+            };
             if !self.words.iter().any(given) {
                 match value {
                     toml::Value::Boolean(true) => self.words.push(option.into()),
                     toml::Value::Boolean(false) => {}
                     value => {
-                        let value = plain(&value).ok_or_else(|| damaged(&format!("{key} must be a value or a list of values")))?;
+                        let value = plain(&value)
+                            .ok_or_else(|| damaged(&format!("{key} must be a value or a list of values")))?;
                         self.words.push(format!("{option}={value}").into());
                     }
                 }
@@ -209,7 +216,10 @@ impl Line<'_> {
     /// The model of the first run that the line names.
     fn model_of_run(&self) -> Option<Model> {
         self.words.iter().find_map(|word| {
-            let word = word.to_str().and_then(|word| word.strip_prefix("--run=")).map_or(word.as_os_str(), OsStr::new);
+            let word = word
+                .to_str()
+                .and_then(|word| word.strip_prefix("--run="))
+                .map_or(word.as_os_str(), OsStr::new);
             Model::of_run(word)
         })
     }
@@ -217,8 +227,11 @@ impl Line<'_> {
     /// The value of an option.
     fn value(&self, option: &str) -> Option<OsString> {
         let written = format!("{option}=");
-        let joined = self.words.iter().find_map(|word| word.to_str()?.strip_prefix(&written).map(OsString::from));
-        let after = || self.words.iter().position(|word| word == option).and_then(|at| self.words.get(at + 1).cloned());
+        let joined =
+            self.words.iter().find_map(|word| word.to_str()?.strip_prefix(&written).map(OsString::from));
+        let after = || {
+            self.words.iter().position(|word| word == option).and_then(|at| self.words.get(at + 1).cloned())
+        };
         joined.or_else(after)
     }
 
@@ -231,7 +244,8 @@ impl Line<'_> {
             };
         };
         let written = format!("{option}=");
-        let at = self.words.iter().position(|word| word == option || word.to_string_lossy().starts_with(&written));
+        let at =
+            self.words.iter().position(|word| word == option || word.to_string_lossy().starts_with(&written));
         let at = at.expect("the option has a value");
         let width = if self.words[at] == option { 2 } else { 1 };
         self.words.drain(at..at + width);
@@ -294,7 +308,9 @@ mod tests {
     /// Folders `lstm`, `dialogues` and `transformer` that look like runs.
     fn runs() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (name, model) in [("lstm", Model::AwdLstm), ("dialogues", Model::Seq2seq), ("transformer", Model::Gpt)] {
+        for (name, model) in
+            [("lstm", Model::AwdLstm), ("dialogues", Model::Seq2seq), ("transformer", Model::Gpt)]
+        {
             let run = folder.path().join(name);
             fs::create_dir(&run).unwrap();
             let versions = serde_json::json!({"versions": {"kind": model.kind(), "format": runs::FORMAT}});
@@ -324,10 +340,14 @@ mod tests {
             ("eval --run PATH/dialogues", "dialog eval PATH/dialogues"),
             ("eval PATH/transformer", "transformer --run PATH/transformer"),
             ("generate PATH/lstm", "generate --run PATH/lstm"),
+            ("generate PATH/transformer --tokens 5", "generate --run PATH/transformer --tokens 5"),
             ("generate PATH/dialogues", "dialog respond PATH/dialogues"),
             ("export PATH/lstm --out w.pt", "export --run PATH/lstm --out w.pt"),
             ("analyse rank PATH/lstm B --tokens 5", "analyse rank --run PATH/lstm --run B --tokens 5"),
-            ("plot PATH/lstm PATH/transformer --out d", "curves --run PATH/lstm --run PATH/transformer --out d"),
+            (
+                "plot PATH/lstm PATH/transformer --out d",
+                "curves --run PATH/lstm --run PATH/transformer --out d",
+            ),
             ("runs runs --json", "runs runs --json"),
             ("rank --run A", "rank --run A"),
         ] {

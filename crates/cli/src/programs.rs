@@ -25,8 +25,8 @@ use crate::commands::sweep::{self, AblationArgs, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
-use crate::front;
 use crate::failure::Failure;
+use crate::front;
 use crate::ranks;
 
 /// Every command there is.
@@ -146,7 +146,9 @@ enum Command {
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
     /// FILE is a TOML file with the options by their names: `data = "ptb"`, `heads = ["softmax", "mos"]`, `lr = [10, 20]`.
-    #[command(override_usage = "highrank sweep FILE.toml [OPTIONS]\n       highrank sweep --data DIR [OPTIONS]")]
+    #[command(
+        override_usage = "highrank sweep FILE.toml [OPTIONS]\n       highrank sweep --data DIR [OPTIONS]"
+    )]
     Sweep(Box<SweepArgs>),
     /// List the runs below folders, with their settings, results and states.
     Runs(RunsArgs),
@@ -191,7 +193,8 @@ enum Command {
 }
 
 /// How `train` is used.
-const TRAIN: &str = "highrank train DATA [--model MODEL] [--preset PRESET] [--head HEAD] [--set KEY=VALUE ...] [--out RUN]
+const TRAIN: &str =
+    "highrank train DATA [--model MODEL] [--preset PRESET] [--head HEAD] [--set KEY=VALUE ...] [--out RUN]
        highrank train --resume RUN [--epochs N]
        highrank train --from RUN [OPTIONS]";
 

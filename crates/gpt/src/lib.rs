@@ -35,6 +35,7 @@
 mod config;
 mod data;
 mod evaluate;
+mod generate;
 mod model;
 mod run;
 mod task;
@@ -42,6 +43,7 @@ mod task;
 pub use config::{GptConfig, TrainConfig};
 pub use data::{Batch, IGNORED, Windows, batch};
 pub use evaluate::evaluate;
+pub use generate::Draws;
 pub use model::{Gpt, GptOutput};
 pub use run::{GptState, Nothing, RunConfig, RunFolder, Transformer};
 pub use task::{GptTask, Trainer};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use runs::Error;
 use runs::data::TextConfig;
-use serde::de::IgnoredAny;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::args::setting::with;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 /// One setting of a model, a procedure or a text, such as `train.lr=15` or `model.dropouts.latent=0.2`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
+    place: String,
     section: String,
     settings: Map<String, Value>,
 }
@@ -30,7 +31,14 @@ impl FromStr for Setting {
         let inner = parts.fold((last, value), |(name, value), part| {
             (part.to_string(), Value::Object(Map::from_iter([(name, value)])))
         });
-        Ok(Self { section: section.to_string(), settings: Map::from_iter([inner]) })
+        Ok(Self { place: place.to_string(), section: section.to_string(), settings: Map::from_iter([inner]) })
+    }
+}
+
+impl Setting {
+    /// Where it is, such as `train.lr`.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 }
 
@@ -97,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_setting_is_found_by_its_place() {
-        let given = settings(&["train.lr=15", "model.dropouts.latent=0.25", "model.precision=bf16", "train.lr=7"]);
+        let given =
+            settings(&["train.lr=15", "model.dropouts.latent=0.25", "model.precision=bf16", "train.lr=7"]);
         let (model, train) = (Preset::Small.model(HeadKind::Mos, 50), Preset::Small.train());
         let mut expected = model.clone();
         expected.dropouts.latent = 0.25;

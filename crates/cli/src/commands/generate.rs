@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use awd_lstm::train::RunFolder;
 use clap::Args;
+use gpt::Transformer;
 use highrank::Sampling;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::Error;
 use runs::data::{TextConfig, UNKNOWN, Vocabulary};
 use runs::error::check;
-use runs::load_weights;
+use runs::{Settings, kind_of_run, load_weights};
 use serde::Serialize;
 
 use crate::device::{self, DeviceChoice};
@@ -80,13 +81,37 @@ struct Generated<'a> {
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let sampling = args.sampling()?;
     check(args.tokens > 0, "tokens", args.tokens, "at least 1")?;
-    let run = RunFolder::open(&args.run)?;
-    let config = run.config()?;
-    let vocabulary = run.vocabulary()?;
-    let text = config.text.clone();
-    let (mut prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
+    match kind_of_run(&args.run)? == Transformer::KIND {
+        true => {
+            let run = gpt::RunFolder::open(&args.run)?;
+            let config = run.config()?;
+            let device = device::open(device::resolve(args.device))?;
+            let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+            let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
+            print_draws(args, config.text.clone(), &run.vocabulary()?, draws)
+        }
+        false => {
+            let run = RunFolder::open(&args.run)?;
+            let config = run.config()?;
+            let vocabulary = run.vocabulary()?;
+            let device = device::open(device::resolve(args.device))?;
+            let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+            let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
+            print_draws(args, config.text.clone(), &vocabulary, draws)
+        }
+    }
+}
+
+/// Prints the text that `draws` makes of a prompt.
+fn print_draws<I: Iterator<Item = u32>>(
+    args: &GenerateArgs,
+    text: TextConfig,
+    vocabulary: &Vocabulary,
+    draws: impl FnOnce(&[u32], Pcg64Mcg) -> Result<I, Error>,
+) -> Result<(), Failure> {
+    let (mut prompt, unknown) = text.prompt(&args.prompt, vocabulary);
     if !unknown.is_empty() {
-        print_note(unknown_words(&unknown, &vocabulary));
+        print_note(unknown_words(&unknown, vocabulary));
     }
     if args.prompt.is_empty() && text.characters {
         // What a line's end is read as.
@@ -94,9 +119,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let given = format!("`{}`", args.prompt);
     check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;
-    let device = device::open(device::resolve(args.device))?;
-    let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-    let draws = model.draws(&prompt, &sampling, Pcg64Mcg::seed_from_u64(args.seed))?;
+    let draws = draws(&prompt, Pcg64Mcg::seed_from_u64(args.seed))?;
     let words = draws.take(args.tokens).filter_map(|id| vocabulary.word(id));
     if args.json {
         let tokens: Vec<&str> = words.collect();

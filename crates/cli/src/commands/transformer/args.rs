@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use gpt::{GptConfig, TrainConfig};
+use highrank::HeadConfig;
+use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{RecordArgs, TextArgs};
+use crate::args::{RecordArgs, Setting, TextArgs, apply};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
@@ -65,7 +67,27 @@ pub struct TransformerArgs {
     /// Procedure.
     #[command(flatten)]
     pub training: TrainingArgs,
+    /// A setting by its place in config.json, such as train.lr=0.001 or model.dropout=0.2, but for the head's; may be given several
+    /// times. It replaces an option.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = checked, conflicts_with = "resume")]
+    pub settings: Vec<Setting>,
 }
+
+/// A setting that exists, with a value of its type.
+fn checked(text: &str) -> Result<Setting, String> {
+    let setting: Setting = text.parse()?;
+    if setting.place().starts_with("model.head") {
+        return Err("the head is chosen by --head and its options".into());
+    }
+    let alone = std::slice::from_ref(&setting);
+    apply(alone, "model", &GptConfig::new(4, HeadConfig::softmax(4, 2).with_tied(true)))?;
+    apply(alone, "train", &TrainConfig::new(1))?;
+    apply(alone, "text", &TextConfig::default())?;
+    Ok(setting)
+}
+
+/// Why a setting of the line cannot be wrong any more.
+const CHECKED: &str = "settings are checked as they are read";
 
 /// The sizes of the model.
 #[derive(Debug, Clone, clap::Args)]
@@ -143,11 +165,12 @@ impl TransformerArgs {
     /// The model with the output layer that `head` makes of the transformer's width, the embedding's and the vocabulary.
     pub fn model(&self, head: &HeadArgs, d_embedding: usize, vocabulary: Size) -> GptConfig {
         let (sizes, d_model) = (&self.model, self.d_model());
-        GptConfig::new(d_model, head.config(d_model, d_embedding, vocabulary))
+        let model = GptConfig::new(d_model, head.config(d_model, d_embedding, vocabulary))
             .with_context(sizes.context.unwrap_or(self.unless_data(32, 64)))
             .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)))
             .with_attention_heads(sizes.attention_heads)
-            .with_dropout(sizes.dropout)
+            .with_dropout(sizes.dropout);
+        apply(&self.settings, "model", &model).expect(CHECKED)
     }
 
     /// The width of the embedding, of a softmax if the parameters are to be as many as its.
@@ -181,7 +204,7 @@ impl TransformerArgs {
             (steps, _) => (steps.unwrap_or(self.unless_data(600, 400)), rounds),
         };
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
-        TrainConfig::new(steps)
+        let train = TrainConfig::new(steps)
             .with_rounds(rounds)
             .with_batch(batch)
             .with_lr(lr)
@@ -190,7 +213,8 @@ impl TransformerArgs {
             .with_clip(clip)
             .with_valid_tokens(Some(valid_tokens))
             .with_eval_tokens(eval_tokens)
-            .with_seed(seed)
+            .with_seed(seed);
+        apply(&self.settings, "train", &train).expect(CHECKED)
     }
 
     fn unless_data(&self, without: usize, with: usize) -> usize {

@@ -1,0 +1,95 @@
+//! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use highrank::{OutputHead, Sampling};
+use rand::Rng;
+use runs::error::{Error, Result};
+
+use crate::model::Gpt;
+
+/// The tokens that a model draws, one after the other without end. Made by [`Gpt::draws`].
+#[derive(Debug)]
+pub struct Draws<'a, R> {
+    model: &'a Gpt,
+    head: OutputHead,
+    sampling: &'a Sampling,
+    rng: R,
+    /// All tokens so far, of which the model reads the last.
+    tokens: Vec<u32>,
+}
+
+impl<R: Rng> Iterator for Draws<'_, R> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let [context, _] = self.model.positions.weight.dims();
+        let read = &self.tokens[self.tokens.len().saturating_sub(context)..];
+        let ids: Vec<i32> = read.iter().map(|&id| id as i32).collect();
+        let device = self.model.positions.weight.device();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, read.len()]), &device);
+        let last = self.model.hidden(ids).narrow(1, read.len() - 1, 1);
+        let word = self.head.sample::<3, 2>(last, self.sampling, &mut self.rng);
+        let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
+        self.tokens.push(word);
+        Some(word)
+    }
+}
+
+impl Gpt {
+    /// Draws the tokens that follow `prompt`. A token is drawn when it is asked for, and sees as many tokens before it as the model's
+    /// context holds.
+    ///
+    /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
+    /// `model.valid()`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary; [`Error::Head`] if a sampling option
+    /// is out of range.
+    pub fn draws<'a, R: Rng>(
+        &'a self,
+        prompt: &[u32],
+        sampling: &'a Sampling,
+        rng: R,
+    ) -> Result<Draws<'a, R>> {
+        sampling.validate()?;
+        let head = self.head();
+        if prompt.is_empty() {
+            return Err(Error::invalid("prompt", "empty", "at least one token"));
+        }
+        if let Some(id) = prompt.iter().find(|&&id| id as usize >= head.vocab()) {
+            return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
+        }
+        Ok(Draws { model: self, head, sampling, rng, tokens: prompt.to_vec() })
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::GptConfig;
+    use burn::tensor::Device;
+    use highrank::HeadConfig;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64Mcg;
+
+    #[test]
+    fn text_grows_beyond_the_context_and_the_seed_fixes_it() {
+        let device = Device::flex();
+        device.seed(5);
+        let head = HeadConfig::mos(16, 12, 13, 2).with_tied(true);
+        let mut model = GptConfig::new(16, head).with_layers(1).with_context(4).try_init(&device).unwrap();
+        // With its first weights, a model gives all words about the same probability.
+        model.embedding.weight = model.embedding.weight.map(|weight| weight * 40.0);
+        let sampling = Sampling::new();
+        let text = |seed| -> Vec<u32> {
+            model.draws(&[1, 2], &sampling, Pcg64Mcg::seed_from_u64(seed)).unwrap().take(20).collect()
+        };
+        assert_eq!((text(3).len(), text(3)), (20, text(3)));
+        assert_ne!(text(3), text(4));
+        assert!(text(3).iter().all(|&word| word < 13));
+        let refused =
+            |prompt: &[u32]| model.draws(prompt, &sampling, Pcg64Mcg::seed_from_u64(1)).unwrap_err();
+        assert!(refused(&[]).to_string().contains("prompt is empty"));
+        assert!(refused(&[13]).to_string().contains("token 13"));
+    }
+}
