@@ -22,7 +22,7 @@ pub struct Stepped {
 /// Forward and backward pass, clipping to the global norm, and the optimiser's update. The loss is the [sum](Seq2Seq::loss) over
 /// the tokens, averaged over the responses.
 ///
-/// It reads `clip` and `lr` of the configuration. [`adam`](super::adam) makes the optimiser.
+/// It reads `clip` and `lr` of the configuration. [`adam`](runs::optim::adam) makes the optimiser.
 ///
 /// # Panics
 /// As [`Seq2Seq::loss`], and if the model is not on an autodiff device.
