@@ -86,7 +86,7 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
         println!("wrote {lines} lines to {}", file.display());
         return Ok(());
     }
-    args.force.check_in(&args.out, &["curves.svg", "curves.png"])?;
+    args.force.check_in(&args.out, &["curves.svg"])?;
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));

@@ -14,10 +14,10 @@ const READING: [(&str, &[&str]); 12] = [
     ("runs . --json", &[]),
     ("eval --run first", &[]),
     ("generate --run first --tokens 40 --prompt topic1", &[]),
-    ("rank --run first second --tokens 40 --out drawn", &["drawn/spectrum.svg", "drawn/spectrum.png"]),
+    ("rank --run first second --tokens 40 --out drawn", &["drawn/spectrum.svg"]),
     ("kl --run first second --tokens 40 --json", &[]),
     ("compare --run first second --out drawn", &["drawn/compare.html"]),
-    ("curves --run first second --out drawn", &["drawn/curves.svg", "drawn/curves.png"]),
+    ("curves --run first second --out drawn", &["drawn/curves.svg"]),
     ("curves --run first second --csv drawn/all.csv", &["drawn/all.csv"]),
     ("export --run first --out drawn/first.safetensors", &["drawn/first.safetensors"]),
 ];

@@ -26,7 +26,7 @@ fn no_file_is_replaced_without_a_word() {
     for name in ["test.jsonl", "all.csv", "model.safetensors"] {
         fs::write(path.join("data").join(name), "mine").unwrap();
     }
-    for name in ["curves.png", "spectrum.svg", "gradient_loss.svg", "plif.png", "compare.html"] {
+    for name in ["curves.svg", "spectrum.svg", "gradient_loss.svg", "plif.svg", "compare.html"] {
         fs::create_dir_all(path.join("drawn")).unwrap();
         fs::write(path.join("drawn").join(name), "mine").unwrap();
     }
@@ -38,10 +38,10 @@ fn no_file_is_replaced_without_a_word() {
         ("dialog export nowhere --out data/model.safetensors", "data/model.safetensors"),
         ("export --run nowhere --out data/model.safetensors", "data/model.safetensors"),
         ("curves --run nowhere --csv data/all.csv", "data/all.csv"),
-        ("curves --run nowhere --out drawn", "drawn/curves.png"),
+        ("curves --run nowhere --out drawn", "drawn/curves.svg"),
         ("rank --run nowhere --out drawn", "drawn/spectrum.svg"),
         ("gradient-loss --run nowhere --out drawn", "drawn/gradient_loss.svg"),
-        ("plif --from nowhere.jsonl --out drawn", "drawn/plif.png"),
+        ("plif --from nowhere.jsonl --out drawn", "drawn/plif.svg"),
         ("compare --run nowhere nowhere --out drawn", "drawn/compare.html"),
     ] {
         let told = format!("`{file}` exists already; name another file, or replace it with --force");
@@ -106,7 +106,6 @@ fn force_replaces_a_file_as_a_whole() {
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     fs::write(path.join("curves.svg"), "mine").unwrap();
     refused(path, "curves --run first", &["`./curves.svg` exists already"]);
-    assert!(!path.join("curves.png").exists());
     objects(path, "curves --run first --force --json");
     assert!(fs::read_to_string(path.join("curves.svg")).unwrap().starts_with("<svg"));
     objects(path, "export --run first --out model.safetensors --json");

@@ -146,7 +146,7 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 /// Bad input: no run, a damaged one, one whose head has gates or clusters, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
     if let Some(out) = &args.out {
-        args.force.check_in(out, &["gradient_loss.svg", "gradient_loss.png"])?;
+        args.force.check_in(out, &["gradient_loss.svg"])?;
     }
     let rows = frame::rows(&args.source, "lost gradient of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };

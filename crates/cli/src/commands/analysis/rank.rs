@@ -121,7 +121,7 @@ fn bound(model: &ModelConfig) -> Option<usize> {
 /// Bad input: no run, a damaged one, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
     if let Some(out) = &args.out {
-        args.force.check_in(out, &["spectrum.svg", "spectrum.png"])?;
+        args.force.check_in(out, &["spectrum.svg"])?;
     }
     let rows = frame::rows(&args.source, "rank of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
