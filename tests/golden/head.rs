@@ -155,6 +155,13 @@ fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
         }
         _ => return None,
     };
+    let config = match case.entry.hyperparameters.get("activation") {
+        Some(name) => {
+            let name = name.as_str().expect("an activation by name");
+            config.with_activation(name.parse().expect("an activation"))
+        }
+        None => config,
+    };
     let mut head = config.init(&on.device);
     let vector = |name: &str| Param::from_tensor(case.tensor::<1>(name, on));
     let transposed = |name: &str| Param::from_tensor(case.tensor::<2>(name, on).transpose());

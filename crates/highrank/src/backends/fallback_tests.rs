@@ -8,7 +8,8 @@ use highrank_kernels::{Floats, Precision};
 use super::testing::{MAPS, spread};
 use crate::likelihood::{self, portable};
 use crate::ops::{
-    Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores, Targets,
+    Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores,
+    Targets,
 };
 
 const TOKENS: usize = 5;

@@ -7,7 +7,9 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
 use super::testing::{primitive, spread};
-use crate::ops::{Activation, Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent};
+use crate::ops::{
+    Activation, Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent,
+};
 
 /// `1/keep` where a value exceeds `bound`, 0 elsewhere.
 fn mask(shape: [usize; 2], bound: f64, keep: f64, device: &Device, dtype: DType) -> Tensor<2> {
@@ -71,7 +73,8 @@ fn run(
 fn the_operation_agrees_with_the_composed_formula() {
     let masks = [Mask::None, Mask::InTurn, Mask::Rows];
     let masks = [false, true].into_iter().flat_map(|bias| masks.map(|mask| (bias, mask)));
-    for (activation, (bias, mask)) in Activation::ALL.iter().flat_map(|a| masks.clone().map(|mask| (*a, mask)))
+    for (activation, (bias, mask)) in
+        Activation::ALL.iter().flat_map(|a| masks.clone().map(|mask| (*a, mask)))
     {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
             let want = run(latent::latent, activation, bias, mask, dtype);

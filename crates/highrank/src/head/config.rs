@@ -251,7 +251,8 @@ impl HeadConfig {
     #[track_caller]
     pub fn with_activation(mut self, activation: Activation) -> Self {
         let place = self.context.activation_mut();
-        *place.expect("with_activation: only MoS, MoC and direct output connections choose an activation") = activation;
+        *place.expect("with_activation: only MoS, MoC and direct output connections choose an activation") =
+            activation;
         self
     }
 
@@ -273,7 +274,8 @@ impl HeadConfig {
     #[track_caller]
     pub fn starting_at_softmax(mut self, spread: f64) -> Self {
         let place = self.context.start_mut();
-        *place.expect("starting_at_softmax: only MoS and MoC start at the softmax") = Start::Softmax { spread };
+        *place.expect("starting_at_softmax: only MoS and MoC start at the softmax") =
+            Start::Softmax { spread };
         match self.context.clone().activation_mut() {
             Some(Activation::Tanh) => self.with_activation(Activation::Linear),
             _ => self,

@@ -177,9 +177,8 @@ pub fn latent_backward<B: Rounding>(
         None => grad,
     };
     let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
-    let made = gradients(hidden, weight, args.bias.is_some(), grad, wanted, |lhs, rhs| {
-        product(lhs, rhs, precision)
-    });
+    let made =
+        gradients(hidden, weight, args.bias.is_some(), grad, wanted, |lhs, rhs| product(lhs, rhs, precision));
     match past {
         Some(past) => add_past(made, past, args.d),
         None => made,

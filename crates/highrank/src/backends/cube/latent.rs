@@ -12,7 +12,9 @@ use highrank_kernels::{Floats, Ints};
 
 use crate::likelihood::parts::{add_part, joined};
 use crate::ops::latent as portable;
-use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide};
+use crate::ops::{
+    Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide,
+};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -374,10 +376,10 @@ mod tests {
     #[test]
     fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
         let masks = [(false, 0), (true, 0), (false, 5), (true, 3), (true, 1)];
-        for (activation, (bias, period)) in Activation::ALL.iter().flat_map(|a| masks.map(|mask| (*a, mask))) {
+        for (activation, (bias, period)) in Activation::ALL.iter().flat_map(|a| masks.map(|mask| (*a, mask)))
+        {
             for precision in [Precision::Full, Precision::Bf16] {
-                let args =
-                    || LatentArgs { activation, ..args::<Plain>(bias, period, precision) };
+                let args = || LatentArgs { activation, ..args::<Plain>(bias, period, precision) };
                 let output = portable::latent(args());
                 let grad = spread([TOKENS, FEATURES], 5);
                 let made = portable::latent_backward(args(), output.clone(), grad, WANTED);

@@ -9,8 +9,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::math::log_softmax;
 use crate::ops::{
-    Activation, ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic, Targets,
-    Wanted,
+    Activation, ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
+    Targets, Wanted,
 };
 
 mod gated;

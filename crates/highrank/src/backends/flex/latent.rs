@@ -169,7 +169,9 @@ pub(super) fn pull_back<T: Real>(
     if let Some(out) = &mut into.hidden {
         let out = &mut out[tokens.start * d_hidden..tokens.end * d_hidden];
         multiply_rounded(out, grad_matrix, weight(layer).t(), false, layer.precision);
-        for (out, past) in out.chunks_exact_mut(d_hidden).zip(past.iter().flat_map(|past| past.chunks_exact(d))) {
+        for (out, past) in
+            out.chunks_exact_mut(d_hidden).zip(past.iter().flat_map(|past| past.chunks_exact(d)))
+        {
             out.iter_mut().zip(past).for_each(|(out, past)| *out += *past);
         }
     }

@@ -258,5 +258,11 @@ fn of_part(
         options.token_weights = Some(weights.cast(share.dtype()) * share.into());
     }
     let words = Tensor::<1, Int>::from_data(words.as_slice(), device);
-    of_counted(words, &options, part.decoder.vocab, || part.bias(), |counted| part.likelihood(contexts(counted), ContextOps::Native))
+    of_counted(
+        words,
+        &options,
+        part.decoder.vocab,
+        || part.bias(),
+        |counted| part.likelihood(contexts(counted), ContextOps::Native),
+    )
 }

@@ -8,7 +8,9 @@ use highrank_kernels::{Floats, Precision};
 
 use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
-use crate::ops::{Activation, ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction};
+use crate::ops::{
+    Activation, ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction,
+};
 
 const WIDTH: usize = 6;
 const HIDDEN: usize = 5;

@@ -23,12 +23,60 @@ struct Sizes {
 }
 
 const SIZES: [Sizes; 6] = [
-    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0, activation: Activation::Tanh, is_whole: false },
-    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, activation: Activation::Tanh, is_whole: false },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, activation: Activation::Tanh, is_whole: false },
-    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11, activation: Activation::Residual, is_whole: false },
-    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0, activation: Activation::Tanh, is_whole: false },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 10, d_hidden: 29, activation: Activation::Linear, is_whole: true },
+    Sizes {
+        tokens: 7,
+        components: 1,
+        vocab: 301,
+        d: 33,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 7,
+        components: 3,
+        vocab: 131,
+        d: 18,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 8,
+        components: 3,
+        vocab: 203,
+        d: 37,
+        d_hidden: 29,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 2,
+        components: 5,
+        vocab: 75,
+        d: 7,
+        d_hidden: 11,
+        activation: Activation::Residual,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 1,
+        components: 1,
+        vocab: 40,
+        d: 3,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 8,
+        components: 3,
+        vocab: 203,
+        d: 10,
+        d_hidden: 29,
+        activation: Activation::Linear,
+        is_whole: true,
+    },
 ];
 
 /// Of contexts or hidden state, and of the decoder; the layer's weight is of the former.
