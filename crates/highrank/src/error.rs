@@ -38,10 +38,10 @@ pub enum HeadError {
         /// Width of a decoder row.
         d_embedding: usize,
     },
-    /// Contexts that have the first `d` features of the hidden state added, or start as these, need as many.
+    /// Contexts that have the first `d` features of the hidden state added need as many.
     #[error(
-        "d_hidden is {d_hidden}, but residual contexts, and those that start at the softmax, are made of the first \
-         d_embedding {d_embedding} features of the hidden state: make it as wide, or use others"
+        "d_hidden is {d_hidden}, but residual contexts have the first {d_embedding} features of the hidden state added, as many as \
+         d_embedding says: make it as wide, or the contexts linear"
     )]
     NarrowHidden {
         /// Width of the hidden state, or of a layer.

@@ -141,7 +141,10 @@ impl ContextSettings for MixtureConfig {
         if let Start::Softmax { spread } = self.start {
             let projection = match self.activation {
                 Activation::Residual => Tensor::zeros([d_hidden, d_embedding], device),
-                _ => Tensor::eye(d_hidden, device).narrow(1, 0, d_embedding),
+                _ => {
+                    let eye = Tensor::eye(d_hidden.max(d_embedding), device);
+                    eye.narrow(0, 0, d_hidden).narrow(1, 0, d_embedding)
+                }
             };
             let mixture = Mixture::around(projection, self.components, spread);
             return Mixture { activation: self.activation, dropout: self.dropout, ..mixture };

@@ -14,9 +14,11 @@ pub enum Start {
     /// Weights and biases are drawn from the configuration's initialiser.
     #[default]
     Random,
-    /// Every context starts as the first `d` features of the hidden state, and all components are as probable: the mixture starts as
-    /// the softmax over these features. [Linear](Activation::Linear) contexts start with the identity as their weight,
-    /// [residual](Activation::Residual) ones with 0; biases start at 0.
+    /// Every context starts as the first `d` features of the hidden state, with zeros after them where it has fewer, and all
+    /// components are as probable: the mixture starts as the softmax over these features.
+    ///
+    /// [Linear](Activation::Linear) contexts start with the identity as their weight, [residual](Activation::Residual) ones with
+    /// 0; biases start at 0.
     Softmax {
         /// Spread of the normal noise on the contexts' weights. Without any, components that start alike stay alike.
         spread: f64,
@@ -35,18 +37,14 @@ pub(super) fn validate(
     d_hidden: usize,
     d_embedding: usize,
 ) -> Result<(), HeadError> {
-    let reads_features = match start {
-        Start::Random => activation == Activation::Residual,
-        Start::Softmax { spread } => {
-            not_negative("spread", spread)?;
-            if activation == Activation::Tanh {
-                let reason = "tanh contexts cannot start as the hidden state: make them linear or residual";
-                return Err(HeadError::Unused { option: "start", reason });
-            }
-            true
+    if let Start::Softmax { spread } = start {
+        not_negative("spread", spread)?;
+        if activation == Activation::Tanh {
+            let reason = "tanh contexts cannot start as the hidden state: make them linear or residual";
+            return Err(HeadError::Unused { option: "start", reason });
         }
-    };
-    match reads_features && d_hidden < d_embedding {
+    }
+    match activation == Activation::Residual && d_hidden < d_embedding {
         true => Err(HeadError::NarrowHidden { d_hidden, d_embedding }),
         false => Ok(()),
     }

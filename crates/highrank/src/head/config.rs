@@ -276,10 +276,10 @@ impl HeadConfig {
         let place = self.context.start_mut();
         *place.expect("starting_at_softmax: only MoS and MoC start at the softmax") =
             Start::Softmax { spread };
-        match self.context.clone().activation_mut() {
-            Some(Activation::Tanh) => self.with_activation(Activation::Linear),
-            _ => self,
+        if let Some(activation @ Activation::Tanh) = self.context.activation_mut() {
+            *activation = Activation::Linear;
         }
+        self
     }
 
     /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
