@@ -1,8 +1,9 @@
-//! Trains a small GPT, whose output layer is tied to its embedding, with Burn's `Learner`.
+//! Trains a small GPT, whose output layer is tied to its embedding, as a run that can be continued.
 //!
 //! ```text
 //! cargo run --release --example transformer                                     a generated language, about a minute
 //! cargo run --release --example transformer -- --data DIR --head mos --steps N  real text, any head
+//! cargo run --release --example transformer -- --resume RUN                     continues after Ctrl-C or a crash
 //! cargo run --release --example transformer -- --run RUN                        perplexities of a saved run
 //! cargo run --release --example transformer -- --compare --vocab-size 131072    a step with Burn's own layers and with the head
 //! ```

@@ -4,9 +4,10 @@
 
 use std::cell::RefCell;
 
-use awd_lstm::train::{RunFolder, Trainer, load_weights};
+use awd_lstm::train::{RunFolder, Trainer};
 use highrank_fuzz::Run;
 use libfuzzer_sys::fuzz_target;
+use runs::load_weights;
 
 thread_local! {
     static RUN: Run = Run::new();

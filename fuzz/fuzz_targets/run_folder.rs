@@ -2,9 +2,10 @@
 
 #![no_main]
 
-use awd_lstm::train::{RunFolder, StepMetrics};
+use awd_lstm::train::RunFolder;
 use highrank_fuzz::Run;
 use libfuzzer_sys::fuzz_target;
+use runs::StepMetrics;
 
 thread_local! {
     static RUN: Run = Run::new();

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use runs::data::{Corpus, Fingerprint, TextConfig};
 use awd_lstm::language::{Language, LanguageConfig};
-use awd_lstm::train::{RunConfig, RunFolder, Silent, Trainer, Versions};
+use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
+use runs::{Silent, Versions};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use burn::tensor::Device;
 use rand::SeedableRng;
@@ -65,7 +66,8 @@ impl Run {
     }
 
     fn trainer(config: &RunConfig, corpus: &Corpus) -> Trainer {
-        Trainer::new(&config.model, &config.train, corpus, &Device::flex()).expect("valid settings")
+        let task = LmTask::new(&config.model, &config.train, corpus, &Device::flex());
+        Trainer::new(task.expect("valid settings"))
     }
 
     /// A trainer before its first step.
@@ -86,8 +88,13 @@ impl Run {
         let chosen: Vec<_> = self.files.iter().filter(|(path, _)| of(path)).collect();
         let (path, whole) = chosen[usize::from(which & 15) % chosen.len()];
         fs::write(path, super::damaged(whole, input)).expect("TMPDIR can be written to");
+        // What is behind the hashes is to be met too.
+        let noted = which & 8 != 0;
+        if noted {
+            runs::note_hashes(self.path()).expect("TMPDIR can be written to");
+        }
         work(path, writes);
-        if !writes {
+        if !writes && !noted {
             fs::write(path, whole).expect("TMPDIR can be written to");
             return;
         }

@@ -12,14 +12,6 @@ use crate::backends::Setting;
 use crate::case::Case;
 use crate::compare::{Report, Tolerance, values};
 
-/// Parameters of a direct output connection, lowest layer first.
-const LATENT_WEIGHTS: [&str; 3] = ["latent_weight_0", "latent_weight_1", "latent_weight_2"];
-const LATENT_BIASES: [&str; 3] = ["latent_bias_0", "latent_bias_1", "latent_bias_2"];
-
-/// Parameters of the tails of an adaptive softmax, the cluster of the most frequent words first.
-const PROJECTIONS: [&str; 3] = ["tail_0_projection", "tail_1_projection", "tail_2_projection"];
-const TAIL_WEIGHTS: [&str; 3] = ["tail_0_weight", "tail_1_weight", "tail_2_weight"];
-
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(head) = load(case, on, report) else { return };
@@ -79,8 +71,8 @@ pub fn gradients(
     report: &mut Report,
 ) {
     let store = loss.backward();
-    let mut got = parameter_gradients(head, &store);
-    got.insert("hidden", hidden.grad(&store).map(values));
+    let mut got = parameter_gradients(parameters(&mut head.clone()), &store);
+    got.insert("hidden".into(), hidden.grad(&store).map(values));
     let scale = case
         .names_after("grad.")
         .flat_map(|name| &case.array(&format!("grad.{name}")).values)
@@ -121,39 +113,44 @@ pub fn load(case: &Case, on: &Setting, report: &mut Report) -> Option<OutputHead
     made
 }
 
+/// The logit map of a case by its name; `None` if that is not known.
+pub fn map_config(case: &Case, name: &str) -> Option<LogitMapConfig> {
+    let size = |name: &str| case.array(name).shape[0];
+    Some(match name {
+        "softmax" => LogitMapConfig::Identity,
+        "sigsoftmax" => LogitMapConfig::Sigsoftmax,
+        "gss" => LogitMapConfig::Gss,
+        "soft_cap" => LogitMapConfig::SoftCap { cap: case.number("soft_cap.c") },
+        "plif" => LogitMapConfig::Plif { knots: size("param.plif_v"), bound: case.number("plif.t") },
+        "mononet" => LogitMapConfig::MonotonicNet { units: size("param.mononet_v") },
+        _ => return None,
+    })
+}
+
 fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
     let shape = &case.array("param.decoder_weight").shape;
     let (vocab, d) = (shape[0], shape[1]);
     let hidden = case.array("hidden").shape[1];
     let components = case.find("param.prior_weight").map_or(1, |prior| prior.shape[0]);
     // Width and components of each layer.
-    let layers: Vec<(usize, usize)> = LATENT_WEIGHTS
-        .iter()
-        .map_while(|name| case.find(&format!("param.{name}")))
+    let layers: Vec<(usize, usize)> = (0..)
+        .map_while(|layer| case.find(&format!("param.latent_weight_{layer}")))
         .map(|weight| (weight.shape[1], weight.shape[0] / d))
         .collect();
-    let plif =
-        || LogitMapConfig::Plif { knots: case.array("param.plif_v").shape[0], bound: case.number("plif.t") };
     let config = match case.entry.head.as_deref()? {
-        "softmax" => HeadConfig::softmax(d, vocab),
-        "sigsoftmax" => HeadConfig::sigsoftmax(d, vocab),
-        "gss" => HeadConfig::gss(d, vocab),
-        "soft_cap" => HeadConfig::soft_cap(d, vocab, case.number("soft_cap.c")),
-        "plif" => HeadConfig::softmax(d, vocab).with_logit_map(plif()),
-        "mononet" => HeadConfig::monotonic_net(d, vocab, case.array("param.mononet_v").shape[0]),
         "moc" => HeadConfig::moc(hidden, d, vocab, components),
         "mos" => HeadConfig::mos(hidden, d, vocab, components),
-        "mos_plif" => HeadConfig::mos(hidden, d, vocab, components).with_logit_map(plif()),
+        "mos_plif" => HeadConfig::mos(hidden, d, vocab, components).with_logit_map(map_config(case, "plif")?),
         "adaptive" => adaptive(HeadConfig::softmax(d, words(case)), case),
         "adaptive_mos" => adaptive(HeadConfig::mos(hidden, d, words(case), components), case),
         "doc" => HeadConfig::doc(&layers, d, vocab),
-        "doc_plif" => HeadConfig::doc(&layers, d, vocab).with_logit_map(plif()),
+        "doc_plif" => HeadConfig::doc(&layers, d, vocab).with_logit_map(map_config(case, "plif")?),
         "mixtape" => {
             let [rows, d_gate] = case.array("param.gate_vectors").shape[..] else { return None };
             let context = ContextConfig::Mixtape(MixtapeConfig::new(rows - 1, d_gate));
             HeadConfig::mixtape(hidden, d, vocab).with_context(context)
         }
-        _ => return None,
+        other => HeadConfig::softmax(d, vocab).with_logit_map(map_config(case, other)?),
     };
     let config = match case.entry.hyperparameters.get("activation") {
         Some(name) => {
@@ -163,36 +160,7 @@ fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
         None => config,
     };
     let mut head = config.init(&on.device);
-    let vector = |name: &str| Param::from_tensor(case.tensor::<1>(name, on));
-    let transposed = |name: &str| Param::from_tensor(case.tensor::<2>(name, on).transpose());
-    head.decoder.weight = Some(Param::from_tensor(case.tensor("param.decoder_weight", on)));
-    head.decoder.bias = Some(vector("param.decoder_bias"));
-    if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context {
-        mixture.prior.weight = transposed("param.prior_weight");
-        mixture.latent.weight = transposed("param.latent_weight");
-        mixture.latent.bias = Some(vector("param.latent_bias"));
-    }
-    if let Context::Mixtape(mixtape) = &mut head.context {
-        mixtape.latent.weight = transposed("param.latent_weight");
-        mixtape.latent.bias = Some(vector("param.latent_bias"));
-        mixtape.features.weight = transposed("param.gate_weight");
-        mixtape.base.weight = transposed("param.gate_base");
-        mixtape.vectors = Param::from_tensor(case.tensor("param.gate_vectors", on));
-        mixtape.bias = Param::from_tensor(case.tensor("param.gate_bias", on));
-    }
-    if let Context::DirectOutputConnection(connection) = &mut head.context {
-        connection.prior.weight = transposed("param.prior_weight");
-        for (layer, latent) in connection.latents.iter_mut().enumerate() {
-            latent.weight = transposed(&format!("param.{}", LATENT_WEIGHTS[layer]));
-            latent.bias = Some(vector(&format!("param.{}", LATENT_BIASES[layer])));
-        }
-    }
-    for (cluster, tail) in head.clusters.iter_mut().flat_map(|clusters| &mut clusters.tails).enumerate() {
-        tail.projection = transposed(&format!("param.{}", PROJECTIONS[cluster]));
-        let weight = case.tensor(&format!("param.{}", TAIL_WEIGHTS[cluster]), on);
-        tail.decoder.weight = Some(Param::from_tensor(weight));
-    }
-    load_map(case, on, &mut head.logit_map);
+    load_parameters(parameters(&mut head), case, on);
     Some(head)
 }
 
@@ -209,81 +177,91 @@ fn adaptive(config: HeadConfig, case: &Case) -> HeadConfig {
     config.with_adaptive(clusters).with_masked_words(case.masked_words().unwrap_or_default())
 }
 
-/// Gives a logit map the case's parameters.
-pub fn load_map(case: &Case, on: &Setting, map: &mut LogitMap) {
-    let vector = |name: &str| Param::from_tensor(case.tensor::<1>(name, on));
-    match map {
-        LogitMap::Gss(map) => {
-            map.center = vector("param.gss_c");
-            map.slope = vector("param.gss_k");
+/// A parameter as the reference has it.
+pub enum Parameter<'a> {
+    Vector(&'a mut Param<Tensor<1>>),
+    Matrix(&'a mut Param<Tensor<2>>),
+    /// That of a linear layer.
+    Transposed(&'a mut Param<Tensor<2>>),
+}
+
+/// Parameters by the names of the reference.
+type Named<'a> = Vec<(String, Parameter<'a>)>;
+
+fn parameters(head: &mut OutputHead) -> Named<'_> {
+    use Parameter::*;
+    let OutputHead { decoder, context, clusters, logit_map, .. } = head;
+    let mut named = map_parameters(logit_map);
+    let mut add = |name: &str, parameter| named.push((name.to_string(), parameter));
+    add("decoder_weight", Matrix(decoder.weight.as_mut().unwrap()));
+    add("decoder_bias", Vector(decoder.bias.as_mut().unwrap()));
+    match context {
+        Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
+            add("prior_weight", Transposed(&mut mixture.prior.weight));
+            add("latent_weight", Transposed(&mut mixture.latent.weight));
+            add("latent_bias", Vector(mixture.latent.bias.as_mut().unwrap()));
         }
-        LogitMap::Plif(map) => {
-            map.raw_slopes = vector("param.plif_v");
-            map.offset = vector("param.plif_b0");
+        Context::Mixtape(mixtape) => {
+            add("latent_weight", Transposed(&mut mixtape.latent.weight));
+            add("latent_bias", Vector(mixtape.latent.bias.as_mut().unwrap()));
+            add("gate_weight", Transposed(&mut mixtape.features.weight));
+            add("gate_base", Transposed(&mut mixtape.base.weight));
+            add("gate_vectors", Matrix(&mut mixtape.vectors));
+            add("gate_bias", Matrix(&mut mixtape.bias));
         }
-        LogitMap::MonotonicNet(map) => {
-            map.raw_height = vector("param.mononet_v");
-            map.raw_steepness = vector("param.mononet_u");
-            map.bias = vector("param.mononet_bias");
-            map.offset = vector("param.mononet_offset");
+        // Lowest layer first.
+        Context::DirectOutputConnection(connection) => {
+            add("prior_weight", Transposed(&mut connection.prior.weight));
+            for (layer, latent) in connection.latents.iter_mut().enumerate() {
+                add(&format!("latent_weight_{layer}"), Transposed(&mut latent.weight));
+                add(&format!("latent_bias_{layer}"), Vector(latent.bias.as_mut().unwrap()));
+            }
         }
         _ => {}
     }
-}
-
-type Named = BTreeMap<&'static str, Option<Vec<f64>>>;
-
-fn parameter_gradients(head: &OutputHead, store: &Gradients) -> Named {
-    let mut named = map_gradients(&head.logit_map, store);
-    let matrix = |param: &Param<Tensor<2>>, transpose: bool| {
-        let grad = param.val().grad(store)?;
-        Some(values(if transpose { grad.transpose() } else { grad }))
-    };
-    let decoder = &head.decoder;
-    named.insert("decoder_weight", matrix(decoder.weight.as_ref().unwrap(), false));
-    named.insert("decoder_bias", vector_gradient(decoder.bias.as_ref().unwrap(), store));
-    if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &head.context {
-        named.insert("prior_weight", matrix(&mixture.prior.weight, true));
-        named.insert("latent_weight", matrix(&mixture.latent.weight, true));
-        named.insert("latent_bias", vector_gradient(mixture.latent.bias.as_ref().unwrap(), store));
-    }
-    if let Context::DirectOutputConnection(connection) = &head.context {
-        named.insert("prior_weight", matrix(&connection.prior.weight, true));
-        for (layer, latent) in connection.latents.iter().enumerate() {
-            named.insert(LATENT_WEIGHTS[layer], matrix(&latent.weight, true));
-            named.insert(LATENT_BIASES[layer], vector_gradient(latent.bias.as_ref().unwrap(), store));
-        }
-    }
-    for (cluster, tail) in head.clusters.iter().flat_map(|clusters| &clusters.tails).enumerate() {
-        named.insert(PROJECTIONS[cluster], matrix(&tail.projection, true));
-        named.insert(TAIL_WEIGHTS[cluster], matrix(tail.decoder.weight.as_ref().unwrap(), false));
-    }
-    if let Context::Mixtape(mixtape) = &head.context {
-        named.insert("latent_weight", matrix(&mixtape.latent.weight, true));
-        named.insert("latent_bias", vector_gradient(mixtape.latent.bias.as_ref().unwrap(), store));
-        named.insert("gate_weight", matrix(&mixtape.features.weight, true));
-        named.insert("gate_base", matrix(&mixtape.base.weight, true));
-        named.insert("gate_vectors", matrix(&mixtape.vectors, false));
-        named.insert("gate_bias", matrix(&mixtape.bias, false));
+    for (cluster, tail) in clusters.iter_mut().flat_map(|clusters| &mut clusters.tails).enumerate() {
+        add(&format!("tail_{cluster}_projection"), Transposed(&mut tail.projection));
+        add(&format!("tail_{cluster}_weight"), Matrix(tail.decoder.weight.as_mut().unwrap()));
     }
     named
 }
 
-pub fn map_gradients(map: &LogitMap, store: &Gradients) -> Named {
-    let list: Vec<(&'static str, &Param<Tensor<1>>)> = match map {
-        LogitMap::Gss(map) => vec![("gss_c", &map.center), ("gss_k", &map.slope)],
-        LogitMap::Plif(map) => vec![("plif_v", &map.raw_slopes), ("plif_b0", &map.offset)],
+/// Those of a logit map.
+pub fn map_parameters(map: &mut LogitMap) -> Named<'_> {
+    let list: Vec<(&str, &mut Param<Tensor<1>>)> = match map {
+        LogitMap::Gss(map) => vec![("gss_c", &mut map.center), ("gss_k", &mut map.slope)],
+        LogitMap::Plif(map) => vec![("plif_v", &mut map.raw_slopes), ("plif_b0", &mut map.offset)],
         LogitMap::MonotonicNet(map) => vec![
-            ("mononet_v", &map.raw_height),
-            ("mononet_u", &map.raw_steepness),
-            ("mononet_bias", &map.bias),
-            ("mononet_offset", &map.offset),
+            ("mononet_v", &mut map.raw_height),
+            ("mononet_u", &mut map.raw_steepness),
+            ("mononet_bias", &mut map.bias),
+            ("mononet_offset", &mut map.offset),
         ],
         _ => vec![],
     };
-    list.into_iter().map(|(name, param)| (name, vector_gradient(param, store))).collect()
+    list.into_iter().map(|(name, param)| (name.to_string(), Parameter::Vector(param))).collect()
 }
 
-fn vector_gradient(param: &Param<Tensor<1>>, store: &Gradients) -> Option<Vec<f64>> {
-    param.val().grad(store).map(values)
+/// Gives parameters the case's values.
+pub fn load_parameters(parameters: Named<'_>, case: &Case, on: &Setting) {
+    for (name, parameter) in parameters {
+        let name = format!("param.{name}");
+        match parameter {
+            Parameter::Vector(param) => *param = Param::from_tensor(case.tensor(&name, on)),
+            Parameter::Matrix(param) => *param = Param::from_tensor(case.tensor(&name, on)),
+            Parameter::Transposed(param) => {
+                *param = Param::from_tensor(case.tensor::<2>(&name, on).transpose());
+            }
+        }
+    }
+}
+
+/// The gradient of each parameter, if it has one.
+pub fn parameter_gradients(parameters: Named<'_>, store: &Gradients) -> BTreeMap<String, Option<Vec<f64>>> {
+    let of = |parameter| match parameter {
+        Parameter::Vector(param) => param.val().grad(store).map(values),
+        Parameter::Matrix(param) => param.val().grad(store).map(values),
+        Parameter::Transposed(param) => param.val().grad(store).map(|grad| values(grad.transpose())),
+    };
+    parameters.into_iter().map(|(name, parameter)| (name, of(parameter))).collect()
 }

@@ -2,28 +2,20 @@
 
 use burn::module::Param;
 use burn::tensor::{Int, Tensor};
-use highrank::{HeadConfig, LogitMapConfig};
+use highrank::HeadConfig;
 
 use crate::backends::Setting;
 use crate::case::Case;
 use crate::compare::{Report, Tolerance, values};
-use crate::head::{load_map, map_gradients};
+use crate::head::{load_parameters, map_config, map_parameters, parameter_gradients};
 
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
-    let config = match case.entry.head.as_deref() {
-        Some("sigsoftmax") => LogitMapConfig::Sigsoftmax,
-        Some("gss") => LogitMapConfig::Gss,
-        Some("plif") => {
-            LogitMapConfig::Plif { knots: case.array("param.plif_v").shape[0], bound: case.number("plif.t") }
-        }
-        Some("mononet") => LogitMapConfig::MonotonicNet { units: case.array("param.mononet_v").shape[0] },
-        other => {
-            report.fail(format!("unknown function `{}`", other.unwrap_or("none")));
-            return;
-        }
+    let name = case.entry.head.as_deref().unwrap_or("none");
+    let Some(config) = map_config(case, name) else {
+        return report.fail(format!("unknown function `{name}`"));
     };
     let mut map = config.init(&on.device);
-    load_map(case, on, &mut map);
+    load_parameters(map_parameters(&mut map), case, on);
     let tolerance = Tolerance::new(&case.entry, on);
 
     let x = || case.tensor::<1>("x", on).require_grad();
@@ -36,8 +28,8 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let cotangent = || case.tensor::<1>("cotangent", on);
     let input = x();
     let store = (map.forward(input.clone()) * cotangent()).sum().backward();
-    let mut got = map_gradients(&map, &store);
-    got.insert("x", input.grad(&store).map(values));
+    let mut got = parameter_gradients(map_parameters(&mut map), &store);
+    got.insert("x".into(), input.grad(&store).map(values));
     for (name, got) in got {
         let want = case.array(&format!("grad.{name}"));
         let got = got.unwrap_or_default();

@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::prelude::*;
 
 use crate::failure::Failure;
-use crate::picture::{CAPTION, FONT, Picture, TEXT, legend, line, log_ticks, tick};
+use crate::picture::{CAPTION, FONT, KEY_LINE, Picture, TEXT, key, legend, line, log_ticks, tick};
 
 /// How an axis is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,35 @@ impl Picture for Chart {
     where
         DB::ErrorType: 'static,
     {
+        self.draw_with(area, true)
+    }
+}
+
+/// A chart with its labels above it, where they cover none of its lines.
+pub struct Keyed(pub Chart);
+
+impl Picture for Keyed {
+    fn size(&self) -> (u32, u32) {
+        let (width, height) = self.0.size();
+        (width, height + KEY_LINE * self.0.lines.len() as u32)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static,
+    {
+        let labels: Vec<&str> = self.0.lines.iter().map(|(label, _)| label.as_str()).collect();
+        let titled = area.titled(&self.0.caption, (FONT, CAPTION))?;
+        self.0.draw_with(&key(&titled, &labels)?, false)
+    }
+}
+
+impl Chart {
+    /// Draws the chart, with its caption and the labels inside of it if it is `whole`.
+    fn draw_with<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, whole: bool) -> Result<(), Failure>
+    where
+        DB::ErrorType: 'static,
+    {
         let ((x_title, x_scale), (y_title, y_scale)) = (self.x, self.y);
         let lines: Vec<(&str, Vec<(f64, f64)>)> = self
             .lines
@@ -51,15 +80,14 @@ impl Picture for Chart {
             })
             .collect();
         let points = || lines.iter().flat_map(|(_, points)| points);
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.caption, (FONT, CAPTION))
-            .margin(12)
-            .x_label_area_size(46)
-            .y_label_area_size(70)
-            .build_cartesian_2d(
-                Axis::new(x_scale, points().map(|point| point.0)),
-                Axis::new(y_scale, points().map(|point| point.1)),
-            )?;
+        let mut builder = ChartBuilder::on(area);
+        if whole {
+            builder.caption(&self.caption, (FONT, CAPTION));
+        }
+        let mut chart = builder.margin(12).x_label_area_size(46).y_label_area_size(70).build_cartesian_2d(
+            Axis::new(x_scale, points().map(|point| point.0)),
+            Axis::new(y_scale, points().map(|point| point.1)),
+        )?;
         chart
             .configure_mesh()
             .label_style((FONT, TEXT))
@@ -72,7 +100,10 @@ impl Picture for Chart {
         for (index, (label, points)) in lines.iter().enumerate() {
             line(&mut chart, points, index, label)?;
         }
-        legend(&mut chart, self.labels.clone())
+        match whole {
+            true => legend(&mut chart, self.labels.clone()),
+            false => Ok(()),
+        }
     }
 }
 

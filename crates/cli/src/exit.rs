@@ -1,13 +1,16 @@
 //! How a program starts and ends: its command line read, and its answer or one line on standard error and the status 2.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::failure::{Failure, Incomplete};
 use crate::interrupt::Interrupted;
 use crate::print::{self, print_note};
+use crate::suggestion::{suggest, with_suggestion};
 
 /// Status of a program that was given bad input or could not do its work.
 pub const FAILED: u8 = 2;
@@ -34,27 +37,43 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Reads the command line of `program`.
+/// Reads a command line of `program`, the words after its name.
 ///
 /// # Errors
 /// What is wrong with it, or that help or the version was asked for.
-pub fn read<T: Parser>(program: &'static str) -> Result<T, clap::Error> {
+pub fn read<T: Parser>(program: &'static str, words: Vec<OsString>) -> Result<T, clap::Error> {
     let mut command = T::command().name(program);
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(std::iter::once(program.into()).chain(words))?;
     T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// What is wrong with a command line, in one line.
+/// Whether a command line is good, but asked for help or the version, or for nothing, which help answers.
+pub fn is_answer(error: &clap::Error) -> bool {
+    !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What is wrong with a command line, in one line, with what was meant if that can be told.
 pub fn line_of(error: &clap::Error) -> String {
     // The first paragraph says what is wrong; usage and hints follow after a blank line.
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
-    line.strip_prefix("error: ").unwrap_or(&line).to_string()
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    match kinds.into_iter().find_map(|kind| error.get(kind)) {
+        Some(ContextValue::String(name)) => suggest(line, name),
+        // The last is the nearest.
+        Some(ContextValue::Strings(names)) if !names.is_empty() => suggest(line, &names[names.len() - 1]),
+        _ => with_suggestion(line.to_string()),
+    }
+}
+
+/// An error in one line, with what was meant if that can be told.
+pub fn one_line(error: &impl Display) -> String {
+    with_suggestion(error.to_string().replace('\n', " ").trim().to_string())
 }
 
 fn fail(error: impl Display) -> ExitCode {
-    let line = error.to_string().replace('\n', " ");
-    print_note(format_args!("error: {}", line.trim()));
+    print_note(format_args!("error: {}", one_line(&error)));
     ExitCode::from(FAILED)
 }

@@ -44,36 +44,40 @@ impl Force {
     /// # Errors
     /// As [`check`](Self::check), or a file in the place of the folder.
     pub fn check_in(self, folder: &Path, names: &[&str]) -> Result<(), Failure> {
-        match is_folder(folder)? {
+        refuse_file(folder)?;
+        match folder.is_dir() {
             true => names.iter().try_for_each(|name| self.check(&folder.join(name))),
             false => Ok(()),
         }
     }
 }
 
-/// Whether the folder `path` exists.
+/// Refuses a file where a folder is named, which need not exist.
 ///
 /// # Errors
-/// Something else in its place.
-fn is_folder(path: &Path) -> Result<bool, Failure> {
-    match path.is_dir() {
-        false if path.exists() => Err(format!("`{}` is a file; name a folder", path.display()).into()),
-        is_folder => Ok(is_folder),
+/// Something else than a folder at `path`.
+pub fn refuse_file(path: &Path) -> Result<(), Failure> {
+    match path.exists() && !path.is_dir() {
+        true => Err(format!("`{}` is a file; name a folder", path.display()).into()),
+        false => Ok(()),
     }
 }
 
-/// Checks that the folder `path` is new, or holds nothing but files and folders that are `own`, by their names.
+/// Checks that the folder `path` is new, or holds nothing but files and folders that are `own`, by their names, a lock, and a log that
+/// the command's output may go to.
 ///
 /// # Errors
 /// Something in it that is not; a file in its place; a folder that cannot be read.
 pub fn check_folder(path: &Path, own: impl Fn(&str) -> bool) -> Result<(), Failure> {
-    if !is_folder(path)? {
+    refuse_file(path)?;
+    if !path.is_dir() {
         return Ok(());
     }
     let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let entries = entries.map_err(Error::io("read", path))?.into_iter();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| !own(name)).min() {
+    let log = |name: &str| name == "lock" || name.starts_with("log.") || name.ends_with(".log");
+    match names.filter(|name| !log(name) && !own(name)).min() {
         None => Ok(()),
         Some(name) => {
             let shown = path.display();
@@ -90,7 +94,7 @@ pub fn check_run_folder(path: &Path) -> Result<(), Failure> {
     if RunFolder::exists(path) {
         return Err(Error::RunExists { path: path.to_path_buf() }.into());
     }
-    check_folder(path, |name| ["vocab.txt", "lock"].contains(&name) || name.starts_with(".replacing-"))
+    check_folder(path, |name| name == "vocab.txt" || name == "hashes.json" || name.starts_with(".replacing-"))
 }
 
 /// Creates `folder` with its parents, if it is not there.

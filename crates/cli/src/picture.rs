@@ -202,6 +202,33 @@ where
     Ok(())
 }
 
+/// Height of a line of [`key`], in pixels.
+pub const KEY_LINE: u32 = 18;
+
+/// Draws what lines of these labels look like, in the styles from 0 on, one below the other at the top of `area`, where it covers no
+/// data. Returns the area below.
+///
+/// # Errors
+/// What plotters says.
+pub fn key<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    labels: &[&str],
+) -> Result<DrawingArea<DB, Shift>, Failure>
+where
+    DB::ErrorType: 'static,
+{
+    let height = KEY_LINE as i32;
+    let (above, below) = area.split_vertically(height * labels.len() as i32);
+    for (index, label) in labels.iter().enumerate() {
+        let (style, y) = (LineStyle::nth(index), height * index as i32 + height / 2);
+        let (dash, gap) = style.dashes.unwrap_or((24, 0));
+        above.draw(&DashedPathElement::new([(72, y), (96, y)], dash, gap, style.color.stroke_width(2)))?;
+        above.draw(&(EmptyElement::at((84, y)) + mark(style, (0, 0))))?;
+        above.draw(&Text::new(label.to_string(), (104, y - TEXT as i32 / 2), (FONT, TEXT)))?;
+    }
+    Ok(below)
+}
+
 /// Round values between `low` and `high`, both above 0, for the ticks of a logarithmic axis.
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     // From coarse to fine: the first set of which at least four lie in the range.

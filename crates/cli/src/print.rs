@@ -38,13 +38,13 @@ static LOST: OnceLock<Lost> = OnceLock::new();
 pub fn print_out(text: &str) {
     if !is_lost() {
         let mut out = io::stdout().lock();
-        note_lost(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.unwrap_or_else(|error| note_lost(&error));
     }
 }
 
 /// Takes note of a write to standard output that failed.
-pub fn note_lost(written: io::Result<()>) {
-    let Err(error) = written else { return };
+fn note_lost(error: &io::Error) {
     let lost = if error.kind() == ErrorKind::BrokenPipe { Lost::Closed } else { Lost::Failed };
     if LOST.set(lost).is_ok() && lost == Lost::Failed {
         print_note(format_args!("error: cannot write to standard output: {error}"));

@@ -1,8 +1,9 @@
 //! The programs, each from its command line to its exit status.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use runs::ranks::Ranks;
 
 use crate::commands::analysis::compare::{self, CompareArgs};
@@ -25,16 +26,15 @@ use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::front;
 use crate::ranks;
 
 /// Every command there is.
 pub fn highrank() -> ExitCode {
-    start_ranks("highrank", |cli: Cli<Command>, program, ranks| match cli.command {
-        Some(Command::Model(command)) => command.run(program, ranks),
-        _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-        None => study::run(&cli.study),
-        Some(Command::Transformer(args)) => transformer::run(&args),
-        Some(Command::Dialog(args)) => dialog::run(&args, "highrank dialog"),
+    start_ranks("highrank", in_front::<Highrank>, |cli: Highrank, program, ranks| match cli.command {
+        Some(command) => command.run(program, ranks),
+        // Help was printed.
+        None => Ok(()),
     })
 }
 
@@ -43,24 +43,35 @@ pub fn highrank() -> ExitCode {
 /// # Errors
 /// One line that says what is wrong with them.
 pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
-    let line = std::iter::once("highrank".to_string()).chain(arguments);
-    match Cli::<Command>::try_parse_from(line) {
-        Err(error) if error.use_stderr() => Err(exit::line_of(&error)),
+    let words = arguments.into_iter().map(OsString::from).collect();
+    let words = front::words(&commands(), words).map_err(|error| error.to_string())?;
+    match Highrank::try_parse_from(std::iter::once("highrank".into()).chain(words)) {
+        Err(error) if !exit::is_answer(&error) => Err(exit::line_of(&error)),
         _ => Ok(()),
     }
 }
 
-/// The commands about language models alone.
+/// The same, and without a command a study on a generated language.
 pub fn ptb_mos() -> ExitCode {
-    start_ranks("ptb_mos", |cli: Cli<ModelCommand>, program, ranks| match cli.command {
+    start_ranks("ptb_mos", in_front::<PtbMos>, |cli: PtbMos, program, ranks| match cli.command {
         None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
         Some(command) => command.run(program, ranks),
     })
 }
 
+/// What [`highrank`](fn@highrank) understands.
+pub(crate) fn commands() -> clap::Command {
+    Highrank::command()
+}
+
+/// The words of a command line as the command reads them that does the work.
+fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    front::words(&T::command(), words)
+}
+
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, _| transformer::run(&args))
+    start("transformer", |args, program| transformer::run(&args, program))
 }
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
@@ -69,25 +80,35 @@ pub fn start<T: Parser>(
     program: &'static str,
     work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
 ) -> ExitCode {
-    start_ranks(program, |args, program, ranks| {
+    start_ranks(program, Ok, |args, program, ranks| {
         ranks::refuse(ranks, program)?;
         work(args, program)
     })
 }
 
-/// The same, in as many processes as there are.
+/// The same, in as many processes as there are; `words` turns the words of the line into those that are read.
 fn start_ranks<T: Parser>(
     program: &'static str,
+    words: impl FnOnce(Vec<OsString>) -> Result<Vec<OsString>, Failure>,
     work: impl FnOnce(T, &'static str, &Ranks) -> Result<(), Failure>,
 ) -> ExitCode {
     let ranks = match ranks::join() {
         Ok(ranks) => ranks,
         Err(error) => return exit::exit(Err(error)),
     };
-    match ranks::parse(program, &ranks) {
+    match ranks::parse(program, words, &ranks) {
         Ok(args) => ranks::exit(&ranks, work(args, program, &ranks)),
         Err(status) => status,
     }
+}
+
+/// Trains, evaluates and analyses language models with high-rank output layers.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Highrank {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<Command>,
 }
 
 /// Trains AWD-LSTM language models with high-rank output layers.
@@ -96,53 +117,130 @@ fn start_ranks<T: Parser>(
 /// against the truth; that takes a few minutes.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-struct Cli<C: Subcommand> {
+struct PtbMos {
     /// What to do.
     #[command(subcommand)]
-    command: Option<C>,
+    command: Option<Command>,
     /// Options of the built-in study.
     #[command(flatten)]
     study: StudyArgs,
 }
 
-/// The commands about language models.
+/// What can be done. Those that are hidden are what the others become, or were called before.
 #[derive(Debug, Subcommand)]
-enum ModelCommand {
-    /// Train on text: a folder with train.txt, valid.txt and test.txt, one sentence a line.
+enum Command {
+    /// Train a model on the text in a folder, continue a run (--resume), or average its best model's weights (--from).
+    ///
+    /// --model says what is trained: awd-lstm (a language model of LSTMs, the default), gpt (a transformer) or seq2seq (responses in
+    /// dialogues); `train --model gpt --help` has the options of that one. A run says itself what it is of.
+    #[command(override_usage = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Perplexity of a saved run's best model.
+    /// Perplexity of a run's best model; with --dynamic, while it learns from what it was scored on.
+    #[command(override_usage = "highrank eval RUN [--split SPLIT] [--max-tokens N] [--dynamic] [OPTIONS]")]
     Eval(EvalArgs),
-    /// Empirical rank and spectrum of the log-probabilities of saved runs.
-    Rank(RankArgs),
-    /// Expected divergence between the next-word distributions of two contexts, for saved runs.
-    Kl(KlArgs),
-    /// Share of the logits' gradient that the decoders of saved runs keep from the hidden state.
-    GradientLoss(GradientLossArgs),
-    /// Where one saved run beats another, token by token.
-    Compare(CompareArgs),
-    /// The functions that saved runs with a PLIF have learnt.
-    Plif(PlifArgs),
-    /// Validation perplexities of runs, of any model, in one picture.
-    Curves(CurvesArgs),
-    /// Continue training a saved run's best model, with averaged weights from the first step.
-    Finetune(Box<FinetuneArgs>),
-    /// Perplexity of a saved run's best model while it learns from what it was scored on.
-    DynamicEval(DynamicEvalArgs),
+    /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
+    #[command(override_usage = "highrank generate RUN [OPTIONS]")]
+    Generate(GenerateArgs),
+    /// What runs have learnt: rank, kl, plif, gradient, compare.
+    Analyse(AnalyseArgs),
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
+    ///
+    /// FILE is a TOML file with the options by their names: `data = "ptb"`, `heads = ["softmax", "mos"]`, `lr = [10, 20]`.
+    #[command(
+        override_usage = "highrank sweep FILE.toml [OPTIONS]\n       highrank sweep --data DIR [OPTIONS]"
+    )]
     Sweep(Box<SweepArgs>),
-    /// The same with heads of equal numbers of parameters, unless the options say otherwise.
-    Ablation(Box<AblationArgs>),
     /// List the runs below folders, with their settings, results and states.
     Runs(RunsArgs),
-    /// Text from a saved run's best model.
-    Generate(GenerateArgs),
+    /// Draw the curves of runs, or what analyse or sweep printed with --json.
+    Plot(PlotArgs),
     /// Make a run of a PyTorch model's weights.
     Import(ImportArgs),
     /// Write a run's best model for PyTorch.
+    #[command(override_usage = "highrank export RUN --out FILE [OPTIONS]")]
     Export(ExportArgs),
+    /// Empirical rank and spectrum of the log-probabilities of saved runs.
+    #[command(hide = true)]
+    Rank(RankArgs),
+    /// Expected divergence between the next-word distributions of two contexts, for saved runs.
+    #[command(hide = true)]
+    Kl(KlArgs),
+    /// Share of the logits' gradient that the decoders of saved runs keep from the hidden state.
+    #[command(hide = true)]
+    GradientLoss(GradientLossArgs),
+    /// Where one saved run beats another, token by token.
+    #[command(hide = true)]
+    Compare(CompareArgs),
+    /// The functions that saved runs with a PLIF have learnt.
+    #[command(hide = true)]
+    Plif(PlifArgs),
+    /// Validation perplexities of runs, of any model, in one picture.
+    #[command(hide = true)]
+    Curves(CurvesArgs),
+    /// Continue training a saved run's best model, with averaged weights from the first step.
+    #[command(hide = true)]
+    Finetune(Box<FinetuneArgs>),
+    /// Perplexity of a saved run's best model while it learns from what it was scored on.
+    #[command(hide = true)]
+    DynamicEval(DynamicEvalArgs),
+    /// A sweep of heads of equal numbers of parameters, unless the options say otherwise.
+    #[command(hide = true)]
+    Ablation(Box<AblationArgs>),
+    #[command(hide = true)]
+    Transformer(Box<TransformerArgs>),
+    #[command(hide = true)]
+    Dialog(Box<DialogArgs>),
 }
 
-impl ModelCommand {
+/// How `train` is used.
+const TRAIN: &str =
+    "highrank train DATA [--model MODEL] [--preset PRESET] [--head HEAD] [--set KEY=VALUE ...] [--out RUN]
+       highrank train --resume RUN [--epochs N]
+       highrank train --from RUN [OPTIONS]";
+
+/// Options of `analyse`.
+#[derive(Debug, Args)]
+struct AnalyseArgs {
+    /// What is asked of the runs.
+    #[command(subcommand)]
+    what: Analysis,
+}
+
+/// What can be asked of runs.
+#[derive(Debug, Subcommand)]
+enum Analysis {
+    /// Empirical rank and spectrum of the log-probabilities.
+    #[command(override_usage = "highrank analyse rank RUN ... [OPTIONS]")]
+    Rank(RankArgs),
+    /// Expected divergence between the next-word distributions of two contexts.
+    #[command(override_usage = "highrank analyse kl RUN ... [OPTIONS]")]
+    Kl(KlArgs),
+    /// The functions that PLIFs have learnt.
+    #[command(override_usage = "highrank analyse plif RUN ... [OPTIONS]")]
+    Plif(PlifArgs),
+    /// Share of the logits' gradient that the decoder keeps from the hidden state.
+    #[command(override_usage = "highrank analyse gradient RUN ... [OPTIONS]")]
+    Gradient(GradientLossArgs),
+    /// Where one run beats another, token by token.
+    #[command(override_usage = "highrank analyse compare RUN RUN [OPTIONS]")]
+    Compare(CompareArgs),
+}
+
+/// Options of `plot`, which becomes the command that draws what it is given.
+#[derive(Debug, Args)]
+struct PlotArgs {
+    /// Folders of runs, or files with lines that were printed with --json.
+    #[arg(required = true, value_name = "RUN or FILE")]
+    what: Vec<std::path::PathBuf>,
+    /// Folder for the picture.
+    #[arg(long, value_name = "DIR")]
+    out: Option<std::path::PathBuf>,
+    /// Replace a picture that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Command {
     fn run(self, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
         match self {
             Self::Train(args) => train::run(&args, program, ranks),
@@ -151,29 +249,26 @@ impl ModelCommand {
             Self::Sweep(args) => sweep::run(&args, program, ranks),
             Self::Ablation(args) => sweep::run(&args.0, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-            Self::Rank(args) => rank::run(&args),
-            Self::Kl(args) => kl::run(&args),
-            Self::GradientLoss(args) => gradient_loss::run(&args),
-            Self::Compare(args) => compare::run(&args),
-            Self::Plif(args) => plif::run(&args),
+            Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
+            Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
+            Self::Plif(args) | Self::Analyse(AnalyseArgs { what: Analysis::Plif(args) }) => plif::run(&args),
+            Self::Compare(args) | Self::Analyse(AnalyseArgs { what: Analysis::Compare(args) }) => {
+                compare::run(&args)
+            }
+            Self::GradientLoss(args) | Self::Analyse(AnalyseArgs { what: Analysis::Gradient(args) }) => {
+                gradient_loss::run(&args)
+            }
             Self::Curves(args) => curves::run(&args),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
             Self::Runs(args) => list::run(&args),
+            Self::Plot(_) => Err("plot needs a run, or a file that analyse or sweep printed".into()),
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
+            Self::Transformer(args) => transformer::run(&args, "highrank transformer"),
+            Self::Dialog(args) => dialog::run(&args, "highrank dialog"),
         }
     }
-}
-
-// Without comments of their own the last ones keep the longer help texts of their options.
-/// All commands.
-#[derive(Debug, Subcommand)]
-enum Command {
-    #[command(flatten)]
-    Model(ModelCommand),
-    Transformer(Box<TransformerArgs>),
-    Dialog(Box<DialogArgs>),
 }
 
 #[cfg(test)]
@@ -185,8 +280,8 @@ mod tests {
 
     #[test]
     fn the_command_lines_are_consistent() {
-        Cli::<Command>::command().debug_assert();
-        Cli::<ModelCommand>::command().debug_assert();
+        Highrank::command().debug_assert();
+        PtbMos::command().debug_assert();
         for command in [TransformerArgs::command(), DialogArgs::command()] {
             command.debug_assert();
         }
@@ -194,13 +289,13 @@ mod tests {
 
     #[test]
     fn every_command_says_what_it_does() {
-        let command = Cli::<Command>::command();
+        let command = Highrank::command();
         for name in ["transformer", "dialog"] {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
         }
         assert_eq!(command.get_subcommands().count(), 18);
-        assert_eq!(Cli::<ModelCommand>::command().get_subcommands().count(), 16);
+        assert_eq!(PtbMos::command().get_subcommands().count(), 16);
     }
 
     #[test]
@@ -216,8 +311,8 @@ mod tests {
     fn each_dropout_has_its_own_option() {
         let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
                     --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
-        let cli = Cli::<ModelCommand>::parse_from(line.split_whitespace());
-        let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
+        let cli = PtbMos::parse_from(line.split_whitespace());
+        let Some(Command::Train(args)) = cli.command else { panic!("train") };
         let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
         let expected =
             Dropouts { output: 0.1, hidden: 0.2, input: 0.3, latent: 0.4, embedding: 0.5, weight: 0.6 };
@@ -228,8 +323,8 @@ mod tests {
     fn overrides_replace_the_presets_settings() {
         use awd_lstm::HeadKind;
         let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
-        let cli = Cli::<ModelCommand>::parse_from(line.split(' '));
-        let Some(ModelCommand::Train(args)) = cli.command else { panic!("train") };
+        let cli = PtbMos::parse_from(line.split(' '));
+        let Some(Command::Train(args)) = cli.command else { panic!("train") };
         let model = args.training.model(HeadKind::Softmax, 50);
         assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));
         assert_eq!((model.dropouts.weight, model.dropouts.output), (0.25, 0.2));

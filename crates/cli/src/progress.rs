@@ -1,14 +1,18 @@
 //! Progress on standard error: bars on a terminal, lines elsewhere, and a line an epoch.
 
 use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use awd_lstm::train::{EpochMetrics, Interval, TrainObserver, ValidationMetrics};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use runs::{EpochMetrics, LOG_INTERVAL, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::interrupt::Interrupt;
-use crate::print::{bits_text, print_json, print_note, with_bits};
+use crate::print::{print_json, print_note, with_bits};
 use crate::sparkline::Curves;
+use crate::statistics::decimal;
 
 /// A bar on standard error that looks as `template` says; a length that is not known yet may be set later.
 pub fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
@@ -20,25 +24,158 @@ pub fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
 /// Steps of a bar that shows a share.
 const SHARES: u64 = 1000;
 
-/// A bar for work that reports the share of it that is done; removed when dropped.
-pub struct ShareBar(ProgressBar);
+/// Work that takes longer is named.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Work that shows nothing itself. If it takes longer than two seconds, a line on standard error says what it is. It ends when this is
+/// dropped.
+pub struct Working {
+    /// Dropped with it, which ends the wait.
+    _ends: Sender<()>,
+}
+
+impl Working {
+    /// Work that `what` names, such as `reading the text`.
+    pub fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::that_tells(PATIENCE, move || print_note(what))
+    }
+
+    /// Work of which something is told if it takes longer than `patience`.
+    fn that_tells(patience: Duration, tell: impl FnOnce() + Send + 'static) -> Self {
+        let (ends, end) = channel::<()>();
+        thread::spawn(move || {
+            if end.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                tell();
+            }
+        });
+        Self { _ends: ends }
+    }
+}
+
+/// A bar for work that reports the share of it that is done; removed when dropped. Where there is no terminal, it is [`Working`].
+pub struct ShareBar {
+    bar: ProgressBar,
+    _work: Option<Working>,
+}
 
 impl ShareBar {
     /// A bar with `what` in front.
     pub fn new(what: &str) -> Self {
-        let bar = bar(Some(SHARES), "{msg} [{bar:30}] {percent:>3}%, {eta} left");
-        Self(bar.with_message(what.to_string()))
+        let bar =
+            bar(Some(SHARES), "{msg} [{bar:20}] {percent:>3}%, {eta} left").with_message(what.to_string());
+        let work = (!std::io::stderr().is_terminal()).then(|| Working::new(what));
+        Self { bar, _work: work }
     }
 
     /// Shows that this share of the work is done.
     pub fn set(&self, share: f64) {
-        self.0.set_position(position(share));
+        self.bar.set_position(position(share));
     }
 }
 
 impl Drop for ShareBar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Curves that a bar and the observer of a training share.
+pub type SharedCurves = Arc<Mutex<Curves>>;
+
+/// The bar of a training, above its curves. Each line is drawn as wide as the terminal is at that moment, so nothing wraps.
+pub fn training_bar(curves: &SharedCurves) -> ProgressBar {
+    let curves = curves.clone();
+    let below = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
+        let curves = curves.lock().unwrap_or_else(PoisonError::into_inner);
+        // A line that cannot be formatted is not shown.
+        let _ = text.write_str(&curves.as_wide_as_terminal().unwrap_or_default());
+    };
+    let style = ProgressStyle::with_template("{prefix} [{bar:8}] {percent:>3}% {wide_msg}\n{curves}")
+        .expect("the template is a constant");
+    ProgressBar::with_draw_target(Some(SHARES), ProgressDrawTarget::stderr())
+        .with_style(style.progress_chars("=> ").with_key("curves", below))
+}
+
+/// Signs of life of a training between its reports. Training asks whether to stop before every step, and before every piece of a
+/// text that it scores.
+pub struct Pulse {
+    /// Steps between two reports.
+    every: usize,
+    /// How often training asked since the last report.
+    asked: usize,
+    since: Instant,
+    /// Whether no step was done yet in this process.
+    fresh: bool,
+    /// Whether the last report was of the last step of an epoch.
+    scoring: bool,
+    /// Whether it was said that a text is scored.
+    said: bool,
+    /// When the time of the training is over, if that is known.
+    end: Option<Instant>,
+    /// How long the steps up to the last report took; none if they were fewer than usual.
+    usual: Option<Duration>,
+}
+
+/// What is to be told between two reports.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sign {
+    /// The first step is done, after this time.
+    FirstStep(Duration),
+    /// A held-out text is being scored.
+    Scoring,
+}
+
+impl Pulse {
+    /// Of a training that reports every so many steps.
+    pub fn new(every: usize) -> Self {
+        let since = Instant::now();
+        Self { every, asked: 0, since, fresh: true, scoring: false, said: false, end: None, usual: None }
+    }
+
+    /// Begins anew with the first step of a training, which has so much time if that is known.
+    pub fn started(&mut self, time: Option<Duration>) {
+        let end = time.and_then(|time| Instant::now().checked_add(time));
+        *self = Self { end, ..Self::new(self.every) };
+    }
+
+    /// Begins anew after a report; `scoring` after the one of an epoch's last step.
+    pub fn reported(&mut self, scoring: bool) {
+        let usual = if self.asked == self.every { Some(self.since.elapsed()) } else { self.usual };
+        *self = Self { fresh: false, scoring, end: self.end, usual, ..Self::new(self.every) };
+    }
+
+    /// What there is to tell when training asks whether to stop.
+    pub fn asked(&mut self) -> Option<Sign> {
+        self.asked += 1;
+        if self.fresh && self.asked == 2 {
+            return Some(Sign::FirstStep(self.since.elapsed()));
+        }
+        // Steps would have been reported by then.
+        let late = self.usual.is_some_and(|usual| self.since.elapsed() > 2 * usual);
+        let over = self.end.is_some_and(|end| Instant::now() > end);
+        let scoring = self.scoring || self.asked > self.every + 1 || late || over;
+        let tells = scoring && !self.said && self.since.elapsed() >= PATIENCE;
+        self.said |= tells;
+        tells.then_some(Sign::Scoring)
+    }
+}
+
+impl Sign {
+    /// The line of a log, if it is worth one.
+    pub fn line(self) -> Option<String> {
+        match self {
+            Self::FirstStep(time) => (time >= PATIENCE).then(|| format!("first step: {}", short(time))),
+            Self::Scoring => Some("scoring held-out text".into()),
+        }
+    }
+
+    /// What stands beside a bar.
+    pub fn message(self) -> String {
+        match self {
+            Self::FirstStep(time) => format!("first step: {}", short(time)),
+            Self::Scoring => "scoring held-out text".into(),
+        }
     }
 }
 
@@ -72,14 +209,18 @@ pub struct Progress {
     /// Whether tokens are characters, so that bits per character are reported too.
     characters: bool,
     /// Shown below the bar.
-    curves: Curves,
+    curves: SharedCurves,
+    pulse: Pulse,
+    /// The time that training has, if that is known.
+    time: Option<Duration>,
 }
 
 impl Progress {
     /// A reporter; with `json`, every epoch is one object on standard output.
     pub fn new(json: bool) -> Self {
+        let curves = SharedCurves::default();
         Self {
-            bar: bar(None, "{prefix} [{bar:30}] {percent:>3}% {msg}"),
+            bar: training_bar(&curves),
             terminal: std::io::stderr().is_terminal(),
             every_interval: false,
             logged: Instant::now(),
@@ -90,7 +231,9 @@ impl Progress {
             share: 0.0,
             interrupt: None,
             characters: false,
-            curves: Curves::default(),
+            curves,
+            pulse: Pulse::new(LOG_INTERVAL),
+            time: None,
         }
     }
 
@@ -113,6 +256,29 @@ impl Progress {
     /// The same reporter, which writes a line for every interval where there is no terminal, if that is asked for.
     pub fn with_every_interval(self, every_interval: bool) -> Self {
         Self { every_interval, ..self }
+    }
+
+    /// The same reporter of a training that reports every so many steps.
+    pub fn with_log_every(self, steps: usize) -> Self {
+        Self { pulse: Pulse::new(steps), ..self }
+    }
+
+    /// The same reporter of a training that ends after so many minutes, if it does.
+    pub fn with_time(self, minutes: Option<f64>) -> Self {
+        let time = minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok());
+        Self { time, ..self }
+    }
+
+    fn curves(&self) -> std::sync::MutexGuard<'_, Curves> {
+        self.curves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Perplexities of the training and the validation text, or bits per character.
+    fn scores(&self, train_ppl: f64, valid_ppl: f64) -> String {
+        match self.characters {
+            true => format!("train {:.4}, valid {:.4} bits", train_ppl.log2(), valid_ppl.log2()),
+            false => format!("train {}, valid {}", decimal(train_ppl, 2), decimal(valid_ppl, 2)),
+        }
     }
 
     /// Removes the bar.
@@ -140,18 +306,33 @@ impl Progress {
         !self.terminal && self.epochs && (self.every_interval || self.logged.elapsed() >= QUIET)
     }
 
-    /// What an interval's line in `steps.jsonl` says, for people.
-    fn step_line(&self, interval: &Interval) -> String {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
-        let [lr, norm, ar, tar] =
-            [interval.lr, interval.gradient_norm, interval.ar, interval.tar].map(three_digits);
+    /// A finished epoch within 80 columns; its tokens a second are in `metrics.jsonl`.
+    fn epoch_line(&self, metrics: &EpochMetrics) -> String {
+        let EpochMetrics { epoch, seconds, train_ppl, valid_ppl, averaging, best, .. } = *metrics;
         format!(
-            "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {ppl:.2}{} lr {lr} norm {norm} \
+            "epoch {epoch}: {}{}{}; {seconds:.*} s{}",
+            self.scores(train_ppl, valid_ppl),
+            if averaging == Some(true) { ", averaged" } else { "" },
+            if best { ", best" } else { "" },
+            usize::from(seconds < 100.0),
+            self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
+        )
+    }
+
+    /// What an interval's line in `steps.jsonl` says, for people.
+    fn step_line(&self, interval: &StepMetrics) -> String {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
+        let [lr, norm, ar, tar] =
+            [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
+                .map(three_digits);
+        format!(
+            "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
              clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
             self.label,
+            decimal(ppl, 2),
             if self.characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
             interval.clipped * 100.0,
-            if interval.averaging { " averaging" } else { "" },
+            if interval.averaging == Some(true) { " averaging" } else { "" },
             self.left().map_or(String::new(), |left| format!(" eta {}", short(left))),
         )
     }
@@ -162,43 +343,52 @@ impl TrainObserver for Progress {
         self.start = (Instant::now(), share);
         self.share = share;
         self.logged = Instant::now();
+        self.bar.set_position(position(share));
+        self.pulse.started(self.time);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, tokens_per_s, nll, ppl, share, .. } = *interval;
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, share, .. } = *interval;
         self.share = share;
+        self.pulse.reported(step == steps);
         if self.is_due() {
             self.line(&self.step_line(interval));
             self.logged = Instant::now();
         }
-        self.bar.set_length(SHARES);
+        self.curves().add_loss(nll);
         self.bar.set_position(position(share));
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
         let left = self.left().map_or(String::new(), |left| format!(", {} left", short(left)));
         let (lr, norm) = (three_digits(interval.lr), three_digits(interval.gradient_norm));
-        self.curves.add_loss(nll);
-        let curves = if self.terminal { self.curves.below() } else { String::new() };
+        // What a narrow terminal cuts off comes last.
         self.bar.set_message(format!(
-            "{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}, lr {lr}, gradient norm {norm}{left}{curves}"
+            "ppl {}, {tokens_per_s:.0} tokens/s{left}, lr {lr}, gradient norm {norm}",
+            decimal(ppl, 1)
         ));
     }
 
     fn stop(&mut self) -> bool {
+        if let Some(sign) = self.pulse.asked() {
+            self.bar.set_message(sign.message());
+            if let Some(line) = sign.line().filter(|_| !self.terminal && self.epochs) {
+                self.line(&line);
+            }
+        }
         self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
     }
 
     fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
         self.share = share;
-        self.curves.add_perplexity(metrics.valid_ppl);
+        self.pulse.reported(false);
+        self.curves().add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
         let ValidationMetrics { epoch, step, steps, train_ppl, valid_ppl, averaging, best, .. } = metrics;
-        let bits = [("train", *train_ppl), ("valid", *valid_ppl)];
         self.line(&format!(
-            "epoch {epoch}, step {step} of {steps}: perplexity train {train_ppl:.2}, valid {valid_ppl:.2}{}{}{}",
-            bits_text(self.characters, &bits),
-            if *averaging { ", averaged" } else { "" },
+            "epoch {epoch}, step {step} of {steps}: {}{}{}",
+            self.scores(*train_ppl, *valid_ppl),
+            if *averaging == Some(true) { ", averaged" } else { "" },
             if *best { ", best" } else { "" },
         ));
         if self.json {
@@ -209,22 +399,14 @@ impl TrainObserver for Progress {
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
-        self.curves.add_perplexity(metrics.valid_ppl);
+        self.pulse.reported(false);
+        self.curves().add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
-        let EpochMetrics { epoch, seconds, tokens_per_s, train_ppl, valid_ppl, averaging, best, .. } =
-            metrics;
-        self.line(&format!(
-            "epoch {epoch}: {seconds:.1} s, {tokens_per_s:.0} tokens/s, perplexity train {train_ppl:.2}, \
-             valid {valid_ppl:.2}{}{}{}{}",
-            bits_text(self.characters, &[("train", *train_ppl), ("valid", *valid_ppl)]),
-            if *averaging { ", averaged" } else { "" },
-            if *best { ", best" } else { "" },
-            self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
-        ));
+        self.line(&self.epoch_line(metrics));
         if self.json {
-            let bits = [("train_bpc", *train_ppl), ("valid_bpc", *valid_ppl)];
+            let bits = [("train_bpc", metrics.train_ppl), ("valid_bpc", metrics.valid_ppl)];
             print_json(&with_bits(metrics, self.characters, &bits));
         }
     }
@@ -275,8 +457,8 @@ mod tests {
         assert_eq!(numbers.map(three_digits), texts);
     }
 
-    fn interval() -> Interval {
-        Interval {
+    fn interval() -> StepMetrics {
+        StepMetrics {
             epoch: 3,
             epochs: 40,
             step: 200,
@@ -291,9 +473,9 @@ mod tests {
             clipped: 0.35,
             latent_share: None,
             prior_cv: None,
-            ar: 0.0312,
-            tar: 0.0,
-            averaging: true,
+            ar: Some(0.0312),
+            tar: Some(0.0),
+            averaging: Some(true),
             share: 0.5,
             waiting: None,
         }
@@ -338,16 +520,79 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_for_terminals_alone() {
-        for terminal in [true, false] {
-            let mut progress = Progress { terminal, ..Progress::bar_only("softmax ") };
-            progress.on_interval(&interval());
-            assert!(!progress.bar.message().contains('\n'), "one loss is no curve");
-            progress.on_interval(&Interval { nll: 1.0, ..interval() });
-            let message = progress.bar.message();
-            assert!(message.starts_with("8123 tokens/s, loss 1.000, "), "{message}");
-            assert_eq!(message.ends_with("\nloss 2.000 █▁ 1.000"), terminal, "{message}");
-            assert_eq!(message.contains('█'), terminal, "{message}");
-        }
+    fn a_bar_has_its_curves_below() {
+        let mut progress = Progress::bar_only("softmax ");
+        progress.on_interval(&interval());
+        progress.on_interval(&StepMetrics { nll: 1.0, ppl: 1e300, ..interval() });
+        let message = progress.bar.message();
+        assert!(message.starts_with("ppl 1.0e300, 8123 tokens/s, "), "{message}");
+        assert_eq!(progress.curves().line(80).unwrap(), "loss 2.000 █▁ 1.000");
+    }
+
+    #[test]
+    fn work_is_named_if_it_takes_long() {
+        let (says, said) = channel();
+        let tell = |what: &'static str| {
+            let says = says.clone();
+            move || says.send(what).unwrap()
+        };
+        drop(Working::that_tells(Duration::from_secs(60), tell("short")));
+        let _long = Working::that_tells(Duration::from_millis(1), tell("long"));
+        assert_eq!(said.recv_timeout(Duration::from_secs(50)), Ok("long"));
+    }
+
+    #[test]
+    fn signs_of_life_come_between_reports() {
+        let mut pulse = Pulse::new(3);
+        assert_eq!(pulse.asked(), None);
+        assert!(matches!(pulse.asked(), Some(Sign::FirstStep(_))));
+        assert_eq!((pulse.asked(), pulse.asked()), (None, None));
+        // A fourth step without a report is none.
+        pulse.since -= PATIENCE;
+        assert_eq!((pulse.asked(), pulse.asked()), (Some(Sign::Scoring), None));
+        pulse.reported(false);
+        pulse.since -= PATIENCE;
+        assert_eq!((pulse.asked(), pulse.asked()), (None, None));
+        pulse.reported(true);
+        assert_eq!(pulse.asked(), None, "it is a moment yet");
+        pulse.since -= PATIENCE;
+        assert_eq!(pulse.asked(), Some(Sign::Scoring));
+        // Time that is over, and more of it than the steps before a report took.
+        pulse.started(Some(Duration::ZERO));
+        pulse.reported(false);
+        pulse.since -= PATIENCE;
+        assert_eq!((pulse.asked(), pulse.asked()), (Some(Sign::Scoring), None));
+        pulse.started(None);
+        pulse.asked = 3;
+        pulse.reported(false);
+        pulse.since -= PATIENCE;
+        assert_eq!(pulse.asked(), Some(Sign::Scoring));
+        assert_eq!(Sign::FirstStep(Duration::from_secs(1)).line(), None);
+        assert_eq!(Sign::FirstStep(Duration::from_secs(62)).line().unwrap(), "first step: 1 min 02 s");
+    }
+
+    #[test]
+    fn lines_about_epochs_fit_eighty_columns() {
+        let mut progress = Progress::new(false);
+        let metrics = EpochMetrics {
+            epoch: 40,
+            seconds: 1234.4,
+            tokens_per_s: 8123.4,
+            train_ppl: 123.456,
+            valid_ppl: 1e9,
+            lr: 14.2,
+            averaging: Some(true),
+            train_accuracy: None,
+            valid_accuracy: None,
+            best: true,
+        };
+        // A quarter of the work took a third of 24 hours less a minute.
+        progress.start.0 -= Duration::from_secs(28_780);
+        progress.share = 0.25;
+        let expected = "epoch 40: train 123.46, valid 1.0e9, averaged, best; 1234 s, 23 h 59 min left";
+        assert_eq!(progress.epoch_line(&metrics), expected);
+        assert!(expected.len() < 80);
+        progress.characters = true;
+        assert_eq!(progress.scores(2.0, 4.0), "train 1.0000, valid 2.0000 bits");
     }
 }

@@ -1,5 +1,6 @@
 //! Programs that `mpirun` started several times, as the ranks of one job.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use runs::ranks::Ranks;
 use crate::exit::{self, FAILED};
 use crate::failure::Failure;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::print::{note_lost, print_note};
+use crate::print::{print_note, print_out};
 
 /// Joins the other processes, if this one was started by `mpirun` or the like.
 ///
@@ -102,15 +103,21 @@ pub fn refuse(ranks: &Ranks, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reads the command line of `program`. Help and version are printed to standard output, by rank 0, and an error is one line.
+/// Reads the command line of `program`, whose words `words` prepares. Help and version are printed to standard output, by rank 0, and an error is one line.
 ///
 /// # Errors
 /// The exit status, once all is said.
-pub fn parse<T: Parser>(program: &'static str, ranks: &Ranks) -> Result<T, ExitCode> {
-    let parsed = match exit::read(program) {
-        Err(asked) if !asked.use_stderr() => {
+pub fn parse<T: Parser>(
+    program: &'static str,
+    words: impl FnOnce(Vec<OsString>) -> Result<Vec<OsString>, Failure>,
+    ranks: &Ranks,
+) -> Result<T, ExitCode> {
+    let words = agree(ranks, words(std::env::args_os().skip(1).collect()));
+    let words = words.map_err(|error| exit(ranks, Err(error)))?;
+    let parsed = match exit::read(program, words) {
+        Err(asked) if exit::is_answer(&asked) => {
             if ranks.is_first() {
-                note_lost(asked.print());
+                print_out(&asked.render().to_string());
             }
             return Err(exit::exit(Ok(())));
         }
@@ -134,11 +141,10 @@ pub fn exit(ranks: &Ranks, result: Result<(), Failure>) -> ExitCode {
     if everywhere && !ranks.is_first() {
         wait_for_the_end();
     }
-    let line = error.to_string().replace('\n', " ");
     // What MPI says names the rank already, and what all have to say is nobody's.
     let named = everywhere || matches!(error.downcast_ref(), Some(Error::Communication { .. }));
     let rank = if named { String::new() } else { format!("rank {}: ", ranks.rank()) };
-    print_note(format_args!("error: {rank}{}", line.trim()));
+    print_note(format_args!("error: {rank}{}", exit::one_line(&error)));
     ranks.abort(i32::from(FAILED))
 }
 

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use console::Term;
 
+use crate::statistics::decimal;
+
 /// Heights of a column, from the lowest to the highest.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The column of a value that is not finite.
@@ -40,7 +42,8 @@ impl Curves {
                 |(name, values, heights, digits)| {
                     let ends = (values.first()?, values.last()?);
                     (values.len() > 1).then(|| {
-                        (format!("{name} {:.digits$} ", ends.0), heights, format!(" {:.digits$}", ends.1))
+                        let [first, last] = [ends.0, ends.1].map(|end| decimal(*end, digits));
+                        (format!("{name} {first} "), heights, format!(" {last}"))
                     })
                 },
             );
@@ -61,10 +64,10 @@ impl Curves {
         })
     }
 
-    /// The same below another line, as wide as standard error's terminal; nothing if there is nothing to draw.
-    pub fn below(&self) -> String {
+    /// The same as wide as the terminal of standard error is now.
+    pub fn as_wide_as_terminal(&self) -> Option<String> {
         let (_, columns) = Term::stderr().size();
-        self.line(columns.into()).map_or(String::new(), |line| format!("\n{line}"))
+        self.line(columns.into())
     }
 }
 

@@ -47,6 +47,12 @@ mod transformer;
 #[path = "cli/weights.rs"]
 mod weights;
 
+/// Changes a file of a run on purpose: its hash is noted.
+fn edit(run: &Path, name: &str, content: impl AsRef<[u8]>) {
+    fs::write(run.join(name), content).unwrap();
+    runs::note_hashes(run).unwrap();
+}
+
 /// The program, to be started in `folder` with the words of `line` as arguments.
 fn program(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highrank"));
@@ -136,6 +142,20 @@ fn data_that_cannot_be_used() {
     let train = format!("train {SMALL} --out run");
     refused(path, &train.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
 
+    // A file is there, but it is no folder.
+    for line in [
+        format!("{train} --dry-run"),
+        train.clone(),
+        format!("sweep {SMALL} --out run"),
+        "import --weights nowhere --data data --out run".into(),
+        "dialog train --data data --out run".into(),
+        "dialog import --weights nowhere --data data --out run".into(),
+        "dialog retrieve --data data --out refs.jsonl".into(),
+    ] {
+        let line = line.replace("--data data", "--data data/train.txt");
+        refused(path, &line, &["`data/train.txt` is a file; name a folder"]);
+    }
+
     let (file, good) = (path.join("data/valid.txt"), fs::read(path.join("data/valid.txt")).unwrap());
     fs::remove_file(&file).unwrap();
     refused(path, &train, &["data/valid.txt` does not exist", "train.txt, valid.txt and test.txt"]);
@@ -195,13 +215,55 @@ fn names_that_do_not_exist() {
     refused(folder.path(), "train --out run", &["--data <DIR>"]);
     refused(folder.path(), "eval", &["--run <RUN>"]);
     refused(folder.path(), "dance", &["dance"]);
-    refused(folder.path(), "--seeds 0", &["seeds is 0"]);
+    refused(folder.path(), "--seeds 0", &["--seeds"]);
     for (device, built) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
         if !built {
             let (missing, feature) =
                 (format!("without the device `{device}`"), format!("--features {device}"));
             refused(folder.path(), &train(&format!("--device {device}")), &[&missing, &feature]);
         }
+    }
+}
+
+#[test]
+fn without_a_command_there_is_help() {
+    let output = Command::new(env!("CARGO_BIN_EXE_highrank")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{text}");
+    assert!(text.contains("Usage: highrank") && text.contains("dynamic-eval"), "{text}");
+}
+
+#[test]
+fn a_misspelt_name_is_met_by_the_right_one() {
+    let folder = folder();
+    let settings = folder.path().join("settings.json");
+    let check = |line: &str| {
+        let words = line.replace("FILE", &settings.display().to_string());
+        highrank_cli::programs::check(words.split(' ').map(String::from)).unwrap_err()
+    };
+    for (line, meant) in [
+        ("trian --data data", "train"),
+        ("train --data data --epohcs 3", "--epochs"),
+        ("train --data data --head sofmax", "softmax"),
+        ("train --data data --preset papper", "paper"),
+        ("train --data data --device flx", "flex"),
+        ("eval --run first --split vaild", "valid"),
+        ("runs --sort sate", "state"),
+        ("export --run first --out x.safetensors --names plian", "plain"),
+        ("sweep --data data --for mos:lrr=3", "lr"),
+        ("sweep --data data --heads softmax,moss", "mos"),
+        ("dialog train --data data --preset smal", "small"),
+    ] {
+        let told = check(line);
+        assert!(told.ends_with(&format!("; did you mean `{meant}`?")), "{line}: {told}");
+    }
+    for (text, meant) in [(r#"{"train": {"epohcs": 3}}"#, "epochs"), (r#"{"head": "sofmax"}"#, "softmax")] {
+        fs::write(&settings, text).unwrap();
+        let told = check("train --data data --config FILE");
+        assert!(told.ends_with(&format!("; did you mean `{meant}`?")), "{text}: {told}");
+    }
+    for line in ["train --data data --head best", "train --data data --colour blue"] {
+        assert!(!check(line).contains("did you mean"), "{}", check(line));
     }
 }
 
@@ -357,6 +419,30 @@ fn folders_that_are_no_run_or_already_one() {
     refused(path, &format!("train {SMALL} --epochs 1 --out first"), &["`first` already holds a run"]);
     assert_eq!(fs::read(path.join("first/config.json")).unwrap(), before);
 
+    // Another text in the model's words is scored, with a word about it; its own without.
+    let noted = |line: &str| -> Vec<String> {
+        let output = run(path, line);
+        assert!(output.status.success(), "{line}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        errors.lines().filter(|line| line.starts_with("note: ")).map(String::from).collect()
+    };
+    fs::create_dir(path.join("swapped")).unwrap();
+    for (from, to) in [("valid", "test"), ("test", "valid")] {
+        fs::copy(path.join(format!("data/{from}.txt")), path.join(format!("swapped/{to}.txt"))).unwrap();
+    }
+    for (line, texts) in [
+        ("eval --run first", vec!["the validation text", "the test text"]),
+        ("eval --run first --split test --json", vec!["the test text"]),
+        ("rank --run first --split valid --tokens 40", vec!["the validation text"]),
+    ] {
+        assert!(noted(line).is_empty(), "{line}");
+        let notes = noted(&format!("{line} --data swapped"));
+        assert_eq!(notes.len(), texts.len(), "{notes:?}");
+        for (note, text) in notes.iter().zip(texts) {
+            assert!(note.starts_with(&format!("note: {text} is not the run's: ")), "{note}");
+        }
+    }
+
     // Text of other words than the model's.
     fs::create_dir(path.join("other")).unwrap();
     fs::write(path.join("other/valid.txt"), "word0 word1\nword2 zebra\n").unwrap();
@@ -383,17 +469,21 @@ fn checkpoints_that_cannot_be_read() {
 
     fs::write(&file, &good[..good.len() / 2]).unwrap();
     refused(path, eval, &["best/model.safetensors` is damaged"]);
-    fs::copy(path.join("wide/best/model.safetensors"), &file).unwrap();
+    // What is behind the hashes is checked too.
+    let first = path.join("first");
+    edit(&first, "best/model.safetensors", fs::read(path.join("wide/best/model.safetensors")).unwrap());
     refused(path, eval, &["has the shape", "but the model has"]);
     let mut nan = good.clone();
     // The last four bytes of the file are the last weight.
     let end = nan.len();
     nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
-    fs::write(&file, nan).unwrap();
+    edit(&first, "best/model.safetensors", nan);
     refused(path, eval, &["holds a value that is not finite"]);
     fs::remove_file(&file).unwrap();
+    refused(path, eval, &["is damaged: it is missing"]);
+    runs::note_hashes(&first).unwrap();
     refused(path, eval, &["no epoch was finished"]);
-    fs::write(&file, good).unwrap();
+    edit(&first, "best/model.safetensors", good);
     assert_eq!(objects(path, &format!("{eval} --json")).len(), 1);
 
     fs::write(path.join("first/config.json"), "{").unwrap();

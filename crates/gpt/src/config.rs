@@ -123,7 +123,7 @@ fn between(from: usize, to: usize, device: &Device) -> Option<Linear> {
 pub struct TrainConfig {
     /// Optimiser steps in all.
     pub steps: usize,
-    /// Times that the model meets the validation text, at equal distances: a divisor of `steps`. Each is an epoch to Burn.
+    /// Times that the model meets the validation text, at equal distances: a divisor of `steps`.
     #[config(default = 1)]
     pub rounds: usize,
     /// B, sequences of a step.
@@ -138,13 +138,16 @@ pub struct TrainConfig {
     /// Weight decay.
     #[config(default = 0.01)]
     pub weight_decay: f64,
-    /// The largest norm of a parameter's gradient.
+    /// Largest global gradient norm, over all parameters together.
     #[config(default = 1.0)]
     pub clip: f64,
     /// Tokens at the start of the validation text that the model meets in each round; `None`: all.
     #[config(default = "None")]
     pub valid_tokens: Option<usize>,
-    /// Seed of the places that sequences are taken from.
+    /// Tokens at the start of the test text that the best model is scored on at the end; `None`: all.
+    #[config(default = "None")]
+    pub eval_tokens: Option<usize>,
+    /// Seed of everything random.
     #[config(default = 28)]
     pub seed: u64,
 }
@@ -155,7 +158,8 @@ impl TrainConfig {
     /// # Errors
     /// [`Error::InvalidSetting`], of the first that is out of range.
     pub fn validate(&self) -> Result<(), Error> {
-        let Self { steps, rounds, batch, lr, warmup, weight_decay, clip, valid_tokens, seed: _ } = self;
+        let Self { steps, rounds, batch, lr, warmup, weight_decay, clip, valid_tokens, eval_tokens, seed: _ } =
+            self;
         check(*steps > 0, "steps", steps, "at least 1")?;
         let divides = *rounds > 0 && steps.is_multiple_of(*rounds);
         check(divides, "rounds", rounds, "a divisor of the number of steps")?;
@@ -169,8 +173,10 @@ impl TrainConfig {
             "finite and not negative",
         )?;
         check(*clip > 0.0 && clip.is_finite(), "clip", clip, "finite and above 0")?;
-        let enough = valid_tokens.is_none_or(|tokens| tokens > 1);
-        check(enough, "valid_tokens", valid_tokens.unwrap_or_default(), "at least 2")
+        for (name, tokens) in [("valid_tokens", valid_tokens), ("eval_tokens", eval_tokens)] {
+            check(tokens.is_none_or(|tokens| tokens > 1), name, tokens.unwrap_or_default(), "at least 2")?;
+        }
+        Ok(())
     }
 
     /// Checks that the texts are long enough for sequences of `context` tokens.

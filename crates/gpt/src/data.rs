@@ -1,10 +1,5 @@
-//! Sequences of a text, as Burn's data loaders take them.
+//! Sequences of a text and their batches.
 
-use std::sync::Arc;
-
-use burn::data::dataloader::batcher::Batcher;
-use burn::data::dataloader::{DataLoader, DataLoaderBuilder, Dataset};
-use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use runs::data::Tokens;
 
@@ -33,25 +28,33 @@ impl Windows {
         let count = tokens.len().saturating_sub(1).div_ceil(context);
         Self { tokens, context, stride: context, count }
     }
-}
 
-impl Dataset<Vec<u32>> for Windows {
-    fn get(&self, index: usize) -> Result<Vec<u32>, DatasetError> {
+    /// Number of sequences.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A sequence: its tokens, of which the last is a target alone.
+    ///
+    /// # Panics
+    /// If there are fewer sequences.
+    pub fn get(&self, index: usize) -> Vec<u32> {
         assert!(index < self.count, "sequence {index} of {}", self.count);
         let start = index * self.stride;
         let end = (start + self.context + 1).min(self.tokens.len());
-        Ok(match &self.tokens {
+        match &self.tokens {
             Tokens::Memory(ids) => ids[start..end].to_vec(),
             Tokens::Disk(file) => {
                 let mut ids = vec![0; end - start];
                 file.read(start, &mut ids);
                 ids
             }
-        })
-    }
-
-    fn len(&self) -> usize {
-        self.count
+        }
     }
 }
 
@@ -64,35 +67,19 @@ pub struct Batch {
     pub targets: Tensor<2, Int>,
 }
 
-/// Makes a [`Batch`] of sequences.
-#[derive(Debug, Clone, Copy)]
-struct SequenceBatcher;
-
-impl Batcher<Vec<u32>, Batch> for SequenceBatcher {
-    fn batch(&self, sequences: Vec<Vec<u32>>, device: &Device) -> Batch {
-        let length = sequences.iter().map(|ids| ids.len() - 1).max().unwrap_or(0);
-        let shape = [sequences.len(), length];
-        let (mut tokens, mut targets) = (vec![0i64; shape[0] * length], vec![IGNORED; shape[0] * length]);
-        let rows = tokens.chunks_mut(length.max(1)).zip(targets.chunks_mut(length.max(1)));
-        for (ids, (tokens, targets)) in sequences.iter().zip(rows) {
-            tokens.iter_mut().zip(ids).zip(targets).zip(&ids[1..]).for_each(
-                |(((token, id), target), next)| {
-                    (*token, *target) = (i64::from(*id), i64::from(*next));
-                },
-            );
-        }
-        let tensor = |ids| Tensor::from_data(TensorData::new(ids, shape), device);
-        Batch { tokens: tensor(tokens), targets: tensor(targets) }
+/// The batch of some sequences.
+pub fn batch(sequences: &[Vec<u32>], device: &Device) -> Batch {
+    let length = sequences.iter().map(|ids| ids.len() - 1).max().unwrap_or(0);
+    let shape = [sequences.len(), length];
+    let (mut tokens, mut targets) = (vec![0i64; shape[0] * length], vec![IGNORED; shape[0] * length]);
+    let rows = tokens.chunks_mut(length.max(1)).zip(targets.chunks_mut(length.max(1)));
+    for (ids, (tokens, targets)) in sequences.iter().zip(rows) {
+        tokens.iter_mut().zip(ids).zip(targets).zip(&ids[1..]).for_each(|(((token, id), target), next)| {
+            (*token, *target) = (i64::from(*id), i64::from(*next));
+        });
     }
-}
-
-/// A loader of batches of `batch` sequences, the last with fewer, in the order of the dataset.
-pub fn loader(
-    sequences: impl Dataset<Vec<u32>> + 'static,
-    batch: usize,
-    device: &Device,
-) -> Arc<dyn DataLoader<Batch>> {
-    DataLoaderBuilder::new(SequenceBatcher).batch_size(batch).set_device(device.clone()).build(sequences)
+    let tensor = |ids| Tensor::from_data(TensorData::new(ids, shape), device);
+    Batch { tokens: tensor(tokens), targets: tensor(targets) }
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -107,10 +94,11 @@ mod tests {
     fn every_token_but_the_first_is_predicted_once() {
         for tokens in [2, 3, 7, 12, 13, 14, 50] {
             let ids = Tokens::Memory((0..tokens).collect());
-            let loader = loader(Windows::side_by_side(ids, 4), 3, &Device::flex());
+            let windows = Windows::side_by_side(ids, 4);
+            let sequences: Vec<_> = (0..windows.len()).map(|index| windows.get(index)).collect();
             let (mut read, mut predicted) = (vec![], vec![]);
-            for batch in loader.iter() {
-                let batch = batch.unwrap();
+            for sequences in sequences.chunks(3) {
+                let batch = batch(sequences, &Device::flex());
                 for (token, target) in values(batch.tokens).into_iter().zip(values(batch.targets)) {
                     if target != IGNORED {
                         assert_eq!(target, token + 1);
@@ -126,7 +114,7 @@ mod tests {
 
     #[test]
     fn shorter_sequences_are_filled_with_ignored_targets() {
-        let batch = SequenceBatcher.batch(vec![vec![1, 2, 3, 4], vec![5, 6]], &Device::flex());
+        let batch = batch(&[vec![1, 2, 3, 4], vec![5, 6]], &Device::flex());
         assert_eq!((batch.tokens.dims(), values(batch.tokens)), ([2, 3], vec![1, 2, 3, 5, 0, 0]));
         assert_eq!(values(batch.targets), [2, 3, 4, 6, IGNORED, IGNORED]);
     }
@@ -134,7 +122,7 @@ mod tests {
     #[test]
     fn training_sequences_are_whole_and_start_anywhere() {
         let windows = Windows::everywhere(Tokens::Memory((0..9).collect()), 4);
-        let all: Vec<Vec<u32>> = (0..windows.len()).map(|index| windows.get(index).unwrap()).collect();
+        let all: Vec<Vec<u32>> = (0..windows.len()).map(|index| windows.get(index)).collect();
         assert_eq!(all, (0..5).map(|start| (start..start + 5).collect()).collect::<Vec<Vec<u32>>>());
         assert_eq!(Windows::everywhere(Tokens::Memory(vec![1, 2, 3]), 3).len(), 0);
     }

@@ -5,32 +5,25 @@
 //!               (→ H) → output layer, its matrix tied to the embedding → log-probabilities [B, T, V] in nats
 //! ```
 //!
-//! The steps in brackets are linear layers that exist where two widths differ. Training is Burn's: [`train`] hands a model to
-//! [`SupervisedTraining`](burn::train::SupervisedTraining), whose metrics read the [`HeadOutput`](highrank::train::HeadOutput)
-//! of each step.
+//! The steps in brackets are linear layers that exist where two widths differ. [`GptTask`] is the model as a task of
+//! [`runs::Trainer`]: with a run's folder, training goes on after a stop as if there had been none.
 //!
 //! ```no_run
-//! use runs::data::{Corpus, TextConfig};
+//! use burn::module::Module;
 //! use burn::tensor::Device;
-//! use burn::train::Interrupter;
-//! use burn::train::renderer::CliMetricsRenderer;
-//! use gpt::{GptConfig, TrainConfig};
+//! use gpt::{GptConfig, GptTask, TrainConfig, Trainer};
 //! use highrank::HeadConfig;
+//! use runs::Silent;
+//! use runs::data::{Corpus, TextConfig};
 //! use std::path::Path;
 //!
 //! let corpus = Corpus::load(Path::new("data"), &TextConfig::default())?;
 //! let head = HeadConfig::mos(128, 96, corpus.vocabulary().len(), 4).with_tied(true);
-//! let model = GptConfig::new(128, head).try_init(&Device::default().autodiff())?;
-//! let renderer = Box::new(CliMetricsRenderer::new());
-//! let trained = gpt::train(
-//!     model,
-//!     &TrainConfig::new(1000),
-//!     &corpus,
-//!     Path::new("run"),
-//!     renderer,
-//!     Interrupter::new(),
-//! )?;
-//! let score = gpt::evaluate(&trained.model, corpus.test(), 16, |_| ())?;
+//! let config = GptConfig::new(128, head);
+//! let task = GptTask::new(&config, &TrainConfig::new(1000), &corpus, &Device::default())?;
+//! let mut trainer = Trainer::new(task);
+//! trainer.fit(None, &mut Silent)?;
+//! let score = gpt::evaluate(&trainer.model().valid(), corpus.test(), 16, |_| ())?;
 //! println!("perplexity {}", score.perplexity());
 //! # Ok::<(), runs::Error>(())
 //! ```
@@ -43,10 +36,12 @@ mod config;
 mod data;
 mod evaluate;
 mod model;
-mod training;
+mod run;
+mod task;
 
 pub use config::{GptConfig, TrainConfig};
-pub use data::{Batch, IGNORED, Windows, loader};
-pub use evaluate::{Score, evaluate};
-pub use model::Gpt;
-pub use training::train;
+pub use data::{Batch, IGNORED, Windows, batch};
+pub use evaluate::evaluate;
+pub use model::{Gpt, GptOutput};
+pub use run::{GptState, Nothing, RunConfig, RunFolder, Transformer};
+pub use task::{GptTask, Trainer};

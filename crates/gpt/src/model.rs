@@ -1,13 +1,11 @@
-//! The model, its loss, and a step of training and of validation.
+//! The model and its loss.
 
 use burn::module::Module;
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::{TransformerEncoder, TransformerEncoderInput};
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor};
-use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use highrank::train::HeadOutput;
-use highrank::{LossOptions, OutputHead};
+use highrank::{Loss, LossOptions, OutputHead};
 
 use crate::data::{Batch, IGNORED};
 
@@ -67,34 +65,34 @@ impl Gpt {
         self.head.tied_to(&self.embedding)
     }
 
-    /// Loss and metrics of a batch: the mean nll of all tokens that are not [`IGNORED`], in nats.
+    /// Loss and metrics of a batch.
     ///
     /// # Panics
     /// As [`hidden`](Self::hidden).
-    pub fn output(&self, batch: Batch) -> HeadOutput {
+    pub fn output(&self, batch: Batch) -> GptOutput {
         let options = LossOptions::new().with_ignore_index(IGNORED).with_statistics(true);
-        let hidden = self.hidden(batch.tokens);
-        HeadOutput::new(self.head().loss_with(hidden, batch.targets.clone(), &options), batch.targets)
+        let Loss { value, statistics, .. } =
+            self.head().loss_with(self.hidden(batch.tokens), batch.targets.clone(), &options);
+        let statistics = statistics.expect("they were asked for");
+        // Constants: outside of the graph. 0 for tokens that do not count.
+        let nll = statistics.nll.without_autodiff().sum();
+        let argmax = statistics.argmax.without_autodiff();
+        let targets = batch.targets.without_autodiff().cast(argmax.dtype());
+        let counted = statistics.counted.without_autodiff();
+        let correct = argmax.equal(targets).bool_and(counted).int().sum().float();
+        GptOutput { loss: value, nll, correct }
     }
 }
 
-impl TrainStep for Gpt {
-    type Input = Batch;
-    type Output = HeadOutput;
-
-    fn step(&self, batch: Batch) -> TrainOutput<HeadOutput> {
-        let output = self.output(batch);
-        TrainOutput::new(self, output.loss.backward(), output)
-    }
-}
-
-impl InferenceStep for Gpt {
-    type Input = Batch;
-    type Output = HeadOutput;
-
-    fn step(&self, batch: Batch) -> HeadOutput {
-        self.output(batch)
-    }
+/// The loss of a batch, and sums over its tokens that are not [`IGNORED`], outside of the graph.
+#[derive(Debug, Clone)]
+pub struct GptOutput {
+    /// Their mean nll in nats, `[1]`.
+    pub loss: Tensor<1>,
+    /// Sum of their nll in nats, `[1]`.
+    pub nll: Tensor<1>,
+    /// Number of those whose target is the most probable word, `[1]`.
+    pub correct: Tensor<1>,
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -165,8 +163,8 @@ mod tests {
             device.seed(2);
             let model = model(head.clone(), &device);
             let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-            let step = TrainStep::step(&model, batch);
-            let mut untouched = Untouched(&step.grads, vec![]);
+            let grads = GradientsParams::from_grads(model.output(batch).loss.backward(), &model);
+            let mut untouched = Untouched(&grads, vec![]);
             model.visit(&mut untouched);
             assert!(untouched.1.is_empty(), "{head}: {:?}", untouched.1);
         }

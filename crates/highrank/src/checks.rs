@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::Floats;
 use highrank_kernels::precision::wide;
 
-use crate::error::HeadError;
+use crate::error::{HeadError, expect_shape};
 
 /// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl TensorChecks {
     ) -> Result<(), HeadError> {
         // A quantised one needs no values here.
         let tensor = param.val();
-        self.shape(what, &tensor.dims(), &expected, "as the head's other parameters say")?;
+        expect_shape(what, &tensor.dims(), &expected, "as the head's other parameters say")?;
         self.floats(what, &tensor)
     }
 
@@ -74,24 +74,6 @@ impl TensorChecks {
                 what,
                 got: format!("{device:?}"),
                 expected: format!("{:?}", self.device),
-            }),
-        }
-    }
-
-    /// A shape, and in words where the expected one comes from.
-    pub(crate) fn shape(
-        &self,
-        what: &'static str,
-        got: &[usize],
-        expected: &[usize],
-        because: &str,
-    ) -> Result<(), HeadError> {
-        match got == expected {
-            true => Ok(()),
-            false => Err(HeadError::Shape {
-                what,
-                got: got.to_vec(),
-                expected: format!("{expected:?}, {because}"),
             }),
         }
     }

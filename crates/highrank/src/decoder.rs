@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::{Bool, DType, Device, Tensor};
 
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, expect_shape};
 use crate::parameters::value;
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
@@ -85,12 +85,8 @@ impl DecoderShape<'_> {
         if linear.bias.is_some() != self.bias {
             return Err(HeadError::LinearBias { linear: linear.bias.is_some(), head: self.bias });
         }
-        if let Some(bias) = linear.bias.as_ref().filter(|bias| bias.shape().dims() != [columns]) {
-            return Err(HeadError::Shape {
-                what: "the linear layer's bias",
-                got: bias.shape().to_vec(),
-                expected: format!("[{columns}], as its weight says"),
-            });
+        if let Some(bias) = &linear.bias {
+            expect_shape("the linear layer's bias", &bias.shape(), &[columns], "as its weight says")?;
         }
         let weight = padded(contiguous(value(&linear.weight).transpose()), rows);
         let device = weight.device();
@@ -164,13 +160,7 @@ impl Decoder {
     }
 
     fn masking_on(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {
-        check_masked_words(words, self.vocab)?;
-        self.masked_words.extend(words);
-        self.masked_words.sort_unstable();
-        self.masked_words.dedup();
-        if self.masked_words.len() == self.vocab {
-            return Err(HeadError::NoWordLeft { vocab: self.vocab });
-        }
+        self.masked_words = merged_masks(&self.masked_words, words, self.vocab)?;
         if self.padding + self.masked_words.len() > 0 {
             let mut rows = vec![false; self.vocab];
             self.masked_words.iter().for_each(|word| rows[*word] = true);
@@ -243,17 +233,15 @@ impl ModuleDisplay for Decoder {
     }
 }
 
-/// Checks that all words are in the vocabulary and that they leave one unmasked.
-pub(crate) fn check_masked_words(words: &[usize], vocab: usize) -> Result<(), HeadError> {
-    if let Some(&word) = words.iter().find(|word| **word >= vocab) {
-        return Err(HeadError::MaskedWord { word, vocab });
-    }
-    let mut words = words.to_vec();
-    words.sort_unstable();
-    words.dedup();
-    match words.len() == vocab {
-        true => Err(HeadError::NoWordLeft { vocab }),
-        false => Ok(()),
+/// Masked words and others, in ascending order, if all are in the vocabulary and leave one unmasked.
+pub(crate) fn merged_masks(masked: &[usize], words: &[usize], vocab: usize) -> Result<Vec<usize>, HeadError> {
+    let mut all = [masked, words].concat();
+    all.sort_unstable();
+    all.dedup();
+    match all.iter().find(|word| **word >= vocab) {
+        Some(&word) => Err(HeadError::MaskedWord { word, vocab }),
+        None if all.len() == vocab => Err(HeadError::NoWordLeft { vocab }),
+        None => Ok(all),
     }
 }
 

@@ -263,6 +263,22 @@ pub(crate) fn in_range(
     }
 }
 
+/// Checks a shape; in words, where the expected one comes from.
+pub(crate) fn expect_shape(
+    what: &'static str,
+    got: &[usize],
+    expected: &[usize],
+    because: &str,
+) -> Result<(), HeadError> {
+    match got == expected {
+        true => Ok(()),
+        false => {
+            let expected = format!("{expected:?}, {because}");
+            Err(HeadError::Shape { what, got: got.to_vec(), expected })
+        }
+    }
+}
+
 /// Checks that a number is finite and at least 0.
 pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<(), HeadError> {
     in_range(name, value, "a finite number of at least 0", 0.0..=f64::MAX)

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 
 /// The path of the first difference of two values below `name`, and what they have there; `None` if they are the same.
-pub fn difference(name: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
+pub(crate) fn difference(name: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
     /// Reals of 17 digits are read to within a unit in the last place.
     fn is_rounding(a: f64, b: f64) -> bool {
         a.fract() != 0.0 && (a - b).abs() <= 2.0 * f64::EPSILON * a.abs()

@@ -353,18 +353,11 @@ pub enum Error {
     #[error(transparent)]
     Head(#[from] highrank::HeadError),
 
-    /// A tied head without mixture reads the last LSTM's output directly, and their widths differ.
-    #[error(
-        "the last LSTM has size {last}, but the {head} head has no mixture: tied to the embedding, it needs d_embedding = \
-         {d_embedding}"
-    )]
-    LastLstmSize {
-        /// The head's name.
-        head: &'static str,
-        /// Size of the last LSTM.
-        last: usize,
-        /// Width of the embedding and the decoder matrix.
-        d_embedding: usize,
+    /// Settings do not go together, each of which is in its range.
+    #[error("{reason}")]
+    Settings {
+        /// Which, and what would do.
+        reason: String,
     },
 }
 

@@ -58,8 +58,16 @@ pub fn remove_temporary(folder: &Path) -> Result<()> {
 /// # Errors
 /// As [`replace`].
 pub fn replace_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    replace(path, &json(path, value)?)
+}
+
+/// `value` as indented JSON, for the file `path`.
+///
+/// # Errors
+/// [`Error::Io`] if it has no such form.
+pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::io("write", path)(error.into()))?;
-    replace(path, (text + "\n").as_bytes())
+    Ok((text + "\n").into_bytes())
 }
 
 /// Reads what [`replace_json`] wrote.

@@ -3,24 +3,24 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::module::Module;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::files;
-use crate::weights::save_weights;
+use crate::settings::{Extension, Procedure, RunConfig, Settings, kind_of};
+use crate::state::TrainerState;
+use crate::weights::to_bytes;
+use crate::{files, hashes};
 
 /// A folder that holds one run: `config.json`, `vocab.txt`, `metrics.jsonl`, `steps.jsonl`, `checkpoint/` and `best/`.
 ///
-/// `metrics.jsonl` has a line an [epoch](super::EpochMetrics), one a [validation](super::ValidationMetrics) inside of an epoch,
-/// and [one](super::FinalMetrics) at the end of the run. `steps.jsonl` has a line [every few steps](super::StepMetrics).
+/// `metrics.jsonl` has a line an [epoch](crate::EpochMetrics), one a [validation](crate::ValidationMetrics) inside of an epoch,
+/// and [one](crate::FinalMetrics) at the end of the run. `steps.jsonl` has a line [every few steps](crate::StepMetrics).
 ///
 /// `checkpoint/` holds all that training needs to be resumed: the weights in `model.safetensors`; the averaged weights in
 /// `average.safetensors` once there are any; the carried hidden state and partial sums of an unfinished epoch in
@@ -28,36 +28,26 @@ use crate::weights::save_weights;
 /// `steps.jsonl`. The folder is replaced as a
 /// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, and that file is replaced as a whole.
 ///
+/// `hashes.json`, in the folder and in `checkpoint/`, has the SHA-256 of every file but `steps.jsonl`. A file that was changed or
+/// damaged is refused when it is read.
+///
 /// A training process holds a lock of the operating system on the file `lock`, which ends with the process. Reading needs no
 /// lock.
 ///
-/// `C` is the content of `config.json`: [`RunFolder`](super::RunFolder) is the folder of a language model's run.
-pub struct Folder<C> {
+/// `S` is the kind of the run.
+pub struct Folder<S: Settings> {
     path: PathBuf,
     /// Holds the lock, if this is the folder of a training process.
     lock: Option<Arc<File>>,
-    config: PhantomData<fn() -> C>,
+    /// What [`extend`](Self::extend) made of the configuration, until it is written.
+    extended: Option<Arc<Extending<S>>>,
 }
 
-/// What the `config.json` of a [`Folder`] holds: everything that defines a run.
-pub trait RunSettings: Serialize + DeserializeOwned {
-    /// Error of [`validate`](Self::validate).
-    type Error: From<Error>;
-
-    /// Checks the version of the layout in the file `path`, before anything else is read of its content.
-    ///
-    /// # Errors
-    /// [`Error::RunFormat`] for a run of another format, or what else tells that the run is of another program.
-    fn check_format(path: &Path, content: &Value) -> Result<(), Self::Error>;
-
-    /// Checks all settings.
-    ///
-    /// # Errors
-    /// Names the first setting that is out of range.
-    fn validate(&self) -> Result<(), Self::Error>;
-
-    /// Number of words of the model.
-    fn vocab(&self) -> usize;
+/// A configuration that is still to be written.
+struct Extending<S: Settings> {
+    config: RunConfig<S>,
+    /// Whether the run is finished and goes on.
+    goes_on: bool,
 }
 
 const CONFIG: &str = "config.json";
@@ -67,30 +57,73 @@ const BEST: &str = "best";
 const LOCK: &str = "lock";
 /// One line every few steps, in the run's folder.
 const STEPS: &str = "steps.jsonl";
+/// Why training was given up, if it was.
+const FAILURE: &str = "failed.txt";
+/// The best weights, in the run's folder.
+const BEST_MODEL: &str = "best/model.safetensors";
 /// One line an epoch, in the run's folder and, as of its time, in `checkpoint/`.
 pub const METRICS: &str = "metrics.jsonl";
 /// The weights in `checkpoint/` and `best/`.
 pub const MODEL: &str = "model.safetensors";
 /// The averaged weights in `checkpoint/`.
-pub const AVERAGE: &str = "average.safetensors";
-/// State of an unfinished epoch in `checkpoint/`.
-pub const EPOCH: &str = "epoch.safetensors";
+const AVERAGE: &str = "average.safetensors";
 /// The trainer's state in `checkpoint/`.
 pub const STATE: &str = "state.json";
 
-impl<C> Clone for Folder<C> {
-    fn clone(&self) -> Self {
-        Self { path: self.path.clone(), lock: self.lock.clone(), config: PhantomData }
-    }
+/// The content of `state.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved<S> {
+    state: S,
 }
 
-impl<C> fmt::Debug for Folder<C> {
+/// The state of a trainer of this kind of run.
+pub type StateOf<S> = TrainerState<<<S as Settings>::Train as Procedure>::State>;
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// A process trains it.
+    Running,
+    /// Training came to its end.
+    Finished,
+    /// Training was stopped or killed, and can go on.
+    Stopped,
+    /// Training was given up because a loss was not finite.
+    Diverged,
+    /// It was made of given weights, and not trained.
+    Imported,
+    /// There is nothing but its settings.
+    NeverStarted,
+}
+
+impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Folder").field("path", &self.path).field("lock", &self.lock).finish()
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::Diverged => "diverged",
+            Self::Imported => "imported",
+            Self::NeverStarted => "never started",
+        })
     }
 }
 
-impl<C: RunSettings> Folder<C> {
+impl<S: Settings> Clone for Folder<S> {
+    fn clone(&self) -> Self {
+        Self { path: self.path.clone(), lock: self.lock.clone(), extended: self.extended.clone() }
+    }
+}
+
+impl<S: Settings> fmt::Debug for Folder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folder").field("path", &self.path).field("lock", &self.lock).finish_non_exhaustive()
+    }
+}
+
+impl<S: Settings> Folder<S> {
     /// Whether `path` holds a run or a part of one.
     pub fn exists(path: &Path) -> bool {
         [CONFIG, METRICS, CHECKPOINT, BEST].iter().any(|name| path.join(name).exists())
@@ -101,7 +134,7 @@ impl<C: RunSettings> Folder<C> {
     /// # Errors
     /// [`Error::RunExists`] if there is a run already, [`Error::RunInUse`] if another process is just starting one,
     /// [`Error::Io`] if the folder cannot be written.
-    pub fn create(path: &Path, config: &C, vocabulary: &Vocabulary) -> Result<Self> {
+    pub fn create(path: &Path, config: &RunConfig<S>, vocabulary: &Vocabulary) -> Result<Self> {
         let free = || match Self::exists(path) {
             true => Err(Error::RunExists { path: path.to_path_buf() }),
             false => Ok(()),
@@ -113,9 +146,10 @@ impl<C: RunSettings> Folder<C> {
         free()?;
         vocabulary.save(&path.join(VOCABULARY))?;
         files::sync(&path.join(VOCABULARY))?;
+        hashes::note(path, &[VOCABULARY])?;
         // The last file: a folder without it is no run yet, so a run can be started in it again.
-        files::replace_json(&path.join(CONFIG), config)?;
-        Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)), config: PhantomData })
+        hashes::replace(path, CONFIG, &files::json(&path.join(CONFIG), config)?)?;
+        Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)), extended: None })
     }
 
     /// Opens the run in `path` for reading. Another process may be training it.
@@ -126,7 +160,7 @@ impl<C: RunSettings> Folder<C> {
         if !path.join(CONFIG).is_file() {
             return Err(Error::NotARun { path: path.to_path_buf(), missing: CONFIG });
         }
-        Ok(Self { path: path.to_path_buf(), lock: None, config: PhantomData })
+        Ok(Self { path: path.to_path_buf(), lock: None, extended: None })
     }
 
     /// Opens the run in `path` to resume it: locks it, and cleans up what a process left that died while it saved.
@@ -170,34 +204,123 @@ impl<C: RunSettings> Folder<C> {
         &self.path
     }
 
-    /// The configuration, checked.
+    /// The configuration, checked; with what [`extend`](Self::extend) changed.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`], or what [`RunSettings::check_format`] and [`RunSettings::validate`] say.
-    pub fn config(&self) -> Result<C, C::Error> {
-        let path = self.path.join(CONFIG);
-        let value: Value = files::read_json(&path)?;
-        // The format first: another one may have other fields.
-        C::check_format(&path, &value)?;
-        let config: C = serde_json::from_value(value)
-            .map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
-        config.validate()?;
-        Ok(config)
+    /// [`Error::Io`], [`Error::Damaged`], [`Error::RunFormat`], [`Error::NotARun`] for a run of another kind, or the first setting
+    /// that is out of range.
+    pub fn config(&self) -> Result<RunConfig<S>> {
+        match &self.extended {
+            Some(extended) => Ok(extended.config.clone()),
+            None => RunConfig::read(&self.path.join(CONFIG), read_config(&self.path)?),
+        }
+    }
+
+    /// This folder with a changed configuration, so that its run goes on for longer or on another device. Nothing is written before
+    /// a trainer has [restored](crate::Trainer::restore) the run.
+    ///
+    /// `config.json` then gets the new values and a record of each change, in its `extensions`. The last line of a finished run that
+    /// goes on is taken away from `metrics.jsonl`. A run of more epochs goes on to the bits of one that was started with as many.
+    /// Values that the run has already change nothing.
+    ///
+    /// # Errors
+    /// [`Error::CannotExtend`] if more is done than is asked for, or a finished run would still be finished; what is wrong with
+    /// the configuration; [`Error::Io`], [`Error::Damaged`].
+    pub fn extend(&self, change: &Extension) -> Result<Self> {
+        let before = self.config()?;
+        let (config, goes_on) = before.extended(&self.path, change, self.saved_state()?.as_ref())?;
+        if config == before {
+            return Ok(self.clone());
+        }
+        Ok(Self { extended: Some(Arc::new(Extending { config, goes_on })), ..self.clone() })
+    }
+
+    /// Writes what [`extend`](Self::extend) changed.
+    pub(crate) fn write_extension(&self) -> Result<()> {
+        let Some(Extending { config, goes_on }) = self.extended.as_deref() else { return Ok(()) };
+        if *goes_on {
+            // First: a run without its last line is one that is to be finished, whatever its configuration says.
+            self.reset_metrics(&self.saved_metrics()?)?;
+        }
+        hashes::replace(&self.path, CONFIG, &files::json(&self.path.join(CONFIG), config)?)
+    }
+
+    /// Checks every file of the run against its hash. A process without the run's lock checks the checkpoint alone, for the one
+    /// with the lock may be writing the others.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the first that was changed.
+    pub fn check(&self) -> Result<()> {
+        if self.is_locked() {
+            hashes::check_all(&self.path)?;
+            // Of a run whose hash is not noted.
+            for name in [CONFIG, VOCABULARY, METRICS, BEST_MODEL] {
+                hashes::checked(&self.path, name)?;
+            }
+        }
+        if self.checkpoint().exists() { hashes::check_all(&self.checkpoint()) } else { Ok(()) }
     }
 
     /// The words of the run's text.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Damaged`] if they are not as many as the model has.
-    pub fn vocabulary(&self) -> Result<Vocabulary, C::Error> {
+    pub fn vocabulary(&self) -> Result<Vocabulary> {
         let path = self.path.join(VOCABULARY);
+        let config = self.config()?;
+        hashes::checked(&self.path, VOCABULARY)?;
         let vocabulary = Vocabulary::load(&path)?;
-        let (words, vocab) = (vocabulary.len(), self.config()?.vocab());
+        let (words, vocab) = (vocabulary.len(), S::vocab(&config.model));
         if words != vocab {
             let reason = format!("it holds {words} words, but the model has {vocab}");
-            return Err(Error::Damaged { path, reason }.into());
+            return Err(Error::Damaged { path, reason });
         }
         Ok(vocabulary)
+    }
+
+    /// Where the run stands.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn state(&self) -> Result<RunState> {
+        let metrics = self.metrics()?;
+        Ok(if self.is_in_use()? {
+            RunState::Running
+        } else if metrics.lines().last().is_some_and(|line| line.contains("\"best_epoch\"")) {
+            RunState::Finished
+        } else if self.failure().is_some() {
+            RunState::Diverged
+        } else if self.checkpoint().exists() || !metrics.is_empty() {
+            RunState::Stopped
+        } else if self.best().join(MODEL).exists() && self.config()?.finetunes.is_none() {
+            RunState::Imported
+        } else {
+            RunState::NeverStarted
+        })
+    }
+
+    /// Why training was given up, if it was and has not gone on since.
+    pub fn failure(&self) -> Option<String> {
+        Some(fs::read_to_string(self.path.join(FAILURE)).ok()?.trim().to_string())
+    }
+
+    /// Notes why training was given up.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn note_failure(&self, reason: &str) -> Result<()> {
+        files::replace(&self.path.join(FAILURE), format!("{reason}\n").as_bytes())
+    }
+
+    /// Takes such a note away.
+    pub(crate) fn forget_failure(&self) -> Result<()> {
+        let path = self.path.join(FAILURE);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove", &path)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The latest checkpoint's folder.
@@ -213,23 +336,21 @@ impl<C: RunSettings> Folder<C> {
     /// The file with the best model's weights, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if no epoch is finished yet.
+    /// [`Error::NotARun`] if no epoch is finished yet, [`Error::Damaged`].
     pub fn best_weights(&self) -> Result<PathBuf> {
-        let path = self.best().join(MODEL);
-        if path.is_file() {
-            Ok(path)
-        } else {
-            Err(Error::NotARun {
+        match hashes::checked(&self.path, BEST_MODEL)? {
+            Some(_) => Ok(self.best().join(MODEL)),
+            None => Err(Error::NotARun {
                 path: self.path.clone(),
                 missing: "best/model.safetensors: no epoch was finished",
-            })
+            }),
         }
     }
 
     /// The file with the weights of the latest checkpoint, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if the run was not saved yet.
+    /// [`Error::NotARun`] if the run was not saved yet, [`Error::Damaged`].
     pub fn last_weights(&self) -> Result<PathBuf> {
         self.saved(MODEL, "checkpoint/model.safetensors: it was not saved yet")
     }
@@ -237,14 +358,18 @@ impl<C: RunSettings> Folder<C> {
     /// The file with the averaged weights of the latest checkpoint, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if averaging has not begun, or not when the run was saved last.
+    /// [`Error::NotARun`] if averaging has not begun, or not when the run was saved last, [`Error::Damaged`].
     pub fn averaged_weights(&self) -> Result<PathBuf> {
         self.saved(AVERAGE, "checkpoint/average.safetensors: averaging has not begun")
     }
 
     fn saved(&self, name: &str, missing: &'static str) -> Result<PathBuf> {
         let path = self.checkpoint().join(name);
-        if path.is_file() { Ok(path) } else { Err(Error::NotARun { path: self.path.clone(), missing }) }
+        if !path.is_file() {
+            return Err(Error::NotARun { path: self.path.clone(), missing });
+        }
+        hashes::checked(&self.checkpoint(), name)?;
+        Ok(path)
     }
 
     /// Replaces the best model.
@@ -253,18 +378,19 @@ impl<C: RunSettings> Folder<C> {
     /// [`Error::Io`] if it cannot be written; the old one is then still there.
     pub fn save_best<M: Module>(&self, model: &M) -> Result<()> {
         fs::create_dir_all(self.best()).map_err(Error::io("create", &self.best()))?;
-        save_weights(model, &self.best().join(MODEL))
+        hashes::replace(&self.path, BEST_MODEL, &to_bytes(model, &self.best().join(MODEL))?)
     }
 
     /// The lines of `metrics.jsonl` so far, one JSON object each; none before the first epoch.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read.
+    /// [`Error::Io`] if the file cannot be read, [`Error::Damaged`] if it was changed.
     pub fn metrics(&self) -> Result<String> {
-        read_lines(&self.path.join(METRICS))
+        let bytes = hashes::checked(&self.path, METRICS)?.unwrap_or_default();
+        String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: self.path.join(METRICS), line: 1 })
     }
 
-    /// The lines of `steps.jsonl` so far, one [`StepMetrics`](super::StepMetrics) each; none before the first.
+    /// The lines of `steps.jsonl` so far, one [`StepMetrics`](crate::StepMetrics) each; none before the first.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be read.
@@ -273,7 +399,7 @@ impl<C: RunSettings> Folder<C> {
     }
 
     /// Cuts `steps.jsonl` back to its first `bytes` bytes. Returns what it then has: less, if it lacks some of them.
-    pub fn reset_steps(&self, bytes: u64) -> Result<u64> {
+    pub(crate) fn reset_steps(&self, bytes: u64) -> Result<u64> {
         let path = self.path.join(STEPS);
         let length = match fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
@@ -294,7 +420,7 @@ impl<C: RunSettings> Folder<C> {
     }
 
     /// Adds one line, with its end, to `steps.jsonl`. It need not be on the disk before the next checkpoint.
-    pub fn append_step(&self, line: &str) -> Result<()> {
+    pub(crate) fn append_step(&self, line: &str) -> Result<()> {
         let path = self.path.join(STEPS);
         let opened = OpenOptions::new().create(true).append(true).open(&path);
         opened.and_then(|mut file| file.write_all(line.as_bytes())).map_err(Error::io("write", &path))
@@ -304,42 +430,96 @@ impl<C: RunSettings> Folder<C> {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn saved_metrics(&self) -> Result<String> {
+    pub(crate) fn saved_metrics(&self) -> Result<String> {
         let path = self.checkpoint().join(METRICS);
+        hashes::checked(&self.checkpoint(), METRICS)?;
         fs::read_to_string(&path).map_err(Error::io("read", &path))
     }
 
     /// Waits until `steps.jsonl` is on the disk.
-    pub fn sync_steps(&self) -> Result<()> {
+    pub(crate) fn sync_steps(&self) -> Result<()> {
         match self.path.join(STEPS) {
             path if path.exists() => files::sync(&path),
             _ => Ok(()),
         }
     }
 
-    /// Puts another configuration in the place of the run's.
-    pub(crate) fn replace_config(&self, config: &C) -> Result<()> {
-        files::replace_json(&self.path.join(CONFIG), config)
-    }
-
     /// Sets `metrics.jsonl` back to the given lines.
-    pub fn reset_metrics(&self, lines: &str) -> Result<()> {
-        match self.metrics() {
-            Ok(found) if found == lines => Ok(()),
-            _ => files::replace(&self.path.join(METRICS), lines.as_bytes()),
+    pub(crate) fn reset_metrics(&self, lines: &str) -> Result<()> {
+        if self.metrics()? == lines {
+            return Ok(());
         }
+        hashes::replace(&self.path, METRICS, lines.as_bytes())
     }
 
     /// Adds one line, with its end, to `metrics.jsonl`.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
     pub fn append_metrics(&self, line: &str) -> Result<()> {
-        let path = self.path.join(METRICS);
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()))
-            .map_err(Error::io("write", &path))
+        hashes::replace(&self.path, METRICS, (self.metrics()? + line).as_bytes())
     }
+
+    /// Replaces the checkpoint by what `fill` writes into an empty folder, the lines of `metrics.jsonl`, and the state.
+    pub(crate) fn save_checkpoint(
+        &self,
+        state: &StateOf<S>,
+        metrics: &str,
+        fill: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
+        files::replace_folder(&self.checkpoint(), |folder| {
+            fill(folder)?;
+            files::write(&folder.join(METRICS), metrics.as_bytes())?;
+            files::replace_json(&folder.join(STATE), &Saved { state })?;
+            hashes::note_all(folder)
+        })
+    }
+
+    /// The state of the run's checkpoint; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn saved_state(&self) -> Result<Option<StateOf<S>>> {
+        let folder = self.checkpoint();
+        if !folder.exists() {
+            return Ok(None);
+        }
+        hashes::checked(&folder, STATE)?;
+        Ok(Some(files::read_json::<Saved<StateOf<S>>>(&folder.join(STATE))?.state))
+    }
+}
+
+/// The kind of the run in `path`: [`Settings::KIND`].
+///
+/// # Errors
+/// [`Error::NotARun`], [`Error::RunFormat`], [`Error::Damaged`].
+pub fn kind_of_run(path: &Path) -> Result<String> {
+    if !path.join(CONFIG).is_file() {
+        return Err(Error::NotARun { path: path.to_path_buf(), missing: CONFIG });
+    }
+    let kind = kind_of(&path.join(CONFIG), &read_config(path)?)?;
+    let reason = || "it does not say what kind of run this is".to_string();
+    kind.ok_or_else(|| Error::Damaged { path: path.join(CONFIG), reason: reason() })
+}
+
+/// Notes the hashes of the files of the run in `path` as they are: for files that were changed on purpose.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn note_hashes(path: &Path) -> Result<()> {
+    hashes::note(path, &[CONFIG, VOCABULARY, METRICS, BEST_MODEL])?;
+    let checkpoint = path.join(CHECKPOINT);
+    if checkpoint.exists() { hashes::note_all(&checkpoint) } else { Ok(()) }
+}
+
+/// The content of the `config.json` in `path`, which is not damaged.
+fn read_config(path: &Path) -> Result<Value> {
+    let file = path.join(CONFIG);
+    let content: Value = files::read_json(&file)?;
+    // The format first: an older one has no hashes.
+    kind_of(&file, &content)?;
+    hashes::checked(path, CONFIG)?;
+    Ok(content)
 }
 
 /// The text of a file, which need not exist.

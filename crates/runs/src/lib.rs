@@ -1,8 +1,11 @@
 //! What training programs need once, whatever model they train.
 //!
+//! * [`Trainer`] trains a [`Task`]: epochs of steps with validations, the best model kept, checkpoints that go on to the same bits, an
+//!   end by a rule or a limit of time; a [`TrainObserver`] is told of it. Nothing here writes to a terminal;
+//! * [`Folder`]: a run's folder, its lock, its files with their hashes; [`RunConfig`]: what defines a run; [`Extension`]: runs that go
+//!   on for longer;
 //! * [`data`]: corpora and vocabularies;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD), the state of Adam in a file;
-//! * [`Folder`]: a run's folder, its lock and its checkpoint; [`Extension`]: runs that go on for longer;
 //! * [`ranks`]: one training in several processes;
 //! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, and lists separated by
 //!   commas.
@@ -12,24 +15,40 @@
 //! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name. `mpi` brings [`ranks`] that `mpirun` starts;
 //! it needs an MPI library and libclang to be built.
 
-mod changes;
 pub mod data;
 mod difference;
 pub mod error;
 pub mod exact;
-mod extend;
 pub mod files;
 mod folder;
+mod hashes;
+mod metrics;
 pub mod optim;
+mod peers;
 pub mod ranks;
+mod record;
 mod seed;
+mod settings;
+mod state;
+mod task;
 pub mod text;
+mod trainer;
 mod weights;
 
-pub use changes::{Extended, extended};
-pub use difference::{difference, unchanged};
+pub use difference::unchanged;
 pub use error::Error;
-pub use extend::{Extendable, Extension};
-pub use folder::{AVERAGE, EPOCH, Folder, METRICS, MODEL, RunSettings, STATE};
+pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
+pub use metrics::{
+    EndReason, EpochMetrics, FinalMetrics, Score, Silent, StepMetrics, TrainObserver, ValidationMetrics,
+    WaitMetrics,
+};
+pub use peers::Peers;
+pub use record::Record;
 pub use seed::mix_seed;
+pub use settings::{
+    BURN, Extended, Extension, FORMAT, KeptTokens, Plain, Procedure, RunConfig, Settings, Versions,
+};
+pub use state::{Best, Position, Sum, TrainerState};
+pub use task::{Split, Stepped, Task, Work};
+pub use trainer::{Fitted, LOG_INTERVAL, Trainer};
 pub use weights::{load_weights, save_weights};

@@ -20,6 +20,11 @@ use crate::files;
 /// # Errors
 /// [`Error::NonFiniteTensor`], or [`Error::Io`] if the file cannot be written.
 pub fn save_weights<M: Module>(module: &M, path: &Path) -> Result<()> {
+    files::replace(path, &to_bytes(module, path)?)
+}
+
+/// What [`save_weights`] writes to `path`.
+pub(crate) fn to_bytes<M: Module>(module: &M, path: &Path) -> Result<Vec<u8>> {
     for (name, tensor) in named(module) {
         finite(&tensor, &name, path)?;
     }
@@ -30,7 +35,7 @@ pub fn save_weights<M: Module>(module: &M, path: &Path) -> Result<()> {
     // in an order that changes from process to process.
     let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "highrank");
     store.collect_from(module).map_err(failed)?;
-    files::replace(path, &store.get_bytes().map_err(failed)?)
+    store.get_bytes().map_err(failed)
 }
 
 /// Reads what [`save_weights`] wrote into `module`, which keeps its parameters' identities.

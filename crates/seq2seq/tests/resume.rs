@@ -7,10 +7,11 @@ use std::path::Path;
 
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
+use runs::{Fitted, TrainObserver, Versions};
 use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
-use seq2seq::train::{Fitted, RunConfig, RunFolder, TrainObserver, Trainer, Versions, fingerprint};
+use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 struct StopAfter {
@@ -29,7 +30,8 @@ impl TrainObserver for StopAfter {
 fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> [Vec<u8>; 2] {
     let mut folder = RunFolder::create(path, config, corpus.vocabulary()).unwrap();
     for &steps in stops.iter().chain([&usize::MAX]) {
-        let mut trainer = Trainer::new(&config.model, &config.train, corpus, &Device::flex()).unwrap();
+        let mut trainer =
+            Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap());
         trainer.restore(&folder).unwrap();
         let fitted = trainer.fit(Some(&folder), &mut StopAfter { steps }).unwrap();
         assert_eq!(fitted == Fitted::Stopped, steps != usize::MAX);
@@ -55,6 +57,8 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_with_dropout() {
         device: "flex".into(),
         data: data.path().into(),
         corpus: fingerprint(&corpus),
+        finetunes: None,
+        tokens: None,
         text: DialogConfig::default(),
         model: ModelConfig {
             d_embedding: 6,

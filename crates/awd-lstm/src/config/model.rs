@@ -125,7 +125,7 @@ impl ModelConfig {
     /// # Errors
     ///
     /// [`Error::InvalidSetting`] names the first setting that is out of range and the range,
-    /// [`Error::LastLstmSize`] the two sizes that a tied head without mixture needs to be equal.
+    /// [`Error::Settings`] the two sizes that a tied head without mixture needs to be equal.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab > 0, "vocab", self.vocab, "at least 1")?;
         check(self.d_embedding > 0, "d_embedding", self.d_embedding, "at least 1")?;
@@ -144,11 +144,12 @@ impl ModelConfig {
             let expected = "less than the words of the decoder: at least one shares its gate";
             check(self.frequent_words() < self.decoder_rows(), "frequent", self.frequent_words(), expected)?;
         } else if self.tied && self.last_lstm() != self.d_embedding {
-            return Err(Error::LastLstmSize {
-                head: self.head.name(),
-                last: self.last_lstm(),
-                d_embedding: self.d_embedding,
-            });
+            let (last, head) = (self.last_lstm(), self.head.name());
+            let reason = format!(
+                "the last LSTM has size {last}, but the {head} head has no mixture: tied to the embedding, it needs d_embedding = {}",
+                self.d_embedding
+            );
+            return Err(Error::Settings { reason });
         }
         if let Some(clusters) = self.clusters() {
             clusters.validate(self.vocab)?;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::data::Batches;
 use crate::model::LanguageModel;
+use runs::Score;
 use runs::error::Result;
 use runs::ranks::Ranks;
 
@@ -30,34 +31,35 @@ pub fn mean_nll(model: &LanguageModel, batches: &Batches) -> f64 {
 /// # Panics
 /// As [`mean_nll`].
 pub fn mean_nll_among(ranks: &Ranks, model: &LanguageModel, batches: &Batches) -> Result<f64> {
-    let nll = mean_nll_unless(ranks, model, batches, &mut || false)?;
-    Ok(nll.expect("it is not asked to stop"))
+    let score = score_unless(ranks, model, batches, &mut || false)?;
+    Ok(score.expect("it is not asked to stop").mean())
 }
 
-/// [`mean_nll_among`], given up as soon as `stop` says so at any rank; it is asked before every chunk.
+/// The score of [`mean_nll_among`], given up as soon as `stop` says so at any rank; it is asked before every chunk.
 ///
 /// # Errors
 /// As [`mean_nll_among`].
 ///
 /// # Panics
 /// As [`mean_nll`].
-pub(super) fn mean_nll_unless(
+pub(super) fn score_unless(
     ranks: &Ranks,
     model: &LanguageModel,
     batches: &Batches,
     stop: &mut dyn FnMut() -> bool,
-) -> Result<Option<f64>> {
+) -> Result<Option<Score>> {
     assert!(batches.predictions() > 0, "{} rows have nothing to predict", batches.rows());
+    let score = |nll| Score { nll, tokens: batches.predictions(), correct: None };
     let own = ranks.part(batches.batch());
     let sum = if own.is_empty() { Some(0.0) } else { sum_unless(model, batches, &own, stop) };
     if !ranks.are_several() {
-        return Ok(sum.map(|sum| sum / batches.predictions() as f64));
+        return Ok(sum.map(score));
     }
     let all = ranks.gather_equal(&[f64::from(u8::from(sum.is_none())), sum.unwrap_or(0.0)])?;
     let (all, _) = all.as_chunks::<2>();
     let stopped = all.iter().any(|[stopped, _]| *stopped != 0.0);
     let sum: f64 = all.iter().map(|[_, sum]| sum).sum();
-    Ok((!stopped).then(|| sum / batches.predictions() as f64))
+    Ok((!stopped).then(|| score(sum)))
 }
 
 /// Summed nll of some columns.

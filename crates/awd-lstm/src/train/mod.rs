@@ -1,26 +1,18 @@
-//! Training as a library: the loop, held-out perplexity, dynamic evaluation, checkpoints and the run folder.
-//!
-//! Nothing here writes to a terminal. A [`TrainObserver`] receives the progress.
+//! Training as a library: the language model as a task of [`runs::Trainer`], held-out perplexity, and dynamic evaluation.
 
 mod dynamic;
 mod evaluate;
-mod extend;
 mod losses;
-mod observer;
-mod pass;
+mod procedure;
 mod run;
 mod stages;
 mod step;
-mod trainer;
+mod task;
 
 pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll, mean_nll_among};
 pub use losses::Losses;
-pub use observer::{
-    EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver, ValidationMetrics,
-    WaitMetrics,
-};
-pub use pass::{LOG_INTERVAL, Position};
-pub use run::{KeptTokens, RunConfig, RunFolder, Versions};
+pub use procedure::{LmTrainerState, ProcedureState};
+pub use run::{AwdLstm, RunConfig, RunFolder};
 pub use step::{Stepped, step, step_by};
-pub use trainer::{Best, Fitted, Trainer, TrainerState};
+pub use task::{LmTask, Trainer};

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use runs::Error;
 use runs::data::TextConfig;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use crate::args::setting::with;
 use crate::device::DeviceName;
 use crate::failure::Failure;
 
@@ -150,45 +151,6 @@ impl SettingsFile {
     pub fn text(&self, base: &TextConfig) -> TextConfig {
         with(base, "text", &self.text).expect("checked by read")
     }
-}
-
-/// `base` with the given settings.
-///
-/// # Errors
-/// The first setting with an unknown name or a value of another type.
-fn with<T: Serialize + DeserializeOwned>(
-    base: &T,
-    section: &str,
-    settings: &Map<String, Value>,
-) -> Result<T, String> {
-    let failed = |name: &str, error: serde_json::Error| format!("{name}: {error}");
-    let mut value = serde_json::to_value(base).map_err(|error| failed(section, error))?;
-    for (path, setting) in leaves(&value, settings) {
-        let place = path.iter().fold(&mut value, |place, key| &mut place[key.as_str()]);
-        *place = setting;
-        // One by one, so that the error can name it.
-        if let Err(error) = serde_json::from_value::<T>(value.clone()) {
-            return Err(failed(&format!("{section}.{}", path.join(".")), error));
-        }
-    }
-    serde_json::from_value(value).map_err(|error| failed(section, error))
-}
-
-/// Settings with their places; objects that `base` has are entered.
-fn leaves(base: &Value, settings: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
-    let mut leaves = vec![];
-    for (key, value) in settings {
-        match (base.get(key), value) {
-            (Some(base @ Value::Object(_)), Value::Object(inner)) => {
-                leaves.extend(self::leaves(base, inner).into_iter().map(|(mut path, value)| {
-                    path.insert(0, key.clone());
-                    (path, value)
-                }));
-            }
-            _ => leaves.push((vec![key.clone()], value.clone())),
-        }
-    }
-    leaves
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::args::list::List;
 use crate::args::time::TimeLimit;
 use crate::failure::Failure;
 
-/// Every setting of model and procedure. Each is one option with one value.
+/// Every setting of model and procedure. Each is one option with one value; the rarer ones are hidden, since --set has them all.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Settings, instead of those of the preset, the file or the run")]
 pub struct Overrides {
@@ -23,42 +23,42 @@ pub struct Overrides {
     #[arg(long)]
     pub lr: Option<f64>,
     /// Factor on the learning rate of a mixture's projections, those to its contexts and to its weights, after clipping.
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(hide = true, long, value_name = "FACTOR")]
     pub latent_lr: Option<f64>,
     /// Multiply the learning rate by this factor, above 0 and below 1, when --lr-decay-from or --lr-decay-on-plateau says.
-    #[arg(long, value_name = "F")]
+    #[arg(hide = true, long, value_name = "F")]
     pub lr_decay: Option<f64>,
     /// Decay the learning rate before every epoch from this one on, counted from 1.
-    #[arg(long, value_name = "EPOCH", conflicts_with = "lr_decay_on_plateau")]
+    #[arg(hide = true, long, value_name = "EPOCH", conflicts_with = "lr_decay_on_plateau")]
     pub lr_decay_from: Option<usize>,
     /// Decay the learning rate after every validation without a new best.
-    #[arg(long, value_name = "BOOL")]
+    #[arg(hide = true, long, value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub lr_decay_on_plateau: Option<bool>,
     /// Largest gradient norm, over all parameters together; larger gradients are scaled down to it.
-    #[arg(long, value_name = "NORM")]
+    #[arg(hide = true, long, value_name = "NORM")]
     pub clip: Option<f64>,
     /// Share of every weight that is added to its gradient, after clipping.
-    #[arg(long, value_name = "W")]
+    #[arg(hide = true, long, value_name = "W")]
     pub weight_decay: Option<f64>,
     /// Weight of activation regularisation (AR), of the dropped output of the last LSTM.
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub alpha: Option<f64>,
     /// Weight of temporal activation regularisation (TAR), of the output's change from one time step to the next.
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub beta: Option<f64>,
     /// Weight of the squared coefficient of variation of a mixture's priors over a step: keeps all components in use.
-    #[arg(long, value_name = "W")]
+    #[arg(hide = true, long, value_name = "W")]
     pub prior_cv: Option<f64>,
     /// Begin averaging when a validation is worse than the best of all earlier ones but the last N.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub nonmono: Option<usize>,
     /// Average the weights from the first step on; what would begin averaging then ends training.
-    #[arg(long, value_name = "BOOL")]
+    #[arg(hide = true, long, value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub average_from_start: Option<bool>,
     /// Validate within epochs too, every N training steps. The averaging rule, patience and the best model see it.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub validate_every: Option<usize>,
     /// End training after N validations in a row without a new best.
     #[arg(long, value_name = "N")]
@@ -74,19 +74,19 @@ pub struct Overrides {
     #[arg(long)]
     pub batch: Option<usize>,
     /// Accumulate gradients over slices of so many of them, for less memory.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub small_batch: Option<usize>,
     /// Parallel text streams in validation.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub eval_batch: Option<usize>,
     /// Parallel text streams in the test.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub test_batch: Option<usize>,
     /// Mean time steps of a training step.
     #[arg(long)]
     pub bptt: Option<usize>,
     /// Time steps that a training step may have above `bptt`.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub max_seq_len_delta: Option<usize>,
     /// Width of the embedding.
     #[arg(long, value_name = "D")]
@@ -95,59 +95,59 @@ pub struct Overrides {
     #[arg(long, value_name = "SIZES")]
     pub lstm: Option<List<usize>>,
     /// Number of LSTM layers: the last stays, those before it are left out or repeated.
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub layers: Option<u16>,
     /// Size of the last LSTM. The embedding of a head without mixture goes with it, unless the head is untied.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(hide = true, long, value_name = "SIZE")]
     pub last_lstm: Option<usize>,
     /// Give the output layer a matrix of its own instead of the embedding's.
-    #[arg(long, value_name = "BOOL")]
+    #[arg(hide = true, long, value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub untied: Option<bool>,
     /// Components of a mixture, for --head doc those from the last LSTM.
     #[arg(long, value_name = "K")]
     pub components: Option<usize>,
     /// Components of --head doc from the layer below the last LSTM, and after commas from those further down to the embedding.
-    #[arg(long, value_name = "KS")]
+    #[arg(hide = true, long, value_name = "KS")]
     pub lower_components: Option<List<usize>>,
     /// First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and
     /// a fifth of the vocabulary]. --vocab-size numbers words by frequency.
-    #[arg(long, value_name = "WORDS")]
+    #[arg(hide = true, long, value_name = "WORDS")]
     pub cutoffs: Option<List<usize>>,
     /// Words of --head mixtape that have a gate of their own, the first of the vocabulary [preset: a twentieth of it]. With
     /// --vocab-size words are numbered by frequency.
-    #[arg(long, value_name = "WORDS")]
+    #[arg(hide = true, long, value_name = "WORDS")]
     pub frequent: Option<usize>,
     /// Width of the gates of --head mixtape.
-    #[arg(long, value_name = "G")]
+    #[arg(hide = true, long, value_name = "G")]
     pub d_gate: Option<usize>,
     /// Pieces of a PLIF.
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub knots: Option<usize>,
     /// T of a PLIF, which bends on [-T, T].
-    #[arg(long, value_name = "T")]
+    #[arg(hide = true, long, value_name = "T")]
     pub plif_bound: Option<f64>,
     /// What the inputs of matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the hardware multiplies
     /// such numbers.
     #[arg(long)]
     pub precision: Option<Precision>,
     /// Dropout on the last LSTM's output.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_output: Option<f64>,
     /// Dropout between LSTM layers.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_hidden: Option<f64>,
     /// Dropout on the embedded words.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_input: Option<f64>,
     /// Dropout on the latent contexts of a mixture.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_latent: Option<f64>,
     /// Dropout of whole words.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_embedding: Option<f64>,
     /// Dropout of recurrent weights.
-    #[arg(long, value_name = "P")]
+    #[arg(hide = true, long, value_name = "P")]
     pub dropout_weight: Option<f64>,
 }
 

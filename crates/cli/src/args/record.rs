@@ -10,6 +10,6 @@ pub struct RecordArgs {
     pub checkpoint_every: f64,
     /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
     /// steps, and a line of the log at most every 10 seconds].
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub log_every: Option<usize>,
 }

@@ -8,11 +8,11 @@ use runs::ranks::{Ranks, ReducePrecision};
 pub struct ReduceArgs {
     /// Type in which processes started by mpirun send their gradients to each other: f32, or bf16, which halves the bytes
     /// and rounds to 3 digits.
-    #[arg(long, value_name = "TYPE", default_value_t)]
+    #[arg(hide = true, long, value_name = "TYPE", default_value_t)]
     pub reduce_precision: ReducePrecision,
     /// Let processes started by mpirun sum the gradients of the output layer while they compute those of the layers below. The result is
     /// the same. For processes with a core to spare: without one it is slower.
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub reduce_meanwhile: bool,
 }
 

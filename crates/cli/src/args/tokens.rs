@@ -2,23 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::KeptTokens;
 use clap::Args;
-use runs::Error;
+use runs::KeptTokens;
 use runs::data::{Corpus, Kept, TextConfig, TokenCache};
 
-use crate::files::absolute;
+use crate::failure::Failure;
+use crate::files::{absolute, refuse_file};
 use crate::print::print_note;
+use crate::progress::Working;
 
 /// Options of the commands that read a whole corpus.
 #[derive(Debug, Clone, Args)]
 pub struct TokenArgs {
     /// Folder to keep the encoded text of a large corpus in, so that the next command need not encode it again [default:
     /// the run's, or .encoded in the data folder]. It takes four bytes a token.
-    #[arg(long, value_name = "DIR", help_heading = "Text")]
+    #[arg(hide = true, long, value_name = "DIR", help_heading = "Text")]
     pub token_cache: Option<PathBuf>,
     /// Size of a text, in MiB, from which on it is kept [default: the run's, or 64].
-    #[arg(long, value_name = "MIB", help_heading = "Text")]
+    #[arg(hide = true, long, value_name = "MIB", help_heading = "Text")]
     pub token_cache_from: Option<u64>,
 }
 
@@ -42,16 +43,16 @@ impl TokenArgs {
     /// Reads a corpus, from where it is kept or from its text.
     ///
     /// # Errors
-    /// Those of [`Corpus::load`].
-    pub fn load(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+    /// Those of [`Corpus::load`], or a file in the place of the folder.
+    pub fn load(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
         self.load_from(&self.cache(), data, text)
     }
 
     /// As [`load`](Self::load), but nothing is written.
     ///
     /// # Errors
-    /// Those of [`Corpus::load`].
-    pub fn look(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+    /// Those of [`Corpus::load`], or a file in the place of the folder.
+    pub fn look(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
         self.load_from(&self.cache().with_read_only(true), data, text)
     }
 
@@ -66,7 +67,9 @@ impl TokenArgs {
         }
     }
 
-    fn load_from(&self, cache: &TokenCache, data: &Path, text: &TextConfig) -> Result<Corpus, Error> {
+    fn load_from(&self, cache: &TokenCache, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
+        refuse_file(data)?;
+        let _reading = Working::new(format!("reading the text in {}", data.display()));
         let (corpus, kept) = Corpus::load_kept(data, text, cache)?;
         match kept {
             Kept::Written { because: Some(reason) } => {

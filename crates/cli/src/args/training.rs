@@ -7,6 +7,7 @@ use runs::data::TextConfig;
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
 use crate::args::record::RecordArgs;
+use crate::args::setting::{Setting, apply};
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
 use crate::device::DeviceChoice;
@@ -23,6 +24,10 @@ pub struct TrainingArgs<O: Args = Overrides> {
     /// of them. Options of the command line replace the file's.
     #[arg(long, value_name = "FILE", value_parser = SettingsFile::read)]
     pub config: Option<SettingsFile>,
+    /// A setting by its place in config.json, such as train.lr=15 or model.dropouts.latent=0.2; may be given several times. It
+    /// replaces the preset's and the file's; an option of its own replaces it.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = checked)]
+    pub settings: Vec<Setting>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
@@ -38,6 +43,19 @@ pub struct TrainingArgs<O: Args = Overrides> {
     /// Settings that replace the preset's.
     #[command(flatten)]
     pub overrides: O,
+}
+
+/// Why a setting of the line cannot be wrong any more.
+const CHECKED: &str = "settings are checked as they are read";
+
+/// A setting that exists, with a value of its type. Types do not depend on the preset.
+fn checked(text: &str) -> Result<Setting, String> {
+    let setting: Setting = text.parse()?;
+    let alone = std::slice::from_ref(&setting);
+    apply(alone, "model", &Preset::Small.model(HeadKind::Mos, 1))?;
+    apply(alone, "train", &Preset::Small.train())?;
+    apply(alone, "text", &Preset::Small.text())?;
+    Ok(setting)
 }
 
 impl<O: Args> TrainingArgs<O> {
@@ -59,6 +77,7 @@ impl<O: Args> TrainingArgs<O> {
         if let Some(file) = &self.config {
             text = file.text(&text);
         }
+        text = apply(&self.settings, "text", &text).expect(CHECKED);
         self.text.apply_to(&mut text);
         text
     }
@@ -68,6 +87,7 @@ impl<O: Args> TrainingArgs<O> {
         TrainingArgs {
             preset: self.preset,
             config: self.config.clone(),
+            settings: self.settings.clone(),
             device: self.device,
             record: self.record.clone(),
             text: self.text.clone(),
@@ -85,6 +105,9 @@ impl TrainingArgs {
         if let Some(file) = &self.config {
             model = file.model(&model);
         }
+        let set = apply(&self.settings, "model", &model).expect(CHECKED);
+        // The head has an option of its own, and the vocabulary is the text's.
+        model = ModelConfig { head, vocab, ..set };
         self.overrides.apply_to_model(&mut model);
         model
     }
@@ -107,6 +130,7 @@ impl TrainingArgs {
             }
             config = file.train(&config);
         }
+        config = apply(&self.settings, "train", &config).expect(CHECKED);
         self.overrides.apply_to_procedure(&mut config)?;
         config.validate()?;
         Ok(config)

@@ -11,10 +11,11 @@ use runs::Error;
 use serde::{Deserialize, Serialize};
 
 use self::table::METRICS;
-use crate::chart::{Chart, Scale};
+use crate::chart::{Chart, Keyed, Scale};
 use crate::failure::Failure;
 use crate::files::{Force, create_folder};
 use crate::picture;
+use crate::statistics::decimal;
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -96,11 +97,13 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
         .into());
     }
     create_folder(&args.out)?;
-    picture::save(&chart(&curves), &args.out.join("curves"))?;
+    picture::save(&Keyed(chart(&curves)), &args.out.join("curves"))?;
     for curve in &curves {
         match args.json {
             true => println!("{}", serde_json::to_string(curve)?),
-            false => println!("{:<24} best validation perplexity {:.2}", curve.run, curve.best_valid_ppl),
+            false => {
+                println!("{:<24} best validation perplexity {}", curve.run, decimal(curve.best_valid_ppl, 2));
+            }
         }
     }
     if !args.json {
@@ -149,8 +152,9 @@ impl Curve {
 
 /// Perplexities of the runs over the epochs or steps.
 fn chart(curves: &[Curve]) -> Chart {
-    let line =
-        |curve: &Curve| (format!("{}, best {:.1}", curve.run, curve.best_valid_ppl), curve.points.clone());
+    let line = |curve: &Curve| {
+        (format!("{}, best {}", curve.run, decimal(curve.best_valid_ppl, 1)), curve.points.clone())
+    };
     Chart {
         caption: "Validation perplexity".into(),
         x: (curves[0].axis.name(), Scale::Linear),

@@ -22,8 +22,10 @@ use crate::args::TokenArgs;
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::files::Force;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
+use crate::statistics::decimal;
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `dynamic-eval`.
 #[derive(Debug, Clone, Args)]
@@ -122,9 +124,11 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
-        Some(data) => Corpus::load_held_out(data, run.vocabulary()?, &config.text)?,
+        Some(data) => load_held_out(Some(data), &config, run.vocabulary()?)?,
         None => corpus.clone(),
     };
+    require_test(&held_out, args.data.as_ref().unwrap_or(&config.data))?;
+    other_texts(&config, &held_out, &[VALID, TEST]).iter().for_each(print_note);
     // Learning from what was scored takes gradients.
     let device = device::open(device::resolve(args.device))?.autodiff();
     let result = Evaluation { args, run, config, dynamic, corpus, held_out }.run(&device)?;
@@ -132,8 +136,11 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
         print_json(&result);
     } else {
         println!(
-            "perplexity with dynamic evaluation: valid {:.2}, test {:.2} (without: {:.2}, {:.2})",
-            result.valid_ppl, result.test_ppl, result.static_valid_ppl, result.static_test_ppl
+            "perplexity with dynamic evaluation: valid {}, test {} (without: {}, {})",
+            decimal(result.valid_ppl, 2),
+            decimal(result.test_ppl, 2),
+            decimal(result.static_valid_ppl, 2),
+            decimal(result.static_test_ppl, 2)
         );
     }
     Ok(())

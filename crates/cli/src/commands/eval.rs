@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use clap::Args;
 use runs::Error;
 use runs::data::Part;
-use runs::data::{Corpus, Tokens};
+use runs::data::Tokens;
 use runs::error::check;
 use runs::load_weights;
 use runs::ranks::Ranks;
@@ -20,8 +20,11 @@ use serde::Serialize;
 use crate::args::TokenArgs;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
-use crate::print::{bits_text, print_json, with_bits};
+use crate::print::{bits_text, print_json, print_note, with_bits};
+use crate::progress::Working;
 use crate::ranks::agree;
+use crate::statistics::decimal;
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -62,6 +65,17 @@ pub enum Split {
     Valid,
     /// The test text.
     Test,
+}
+
+impl Split {
+    /// The text, in messages.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Train => "the training text",
+            Self::Valid => VALID,
+            Self::Test => TEST,
+        }
+    }
 }
 
 impl FromStr for Split {
@@ -168,6 +182,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     }
     let (mut ppl, mut tokens, start) = (Perplexities::default(), 0, Instant::now());
     for (split, batches) in &texts {
+        let _scoring = ranks.is_first().then(|| Working::new(format!("scoring {}", split.what())));
         let of_text = mean_nll_among(ranks, &model, batches)?.exp();
         if !of_text.is_finite() {
             return agree(ranks, Err("the perplexity is not finite".into()));
@@ -202,7 +217,8 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
         print_json(&with_bits(&evaluated, characters, &bits));
     } else {
         let all: Vec<(&str, f64)> = ppl.all().map(|(name, _, ppl)| (name, ppl)).collect();
-        let texts: Vec<String> = all.iter().map(|(name, ppl)| format!("{name} {ppl:.2}")).collect();
+        let texts: Vec<String> =
+            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
         println!("perplexity {}{}", texts.join(", "), bits_text(characters, &all));
     }
     Ok(())
@@ -221,7 +237,7 @@ fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepare
     if let Some(tokens) = args.max_tokens {
         check(tokens > 1, "max-tokens", tokens, "at least 2")?;
     }
-    let texts = texts(args, &run, &config)?;
+    let texts = texts(args, &run, &config, ranks.is_first())?;
     let weights = args.weights.file(&run)?;
     let device = device::open_at(device, ranks.local_rank())?;
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
@@ -235,24 +251,34 @@ fn part(batches: &Batches, device: &Device) -> Part {
 }
 
 /// The texts that are scored.
-fn texts(args: &EvalArgs, run: &RunFolder, config: &RunConfig) -> Result<Vec<(Split, Batches)>, Failure> {
-    let data: &Path = args.data.as_ref().unwrap_or(&config.data);
+fn texts(
+    args: &EvalArgs,
+    run: &RunFolder,
+    config: &RunConfig,
+    first_process: bool,
+) -> Result<Vec<(Split, Batches)>, Failure> {
     let TrainConfig { eval_batch, test_batch, .. } = config.train;
     if args.split == Some(Split::Train) {
+        let data: &Path = args.data.as_ref().unwrap_or(&config.data);
         let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text)?;
         config.corpus.check(&corpus)?;
         let ids = first(corpus.train(), args.max_tokens);
-        return Ok(vec![(Split::Train, Batches::new("the training text", &ids, test_batch, 2)?)]);
+        return Ok(vec![(Split::Train, Batches::new(Split::Train.what(), &ids, test_batch, 2)?)]);
     }
-    let corpus = Corpus::load_held_out(data, run.vocabulary()?, &config.text)?;
-    let all = [
-        (Split::Valid, "the validation text", corpus.valid(), eval_batch),
-        (Split::Test, "the test text", corpus.test(), test_batch),
-    ];
-    let wanted = all.into_iter().filter(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
-    let batches = wanted.map(|(split, what, ids, batch)| {
+    let corpus = load_held_out(args.data.as_deref(), config, run.vocabulary()?)?;
+    let mut wanted =
+        vec![(Split::Valid, corpus.valid(), eval_batch), (Split::Test, corpus.test(), test_batch)];
+    if args.split != Some(Split::Valid) {
+        require_test(&corpus, args.data.as_ref().unwrap_or(&config.data))?;
+    }
+    wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
+    if first_process {
+        let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
+        other_texts(config, &corpus, &names).iter().for_each(print_note);
+    }
+    let batches = wanted.into_iter().map(|(split, ids, batch)| {
         let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];
-        Ok((split, Batches::new(what, ids, batch, 2)?))
+        Ok((split, Batches::new(split.what(), ids, batch, 2)?))
     });
     batches.collect()
 }

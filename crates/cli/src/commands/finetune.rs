@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use awd_lstm::ModelConfig;
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use clap::Args;
+use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
@@ -62,7 +63,7 @@ pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<
     let ranks = args.reduce.apply_to(ranks);
     let (config, out) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(&ranks, || Ok(tokens.load(&config.data, &config.text)?))?;
+    let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text))?;
     agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
     Job { folder: Folder::New(out), config, corpus, output, ranks }.train_and_print()
 }

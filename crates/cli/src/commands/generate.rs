@@ -24,7 +24,7 @@ pub struct GenerateArgs {
     /// Folder of the run.
     #[arg(long, value_name = "RUN")]
     pub run: PathBuf,
-    /// Text to continue; without it a text of words begins with a sentence.
+    /// Text to continue; without it a text of words begins with a sentence, one of characters after a blank.
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub prompt: String,
     /// Tokens to draw.
@@ -84,9 +84,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let config = run.config()?;
     let vocabulary = run.vocabulary()?;
     let text = config.text.clone();
-    let (prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
+    let (mut prompt, unknown) = text.prompt(&args.prompt, &vocabulary);
     if !unknown.is_empty() {
         print_note(unknown_words(&unknown, &vocabulary));
+    }
+    if args.prompt.is_empty() && text.characters {
+        // What a line's end is read as.
+        prompt.push(vocabulary.id(" ").unwrap_or(0));
     }
     let given = format!("`{}`", args.prompt);
     check(!prompt.is_empty(), "prompt", given, "text with a token of the model")?;

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
 use runs::Error;
+use runs::Versions;
 use runs::data::Fingerprint;
 use runs::data::{Corpus, Vocabulary};
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use crate::args::TextArgs;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
-use crate::files::check_run_folder;
+use crate::files::{check_run_folder, refuse_file};
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -64,6 +65,7 @@ struct Imported {
 /// Bad input: weights that are damaged or no model, words that are not as many as the model has. Nothing is written then.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
+    refuse_file(&args.data)?;
     let text = args.text.config();
     text.validate()?;
     let state = StateDict::read(&args.weights)?;

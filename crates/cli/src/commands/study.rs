@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use awd_lstm::data::Batches;
 use awd_lstm::language::{Language, LanguageConfig};
-use awd_lstm::train::{Fitted, Trainer};
+use awd_lstm::train::{LmTask, Trainer};
 use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
@@ -13,6 +13,7 @@ use highrank::analysis::{Spectrum, kl_divergence};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::Error;
+use runs::Fitted;
 use runs::data::Corpus;
 use runs::error::check;
 use serde::Serialize;
@@ -158,7 +159,7 @@ fn train_one(
     device: &Device,
 ) -> Result<Outcome, Failure> {
     let started = Instant::now();
-    let mut trainer = Trainer::new(model, &procedure(seed), corpus, device)?;
+    let mut trainer = Trainer::new(LmTask::new(model, &procedure(seed), corpus, device)?);
     let mut progress = Progress::bar_only(format!("{} ", model.head));
     let result = trainer.fit(None, &mut progress);
     progress.finish();

@@ -5,11 +5,12 @@ mod parts;
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{RunConfig, RunFolder, Versions};
+use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
 use runs::Error;
 use runs::Extension;
+use runs::Versions;
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 
@@ -27,7 +28,7 @@ use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_fo
 pub struct TrainArgs {
     /// Folder with train.txt, valid.txt and test.txt, or with folders train, valid and test of such files: a folder
     /// train may be larger than memory.
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["resume", "config"])]
+    #[arg(hide = true, long, value_name = "DIR", required_unless_present_any = ["resume", "config"])]
     pub data: Option<PathBuf>,
     /// Continue the run in this folder. Settings need not be given again, and must not be others, but for these: --epochs,
     /// --max-time and --patience extend the run, even a finished one, to a new total.
@@ -35,7 +36,7 @@ pub struct TrainArgs {
     pub resume: Option<PathBuf>,
     /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
     /// its random numbers; config.json records the change.
-    #[arg(long, requires = "device")]
+    #[arg(hide = true, long, requires = "device")]
     pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
@@ -109,9 +110,13 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         refuse(ranks, "train --dry-run")?;
     }
     let (text, tokens) = (args.training.text(), &args.training.tokens);
-    let corpus = load_in_turn(ranks, || {
-        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
-    })?;
+    let corpus =
+        load_in_turn(
+            ranks,
+            || {
+                if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
+            },
+        )?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.training.preset().to_string(),
@@ -155,18 +160,17 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     let (run, config) = agree(ranks, opened(args, path, locked))?;
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || Ok(tokens.load(data, &config.text)?))?;
-    let changed = || -> Result<RunConfig, Failure> {
+    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text))?;
+    let changed = || -> Result<RunFolder, Failure> {
         config.corpus.check(&corpus)?;
         let change = extension(args, &config)?;
         // Before anything is written: the device may be missing.
         let name = change.device.as_ref().unwrap_or(&config.device).parse()?;
         device::open_at(name, ranks.local_rank())?;
-        Ok(if ranks.is_first() { extend(&run, &config, &config.device, &change)? } else { config.clone() })
+        Ok(if ranks.is_first() { extend(&run, &config, &change)? } else { run.extend(&change)? })
     };
-    let config = agree(ranks, changed())?;
-    let config = if ranks.is_first() { Ok(config) } else { run.config().map_err(Failure::from) };
-    let config = agree(ranks, config)?;
+    let run = agree(ranks, changed())?;
+    let config = agree(ranks, run.config().map_err(Failure::from))?;
     let (folder, ranks) = (Folder::Old(run), ranks.clone());
     Job { folder, config, corpus, output, ranks }.train_and_print()
 }

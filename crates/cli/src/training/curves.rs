@@ -1,11 +1,13 @@
 //! The curves of a run: perplexities, learning rate, and where averaging began.
 
-use awd_lstm::train::{EpochMetrics, RunFolder};
+use awd_lstm::train::RunFolder;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use runs::EpochMetrics;
 
 use crate::failure::Failure;
 use crate::picture::{self, FONT, Picture, TEXT};
+use crate::statistics::decimal;
 
 /// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
 ///
@@ -23,6 +25,11 @@ pub fn save(run: &RunFolder) -> Result<(), Failure> {
     picture::save(&Curves { name, epochs }, &run.path().join("curves"))
 }
 
+/// The label of training perplexities.
+pub const AS_MET: &str = "training, mean of each epoch as met (with dropout)";
+/// How far a mean over an epoch lies before the epoch's end, where validation is.
+pub const WITHIN: f64 = 0.5;
+
 struct Curves {
     name: String,
     epochs: Vec<EpochMetrics>,
@@ -32,18 +39,19 @@ impl Curves {
     /// Epochs as the horizontal axis, with room at both ends.
     fn span(&self) -> std::ops::Range<f64> {
         let (first, last) = (self.epochs[0].epoch as f64, self.epochs[self.epochs.len() - 1].epoch as f64);
-        let room = ((last - first) * 0.03).max(0.5);
-        first - room..last + room
+        let room = ((last - first) * 0.03).max(0.2);
+        first - 1.0 - room..last + room
     }
 
-    fn points(&self, of: fn(&EpochMetrics) -> f64) -> Vec<(f64, f64)> {
-        self.epochs.iter().map(|metrics| (metrics.epoch as f64, of(metrics))).collect()
+    /// Values of the epochs, so much before their ends.
+    fn points(&self, back: f64, of: fn(&EpochMetrics) -> f64) -> Vec<(f64, f64)> {
+        self.epochs.iter().map(|metrics| (metrics.epoch as f64 - back, of(metrics))).collect()
     }
 
-    /// Draws the line where averaging began, between the last epoch without it and the first with it.
+    /// Where averaging began: at the end of the last epoch without it.
     fn averaging(&self) -> Option<f64> {
-        let first = self.epochs.iter().find(|metrics| metrics.averaging)?;
-        Some(first.epoch as f64 - 0.5)
+        let first = self.epochs.iter().find(|metrics| metrics.averaging == Some(true))?;
+        Some(first.epoch as f64 - 1.0)
     }
 }
 
@@ -58,12 +66,18 @@ impl Picture for Curves {
     {
         let (above, below) = area.split_vertically(430);
         let (train, valid) =
-            (self.points(|metrics| metrics.train_ppl), self.points(|metrics| metrics.valid_ppl));
+            (self.points(WITHIN, |metrics| metrics.train_ppl), self.points(0.0, |metrics| metrics.valid_ppl));
         let values = || train.iter().chain(&valid).map(|(_, ppl)| *ppl);
         let (low, high) =
             (values().fold(f64::INFINITY, f64::min) / 1.04, values().fold(1.0, f64::max) * 1.04);
-        let mut chart = ChartBuilder::on(&above)
-            .caption(format!("Perplexity, {}", self.name), (FONT, picture::CAPTION))
+        let best = valid.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, f64::NAN));
+        let validation = format!("validation, best {} after epoch {}", decimal(best.1, 2), best.0);
+        let averaging = self
+            .averaging()
+            .map_or(String::new(), |epoch| format!("; averaging begins after epoch {epoch} (thin line)"));
+        let caption = format!("Perplexity, {}{averaging}", self.name);
+        let titled = above.titled(&caption, (FONT, picture::CAPTION))?;
+        let mut chart = ChartBuilder::on(&picture::key(&titled, &[&validation, AS_MET])?)
             .margin(12)
             .x_label_area_size(12)
             .y_label_area_size(62)
@@ -82,18 +96,12 @@ impl Picture for Curves {
             .draw()?;
         if let Some(epoch) = self.averaging() {
             let mark = BLACK.mix(0.6).stroke_width(1);
-            chart
-                .draw_series([PathElement::new([(epoch, low), (epoch, high)], mark)])?
-                .label("averaging begins")
-                .legend(move |(x, y)| PathElement::new([(x + 12, y - 6), (x + 12, y + 6)], mark));
+            chart.draw_series([PathElement::new([(epoch, low), (epoch, high)], mark)])?;
         }
-        picture::line(&mut chart, &train, 1, "training, as met (with dropout)")?;
-        let best = valid.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, f64::NAN));
-        let label = format!("validation, best {:.2} after epoch {}", best.1, best.0);
-        picture::line(&mut chart, &valid, 0, &label)?;
-        picture::legend(&mut chart, SeriesLabelPosition::UpperRight)?;
+        picture::line(&mut chart, &train, 1, AS_MET)?;
+        picture::line(&mut chart, &valid, 0, &validation)?;
 
-        let rates = self.points(|metrics| metrics.lr);
+        let rates = self.points(WITHIN, |metrics| metrics.lr);
         let highest = rates.iter().fold(0.0, |high: f64, (_, lr)| high.max(*lr));
         let mut chart = ChartBuilder::on(&below)
             .margin(12)

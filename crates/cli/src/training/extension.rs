@@ -1,6 +1,6 @@
 //! Runs that go on for longer than they were started for, or on another device.
 
-use runs::{Extendable, Extended, Extension, Folder};
+use runs::{Extended, Extension, Folder, RunConfig, Settings};
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
@@ -26,22 +26,21 @@ pub fn device_of(
     }
 }
 
-/// Changes the run of the configuration `before`, if anything is to be changed, and says so. The run goes on with `device`.
+/// The run with `change`, if anything is to be changed, which is said; nothing is written yet. The run goes on with `device`.
 ///
 /// # Errors
-/// A device that is missing, or what [`Folder::extend`] says. The run is then as it was.
-pub fn extend<C: Extendable<Error: std::error::Error + 'static>>(
-    run: &Folder<C>,
-    before: &C,
-    device: &str,
+/// A device that is missing, or what [`Folder::extend`] says.
+pub fn extend<S: Settings>(
+    run: &Folder<S>,
+    before: &RunConfig<S>,
     change: &Extension,
-) -> Result<C, Failure> {
-    // Before anything is written.
-    device::open(change.device.as_deref().unwrap_or(device).parse()?)?;
-    let mut after = run.extend(change)?;
-    let recorded = before.clone().extensions_mut().len();
-    for Extended { setting, from, to, .. } in &after.extensions_mut()[recorded..] {
+) -> Result<Folder<S>, Failure> {
+    device::open(change.device.as_deref().unwrap_or(&before.device).parse()?)?;
+    // Before anything is said.
+    run.check()?;
+    let run = run.extend(change)?;
+    for Extended { setting, from, to, .. } in &run.config()?.extensions[before.extensions.len()..] {
         print_note(format_args!("extended: {setting} is {to} now, {from} before"));
     }
-    Ok(after)
+    Ok(run)
 }

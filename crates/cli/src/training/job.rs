@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{
-    EpochMetrics, FinalMetrics, Fitted, Interval, RunConfig, RunFolder, TrainObserver, Trainer,
-    ValidationMetrics,
-};
+use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use runs::data::Corpus;
 use runs::ranks::Ranks;
+use runs::{EpochMetrics, FinalMetrics, Fitted, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
@@ -15,7 +13,10 @@ use crate::interrupt::Interrupt;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Progress;
 use crate::ranks::agree;
+use crate::statistics::{decimal, grouped};
+use crate::training::held_out::require_test;
 use crate::training::output::Output;
+use crate::training::vocabulary::words;
 use crate::training::{curves, frequency};
 
 /// Where a run goes.
@@ -61,8 +62,8 @@ impl Job {
             print_json(&with_bits(&last, characters, &ppls("valid_bpc", "test_bpc")));
         } else {
             let bits = bits_text(characters, &ppls("valid", "test"));
-            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {ppl:.2}"));
-            println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}{test}{bits}");
+            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
+            println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
         }
         Ok(())
     }
@@ -81,8 +82,12 @@ impl Job {
         ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
 
         let made = || -> Result<Trainer, Failure> {
+            if config.train.test {
+                require_test(&corpus, &config.data)?;
+            }
             let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;
-            let trainer = Trainer::new(&config.model, &config.train, &corpus, &device)?.with_ranks(&ranks)?;
+            let trainer = Trainer::new(LmTask::new(&config.model, &config.train, &corpus, &device)?)
+                .with_ranks(&ranks)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
             Ok(trainer.with_log_every(output.log_every()))
         };
@@ -94,19 +99,20 @@ impl Job {
         };
         if !output.quiet {
             print_note(format_args!(
-                "{} with {} parameters, {} {}, {} training tokens, run folder {}{}{}",
+                "{} with {} parameters, {} training tokens, run folder {}{}{}",
                 config.model.head,
-                config.model.num_params(),
-                corpus.vocabulary().len(),
-                if config.text.characters { "characters" } else { "words" },
-                corpus.train().len(),
+                grouped(config.model.num_params()),
+                grouped(corpus.train().len()),
                 run.path().display(),
                 if ranks.are_several() { format!(", {} ranks", ranks.size()) } else { String::new() },
                 if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
             ));
+            print_note(words(&config.text, &corpus));
             frequency::note(&config.model, &corpus).iter().for_each(print_note);
         }
-        let progress = output.progress().with_characters(config.text.characters);
+        // How much of its time a restored run has left, its trainer knows alone.
+        let time = config.train.max_minutes.filter(|_| !restored);
+        let progress = output.progress().with_characters(config.text.characters).with_time(time);
         let mut watch = Watch { progress, run: &run };
         let result = trainer.fit(Some(&run), &mut watch);
         watch.progress.finish();
@@ -183,7 +189,7 @@ impl TrainObserver for Watch<'_> {
         self.progress.on_start(share);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
+    fn on_interval(&mut self, interval: &StepMetrics) {
         self.progress.on_interval(interval);
     }
 

@@ -4,13 +4,19 @@ mod curves;
 mod extension;
 mod finetuning;
 mod frequency;
+mod held_out;
 mod job;
 mod output;
-mod record;
+mod vocabulary;
 
 pub use crate::files::absolute;
+pub use curves::{AS_MET, WITHIN};
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
+pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts, require_test};
 pub use job::{Folder, Job, fresh_folder};
 pub use output::Output;
-pub use record::{Record, State, for_each_line};
+pub use vocabulary::words;
+
+/// What the folder of a language model's run says of it.
+pub type Record = runs::Record<awd_lstm::train::AwdLstm>;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use awd_lstm::train::LOG_INTERVAL;
 use runs::Error;
+use runs::LOG_INTERVAL;
 
 use crate::args::RecordArgs;
 use crate::failure::Failure;
@@ -62,6 +62,7 @@ impl Output {
     /// A reporter of a run, which an interrupt stops.
     pub fn progress(&self) -> Progress {
         let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
-        progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
+        let progress = progress.until(&self.interrupt).with_log_every(self.log_every());
+        progress.with_every_interval(self.log_every.is_some())
     }
 }

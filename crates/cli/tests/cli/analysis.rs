@@ -193,7 +193,7 @@ fn saved_runs_are_looked_into() {
         let huge = if i % 2 == 0 { 3e38f32 } else { -3e38 };
         value.copy_from_slice(&huge.to_le_bytes());
     }
-    fs::write(&weights, bytes).unwrap();
+    edit(&path.join("mos"), "best/model.safetensors", bytes);
     for command in ["rank", "kl", "gradient-loss"] {
         let output = run(path, &format!("{command} --run mos --json"));
         let errors = String::from_utf8(output.stderr).unwrap();

@@ -17,11 +17,7 @@ fn recorded(run: &Path) -> String {
 fn unknown_devices_are_refused_with_the_known_ones() {
     let folder = folder();
     let known = ["unknown device `nonsense`", "auto, flex, ndarray, wgpu, cuda, cpu (the same as flex)"];
-    for line in [
-        "--device nonsense",
-        "train --data data --out run --device nonsense",
-        "finetune --run first --device nonsense",
-    ] {
+    for line in ["train --data data --out run --device nonsense", "finetune --run first --device nonsense"] {
         refused(folder.path(), line, &known);
     }
     for command in ["eval", "rank", "kl", "compare", "plif", "dynamic-eval", "generate"] {

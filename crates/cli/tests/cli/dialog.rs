@@ -9,7 +9,7 @@ use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{objects, program, refused, run};
+use super::{edit, objects, program, refused, run};
 
 /// A model and procedure of a second or so.
 pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
@@ -304,9 +304,16 @@ fn folders_that_are_no_run_of_dialogues() {
     // Runs of other programs.
     refused(path, "eval --run first", &["`first` is not a run folder: it has no language model"]);
     fs::create_dir(path.join("words")).unwrap();
-    let config = r#"{"versions": {"awd_lstm": "0.2.0", "burn": "0.22.1", "format": 3}}"#;
-    fs::write(path.join("words/config.json"), config).unwrap();
+    let config = fs::read_to_string(path.join("first/config.json")).unwrap();
+    edit(&path.join("words"), "config.json", config.replace(r#""kind": "seq2seq""#, r#""kind": "awd-lstm""#));
     refused(path, "dialog eval words", &["`words` is not a run folder: it has no model of dialogues"]);
+    let old = r#"{"versions": {"awd_lstm": "0.2.0", "burn": "0.22.1", "format": 3}}"#;
+    fs::write(path.join("words/config.json"), old).unwrap();
+    refused(
+        path,
+        "dialog eval words",
+        &["has the run format 3, but this program reads 4; an earlier build of highrank 0.2 reads it"],
+    );
     refused(path, "dialog eval first --responses nowhere/file", &["cannot write `nowhere/file`: its folder"]);
 
     // The vocabulary of another run: of other size, of the same size, and of another program.
@@ -319,12 +326,12 @@ fn folders_that_are_no_run_of_dialogues() {
         (lines.join("\n") + "\n", "first/vocab.txt` is not the vocabulary of the run"),
         (vocabulary.replace("<d>", "<eos>"), "first/vocab.txt` is not a vocabulary of dialogues"),
     ] {
-        fs::write(&file, text).unwrap();
+        edit(&path.join("first"), "vocab.txt", text);
         for command in ["dialog eval first", "dialog respond first"] {
             refused(path, command, &[expected]);
         }
     }
-    fs::write(&file, &vocabulary).unwrap();
+    edit(&path.join("first"), "vocab.txt", &vocabulary);
 
     // References of other dialogues, or in part.
     let references = fs::read_to_string(path.join("data/test_refs.jsonl")).unwrap();
@@ -364,7 +371,7 @@ fn folders_that_are_no_run_of_dialogues() {
     fs::write(&file, &weights[..weights.len() / 2]).unwrap();
     refused(path, "dialog eval first", &["best/model.safetensors` is damaged"]);
     fs::remove_file(&file).unwrap();
-    refused(path, "dialog respond first", &["no epoch was finished"]);
+    refused(path, "dialog respond first", &["best/model.safetensors` is damaged: it is missing"]);
     fs::write(path.join("first/config.json"), "{").unwrap();
     refused(path, "dialog eval first", &["first/config.json` is damaged"]);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::dialog::{CPU, SMALL, folder, number, train, write};
-use super::{objects, refused, run};
+use super::{edit, objects, refused, run};
 
 /// When a file was written.
 fn time(path: &Path) -> std::time::SystemTime {
@@ -70,7 +70,8 @@ fn a_table_of_runs_is_made_once() {
     assert_eq!(objects(path, &format!("{line} --json"))[1]["single"], outcomes[1]["single"]);
     assert_ne!(times()[1], before[1]);
     let before = times();
-    fs::copy(path.join("mos-2/best/model.safetensors"), path.join("mos-1/best/model.safetensors")).unwrap();
+    let other = fs::read(path.join("mos-2/best/model.safetensors")).unwrap();
+    edit(&path.join("mos-1"), "best/model.safetensors", other);
     let copied = objects(path, &format!("{line} --json")).remove(1);
     assert_eq!((&copied["test_ppl"], &copied["single"]), (&outcomes[2]["test_ppl"], &outcomes[2]["single"]));
     assert!(times().iter().zip(&before).all(|(now, before)| now > before));
@@ -144,7 +145,7 @@ fn runs_that_cannot_share_a_table() {
         objects(path, &format!("dialog table first {CPU} --data data --contexts 2 --json")).remove(0);
     assert_eq!(outcome.get("references"), None);
     fs::remove_file(path.join("first/best/model.safetensors")).unwrap();
-    refused(path, "dialog table first --data data", &["no epoch was finished"]);
+    refused(path, "dialog table first --data data", &["is damaged: it is missing"]);
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn runs_of_both_kinds_are_listed_together() {
     let last = train(path, "--out runs/talk --head moc").pop().unwrap();
     fs::create_dir_all(path.join("runs/broken")).unwrap();
     let config = fs::read_to_string(path.join("runs/talk/config.json")).unwrap();
-    fs::write(path.join("runs/broken/config.json"), config.replace("\"format\": 1", "\"format\": 9"))
+    fs::write(path.join("runs/broken/config.json"), config.replace("\"format\": 4", "\"format\": 9"))
         .unwrap();
     let words = super::folder();
     let line = "train --data data --lstm 16,12 --d-embedding 12 --components 2 --batch 8 --bptt 12 --epochs 1 --out run";
@@ -214,28 +215,32 @@ fn runs_of_both_kinds_are_listed_together() {
     let expected = serde_json::json!([[5, 8, 10], 6, 2, 2, 2, "moc", "finished"]);
     assert_eq!(sizes.map(|name| talk[name].clone()).to_vec(), *expected.as_array().unwrap());
     assert!(
-        broken["reason"].as_str().unwrap().contains("has the run format 9, but this program reads 1"),
+        broken["reason"].as_str().unwrap().contains("has the run format 9, but this program reads 4"),
         "{broken}"
     );
     let out = text(path, "runs");
     assert!(
         out.lines().any(|line| line.starts_with("runs/talk ")
-            && line.contains(" dialogues moc ")
+            && line.contains(" dialogues   moc ")
             && line.ends_with(" finished")),
         "{out}"
     );
-    assert!(out.lines().next().unwrap().contains("ended") && out.contains(" language  mos "), "{out}");
+    assert!(out.lines().next().unwrap().contains("ended") && out.contains(" language    mos "), "{out}");
 
     // A run that was cut off within its second epoch.
     let metrics = path.join("runs/talk/metrics.jsonl");
     let lines = fs::read_to_string(&metrics).unwrap();
-    fs::write(&metrics, lines.lines().next().unwrap().to_string() + "\n{\"ep").unwrap();
+    let first = lines.lines().next().unwrap().to_string() + "\n";
+    edit(&path.join("runs/talk"), "metrics.jsonl", first);
     let talk = objects(path, "runs runs/talk --json").remove(0);
     assert_eq!(
         (&talk["state"], &talk["epochs_done"], &talk["ended"]),
         (&"stopped".into(), &1.into(), &Value::Null)
     );
-    fs::write(&metrics, "{\"epoch\": 1}\n").unwrap();
+    edit(&path.join("runs/talk"), "metrics.jsonl", "{\"epoch\": 1}\n");
     let talk = objects(path, "runs runs/talk --json").remove(0);
     assert!(talk["reason"].as_str().unwrap().contains("metrics.jsonl` is damaged: line 1: "), "{talk}");
+    fs::write(&metrics, lines).unwrap();
+    let talk = objects(path, "runs runs/talk --json").remove(0);
+    assert!(talk["reason"].as_str().unwrap().contains("SHA-256"), "{talk}");
 }

@@ -12,6 +12,29 @@ fn number(value: &Value, key: &str) -> f64 {
 }
 
 #[test]
+fn a_text_that_is_not_scored_need_not_be_there() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --epochs 1");
+    let moved = path.join("test.txt");
+    fs::rename(path.join("data/test.txt"), &moved).unwrap();
+    let missing = "data/test.txt` does not exist";
+    refused(path, &format!("{train} --out run"), &[missing]);
+    refused(path, &format!("{train} --dry-run"), &[missing]);
+    objects(path, &format!("{train} --no-test --dry-run --json"));
+    objects(path, &format!("{train} --no-test --out first --json"));
+    let valid = objects(path, "eval --run first --split valid --json").remove(0);
+    assert!(valid["valid_ppl"].is_f64() && valid["test_ppl"].is_null(), "{valid}");
+    objects(path, "rank --run first --split valid --tokens 40 --json");
+    for line in ["eval --run first", "eval --run first --split test", "rank --run first --tokens 40"] {
+        refused(path, line, &[missing]);
+    }
+    // It is another text of the same run then.
+    fs::rename(&moved, path.join("data/test.txt")).unwrap();
+    refused(path, "train --resume first", &["the test text"]);
+}
+
+#[test]
 fn each_text_and_any_slice_of_it_is_scored() {
     let folder = folder();
     let path = folder.path();

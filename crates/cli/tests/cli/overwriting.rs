@@ -90,7 +90,7 @@ fn no_run_is_put_among_other_files() {
     // An empty folder is taken, and what a start left that was cut off before it was a run.
     fs::create_dir(path.join("empty")).unwrap();
     fs::create_dir(path.join("left")).unwrap();
-    for name in ["vocab.txt", "lock", ".replacing-x"] {
+    for name in ["vocab.txt", "lock", ".replacing-x", "log.txt", "night.log"] {
         fs::write(path.join("left").join(name), "").unwrap();
     }
     for out in ["empty", "left"] {

@@ -190,8 +190,8 @@ fn an_interrupt_is_answered_before_the_step_ends() {
         said.push((line, sent.elapsed()));
     }
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
-    let (notice, end) = (&said[0], &said[said.len() - 1]);
-    assert!(notice.0.starts_with("stopping after this step, then saving; press again"), "{said:?}");
+    let notice = |said: &&(String, Duration)| said.0.starts_with("stopping after this step, then saving");
+    let (notice, end) = (said.iter().find(notice).unwrap(), &said[said.len() - 1]);
     assert!(end.0.starts_with("stopped and saved; to go on: "), "{said:?}");
     assert!(notice.1 * 2 < end.1, "{said:?}");
 }
@@ -309,24 +309,66 @@ fn changed_text_and_changed_settings_are_named() {
     assert_eq!(strip(&fs::read(path.join("first/checkpoint/state.json")).unwrap()), strip(&before));
 }
 
+/// Every file of a finished run, damaged in two ways: going on for longer is refused, and nothing is written.
 #[test]
-fn checkpoints_that_cannot_be_gone_on_from() {
+fn a_resume_that_fails_changes_nothing() {
     let folder = folder();
     let path = folder.path();
-    objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
-    let file = path.join("first/checkpoint/model.safetensors");
-    let good = fs::read(&file).unwrap();
-    let resume = "train --resume first";
-    fs::write(&file, &good[..good.len() / 2]).unwrap();
-    refused(path, resume, &["checkpoint/model.safetensors` is damaged"]);
-    let mut nan = good.clone();
-    let end = nan.len();
-    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
-    fs::write(&file, nan).unwrap();
-    refused(path, resume, &["checkpoint/model.safetensors`: tensor", "holds a value that is not finite"]);
-    fs::write(&file, good).unwrap();
-    fs::write(path.join("first/checkpoint/state.json"), "{}").unwrap();
-    refused(path, resume, &["checkpoint/state.json` is damaged"]);
+    objects(path, &format!("train {SMALL} {RUN} --out lines"));
+    super::dialog::write(&path.join("dialogues"), 1);
+    objects(path, &format!("dialog train --data dialogues {} --out talk --json", super::dialog::SMALL));
+    let gpt = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2 --steps 20";
+    objects(path, &format!("transformer --data data {gpt} --out gpt --json"));
+    let shared = [
+        "config.json",
+        "vocab.txt",
+        "metrics.jsonl",
+        "hashes.json",
+        "best/model.safetensors",
+        "checkpoint/model.safetensors",
+        "checkpoint/state.json",
+        "checkpoint/metrics.jsonl",
+        "checkpoint/hashes.json",
+    ];
+    for (run, line, own) in [
+        ("lines", "train --resume lines --epochs 20", "checkpoint/average.safetensors"),
+        ("talk", "dialog train --resume talk --epochs 20", "checkpoint/optimiser.bpk"),
+        ("gpt", "transformer --resume gpt", "checkpoint/optimiser.bpk"),
+    ] {
+        for name in shared.into_iter().chain([own]) {
+            let file = path.join(run).join(name);
+            let good = fs::read(&file).unwrap();
+            let mut zeroed = good.clone();
+            let middle = zeroed.len() / 2;
+            zeroed[middle..(middle + 10_000).min(good.len())].fill(0);
+            for bytes in [&good[..good.len().min(1000) / 2], &zeroed] {
+                fs::write(&file, bytes).unwrap();
+                let before = all_files(&path.join(run));
+                let output = super::run(path, line);
+                let errors = String::from_utf8(output.stderr).unwrap();
+                assert_eq!(output.status.code(), Some(2), "{run}/{name}: {errors}");
+                assert!(errors.lines().count() == 1 && errors.contains(name), "{run}/{name}: {errors}");
+                assert!(all_files(&path.join(run)) == before, "{run}/{name}");
+            }
+            fs::write(&file, good).unwrap();
+        }
+    }
+    let lines = objects(path, "train --resume lines --epochs 13 --json");
+    assert!(lines.last().unwrap()["test_ppl"].is_number());
+    objects(path, "transformer --resume gpt --json");
+}
+
+/// The files below a folder and their contents.
+fn all_files(folder: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.append(&mut all_files(&path)),
+            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found
 }
 
 /// Files of more than so many blocks of 512 bytes cannot be written, as on a disk that is full.

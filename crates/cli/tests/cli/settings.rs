@@ -49,8 +49,11 @@ fn every_option_reaches_the_configuration() {
     assert_eq!(metrics, printed);
     let within = metrics.iter().filter(|line| line["step"] == 15).count();
     assert_eq!(within, 2, "{metrics:?}");
-    let rates: Vec<&Value> =
-        metrics.iter().filter(|line| line.get("tokens_per_s").is_some()).map(|line| &line["lr"]).collect();
+    let rates: Vec<&Value> = metrics
+        .iter()
+        .filter(|line| line.get("step").or(line.get("ended")).is_none())
+        .map(|line| &line["lr"])
+        .collect();
     assert_eq!(rates, [5.0, 2.5]);
     let last = metrics.last().unwrap();
     assert!(last.get("test_ppl").is_none() && last["valid_ppl"].is_number(), "{last}");
@@ -159,9 +162,33 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     assert_eq!(steps[0]["steps"], plan["steps_per_epoch"]);
     fs::remove_dir_all(path.join("first")).unwrap();
 
+    // Words of the held-out text that training never meets are counted, and it is said.
+    let count = |names: &[&str]| {
+        let texts =
+            names.iter().map(|name| fs::read_to_string(path.join(format!("data/{name}.txt"))).unwrap());
+        let words: std::collections::BTreeSet<String> =
+            texts.flat_map(|text| text.split_whitespace().map(String::from).collect::<Vec<_>>()).collect();
+        words.len() + 1
+    };
+    assert_eq!(plan["words"], format!("{} words", count(&["train"])));
+    let test = fs::read_to_string(path.join("data/test.txt")).unwrap();
+    fs::write(path.join("data/test.txt"), format!("{test}one two three\n")).unwrap();
+    let words = format!(
+        "{} words: {} of the training text and those of validation and test, as the papers' programs count",
+        count(&["train", "valid", "test"]),
+        count(&["train"])
+    );
+    let plan = objects(path, &format!("train {SMALL} --epochs 4 --dry-run --json")).remove(0);
+    assert_eq!(plan["words"], words);
+    let output = run(path, &format!("train {SMALL} --epochs 1 --out first"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.lines().any(|line| line == words), "{said}");
+    fs::remove_dir_all(path.join("first")).unwrap();
+    fs::write(path.join("data/test.txt"), test).unwrap();
+
     let output = run(path, &format!("train {SMALL} --epochs 4 --max-time 1s --no-test --dry-run"));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && text.lines().count() == 5, "{text}");
+    assert!(output.status.success() && text.lines().count() == 6, "{text}");
     for part in ["embedding", "LSTM 2", "latent", "prior", "decoder bias", "steps timed", "memory: "] {
         assert!(text.contains(part), "no {part} in {text}");
     }

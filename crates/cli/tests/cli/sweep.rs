@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::resume::wait_for;
-use super::{folder, objects, program, refused, run};
+use super::{edit, folder, objects, program, refused, run};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";
@@ -50,7 +50,8 @@ fn an_ablation_trains_what_is_left_of_it() {
     // A run that was cut off: its last lines and checkpoint are those of the first epoch.
     let metrics = path.join("out/mos-plif-s28/metrics.jsonl");
     let text = fs::read_to_string(&metrics).unwrap();
-    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
+    let first_line = text.lines().next().unwrap().to_string() + "\n";
+    edit(metrics.parent().unwrap(), "metrics.jsonl", first_line);
     let second = objects(path, &line("softmax,mos-plif", "28,29"));
     assert_eq!(names(&second), ["softmax-s28", "mos-plif-s28", "softmax-s29", "mos-plif-s29"]);
     assert_eq!(time(path, "out/softmax-s28"), before);
@@ -186,7 +187,7 @@ fn a_run_that_fails_is_left_out() {
     assert_eq!(before, fs::metadata(path.join("out/mos-lr1e38-s3/failed.txt")).unwrap().modified().unwrap());
     assert!(read(path, "out/table.md").contains("Failed: `mos-lr1e38-s3`: the loss is not finite"));
     let listed = objects(path, "runs out --json --sort valid");
-    assert_eq!((&listed[0]["run"], &listed[1]["state"]), (&"out/mos-lr5-s3".into(), &"failed".into()));
+    assert_eq!((&listed[0]["run"], &listed[1]["state"]), (&"out/mos-lr5-s3".into(), &"diverged".into()));
 }
 
 #[test]
@@ -238,7 +239,8 @@ fn runs_are_listed_with_damaged_ones() {
     // A run that was cut off after its first epoch.
     let metrics = path.join("all/deep/second/metrics.jsonl");
     let text = fs::read_to_string(&metrics).unwrap();
-    fs::write(&metrics, text.lines().next().unwrap().to_string() + "\n").unwrap();
+    let first_line = text.lines().next().unwrap().to_string() + "\n";
+    edit(metrics.parent().unwrap(), "metrics.jsonl", first_line);
 
     let listed = objects(path, "runs all --json");
     assert_eq!(names(&listed), ["all/deep/second", "all/first", "all/broken"]);
@@ -294,4 +296,27 @@ fn an_interrupted_sweep_goes_on() {
     let outcomes = objects(path, &format!("{line} --json"));
     assert_eq!(names(&outcomes), ["mos-k2-s3", "mos-k3-s3"]);
     assert_eq!(state(&line), "finished");
+}
+
+#[test]
+fn sweeps_without_a_folder_do_not_collide() {
+    let folder = folder();
+    let path = folder.path();
+    let sweep = |more: &str| {
+        let output =
+            run(path, &format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said.lines().next().unwrap().to_string()
+    };
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    let first = read(path, "runs/sweep/results.jsonl");
+    // A run of the same name with another setting.
+    assert_eq!(sweep("--clip 2"), "runs and results go to runs/sweep-2");
+    assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl"), first);
+    // One that goes further goes on.
+    assert_eq!(sweep("--clip 1,3"), "runs and results go to runs/sweep");
+    assert_eq!(read(path, "runs/sweep/results.jsonl").lines().count(), 2);
+    assert!(!path.join("runs/sweep-3").exists());
 }

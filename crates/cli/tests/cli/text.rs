@@ -95,6 +95,10 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     let text = String::from_utf8(run(path, "generate --run first --prompt ab --tokens 20 --top-k 1").stdout)
         .unwrap();
     assert_eq!(text.trim_end_matches('\n').chars().count(), 22, "{text}");
+    // Without a prompt, it begins after a blank.
+    let text = |line: &str| String::from_utf8(run(path, line).stdout).unwrap();
+    let begun = text("generate --run first --tokens 20 --top-k 1");
+    assert_eq!(begun.chars().count(), 21, "{begun:?}");
     // As words, the same folder is no corpus.
     refused(path, "train --data data --out run", &["data/train.txt` does not exist"]);
     // The presets of this text read characters anyway, unless told otherwise.

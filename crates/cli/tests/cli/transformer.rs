@@ -92,13 +92,18 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     // All of the validation text is met in a round, since it is short.
     assert!((number(last, "valid_ppl") / number(&lines[1], "valid_ppl") - 1.0).abs() < 1e-4, "{lines:?}");
 
-    // The saved model reads back to the same values.
+    // The run has a line a round and one at its end.
     let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
+    let metrics: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(metrics.len(), 3);
     assert_eq!(
-        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>(),
-        lines
+        (&metrics[1]["valid_ppl"], &metrics[2]["test_ppl"]),
+        (&lines[1]["valid_ppl"], &last["test_ppl"])
     );
-    assert!(path.join("first/train/epoch-2/Accuracy.log").is_file());
+    let listed = objects(path, "runs first --json").remove(0);
+    assert_eq!((&listed["kind"], &listed["state"]), (&"transformer".into(), &"finished".into()));
+    assert_eq!((&listed["head"], &listed["parameters"]), (&"mos".into(), &last["parameters"]));
+    // The saved model reads back to the same values.
     let scores = objects(path, "transformer --run first --json").remove(0);
     for key in ["valid_ppl", "test_ppl", "valid_accuracy", "test_accuracy"] {
         assert!((number(&scores, key) / number(last, key) - 1.0).abs() < 1e-6, "{key}: {scores} and {last}");
@@ -113,10 +118,12 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     let again = run(path, &format!("{train} --out first"));
     assert_eq!(again.status.code(), Some(2));
 
-    fs::write(path.join("first/model.bpk"), "no model").unwrap();
-    refused(path, "transformer --run first", &["first/model.bpk` is damaged"]);
-    fs::remove_file(path.join("first/model.bpk")).unwrap();
-    refused(path, "transformer --run first", &["`first` is not a run folder: it has no model.bpk"]);
+    fs::write(path.join("first/best/model.safetensors"), "no model").unwrap();
+    refused(path, "transformer --run first", &["first/best/model.safetensors` is damaged"]);
+    refused(path, "transformer --resume first", &["first/best/model.safetensors` is damaged"]);
+    refused(path, "transformer --resume second --steps 9", &["--steps", "--resume"]);
+    refused(path, "transformer --resume data", &["`data` is not a run folder"]);
+    refused(path, "train --resume second", &["`second` is not a run folder: it has no language model"]);
 }
 
 #[test]
@@ -199,12 +206,10 @@ fn a_loss_that_is_not_finite_stops_the_training() {
     let output = run(path, &format!("{line} --weight-decay 1e30"));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(
-        errors.lines().last().unwrap().starts_with("error: the loss is not finite in round 1 of 4"),
-        "{errors}"
-    );
+    let last = errors.lines().last().unwrap();
+    assert!(last.starts_with("error: the loss is not finite in epoch 1, at or before step"), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
-    assert!(!path.join("first/model.bpk").exists());
+    assert_eq!(objects(path, "runs first --json")[0]["state"], "diverged");
 }
 
 #[test]
@@ -230,27 +235,34 @@ fn burns_own_layers_are_compared_with_the_head() {
 
 #[test]
 #[cfg(unix)]
-fn an_interrupt_saves_the_model_so_far() {
-    use std::process::{Command, Stdio};
-    use std::thread::sleep;
-    use std::time::{Duration, Instant};
+fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
+    use std::process::Stdio;
 
     let folder = folder();
     let path = folder.path();
-    let line = format!("transformer --data data {SMALL} --steps 1000000 --rounds 1 --json --out first");
-    let child = super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Steps have been made when their metrics are there.
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !path.join("first/train/epoch-1/Loss.log").exists() {
-        assert!(Instant::now() < patience, "no step was made");
-        sleep(Duration::from_millis(2));
+    let train = format!("transformer --data data {SMALL} --steps 400 --rounds 4 --lr 0.01 --json");
+    objects(path, &format!("{train} --out straight"));
+    for signal in ["INT", "KILL"] {
+        let line = format!("{train} --checkpoint-every 0.0002 --out {signal}");
+        let child =
+            super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        super::resume::wait_for(&path.join(signal).join("checkpoint/state.json"));
+        super::resume::child_signal(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        if signal == "INT" {
+            assert_eq!(output.status.code(), Some(130), "{errors}");
+            let expected = "stopped and saved; to go on: highrank transformer --resume INT";
+            assert_eq!(errors.lines().last(), Some(expected), "{errors}");
+            let scores = objects(path, "transformer --run INT --json").remove(0);
+            assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
+        }
+        assert_eq!(objects(path, &format!("runs {signal} --json"))[0]["state"], "stopped");
+        let lines = objects(path, &format!("transformer --resume {signal} --json"));
+        assert!(number(lines.last().unwrap(), "test_ppl") > 1.0);
+        for file in ["checkpoint/model.safetensors", "best/model.safetensors"] {
+            let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
+            assert!(read(signal) == read("straight"), "{file} after {signal}");
+        }
     }
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{errors}");
-    assert_eq!(errors.lines().last(), Some("stopped; the model is saved in first"), "{errors}");
-    let scores = objects(path, "transformer --run first --json").remove(0);
-    assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
 }

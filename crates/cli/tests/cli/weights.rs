@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
-use super::{SMALL, folder, objects, refused, run};
+use super::{SMALL, edit, folder, objects, refused, run};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
 fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
@@ -45,8 +45,7 @@ fn an_imported_model_has_the_reference_perplexity() {
     assert_eq!(lines[0]["lstm_sizes"], serde_json::json!([9, 9, 7]));
     // The reference reads its stream in three columns; ours ends it with one more `<eos>`, dropped as a remainder.
     let config = fs::read_to_string(path.join("run/config.json")).unwrap();
-    fs::write(path.join("run/config.json"), config.replace("\"eval_batch\": 10", "\"eval_batch\": 3"))
-        .unwrap();
+    edit(&path.join("run"), "config.json", config.replace("\"eval_batch\": 10", "\"eval_batch\": 3"));
     let eval = objects(path, "eval --run run --json");
     let (got, want) = (eval[0]["valid_ppl"].as_f64().unwrap(), reference["perplexity"].as_f64().unwrap());
     assert!((got / want - 1.0).abs() < 1e-5, "{got} {want}");

@@ -83,11 +83,6 @@ impl PairwiseKl {
         }
     }
 
-    /// Number of contexts read.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Mean over the `T (T − 1)` ordered pairs of different contexts, in nats.
     ///
     /// # Errors
@@ -203,7 +198,7 @@ mod tests {
         let error = divergence.add_rows(&[-1.0, -1.0, MASKED, MASKED]).unwrap_err().to_string();
         let want = "row 2 is -inf throughout, but a distribution needs at least one word that is not masked";
         assert_eq!(error, want);
-        assert_eq!(divergence.rows(), 1);
+        assert_eq!(divergence.rows, 1);
     }
 
     #[test]

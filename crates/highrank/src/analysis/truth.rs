@@ -64,11 +64,6 @@ impl AgainstTruth {
         Ok(())
     }
 
-    /// Number of contexts read.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Mean of `KL(truth ‖ model)` in nats.
     ///
     /// # Errors
@@ -101,7 +96,7 @@ mod tests {
         let mut fit = AgainstTruth::new(3);
         fit.add_rows(&[a, b].concat(), &[a, a].concat()).unwrap();
         fit.add_rows(&a, &b).unwrap();
-        assert_eq!((fit.rows(), fit.mode_match().unwrap()), (3, 1.0 / 3.0));
+        assert_eq!((fit.rows, fit.mode_match().unwrap()), (3, 1.0 / 3.0));
         let want = (kl_divergence(&b, &a) + kl_divergence(&a, &b)) / 3.0;
         assert!((fit.mean_kl().unwrap() - want).abs() < 1e-15);
     }
@@ -118,7 +113,7 @@ mod tests {
         let error = fit.add_rows(&[-1.0; 2], &[-1.0; 3]).unwrap_err().to_string();
         assert_eq!(error, "3 values do not make rows of 2 columns");
         assert!(fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).is_err());
-        assert_eq!(fit.rows(), 0);
+        assert_eq!(fit.rows, 0);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use super::testing::{assert_close, floats, on_threads, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores, Targets,
-    Wanted,
+    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores,
+    Targets, Wanted,
 };
 
 /// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.
@@ -55,12 +55,14 @@ fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: P
     let map = MapFunction::SoftCap { cap: 8.0 };
     Likelihood {
         contexts: ContextSource::Gated(GatedArgs {
-            prior: tensor([tokens, 4], 1, 0.5, dtype),
-            latent: tensor([tokens, 4 * d], 2, 1.0, dtype),
-            features: tensor([tokens, 3 * gate], 3, 1.0, dtype),
-            base: tensor([tokens, 3], 4, 2.0, dtype),
-            vectors: tensor([words, gate], 5, 3.0, dtype),
-            bias: tensor([words, 3], 6, 1.0, dtype),
+            inputs: GatedInputs {
+                prior: tensor([tokens, 4], 1, 0.5, dtype),
+                latent: tensor([tokens, 4 * d], 2, 1.0, dtype),
+                features: tensor([tokens, 3 * gate], 3, 1.0, dtype),
+                base: tensor([tokens, 3], 4, 2.0, dtype),
+                vectors: tensor([words, gate], 5, 3.0, dtype),
+                bias: tensor([words, 3], 6, 1.0, dtype),
+            },
             precision,
         }),
         log_prior: None,

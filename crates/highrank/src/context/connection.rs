@@ -14,7 +14,7 @@ use super::mixture::{linear_initializer, log_prior};
 use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, expect_shape};
 use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask};
 use crate::parameters::value;
 
@@ -189,7 +189,7 @@ impl ContextModule for DirectOutputConnection {
         let last = self.latents.last().map_or(0, |latent| latent.weight.shape().dims::<2>()[0]);
         checks.param("the connection's prior.weight", &self.prior.weight, [last, k])?;
         let (got, expected) = ([self.latent().0], [k * d_embedding]);
-        checks.shape("the list of latent features", &got, &expected, "components of the decoder's width")
+        expect_shape("the list of latent features", &got, &expected, "components of the decoder's width")
     }
 
     fn display(&self, content: Content) -> Content {

@@ -85,6 +85,7 @@ pub(super) trait ContextKind<Module> {
     const HAS_PRIORS: bool;
 
     /// The article and name of a context whose logits are no products with the decoder alone.
+    #[cfg(feature = "analysis")]
     const NOT_LINEAR: Option<&str> = None;
 
     /// Rows of logits that each token has.

@@ -15,7 +15,7 @@ use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use crate::math::sigmoid;
-use crate::ops::{Activation, ContextSource, GatedArgs, LatentArgs, wide};
+use crate::ops::{Activation, ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
 
 /// `K`, contexts of a Mixtape.
@@ -166,6 +166,7 @@ impl ContextModule for Mixtape {
 impl ContextKind<Self> for Mixtape {
     const HAS_PRIORS: bool = false;
 
+    #[cfg(feature = "analysis")]
     const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.
@@ -199,15 +200,11 @@ impl ContextKind<Self> for Mixtape {
         let prior = leaves(logits);
         let contexts = match mixtape.frequent {
             0 => ContextSource::Given(ops.mix(prior, latent)),
-            _ => ContextSource::Gated(GatedArgs {
-                prior,
-                latent,
-                features,
-                base,
-                vectors: vectors.rows(of_frequent.clone()),
-                bias: bias.rows(of_frequent),
-                precision,
-            }),
+            _ => {
+                let (vectors, bias) = (vectors.rows(of_frequent.clone()), bias.rows(of_frequent));
+                let inputs = GatedInputs { prior, latent, features, base, vectors, bias };
+                ContextSource::Gated(GatedArgs { inputs, precision })
+            }
         };
         Contexts { contexts, log_prior: None, component_log_prior: None }
     }

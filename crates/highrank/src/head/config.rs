@@ -9,13 +9,13 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::clusters::{AdaptiveConfig, Clusters, TailSizes};
+use super::clusters::{AdaptiveConfig, Clusters};
 use super::output::OutputHead;
 use crate::context::{
     Activation, ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout,
     MixtapeConfig, MixtureConfig, Sizes, Start, TimeAxis,
 };
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
@@ -137,8 +137,13 @@ impl HeadConfig {
     }
 
     /// Generalised sigsoftmax (Parthiban et al., AAAI 2021).
-    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+    pub fn generalised_sigsoftmax(d_embedding: usize, vocab: usize) -> Self {
         Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
+    }
+
+    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
+    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
+        Self::generalised_sigsoftmax(d_embedding, vocab)
     }
 
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
@@ -179,18 +184,23 @@ impl HeadConfig {
     /// use highrank::HeadConfig;
     ///
     /// let device = Device::default();
-    /// let head = HeadConfig::doc(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
+    /// let head = HeadConfig::direct_output_connection(&[(24, 1), (16, 3)], 8, 100).init(&device); // 1 context from below, 3 from the last layer
     /// let (below, last) = (Tensor::<3>::ones([5, 2, 24], &device), Tensor::<3>::ones([5, 2, 16], &device));
     /// let targets = Tensor::<2, Int>::ones([5, 2], &device);
     /// let loss = head.loss(Tensor::cat(vec![below, last], 2), targets);
     /// # let _ = loss;
     /// ```
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+    pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
         let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
+    }
+
+    /// Short for [`direct_output_connection`](Self::direct_output_connection).
+    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
+        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
@@ -379,7 +389,7 @@ impl HeadConfig {
             let reason = "a tied head has no decoder matrix: initialise the embedding that it is tied to";
             return Err(HeadError::Unused { option: "initializer", reason });
         }
-        check_masked_words(&self.masked_words, self.vocab)?;
+        merged_masks(&self.masked_words, &[], self.vocab)?;
         self.logit_map.validate()
     }
 
@@ -408,7 +418,9 @@ impl HeadConfig {
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {
-                let clusters = Clusters::init(adaptive, self.tail_sizes(), &self.initializer, device)?;
+                let (vocab, shapes) = (self.vocab, self.tail_shapes(adaptive));
+                let clusters =
+                    Clusters::init(adaptive, vocab, self.d_hidden, shapes, &self.initializer, device)?;
                 OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
             }
         }
@@ -470,9 +482,17 @@ impl HeadConfig {
         }
     }
 
-    /// What the tails of the clusters have in common.
-    pub(super) fn tail_sizes(&self) -> TailSizes {
-        TailSizes { d_hidden: self.d_hidden, vocab: self.vocab, vocab_multiple: self.vocab_multiple.max(1) }
+    /// Of each tail's decoder.
+    pub(super) fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
+        let tails = adaptive.clusters(self.vocab).map(|words| words.len()).enumerate();
+        let shape = |(cluster, vocab): (usize, usize)| DecoderShape {
+            vocab,
+            padding: vocab.next_multiple_of(self.vocab_multiple.max(1)) - vocab,
+            d_embedding: adaptive.width(cluster, self.d_hidden),
+            bias: false,
+            masked_words: &[],
+        };
+        tails.map(shape).collect()
     }
 
     fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {

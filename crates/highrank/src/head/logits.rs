@@ -5,7 +5,7 @@ use highrank_kernels::Ints;
 
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
-use crate::error::{HeadError, OrPanic};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::portable;
 use crate::loss::{leading, validate_targets};
 use crate::ops::runs;
@@ -70,7 +70,7 @@ impl OutputHead {
         self.has_common_logits("logit_gradient_blocks")?;
         let shape = leading::<D, T>(&hidden.dims())?;
         let checks = self.check(&hidden)?;
-        checks.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+        expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
         checks.device("targets", &targets.device())?;
         let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
         let words = targets.reshape([input.tokens()]);

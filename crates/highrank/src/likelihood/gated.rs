@@ -40,10 +40,10 @@ impl<B: Kernels> Factors<B> {
         let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
         assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
         let weight = decoder.clone().rows(0..words);
-        let latent = args.latent.clone().reshape([tokens, COMPONENTS, d]);
+        let latent = args.inputs.latent.clone().reshape([tokens, COMPONENTS, d]);
         let last = latent.clone().narrow(1, GATES..COMPONENTS);
         let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
-        let features = args.features.clone().reshape([tokens * GATES, args.d_gate()]);
+        let features = args.inputs.features.clone().reshape([tokens * GATES, args.d_gate()]);
         Self { args, weight, differences, features }
     }
 
@@ -54,7 +54,7 @@ impl<B: Kernels> Factors<B> {
 
     /// `v_xᵀ t_j`, `[tokens·3, S]`.
     pub(crate) fn gate_products(&self) -> Floats<B> {
-        B::product(self.features.clone(), self.args.vectors.clone().transpose(), self.args.precision)
+        B::product(self.features.clone(), self.args.inputs.vectors.clone().transpose(), self.args.precision)
     }
 }
 
@@ -88,8 +88,8 @@ impl<B: Kernels> Chunk<B> {
         let (tokens, words) = (args.tokens(), args.words());
         let products = factors.products().reshape([tokens, GATES, words]);
         let logits = factors.gate_products().reshape([tokens, GATES, words])
-            + args.base.clone().reshape([tokens, GATES, 1])
-            + args.bias.clone().transpose().reshape([1, GATES, words]);
+            + args.inputs.base.clone().reshape([tokens, GATES, 1])
+            + args.inputs.bias.clone().transpose().reshape([1, GATES, words]);
         let (open, closed) = (sigmoid(logits.clone()), sigmoid(-logits));
         Self { factors, products, open, closed }
     }
@@ -156,7 +156,7 @@ impl<B: Kernels> Chunk<B> {
             1 => self.part(&self.open, 0) * self.part(&self.closed, 1),
             _ => self.part(&self.closed, 0) * self.part(&self.open, 2),
         };
-        leaf - self.factors.args.prior.clone().narrow(1, j..j + 1)
+        leaf - self.factors.args.inputs.prior.clone().narrow(1, j..j + 1)
     }
 }
 
@@ -203,7 +203,7 @@ impl<B: Kernels> GatedParts<B> {
             add_part(&mut inputs.bias, of_words.reshape([GATES, words]).transpose());
         }
         if wanted.features {
-            let d_features = B::product(gates.clone(), args.vectors, precision);
+            let d_features = B::product(gates.clone(), args.inputs.vectors, precision);
             inputs.features.push(d_features.reshape([tokens, GATES * features.dims::<2>()[1]]));
         }
         if wanted.vectors {
@@ -214,7 +214,7 @@ impl<B: Kernels> GatedParts<B> {
     /// Ends a block: the gradient of its mixed contexts, `[tokens, d]`, is taken back to what they are mixed of.
     pub(super) fn add_block(&mut self, args: GatedArgs<Floats<B>>, grad: Floats<B>, wanted: GatedWanted) {
         let of_mix = MixWanted { prior: wanted.prior, latent: wanted.latent };
-        let mixed = B::mix_backward(args.prior, args.latent, grad, of_mix);
+        let mixed = B::mix_backward(args.inputs.prior, args.inputs.latent, grad, of_mix);
         let of_chunks = std::mem::take(&mut self.of_chunks);
         self.inputs.prior.extend(mixed.prior.map(|mixed| mixed + Floats::cat(of_chunks.prior, 0)));
         self.inputs.latent.extend(mixed.latent.map(|mixed| mixed + Floats::cat(of_chunks.latent, 0)));

@@ -186,7 +186,7 @@ mod cpu {
     use super::{Function, tables};
 
     /// Logits whose pieces are found, then looked up, then evaluated.
-    const BLOCK: usize = 64;
+    const BLOCK: usize = 128;
 
     /// Pieces that a thread takes at a time: some ten microseconds' work.
     const RUN: usize = 1 << 12;

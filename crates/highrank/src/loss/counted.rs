@@ -93,7 +93,9 @@ impl CountedTokens {
             z_loss: options.z_loss,
             statistics: options.statistics,
         };
-        let [weights, divisors] = [weights, divisors].map(|weights| rows.weights(weights));
+        let weights = rows.weights(weights);
+        // Without any the weights themselves: ones in their place would divide by the number of tokens.
+        let divisors = divisors.and_then(|divisors| rows.weights(Some(divisors)));
         Ok(Self { rows, objective, weights, divisors })
     }
 

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use crate::checks::TensorChecks;
-use crate::error::{HeadError, in_range, not_negative};
+use crate::error::{HeadError, expect_shape, in_range, not_negative};
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -201,11 +201,11 @@ impl LossOptions {
             checks.factor(name, value)?;
         }
         if let Some(weights) = &self.token_weights {
-            checks.shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
+            expect_shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
             checks.tensor("token_weights", weights)?;
         }
         if let Some(weights) = &self.class_weights {
-            checks.shape(
+            expect_shape(
                 "class_weights",
                 &weights.shape(),
                 &[vocab],
@@ -225,14 +225,14 @@ impl LossOptions {
                         format!("{targets:?} of the targets and then m, 1 to the vocabulary's {vocab}");
                     return Err(HeadError::Shape { what: "teacher_ids", got: got.to_vec(), expected });
                 }
-                checks.shape("teacher_probs", &probs.shape(), &got, "the shape of teacher_ids")?;
+                expect_shape("teacher_probs", &probs.shape(), &got, "the shape of teacher_ids")?;
                 checks.device("teacher_ids", &Device::new(ids.device()))?;
                 checks.tensor("teacher_probs", probs)
             }
             Some(TargetDistribution::Dense(distributions)) => {
                 let expected = [targets, &[rows]].concat();
                 let because = "of the targets and then a probability for each row of the decoder";
-                checks.shape("distributions", &distributions.shape(), &expected, because)?;
+                expect_shape("distributions", &distributions.shape(), &expected, because)?;
                 checks.tensor("distributions", distributions)
             }
         }

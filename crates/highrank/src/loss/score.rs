@@ -6,7 +6,7 @@ use super::counted::CountedTokens;
 use super::prior_cv::prior_cv;
 use super::{Loss, LossOptions, Reduction};
 use crate::checks::TensorChecks;
-use crate::error::{HeadError, OrPanic};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::{self, Shares};
 use crate::ops::{ContextSource, Likelihood, MapFunction};
 
@@ -63,7 +63,7 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
     let (dims, [vocab, width]) = (hidden.dims(), weight.dims());
     check_hidden(&hidden, width, &checks)?;
     if let Some(bias) = &bias {
-        checks.shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
+        expect_shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
         checks.floats("bias", bias)?;
     }
     check_targets(&targets, leading(&dims)?, options, vocab, vocab, &checks)?;
@@ -131,7 +131,7 @@ pub(crate) fn check_targets<const T: usize>(
     vocab: usize,
     checks: &TensorChecks,
 ) -> Result<(), HeadError> {
-    checks.shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
+    expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
     checks.device("targets", &targets.device())?;
     options.check(&shape, rows, vocab, checks)
 }

@@ -24,18 +24,8 @@ use super::inputs::per_input;
 /// One product with the mixed context makes the logits of all words, and only the first `S` take three rows more.
 #[derive(Debug, Clone)]
 pub struct GatedArgs<F = Floats> {
-    /// `π̄`, what words without a gate of their own mix by, shape `[N, 4]`.
-    pub prior: F,
-    /// `h`, shape `[N, 4·d]`.
-    pub latent: F,
-    /// `t`, shape `[N, 3·G]`.
-    pub features: F,
-    /// `a`, shape `[N, 3]`.
-    pub base: F,
-    /// `v`, shape `[S, G]`, at least one row.
-    pub vectors: F,
-    /// `c`, shape `[S, 3]`.
-    pub bias: F,
+    /// The tensors, all of which may be differentiated.
+    pub inputs: GatedInputs<F>,
     /// Of the products that make `e`.
     pub precision: Precision,
 }
@@ -47,79 +37,56 @@ impl<F> GatedArgs<F> {
     pub const GATES: usize = 3;
 
     /// The same arguments with each tensor changed by `f`.
-    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> GatedArgs<G> {
-        GatedArgs {
-            prior: f(self.prior),
-            latent: f(self.latent),
-            features: f(self.features),
-            base: f(self.base),
-            vectors: f(self.vectors),
-            bias: f(self.bias),
-            precision: self.precision,
-        }
-    }
-
-    /// The inputs, all of which may be differentiated.
-    pub fn inputs(&self) -> GatedInputs<&F> {
-        GatedInputs {
-            prior: &self.prior,
-            latent: &self.latent,
-            features: &self.features,
-            base: &self.base,
-            vectors: &self.vectors,
-            bias: &self.bias,
-        }
+    pub fn map<G>(self, f: impl FnMut(F) -> G) -> GatedArgs<G> {
+        GatedArgs { inputs: self.inputs.map(f), precision: self.precision }
     }
 }
 
 impl<B: Backend> GatedArgs<Floats<B>> {
     /// `N`.
     pub fn tokens(&self) -> usize {
-        self.prior.shape()[0]
+        self.inputs.prior.shape()[0]
     }
 
     /// `S`.
     pub fn words(&self) -> usize {
-        self.vectors.shape()[0]
+        self.inputs.vectors.shape()[0]
     }
 
     /// `G`.
     pub fn d_gate(&self) -> usize {
-        self.vectors.shape()[1]
+        self.inputs.vectors.shape()[1]
     }
 
     /// `d`.
     pub fn d_embedding(&self) -> usize {
-        self.latent.shape()[1] / Self::COMPONENTS
+        self.inputs.latent.shape()[1] / Self::COMPONENTS
     }
 
     /// Tokens `start .. end`.
     pub fn slice(&self, start: usize, end: usize) -> Self {
-        let rows = |tensor: &Floats<B>| tensor.clone().rows(start..end);
-        Self {
-            prior: rows(&self.prior),
-            latent: rows(&self.latent),
-            features: rows(&self.features),
-            base: rows(&self.base),
-            ..self.clone()
-        }
+        let GatedInputs { prior, latent, features, base, .. } = self.inputs.each_ref();
+        let [prior, latent, features, base] =
+            [prior, latent, features, base].map(|tensor| tensor.clone().rows(start..end));
+        let inputs = GatedInputs { prior, latent, features, base, ..self.inputs.clone() };
+        Self { inputs, precision: self.precision }
     }
 }
 
 per_input! {
     /// A value for each input of a Mixtape's contexts and gates.
     pub struct GatedInputs {
-        /// Of `π̄`, `[N, 4]`.
+        /// `π̄`, what words without a gate of their own mix by, shape `[N, 4]`.
         prior,
-        /// Of the contexts, `[N, 4·d]`.
+        /// `h`, shape `[N, 4·d]`.
         latent,
-        /// Of the gates' features, `[N, 3·G]`.
+        /// `t`, shape `[N, 3·G]`.
         features,
-        /// Of the gates' part that all words share, `[N, 3]`.
+        /// `a`, shape `[N, 3]`.
         base,
-        /// Of the words' gate vectors, `[S, G]`.
+        /// `v`, shape `[S, G]`, at least one row.
         vectors,
-        /// Of their biases, `[S, 3]`.
+        /// `c`, shape `[S, 3]`.
         bias,
     }
     /// Gradients of a Mixtape's contexts and gates, each of its tensor's shape; `None` where not wanted.

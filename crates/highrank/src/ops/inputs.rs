@@ -51,6 +51,19 @@ macro_rules! per_input {
                 }
             }
 
+            /// References to the values.
+            pub fn each_ref(&self) -> $Inputs<&T> {
+                $Inputs { $($field: &self.$field,)* $($inner: self.$inner.each_ref(),)* }
+            }
+
+            /// Each value with the other one for the same input.
+            pub fn zip<U>(self, other: $Inputs<U>) -> $Inputs<(T, U)> {
+                $Inputs {
+                    $($field: (self.$field, other.$field),)*
+                    $($inner: self.$inner.zip(other.$inner),)*
+                }
+            }
+
             /// Each value changed by `f`, in the order of the fields.
             pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> $Inputs<U> {
                 $Inputs { $($field: f(self.$field),)* $($inner: self.$inner.map(&mut f),)* }

@@ -77,7 +77,7 @@ impl<F> Likelihood<F> {
         let (contexts, latent, gated) = match &self.contexts {
             ContextSource::Given(contexts) => (Some(contexts), None, None),
             ContextSource::Latent(args) => (Some(&args.hidden), Some(args), None),
-            ContextSource::Gated(args) => (None, None, Some(args.inputs())),
+            ContextSource::Gated(args) => (None, None, Some(args.inputs.each_ref())),
         };
         PerInput {
             contexts,

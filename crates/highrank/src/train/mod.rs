@@ -71,7 +71,7 @@
 
 mod metric;
 mod output;
-#[cfg(all(test, feature = "flex"))]
+#[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
 mod tests;
 
 pub use metric::{Accuracy, AccuracyMetric, MeanOfTokens, Perplexity, PerplexityMetric, TokenMetric};

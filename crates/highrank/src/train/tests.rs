@@ -11,6 +11,14 @@ use crate::{AdaptiveConfig, HeadConfig, LossOptions, OutputHead};
 
 const VOCAB: usize = 7;
 
+/// Whichever of the CPU's backends was built.
+fn cpu() -> Device {
+    #[cfg(feature = "flex")]
+    return Device::flex();
+    #[cfg(not(feature = "flex"))]
+    return Device::ndarray();
+}
+
 fn metadata() -> MetricMetadata {
     MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None }
 }
@@ -33,7 +41,7 @@ fn options() -> LossOptions {
 }
 
 fn output(nll: f32, correct: i32, tokens: i32) -> HeadOutput {
-    let (device, counts) = (Device::flex(), |count: i32| Tensor::from_ints([count], &Device::flex()));
+    let (device, counts) = (cpu(), |count: i32| Tensor::from_ints([count], &cpu()));
     let nll = Tensor::from_floats([nll], &device);
     HeadOutput { loss: nll.clone(), nll, correct: counts(correct), tokens: counts(tokens) }
 }
@@ -53,7 +61,7 @@ fn close(value: f64, expected: f64) {
 
 #[test]
 fn the_sums_are_those_of_the_counted_tokens() {
-    let device = Device::flex().autodiff();
+    let device = cpu().autodiff();
     device.seed(3);
     let adaptive = HeadConfig::mos(5, 4, VOCAB, 2).with_adaptive(AdaptiveConfig::new(vec![2, 4]));
     the_sums_of(head(&device), &device);
@@ -91,7 +99,7 @@ fn the_sums_of(head: OutputHead, device: &Device) {
 
 #[test]
 fn a_target_that_is_the_likeliest_word_is_correct() {
-    let device = Device::flex();
+    let device = cpu();
     device.seed(4);
     let (head, hidden) = (head(&device), hidden(&device));
     let best = head.top_k(hidden.clone(), 1).words.squeeze_dim::<2>(2);
@@ -104,7 +112,7 @@ fn a_target_that_is_the_likeliest_word_is_correct() {
 
 #[test]
 fn a_batch_without_counted_tokens_has_sums_of_zero() {
-    let device = Device::flex();
+    let device = cpu();
     let (head, none) = (head(&device), Tensor::<2, Int>::full([2, 4], -100, &device));
     let output = HeadOutput::new(head.loss_with(hidden(&device), none.clone(), &options()), none);
     assert_eq!((output.nll.into_scalar::<f64>(), output.correct.into_scalar::<i64>()), (0.0, 0));
@@ -114,7 +122,7 @@ fn a_batch_without_counted_tokens_has_sums_of_zero() {
 #[test]
 #[should_panic(expected = "HeadOutput::new: targets has shape [4, 2], expected [2, 4]")]
 fn a_loss_that_does_not_fit_is_refused() {
-    let device = Device::flex();
+    let device = cpu();
     let (head, targets) = (head(&device), targets(&device));
     HeadOutput::new(head.loss_with(hidden(&device), targets.clone(), &options()), targets.transpose());
 }
@@ -122,7 +130,7 @@ fn a_loss_that_does_not_fit_is_refused() {
 #[test]
 #[should_panic(expected = "HeadOutput::new: the loss needs `LossOptions::with_statistics(true)`")]
 fn a_loss_without_statistics_panics() {
-    let device = Device::flex();
+    let device = cpu();
     let targets = targets(&device);
     let options = LossOptions::new().with_ignore_index(-100);
     HeadOutput::new(head(&device).loss_with(hidden(&device), targets.clone(), &options), targets);
@@ -180,7 +188,7 @@ fn a_batch_without_counted_tokens_changes_nothing() {
 
 #[test]
 fn burns_own_loss_metric_reads_the_loss() {
-    let device = Device::flex();
+    let device = cpu();
     device.seed(5);
     let (head, targets) = (head(&device), targets(&device));
     let output = HeadOutput::new(head.loss_with(hidden(&device), targets.clone(), &options()), targets);

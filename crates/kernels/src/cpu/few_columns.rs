@@ -4,6 +4,9 @@
 //! logits, which by then are no longer in a core's own cache. Here the caller gives few rows at a time; the matrix is kept
 //! column by column in tiles that stay in the first-level cache, and what two products need of a tile is read once.
 
+// Loops and no closures, which would not be compiled for the vectors.
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+
 use core::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -153,88 +156,109 @@ impl<T: Real> WithSimd for Multiply<'_, T> {
         let Self { right, left, out } = self;
         let FewColumns { rows: length, columns, tile, .. } = *right;
         let rows = out.len() / length.max(1);
+        // Column after column: the same numbers of the right matrix are multiplied with all rows.
+        let mut turned = vec![T::ZERO; left.len()];
+        for (row, left) in left.chunks(columns.max(1)).enumerate() {
+            for (column, x) in left.iter().enumerate() {
+                turned[column * rows + row] = *x;
+            }
+        }
         for (number, values) in right.values.chunks_exact(columns.max(1) * tile).enumerate() {
-            let (right, _) = T::vectors::<S>(values);
-            let first = number * tile;
-            let places = first..length.min(first + tile);
+            let (first, right) = (number * tile, Lines { values, stride: tile });
+            let count = tile.min(length - first);
             for top in (0..rows).step_by(HEIGHT) {
-                let (left, out) = (&left[top * columns..], &mut out[top * length..]);
-                of_height!(rows - top, multiply(simd, left, right, columns, out, length, places.clone()));
+                let left = Lines { values: &turned[top..], stride: rows };
+                let out = &mut out[top * length + first..];
+                of_height!(rows - top, add(simd, left, right, out, length, count, false));
             }
         }
     }
 }
 
-/// Some places of `H` rows of a product.
+/// Lines of numbers, each `stride` behind the last.
+#[derive(Clone, Copy)]
+struct Lines<'a, T> {
+    values: &'a [T],
+    stride: usize,
+}
+
+/// Writes `leftᵀ · right` for the first `H` numbers of the left lines and the first `count` of the right ones to as many lines of
+/// `out`, or adds it.
 #[inline(always)]
-fn multiply<T: Real, S: Simd, const H: usize>(
+fn add<T: Real, S: Simd, const H: usize>(
     simd: S,
-    left: &[T],
-    right: &[T::Vector<S>],
-    columns: usize,
+    left: Lines<'_, T>,
+    right: Lines<'_, T>,
     out: &mut [T],
-    length: usize,
-    places: Range<usize>,
+    stride: usize,
+    count: usize,
+    is_added: bool,
 ) {
-    let mut lefts = [&[] as &[T]; H];
-    for i in 0..H {
-        lefts[i] = &left[i * columns..][..columns];
-    }
-    let (stride, lanes) = (right.len() / columns, T::lanes::<S>());
-    let (steps, rest) = (places.len() / lanes, places.len() % lanes);
-    let mut step = 0;
-    while step + WIDTH <= steps {
-        let sums = products::<T, S, H, WIDTH>(simd, &lefts, &right[step..], stride);
-        write::<T, S, H, WIDTH>(out, places.start + step * lanes, length, &sums);
-        step += WIDTH;
-    }
-    while step < steps {
-        let sums = products::<T, S, H, 1>(simd, &lefts, &right[step..], stride);
-        write::<T, S, H, 1>(out, places.start + step * lanes, length, &sums);
-        step += 1;
-    }
-    if rest > 0 {
-        let sums = products::<T, S, H, 1>(simd, &lefts, &right[steps..], stride);
-        for i in 0..H {
-            let place = i * length + places.end - rest;
-            T::store(simd, &mut out[place..place + rest], sums[i][0]);
+    let lanes = T::lanes::<S>();
+    let mut place = 0;
+    while place < count {
+        let (right, out) = (Lines { values: &right.values[place..], ..right }, &mut out[place..]);
+        if place + WIDTH * lanes <= count {
+            add_vectors::<T, S, H, WIDTH>(simd, left, right, out, stride, WIDTH * lanes, is_added);
+            place += WIDTH * lanes;
+        } else {
+            let count = lanes.min(count - place);
+            add_vectors::<T, S, H, 1>(simd, left, right, out, stride, count, is_added);
+            place += lanes;
         }
     }
 }
 
-/// `H` rows times `W` vectors of columns that are `stride` vectors apart.
+/// `W` vectors of it, of which only `count` numbers are there.
 #[inline(always)]
-fn products<T: Real, S: Simd, const H: usize, const W: usize>(
+fn add_vectors<T: Real, S: Simd, const H: usize, const W: usize>(
     simd: S,
-    lefts: &[&[T]; H],
-    right: &[T::Vector<S>],
+    left: Lines<'_, T>,
+    right: Lines<'_, T>,
+    out: &mut [T],
     stride: usize,
-) -> [[T::Vector<S>; W]; H] {
+    count: usize,
+    is_added: bool,
+) {
+    let is_whole = count == W * T::lanes::<S>();
     let mut sums = [[T::splat(simd, T::ZERO); W]; H];
-    for j in 0..lefts[0].len() {
-        let vectors = &right[j * stride..][..W];
+    if is_added {
         for i in 0..H {
-            let factor = T::splat(simd, lefts[i][j]);
+            sums[i] = load(simd, &out[i * stride..][..count], is_whole);
+        }
+    }
+    for (left, right) in left.values.chunks(left.stride).zip(right.values.chunks(right.stride)) {
+        let (left, vectors) = (&left[..H], load::<T, S, W>(simd, &right[..count], is_whole));
+        for i in 0..H {
+            let factor = T::splat(simd, left[i]);
             for w in 0..W {
                 sums[i][w] = T::add_products(simd, factor, vectors[w], sums[i][w]);
             }
         }
     }
-    sums
+    for i in 0..H {
+        let out = &mut out[i * stride..][..count];
+        if is_whole {
+            T::vectors_mut::<S>(out).0.copy_from_slice(&sums[i]);
+        } else {
+            T::store(simd, out, sums[i][0]);
+        }
+    }
 }
 
-/// Writes `W` vectors from a place on in each of `H` rows that are `length` numbers apart.
+/// Whole vectors, or one that is not.
 #[inline(always)]
-fn write<T: Real, S: Simd, const H: usize, const W: usize>(
-    out: &mut [T],
-    place: usize,
-    length: usize,
-    vectors: &[[T::Vector<S>; W]; H],
-) {
-    for i in 0..H {
-        let (to, _) = T::vectors_mut::<S>(&mut out[i * length + place..][..W * T::lanes::<S>()]);
-        to.copy_from_slice(&vectors[i]);
+fn load<T: Real, S: Simd, const W: usize>(simd: S, numbers: &[T], is_whole: bool) -> [T::Vector<S>; W] {
+    let mut vectors = [T::splat(simd, T::ZERO); W];
+    if is_whole {
+        let (from, _) = T::vectors::<S>(numbers);
+        for w in 0..W {
+            vectors[w] = from[w];
+        }
+    } else {
+        vectors[0] = T::load(simd, numbers);
     }
+    vectors
 }
 
 struct PullBack<'a, T> {
@@ -272,13 +296,12 @@ impl<T: Real> WithSimd for PullBack<'_, T> {
                 }
             }
             if !sums.is_empty() {
+                let right = Lines { values: &rows[first..], stride: length };
                 let sums = &mut sums[first * columns..(first + tile) * columns];
                 for column in (0..columns).step_by(HEIGHT) {
-                    let (sums, left) = (&mut sums[column * tile..], &left[column..]);
-                    of_height!(
-                        columns - column,
-                        add(simd, rows, length, places.clone(), left, columns, sums, tile)
-                    );
+                    let left = Lines { values: &left[column..], stride: columns };
+                    let sums = &mut sums[column * tile..];
+                    of_height!(columns - column, add(simd, left, right, sums, tile, places.len(), true));
                 }
             }
         }
@@ -299,18 +322,18 @@ fn dots<T: Real, S: Simd, const H: usize>(
     columns: usize,
     partial: &mut [T::Vector<S>],
 ) {
-    let mut heads = [(&[] as &[T::Vector<S>], &[] as &[T]); H];
+    let (mut heads, mut ends) = ([&[] as &[T::Vector<S>]; H], [&[] as &[T]; H]);
     for i in 0..H {
-        heads[i] = T::vectors::<S>(&rows[i * length + places.start..i * length + places.end]);
+        (heads[i], ends[i]) = T::vectors::<S>(&rows[i * length + places.start..i * length + places.end]);
     }
     let stride = right.len() / columns;
     for column in (0..columns).step_by(WIDTH) {
         let (right, partial) = (&right[column * stride..], &mut partial[column..]);
         match columns - column {
-            1 => dots_of::<T, S, H, 1>(simd, &heads, right, stride, partial, columns),
-            2 => dots_of::<T, S, H, 2>(simd, &heads, right, stride, partial, columns),
-            3 => dots_of::<T, S, H, 3>(simd, &heads, right, stride, partial, columns),
-            _ => dots_of::<T, S, H, WIDTH>(simd, &heads, right, stride, partial, columns),
+            1 => dots_of::<T, S, H, 1>(simd, heads, ends, right, stride, partial, columns),
+            2 => dots_of::<T, S, H, 2>(simd, heads, ends, right, stride, partial, columns),
+            3 => dots_of::<T, S, H, 3>(simd, heads, ends, right, stride, partial, columns),
+            _ => dots_of::<T, S, H, WIDTH>(simd, heads, ends, right, stride, partial, columns),
         }
     }
 }
@@ -319,21 +342,21 @@ fn dots<T: Real, S: Simd, const H: usize>(
 #[inline(always)]
 fn dots_of<T: Real, S: Simd, const H: usize, const W: usize>(
     simd: S,
-    rows: &[(&[T::Vector<S>], &[T]); H],
+    mut heads: [&[T::Vector<S>]; H],
+    ends: [&[T]; H],
     right: &[T::Vector<S>],
     stride: usize,
     partial: &mut [T::Vector<S>],
     columns: usize,
 ) {
-    let steps = rows[0].0.len();
+    let steps = heads[0].len();
     let mut lines = [&[] as &[T::Vector<S>]; W];
     for w in 0..W {
         lines[w] = &right[w * stride..][..steps];
     }
-    let mut heads = [&[] as &[T::Vector<S>]; H];
     let mut sums = [[T::splat(simd, T::ZERO); W]; H];
     for i in 0..H {
-        heads[i] = &rows[i].0[..steps];
+        heads[i] = &heads[i][..steps];
         for w in 0..W {
             sums[i][w] = partial[i * columns + w];
         }
@@ -346,9 +369,9 @@ fn dots_of<T: Real, S: Simd, const H: usize, const W: usize>(
             }
         }
     }
-    if !rows[0].1.is_empty() {
+    if !ends[0].is_empty() {
         for i in 0..H {
-            let x = T::load(simd, rows[i].1);
+            let x = T::load(simd, ends[i]);
             for w in 0..W {
                 // The column goes on with zeros.
                 sums[i][w] = T::add_products(simd, x, right[w * stride + steps], sums[i][w]);
@@ -360,75 +383,6 @@ fn dots_of<T: Real, S: Simd, const H: usize, const W: usize>(
             partial[i * columns + w] = sums[i][w];
         }
     }
-}
-
-/// Adds all rows, times their numbers of `H` columns of `left`, to some places of as many columns.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the parts of three matrices")]
-fn add<T: Real, S: Simd, const H: usize>(
-    simd: S,
-    rows: &[T],
-    length: usize,
-    places: Range<usize>,
-    left: &[T],
-    columns: usize,
-    sums: &mut [T],
-    tile: usize,
-) {
-    let lanes = T::lanes::<S>();
-    let mut place = places.start;
-    while place < places.end {
-        let (rows, to) = (&rows[place..], &mut sums[place - places.start..]);
-        if place + WIDTH * lanes <= places.end {
-            let count = WIDTH * lanes;
-            add_vectors::<T, S, H, WIDTH>(simd, rows, length, count, left, columns, to, tile);
-            place += count;
-        } else {
-            let count = lanes.min(places.end - place);
-            add_vectors::<T, S, H, 1>(simd, rows, length, count, left, columns, to, tile);
-            place += lanes;
-        }
-    }
-}
-
-/// `W` vectors of it, of which only `count` numbers are there.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the parts of three matrices")]
-fn add_vectors<T: Real, S: Simd, const H: usize, const W: usize>(
-    simd: S,
-    rows: &[T],
-    length: usize,
-    count: usize,
-    left: &[T],
-    columns: usize,
-    sums: &mut [T],
-    tile: usize,
-) {
-    let lanes = T::lanes::<S>();
-    let mut made = [[T::splat(simd, T::ZERO); W]; H];
-    for i in 0..H {
-        let (from, _) = T::vectors::<S>(&sums[i * tile..][..W * lanes]);
-        made[i].copy_from_slice(from);
-    }
-    for (row, left) in rows.chunks(length).zip(left.chunks(columns)) {
-        let (row, left) = (&row[..count], &left[..H]);
-        let mut vectors = [T::splat(simd, T::ZERO); W];
-        if count == W * lanes {
-            let (from, _) = T::vectors::<S>(row);
-            for w in 0..W {
-                vectors[w] = from[w];
-            }
-        } else {
-            vectors[0] = T::load(simd, row);
-        }
-        for i in 0..H {
-            let factor = T::splat(simd, left[i]);
-            for w in 0..W {
-                made[i][w] = T::add_products(simd, factor, vectors[w], made[i][w]);
-            }
-        }
-    }
-    write::<T, S, H, W>(sums, 0, tile, &made);
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 //! Such a product is as fast as its right factor can be read. Each column is read once, from front to back, with all rows in
 //! the cache; nothing is packed. Infinite numbers in the right factor may give NaN sums.
 
+// Loops and no closures, which would not be compiled for the vectors.
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+
 use core::ops::RangeInclusive;
 
 use faer::MatMut;

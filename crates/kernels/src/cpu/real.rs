@@ -348,119 +348,94 @@ pub fn tanh<T: Real>(x: T) -> T {
 mod tests {
     use super::*;
 
-    fn worst(range: impl Iterator<Item = f64>, got: impl Fn(f64) -> f64, want: impl Fn(f64) -> f64) -> f64 {
-        range.map(|x| ((got(x) - want(x)) / want(x)).abs()).fold(0.0, f64::max)
+    /// Checks the relative errors of a function of either type, in units of the last place of that type.
+    fn check(
+        what: &str,
+        points: [&[f64]; 2],
+        (of_f32, of_f64): (impl Fn(f32) -> f32, impl Fn(f64) -> f64),
+        exact: impl Fn(f64) -> f64,
+        most: [f64; 2],
+    ) {
+        let error = |x: f64, got: f64| ((got - exact(x)) / exact(x)).abs();
+        let rounded = points[0].iter().map(|x| *x as f32);
+        let errors = [
+            rounded.map(|x| error(x as f64, of_f32(x) as f64)).fold(0.0, f64::max) / f32::EPSILON as f64,
+            points[1].iter().map(|x| error(*x, of_f64(*x))).fold(0.0, f64::max) / f64::EPSILON,
+        ];
+        let units = errors.map(|error| 2.0 * error);
+        assert!(units[0] < most[0] && units[1] < most[1], "{what}: {units:?} units of the last place");
     }
 
-    /// Points spread evenly over [low, high].
-    fn grid(low: f64, high: f64) -> impl Iterator<Item = f64> {
-        (0..=400_000).map(move |i| low + (high - low) * i as f64 / 400_000.0)
+    /// Points spread evenly over each [low, high].
+    fn grid<const N: usize>(ranges: [(f64, f64); N]) -> Vec<f64> {
+        let points = |(low, high)| (0..=400_000).map(move |i| low + (high - low) * i as f64 / 400_000.0);
+        ranges.into_iter().flat_map(points).collect()
     }
 
-    #[test]
-    fn exponentials_keep_their_bound_over_the_whole_range() {
-        let f32_error =
-            worst(grid(-87.3, 88.0).map(|x| x as f32 as f64), |x| Real::exp(x as f32) as f64, f64::exp);
-        assert!(f32_error < 2.5 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
-        let f64_error = worst(grid(-708.0, 709.0), Real::exp, f64::exp);
-        assert!(f64_error < 2.5 * f64::EPSILON / 2.0, "{f64_error:e}");
-    }
-
-    #[test]
-    fn logarithms_keep_their_bound() {
-        let small = (0..300).map(|i| 2f64.powi(-i / 3) * 0.9);
-        let points = || grid(1e-6, 1.0).chain(small.clone());
-        let f64_error = worst(points(), Real::log1p_of_unit, f64::ln_1p);
-        assert!(f64_error < 4.0 * f64::EPSILON, "{f64_error:e}");
-        let f32_error =
-            worst(points().map(|t| t as f32 as f64), |t| (t as f32).log1p_of_unit() as f64, f64::ln_1p);
-        assert!(f32_error < 4.0 * f32::EPSILON as f64, "{f32_error:e}");
-    }
-
-    #[test]
-    fn logarithms_of_any_size_keep_their_bound() {
-        let sizes = || (-1021..1023).map(|i: i32| 2f64.powi(i) * (1.0 + f64::from(i * i % 1009) / 1009.0));
-        let points =
-            || grid(0.4, 2.6).chain(grid(1.0 - 1e-4, 1.0 + 1e-4)).chain(sizes()).filter(|x| *x as f32 != 1.0);
-        let f64_error = worst(points(), Real::log, f64::ln);
-        assert!(f64_error < 4.0 * f64::EPSILON, "{f64_error:e}");
-        let normal = |x: &f64| (1.2e-38..3.4e38).contains(x);
-        let points = points().filter(normal).map(|x| x as f32 as f64);
-        let f32_error = worst(points, |x| Real::log(x as f32) as f64, f64::ln);
-        assert!(f32_error < 4.0 * f32::EPSILON as f64, "{f32_error:e}");
-        assert_eq!((Real::log(1f32), Real::log(1f64)), (0.0, 0.0));
-    }
-
-    #[test]
-    fn powers_of_two_keep_their_bound() {
-        let points = || grid(-126.0, 127.0).chain(grid(-1.0, 1.0));
-        let f32_error =
-            worst(points().map(|x| x as f32 as f64), |x| Real::exp2_of_bounded(x as f32) as f64, f64::exp2);
-        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
-        let f64_error = worst(points(), Real::exp2_of_bounded, f64::exp2);
-        assert!(f64_error < 4.0 * f64::EPSILON / 2.0, "{f64_error:e}");
+    /// Those of some numbers that a test is for.
+    fn only(points: &[f64], test: impl Fn(f64) -> bool) -> Vec<f64> {
+        points.iter().copied().filter(|x| test(*x)).collect()
     }
 
     /// Small numbers of either sign.
-    fn small() -> impl Iterator<Item = f64> {
-        (0..300)
-            .flat_map(|i| [1.0, -1.0].map(|sign| sign * 2f64.powi(-i / 3) * (1.0 + f64::from(i % 3) / 3.1)))
+    fn small() -> Vec<f64> {
+        let sizes = (0..300).map(|i| 2f64.powi(-i / 3) * (1.0 + f64::from(i % 3) / 3.1));
+        sizes.flat_map(|size| [size, -size]).collect()
     }
 
     #[test]
-    fn differences_from_one_keep_their_bound() {
-        let points = || grid(-90.0, -1e-6).chain(grid(-2.0, -1e-6)).chain(small().filter(|x| *x < 0.0));
-        let f32_error = worst(
-            points().map(|x| x as f32 as f64),
-            |x| Real::exp_m1_of_nonpositive(x as f32) as f64,
-            f64::exp_m1,
-        );
-        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
-        let f64_error = worst(points(), Real::exp_m1_of_nonpositive, f64::exp_m1);
-        assert!(f64_error < 4.0 * f64::EPSILON / 2.0, "{f64_error:e}");
+    fn exponentials_keep_their_bounds() {
+        let points = [grid([(-87.3, 88.0)]), grid([(-708.0, 709.0)])];
+        check("exp", [&points[0], &points[1]], (Real::exp, Real::exp), f64::exp, [2.5; 2]);
+
+        let points = grid([(-126.0, 127.0), (-1.0, 1.0)]);
+        let got = (Real::exp2_of_bounded, Real::exp2_of_bounded);
+        check("exp2", [&points; 2], got, f64::exp2, [4.0; 2]);
+
+        let negative = only(&small(), |x| x < 0.0);
+        let points = [grid([(-90.0, -1e-6), (-2.0, -1e-6)]), negative].concat();
+        let got = (Real::exp_m1_of_nonpositive, Real::exp_m1_of_nonpositive);
+        check("exp_m1", [&points; 2], got, f64::exp_m1, [4.0; 2]);
     }
 
     #[test]
-    fn the_area_tangent_keeps_its_bound() {
-        let points = || grid(1e-6, 1.0 / 3.0).chain(small().filter(|s| s.abs() <= 1.0 / 3.0));
+    fn logarithms_keep_their_bounds() {
+        let sizes = (0..300).map(|i| 2f64.powi(-i / 3) * 0.9).collect();
+        let points = [grid([(1e-6, 1.0)]), sizes].concat();
+        let got = (Real::log1p_of_unit, Real::log1p_of_unit);
+        check("log1p", [&points; 2], got, f64::ln_1p, [8.0; 2]);
+
+        let sizes = (-1021..1023).map(|i: i32| 2f64.powi(i) * (1.0 + f64::from(i * i % 1009) / 1009.0));
+        let points = [grid([(0.4, 2.6), (1.0 - 1e-4, 1.0 + 1e-4)]), sizes.collect()].concat();
+        let points = only(&points, |x| x as f32 != 1.0);
+        let normal = only(&points, |x| (1.2e-38..3.4e38).contains(&x));
+        check("log", [&normal, &points], (Real::log, Real::log), f64::ln, [8.0; 2]);
+        assert_eq!((Real::log(1f32), Real::log(1f64)), (0.0, 0.0));
+
+        let third = only(&small(), |s| s.abs() <= 1.0 / 3.0);
+        let points = [grid([(1e-6, 1.0 / 3.0)]), third].concat();
+        let below = only(&points, |s| s as f32 as f64 <= 1.0 / 3.0);
+        let got = (Real::twice_artanh_of_third, Real::twice_artanh_of_third);
         let exact = |s: f64| (2.0 * s / (1.0 - s)).ln_1p();
-        let f32_error = worst(
-            points().map(|x| x as f32 as f64).filter(|s| *s <= 1.0 / 3.0),
-            |s| Real::twice_artanh_of_third(s as f32) as f64,
-            exact,
-        );
-        assert!(f32_error < 3.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
-        let f64_error = worst(points(), Real::twice_artanh_of_third, exact);
-        assert!(f64_error < 3.0 * f64::EPSILON, "{f64_error:e}");
+        check("artanh", [&below, &points], got, exact, [3.0, 6.0]);
     }
 
     #[test]
     fn hyperbolic_tangents_keep_their_bound() {
-        let points = || grid(-12.0, 12.0).filter(|x| *x != 0.0).chain(grid(1e-6, 1.0)).chain(small());
-        let f32_error = worst(points().map(|x| x as f32 as f64), |x| tanh(x as f32) as f64, f64::tanh);
-        assert!(f32_error < 4.0 * f32::EPSILON as f64 / 2.0, "{f32_error:e}");
-        let f64_error = worst(points(), tanh, f64::tanh);
-        assert!(f64_error < 4.0 * f64::EPSILON, "{f64_error:e}");
+        let points = [only(&grid([(-12.0, 12.0)]), |x| x != 0.0), grid([(1e-6, 1.0)]), small()].concat();
+        check("tanh", [&points; 2], (tanh, tanh), f64::tanh, [4.0, 8.0]);
         assert_eq!((tanh(0f32), tanh(1e3f32), tanh(-1e3f32)), (0.0, 1.0, -1.0));
         assert_eq!((tanh(0f64), tanh(1e3f64), tanh(-1e3f64)), (0.0, 1.0, -1.0));
     }
 
     #[test]
     fn softplus_and_its_slope_share_their_parts() {
-        let points = || grid(-80.0, 80.0).chain(grid(-4.0, 4.0));
-        let exact = |x: f64| [x.max(0.0) + (-x.abs()).exp().ln_1p(), 1.0 / (1.0 + (-x).exp())];
-        for which in [0, 1] {
-            let f32_error = worst(
-                points().map(|x| x as f32 as f64),
-                |x| softplus_and_sigmoid(x as f32)[which] as f64,
-                |x| exact(x)[which],
-            );
-            assert!(f32_error < 8.0 * f32::EPSILON as f64 / 2.0, "{which}: {f32_error:e}");
-            let f64_error = worst(points(), |x| softplus_and_sigmoid(x)[which], |x| exact(x)[which]);
-            assert!(f64_error < 8.0 * f64::EPSILON, "{which}: {f64_error:e}");
-        }
-        let alone = worst(points(), |x| softplus(x as f32) as f64, |x| softplus(x as f32 as f64));
-        assert!(alone < 8.0 * f32::EPSILON as f64 / 2.0, "{alone:e}");
+        let points = grid([(-80.0, 80.0), (-4.0, 4.0)]);
+        let got = (|x| softplus_and_sigmoid(x)[0], |x| softplus_and_sigmoid(x)[0]);
+        check("softplus", [&points; 2], got, |x| x.max(0.0) + (-x.abs()).exp().ln_1p(), [8.0, 16.0]);
+        let got = (|x| softplus_and_sigmoid(x)[1], |x| softplus_and_sigmoid(x)[1]);
+        check("sigmoid", [&points; 2], got, |x| 1.0 / (1.0 + (-x).exp()), [8.0, 16.0]);
+        check("softplus alone", [&points, &[]], (softplus, softplus), softplus, [8.0, 1.0]);
     }
 
     #[test]

@@ -42,6 +42,8 @@ impl Corpus {
     /// [`TokenFile`](super::TokenFile): it may be larger than memory. With [`characters`](TextConfig::characters), a
     /// single file `text8` will do, whose last tenth is the validation and test text.
     ///
+    /// A folder may do without the test text, which is then empty.
+    ///
     /// The vocabulary is numbered by first appearance over the three texts in that order; with a largest
     /// [size](TextConfig::vocab_size), after [`UNKNOWN`] and [`EOS`], by frequency in the training text.
     ///
@@ -75,7 +77,8 @@ impl Corpus {
         Ok(Self::of_parts(reader.vocabulary, train, valid, test))
     }
 
-    /// Reads `valid` and `test` of `folder` with the vocabulary of a trained model; the training text stays empty.
+    /// Reads `valid` and `test` of `folder` with the vocabulary of a trained model; the training text stays empty, and so does a test
+    /// text that is not there.
     ///
     /// # Errors
     /// As [`load`](Self::load), and [`Error::UnknownWord`] for a token that a vocabulary without largest size lacks.
@@ -90,7 +93,7 @@ impl Corpus {
             return Ok(Self::of_parts(vocabulary, Tokens::Memory(Vec::new()), valid, test));
         }
         let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
-        let test = reader.ids(&Source::find(folder, "test")?.files)?;
+        let test = reader.ids(&Source::of_test(folder)?.files)?;
         Ok(Self::of_parts(reader.vocabulary, Tokens::Memory(Vec::new()), valid, test))
     }
 
@@ -195,7 +198,7 @@ impl Texts {
             Some(file) => Self { train: Source { files: vec![file], sharded: false }, held_out: None },
             None => Self {
                 train: Source::find(folder, "train")?,
-                held_out: Some([Source::find(folder, "valid")?, Source::find(folder, "test")?]),
+                held_out: Some([Source::find(folder, "valid")?, Source::of_test(folder)?]),
             },
         })
     }
@@ -215,6 +218,14 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// The test text, which a folder may do without: it then has no files.
+    fn of_test(folder: &Path) -> Result<Self> {
+        match Self::find(folder, "test") {
+            Err(Error::MissingFile { .. }) => Ok(Self { files: vec![], sharded: false }),
+            found => found,
+        }
+    }
+
     /// The text called `name` in `folder`: the file `name.txt` or the files in the folder `name`.
     fn find(folder: &Path, name: &str) -> Result<Self> {
         if !folder.is_dir() {

@@ -60,12 +60,12 @@ pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> Result<ModuleO
         .map_err(|error| damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Adam with the state in such a file, for a module with the same parameters.
+/// As [`load_optimiser`] of an optimiser that keeps two moments of every parameter of `module`, such as [`adam`].
 ///
 /// # Errors
 /// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
-pub fn load_adam<M: Module>(module: &M, path: &Path) -> Result<ModuleOptimizer> {
-    let optimiser = load_optimiser(adam(), path)?;
+pub fn load_adam<M: Module>(optimiser: ModuleOptimizer, module: &M, path: &Path) -> Result<ModuleOptimizer> {
+    let optimiser = load_optimiser(optimiser, path)?;
     let mut count = Count { parameters: 0 };
     module.visit(&mut count);
     let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);

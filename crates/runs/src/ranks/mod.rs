@@ -12,7 +12,6 @@ mod gradients;
 mod handle;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod note;
 mod precision;
 mod sum;
 #[cfg(all(test, feature = "flex"))]
@@ -25,6 +24,5 @@ pub use handle::cut;
 pub use handle::{Ranks, started_as_one_of};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
-pub use note::{Note, Waiting};
 pub use precision::ReducePrecision;
 pub use threads::threads;

@@ -74,18 +74,6 @@ fn everybody_hears_what_is_said() {
     for said in all {
         assert_eq!(said, (vec![vec![], vec![1; 2], vec![2; 4]], true, false));
     }
-    let note = |rank: usize| Note {
-        losses: [0.1, f32::NAN, 3.0, rank as f32, 0.5],
-        stop: rank == 1,
-        save: rank == 2,
-        seconds: 1e9 + 0.25,
-        waited: 0.1,
-    };
-    for notes in each(3, |ranks| ranks.gather_notes(note(ranks.rank())).unwrap()) {
-        for (rank, got) in notes.iter().enumerate() {
-            assert_eq!(format!("{got:?}"), format!("{:?}", note(rank)));
-        }
-    }
 }
 
 #[test]

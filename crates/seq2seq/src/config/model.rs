@@ -3,11 +3,10 @@
 use std::num::Saturating;
 
 use awd_lstm::HeadKind;
-use runs::error::check;
+use runs::error::{Result, check};
 use serde::{Deserialize, Serialize};
 
 use crate::data::SPECIAL;
-use crate::error::Result;
 
 /// The shape of a hierarchical encoder-decoder (Zhao et al., arXiv 1703.10960) with LSTM cells and any output layer.
 ///
@@ -85,7 +84,7 @@ impl ModelConfig {
         let parameters = self.num_params();
         check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
         check((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "in [0, 1)")?;
-        Ok(check(self.init.is_finite() && self.init > 0.0, "init", self.init, "finite and above 0")?)
+        check(self.init.is_finite() && self.init > 0.0, "init", self.init, "finite and above 0")
     }
 
     /// d, the width of the head's decoder matrix: H without a mixture, the [largest](largest_latent) that makes a mixture no larger

@@ -1,9 +1,7 @@
 //! When training ends early.
 
-use runs::error::check;
+use runs::error::{Result, check};
 use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
 
 /// How long training waits for the validation loss to fall, as in the published program of Zhao et al. (arXiv 1703.10960).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +30,7 @@ impl StopConfig {
         check(self.patience > 0, "stop.patience", self.patience, "at least 1")?;
         let part = self.improvement > 0.0 && self.improvement <= 1.0;
         check(part, "stop.improvement", self.improvement, "above 0 and at most 1")?;
-        Ok(check(self.increase > 0, "stop.increase", self.increase, "at least 1")?)
+        check(self.increase > 0, "stop.increase", self.increase, "at least 1")
     }
 }
 

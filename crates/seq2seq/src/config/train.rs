@@ -1,10 +1,9 @@
 //! The training procedure.
 
-use runs::error::check;
+use runs::error::{Result, check};
 use serde::{Deserialize, Serialize};
 
 use super::stopping::StopConfig;
-use crate::error::Result;
 
 /// How a model is trained: by Adam, on the sum of the losses of a response's tokens, averaged over the responses of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -34,9 +34,9 @@ impl DialogConfig {
     ///
     /// # Errors
     /// [`InvalidSetting`](runs::Error::InvalidSetting) for a vocabulary without room for a word, or utterances without words.
-    pub fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> runs::error::Result<()> {
         check(self.vocab_size > SPECIAL.len(), "vocab_size", self.vocab_size, "at least 6")?;
-        Ok(check(self.max_words > 0, "max_words", self.max_words, "at least 1")?)
+        check(self.max_words > 0, "max_words", self.max_words, "at least 1")
     }
 
     /// The entry of an utterance: `<s> w₁ … </s>`, with at most [`max_words`](Self::max_words) words, `<unk>` for those that the

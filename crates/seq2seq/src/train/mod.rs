@@ -1,18 +1,11 @@
-//! Training as a library: the loop, held-out perplexity, checkpoints and the run folder.
-//!
-//! Nothing here writes to a terminal. A [`TrainObserver`] receives the progress.
+//! Training as a library: the model as a task of [`runs::Trainer`], and held-out perplexity.
 
 mod evaluate;
-mod extend;
-mod observer;
-mod pass;
 mod run;
 mod step;
-mod trainer;
+mod task;
 
-pub use evaluate::{EVALUATION_PAIRS, mean_nll, mean_nll_unless};
-pub use observer::{EndReason, EpochMetrics, FinalMetrics, Interval, Silent, StepMetrics, TrainObserver};
-pub use pass::{LOG_INTERVAL, Position, Sum};
-pub use run::{RunConfig, RunFolder, Versions, fingerprint};
+pub use evaluate::{EVALUATION_PAIRS, mean_nll};
+pub use run::{DialogState, Dialogues, RunConfig, RunFolder, check_corpus, fingerprint};
 pub use step::{Stepped, step};
-pub use trainer::{Best, Fitted, Trainer, TrainerState};
+pub use task::{DialogTask, Trainer};

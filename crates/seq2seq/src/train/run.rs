@@ -1,125 +1,102 @@
-//! What a run consists of.
-
-use std::path::{Path, PathBuf};
+//! What a run of dialogues consists of, and its procedure as a trainer knows it.
 
 use runs::data::{Fingerprint, Part};
-use runs::{Extended, Folder, RunSettings, unchanged};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use runs::{EndReason, Extension, Folder, Procedure, Settings, TrainerState};
 
-use crate::config::{ModelConfig, TrainConfig};
+use crate::config::{EarlyStop, ModelConfig, TrainConfig};
 use crate::data::{Corpus, DialogConfig, Pair, Split};
-use crate::error::{Error, Result};
 
-/// The folder of a run, with the files of a language model's: see [`Folder`]. Its `checkpoint/` also holds the optimiser's state in
-/// `optimiser.bpk`.
-pub type RunFolder = Folder<RunConfig>;
+/// Runs of dialogues, the kind `seq2seq`. A run's `checkpoint/` also holds the optimiser's state in `optimiser.bpk`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Dialogues {}
 
 /// Everything that defines a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunConfig {
-    /// The programs that made it.
-    pub versions: Versions,
-    /// The preset it started from.
-    pub preset: String,
-    /// The device it was started on.
-    pub device: String,
-    /// The data folder.
-    pub data: PathBuf,
-    /// Hashes of the dialogues in it. They must not change while the run lasts.
-    pub corpus: Fingerprint,
-    /// How the data is read.
-    pub text: DialogConfig,
-    /// The model.
-    pub model: ModelConfig,
-    /// The training procedure, with the seed.
-    pub train: TrainConfig,
-    /// What was changed since the run was started, oldest first: see [`Folder::extend`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub extensions: Vec<Extended>,
-}
+pub type RunConfig = runs::RunConfig<Dialogues>;
 
-/// Versions of the programs that made a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Versions {
-    /// This crate.
-    pub seq2seq: String,
-    /// Burn.
-    pub burn: String,
-    /// The layout of the run folder.
-    pub format: u32,
-}
+/// The state of a trainer of dialogues.
+pub type DialogState = TrainerState<EarlyStop>;
 
-impl Versions {
-    /// The layout that this version of the crate writes and reads.
-    pub const FORMAT: u32 = 1;
+/// The folder of a run.
+pub type RunFolder = Folder<Dialogues>;
 
-    /// The versions of the running program.
-    pub fn current() -> Self {
-        Self {
-            seq2seq: env!("CARGO_PKG_VERSION").to_string(),
-            burn: awd_lstm::train::Versions::BURN.to_string(),
-            format: Self::FORMAT,
-        }
+impl Settings for Dialogues {
+    const KIND: &'static str = "seq2seq";
+    const TRAINS: &'static str = "model of dialogues";
+
+    type Text = DialogConfig;
+    type Model = ModelConfig;
+    type Train = TrainConfig;
+
+    fn validate(text: &DialogConfig, model: &ModelConfig) -> runs::error::Result<()> {
+        text.validate()?;
+        model.validate()
+    }
+
+    fn vocab(model: &ModelConfig) -> usize {
+        model.vocab
     }
 }
 
-impl RunConfig {
-    /// Whether a run with this configuration can be resumed with the configuration `now`.
-    ///
-    /// # Errors
-    /// [`ConfigChanged`](runs::Error::ConfigChanged) names the first setting of the device, the text, the model or the
-    /// procedure that differs.
-    pub fn check(&self, now: &Self) -> Result<()> {
-        unchanged("device", &self.device, &now.device)?;
-        unchanged("text", &self.text, &now.text)?;
-        unchanged("model", &self.model, &now.model)?;
-        Ok(unchanged("train", &self.train, &now.train)?)
+/// `patience` of an [`Extension`] is that of [`StopConfig`](crate::config::StopConfig), the first epoch after which training may end. It can
+/// only grow. There is no limit of time.
+impl Procedure for TrainConfig {
+    type State = EarlyStop;
+
+    const CHANGEABLE: &'static [&'static str] = &["train.epochs", "train.stop.patience"];
+
+    fn validate(&self) -> runs::error::Result<()> {
+        Self::validate(self)
     }
 
-    /// Whether the run was started with the dialogues of `corpus`.
-    ///
-    /// # Errors
-    /// [`DataChanged`](runs::Error::DataChanged) names the first part that differs.
-    pub fn check_corpus(&self, corpus: &Corpus) -> Result<()> {
-        match self.corpus.difference(&fingerprint(corpus)) {
-            Some((what, [before, now])) => Err(runs::Error::DataChanged { what, before, now }.into()),
-            None => Ok(()),
-        }
+    fn epochs(&self) -> usize {
+        self.epochs
     }
-}
 
-impl RunSettings for RunConfig {
-    type Error = Error;
+    fn seed(&self) -> u64 {
+        self.seed
+    }
 
-    fn check_format(path: &Path, content: &Value) -> Result<()> {
-        let versions = &content["versions"];
-        if versions["seq2seq"].is_null() {
-            let path = path.parent().unwrap_or(path).to_path_buf();
-            return Err(runs::Error::NotARun { path, missing: "model of dialogues" }.into());
+    fn clip(&self) -> f64 {
+        self.clip
+    }
+
+    fn rule(&self, state: &DialogState) -> Option<EndReason> {
+        let stop = state.task.clone().with_patience(self.stop.patience);
+        (state.position.is_none() && stop.is_over()).then_some(EndReason::EarlyStop)
+    }
+
+    fn extend(&mut self, change: &Extension) -> Result<(), String> {
+        if change.max_minutes.is_some() {
+            return Err("its training has no limit of time".into());
         }
-        match versions["format"].as_u64() {
-            Some(found) if found != u64::from(Versions::FORMAT) => Err(runs::Error::RunFormat {
-                path: path.to_path_buf(),
-                found,
-                expected: Versions::FORMAT,
-                reader: "a newer version of highrank",
+        let before = self.stop.patience;
+        self.epochs = change.epochs.unwrap_or(self.epochs);
+        self.stop.patience = change.patience.unwrap_or(before);
+        // What was decided by the larger one cannot be taken back.
+        match self.stop.patience {
+            less if less < before => {
+                Err(format!("patience is {less}, but {before} in the run: it can only grow"))
             }
-            .into()),
             _ => Ok(()),
         }
     }
 
-    fn validate(&self) -> Result<()> {
-        self.text.validate()?;
-        self.model.validate()?;
-        self.train.validate()
+    fn over(&self, state: &DialogState) -> String {
+        format!(
+            "its validation losses ended it after epoch {}, and its patience is {}: give a larger one than {0}",
+            state.epoch, self.stop.patience
+        )
     }
+}
 
-    fn vocab(&self) -> usize {
-        self.model.vocab
+/// Whether the run was started with the dialogues of `corpus`.
+///
+/// # Errors
+/// [`DataChanged`](runs::Error::DataChanged) names the first part that differs.
+pub fn check_corpus(config: &RunConfig, corpus: &Corpus) -> runs::error::Result<()> {
+    match config.corpus.difference(&fingerprint(corpus)) {
+        Some((what, [before, now])) => Err(runs::Error::DataChanged { what, before, now }),
+        None => Ok(()),
     }
 }
 

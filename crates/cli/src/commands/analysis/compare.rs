@@ -14,6 +14,7 @@ use crate::commands::analysis::token_gains::{Summary, Token};
 use crate::failure::Failure;
 use crate::files::Force;
 use crate::print::print_json;
+use crate::statistics::decimal;
 
 /// Options of `compare`.
 #[derive(Debug, Clone, Args)]
@@ -98,7 +99,8 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
 
 fn print_text(summary: &Summary, tokens: &[Token]) {
     let Summary { a, head_a, ppl_a, b, head_b, ppl_b, .. } = summary;
-    println!("A: {a} ({head_a}), perplexity {ppl_a:.2}; B: {b} ({head_b}), perplexity {ppl_b:.2}");
+    let (ppl_a, ppl_b) = (decimal(*ppl_a, 2), decimal(*ppl_b, 2));
+    println!("A: {a} ({head_a}), perplexity {ppl_a}; B: {b} ({head_b}), perplexity {ppl_b}");
     println!("A is better at {:.1} % of {} tokens", 100.0 * summary.a_better, summary.tokens);
     for (rank, token) in tokens.iter().enumerate() {
         println!("\n{}. token {}: {} [{}]", rank + 1, token.position, token.context.join(" "), token.target);

@@ -80,7 +80,7 @@ impl Analysis {
         run: &SavedRun,
         model: &'a LanguageModel,
     ) -> impl Iterator<Item = Window> + use<'a> {
-        self.text.windows(model, &self.device, &run.name)
+        self.text.windows(model, &self.device, &format!("looking into {}", run.name))
     }
 }
 

@@ -8,6 +8,7 @@ use runs::files::replace;
 
 use crate::commands::analysis::token_gains::{Summary, Token, WordProbability};
 use crate::failure::Failure;
+use crate::statistics::decimal;
 
 const STYLE: &str = "body{font:15px/1.45 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}\
 section{border-top:1px solid #999;padding:.6em 0}\
@@ -30,12 +31,12 @@ fn page(summary: &Summary, tokens: &[Token]) -> String {
     let mut text = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title>\
          <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
-         <p>A: {a} ({}), perplexity {:.2}. B: {b} ({}), perplexity {:.2}. A finds {:.1} % of {} tokens more probable than B does.</p>\n\
+         <p>A: {a} ({}), perplexity {}. B: {b} ({}), perplexity {}. A finds {:.1} % of {} tokens more probable than B does.</p>\n\
          <p>The {} tokens with the largest gain <i>log P<sub>A</sub> − log P<sub>B</sub></i>, in nats:</p>\n",
         summary.head_a,
-        summary.ppl_a,
+        decimal(summary.ppl_a, 2),
         summary.head_b,
-        summary.ppl_b,
+        decimal(summary.ppl_b, 2),
         100.0 * summary.a_better,
         summary.tokens,
         tokens.len(),

@@ -3,12 +3,13 @@
 use awd_lstm::data::Batches;
 use awd_lstm::{LanguageModel, LmState};
 use burn::tensor::{Device, Tensor};
-use runs::data::Corpus;
 
 use crate::commands::analysis::args::{HeldOutArgs, Split};
 use crate::commands::analysis::runs::SavedRun;
 use crate::failure::Failure;
-use crate::progress::bar;
+use crate::print::print_note;
+use crate::progress::ShareBar;
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Contexts that are read at once.
 const WINDOW: usize = 128;
@@ -33,12 +34,15 @@ impl Text {
     /// Text that cannot be read, words that the vocabulary lacks, too few contexts.
     pub fn load(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
         let first = runs.first().ok_or("no run given: name at least one with --run RUN")?;
-        let data = args.data.as_ref().unwrap_or(&first.config.data);
-        let corpus = Corpus::load_held_out(data, first.vocabulary.clone(), &first.config.text)?;
+        let corpus = load_held_out(args.data.as_deref(), &first.config, first.vocabulary.clone())?;
+        if args.split == Split::Test {
+            require_test(&corpus, args.data.as_ref().unwrap_or(&first.config.data))?;
+        }
         let (what, ids) = match args.split {
-            Split::Valid => ("the validation text", corpus.valid()),
-            Split::Test => ("the test text", corpus.test()),
+            Split::Valid => (VALID, corpus.valid()),
+            Split::Test => (TEST, corpus.test()),
         };
+        other_texts(&first.config, &corpus, &[what]).iter().for_each(print_note);
         if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
             return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
         }
@@ -78,9 +82,11 @@ impl Text {
         device: &'a Device,
         label: &str,
     ) -> impl Iterator<Item = Window> + use<'a> {
-        let bar = bar(Some(self.contexts() as u64), "{prefix} [{bar:30}] {pos}/{len} contexts, {eta} left");
-        bar.set_prefix(label.to_string());
-        self.windows_unseen(model, device).inspect(move |window| bar.inc(window.targets.len() as u64))
+        let (bar, contexts, mut done) = (ShareBar::new(label), self.contexts() as f64, 0);
+        self.windows_unseen(model, device).inspect(move |window| {
+            done += window.targets.len();
+            bar.set(done as f64 / contexts);
+        })
     }
 
     /// As [`windows`](Self::windows) without the bar.

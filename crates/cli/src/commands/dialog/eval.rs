@@ -13,7 +13,9 @@ use super::saved::{Saved, text};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::files::Force;
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
+use crate::statistics::decimal;
+use crate::training::{TEST, VALID, other_text};
 
 /// Options of `dialog eval`.
 #[derive(Debug, Clone, Args)]
@@ -76,6 +78,9 @@ pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     args.responses.as_deref().map_or(Ok(()), |path| args.force.check(path))?;
     let saved = Saved::open(&args.run)?;
     let held_out = args.held_out.load(&saved)?;
+    let (was, [valid, test]) = (&saved.config.corpus, held_out.parts());
+    let texts = [(VALID, &was.valid, &valid), (TEST, &was.test, &test)];
+    texts.into_iter().filter_map(other_text).for_each(print_note);
     let model = saved.model(args.device)?;
     let perplexities = held_out.perplexities(&model)?;
     let found = held_out.respond(&model, &search, "responses")?;
@@ -118,7 +123,7 @@ fn lines(found: &Found, held_out: &HeldOut) -> Result<String, Failure> {
 fn print(evaluation: &Evaluation) {
     let Evaluation { perplexities: Perplexities { valid_ppl, test_ppl }, searched } = evaluation;
     let Searched { seconds, scores, .. } = searched;
-    println!("perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
+    println!("perplexity valid {}, test {}", decimal(*valid_ppl, 2), decimal(*test_ppl, 2));
     println!(
         "{}, {} contexts in {seconds:.1} s: mean length {:.2}, {} different best responses",
         searched.text(),

@@ -16,6 +16,9 @@ use super::beam::{Found, respond};
 use super::saved::Saved;
 use super::scores::Scores;
 use crate::failure::Failure;
+use crate::files::refuse_file;
+use crate::progress::Working;
+use crate::training::{TEST, VALID};
 
 /// What models are evaluated on, and how.
 #[derive(Debug, Clone, Args)]
@@ -54,6 +57,7 @@ impl HeldOutArgs {
     /// Dialogues or references that cannot be read.
     pub fn load(&self, saved: &Saved) -> Result<HeldOut, Failure> {
         let data = self.data(saved);
+        refuse_file(data)?;
         let corpus = Corpus::load_held_out(data, saved.vocabulary.clone(), &saved.config.text)?;
         let test = corpus.test();
         let beside = Some(data.join("test_refs.jsonl")).filter(|path| path.exists());
@@ -128,11 +132,15 @@ impl HeldOut {
     /// # Errors
     /// One that is not finite.
     pub fn perplexities(&self, model: &Seq2Seq) -> Result<Perplexities, Failure> {
-        let of = |split| {
+        let of = |split, what| {
+            let _scoring = Working::new(format!("scoring {what}"));
             let ppl = mean_nll(model, split).exp();
             if ppl.is_finite() { Ok(ppl) } else { Err("the perplexity is not finite") }
         };
-        Ok(Perplexities { valid_ppl: of(self.corpus.valid())?, test_ppl: of(self.corpus.test())? })
+        Ok(Perplexities {
+            valid_ppl: of(self.corpus.valid(), VALID)?,
+            test_ppl: of(self.corpus.test(), TEST)?,
+        })
     }
 
     /// Sizes and hashes of the validation and the test text.

@@ -8,7 +8,6 @@ mod command;
 mod eval;
 mod held_out;
 mod progress;
-mod record;
 mod respond;
 mod retrieve;
 mod saved;
@@ -21,4 +20,6 @@ mod weights;
 
 pub use args::DialogArgs;
 pub use command::run;
-pub use record::DialogRecord;
+
+/// What the folder of a run of dialogues says of it.
+pub type DialogRecord = runs::Record<seq2seq::train::Dialogues>;

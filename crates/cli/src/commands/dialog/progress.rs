@@ -1,19 +1,23 @@
 //! Progress of training on standard error: a bar on a terminal, lines elsewhere, and a line an epoch.
 
 use std::io::IsTerminal;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use plotters::prelude::SeriesLabelPosition;
-use seq2seq::train::{EpochMetrics, Interval, RunFolder, TrainObserver};
+use runs::{EpochMetrics, LOG_INTERVAL, StepMetrics, TrainObserver};
+use seq2seq::train::RunFolder;
 
-use crate::chart::{Chart, Scale};
+use crate::chart::{Chart, Keyed, Scale};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::picture;
 use crate::print::{print_json, print_note};
-use crate::progress::{bar, short};
+use crate::progress::{Pulse, SharedCurves, short, training_bar};
 use crate::sparkline::Curves;
+use crate::statistics::decimal;
+use crate::training::{AS_MET, Output, WITHIN};
 
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
@@ -43,14 +47,16 @@ pub struct View<'a> {
     /// Where curves are drawn after every epoch.
     run: Option<&'a RunFolder>,
     /// Shown below the bar.
-    curves: Curves,
+    curves: SharedCurves,
+    pulse: Pulse,
 }
 
 impl<'a> View<'a> {
     /// Shows a bar alone, with `label` in front.
     pub fn bar_only(label: String) -> Self {
+        let curves = SharedCurves::default();
         Self {
-            bar: bar(Some(SHARES as u64), "{prefix} [{bar:30}] {percent:>3}% {msg}"),
+            bar: training_bar(&curves),
             terminal: std::io::stderr().is_terminal(),
             label,
             epochs: false,
@@ -61,20 +67,26 @@ impl<'a> View<'a> {
             share: 0.0,
             interrupt: None,
             run: None,
-            curves: Curves::default(),
+            curves,
+            pulse: Pulse::new(LOG_INTERVAL),
         }
     }
 
     /// Reports steps and epochs of a run, draws its curves, and stops it after an interrupt.
-    pub fn of_run(run: &'a RunFolder, interrupt: &Interrupt, json: bool, every_interval: bool) -> Self {
+    pub fn of_run(run: &'a RunFolder, output: &Output, every_interval: bool) -> Self {
         Self {
             epochs: true,
-            json,
+            json: output.json,
             every_interval,
-            interrupt: Some(interrupt.clone()),
+            interrupt: Some(output.interrupt.clone()),
+            pulse: Pulse::new(output.log_every()),
             run: Some(run),
             ..Self::bar_only(String::new())
         }
+    }
+
+    fn curves(&self) -> MutexGuard<'_, Curves> {
+        self.curves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the bar.
@@ -111,14 +123,17 @@ impl TrainObserver for View<'_> {
         self.start = (Instant::now(), share);
         self.share = share;
         self.logged = Instant::now();
+        self.pulse.started(None);
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
-        let Interval { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, gradient_norm, share, .. } =
             *interval;
         self.share = share;
+        self.pulse.reported(step == steps);
         let figures = format!(
-            "{tokens_per_s:.0} tokens/s, loss {nll:.3}, perplexity {ppl:.1}, gradient norm {gradient_norm:.2}{}",
+            "ppl {}, {tokens_per_s:.0} tokens/s{}, gradient norm {gradient_norm:.2}",
+            decimal(ppl, 1),
             self.left()
         );
         if self.is_due() {
@@ -127,22 +142,23 @@ impl TrainObserver for View<'_> {
         }
         self.bar.set_position((share * SHARES) as u64);
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
-        self.curves.add_loss(nll);
-        let curves = if self.terminal { self.curves.below() } else { String::new() };
-        self.bar.set_message(format!("{figures}{curves}"));
+        self.curves().add_loss(nll);
+        self.bar.set_message(figures);
     }
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
-        self.curves.add_perplexity(metrics.valid_ppl);
+        self.pulse.reported(false);
+        self.curves().add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
-        let EpochMetrics { epoch, seconds, tokens_per_s, train_ppl, valid_ppl, best, .. } = metrics;
+        let EpochMetrics { epoch, seconds, train_ppl, valid_ppl, best, .. } = metrics;
         self.line(&format!(
-            "{}epoch {epoch}: {seconds:.1} s, {tokens_per_s:.0} tokens/s, perplexity train {train_ppl:.2}, valid \
-             {valid_ppl:.2}{}{}",
+            "{}epoch {epoch}: train {}, valid {}{}; {seconds:.1} s{}",
             self.label,
+            decimal(*train_ppl, 2),
+            decimal(*valid_ppl, 2),
             if *best { ", best" } else { "" },
             self.left(),
         ));
@@ -156,6 +172,12 @@ impl TrainObserver for View<'_> {
     }
 
     fn stop(&mut self) -> bool {
+        if let Some(sign) = self.pulse.asked() {
+            self.bar.set_message(sign.message());
+            if let Some(line) = sign.line().filter(|_| !self.terminal && self.epochs) {
+                self.line(&line);
+            }
+        }
         self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
     }
 }
@@ -165,8 +187,8 @@ fn draw(run: &RunFolder) -> Result<(), Failure> {
     let lines = run.metrics()?;
     let epochs: Vec<EpochMetrics> =
         lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let points = |of: fn(&EpochMetrics) -> f64| -> Vec<(f64, f64)> {
-        epochs.iter().map(|metrics| (metrics.epoch as f64, of(metrics))).collect()
+    let points = |back: f64, of: fn(&EpochMetrics) -> f64| -> Vec<(f64, f64)> {
+        epochs.iter().map(|metrics| (metrics.epoch as f64 - back, of(metrics))).collect()
     };
     let name = run.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let chart = Chart {
@@ -174,10 +196,10 @@ fn draw(run: &RunFolder) -> Result<(), Failure> {
         x: ("epoch", Scale::Linear),
         y: ("perplexity (log)", Scale::Logarithmic),
         lines: vec![
-            ("validation".into(), points(|metrics| metrics.valid_ppl)),
-            ("training, as met (with dropout)".into(), points(|metrics| metrics.train_ppl)),
+            ("validation".into(), points(0.0, |metrics| metrics.valid_ppl)),
+            (AS_MET.into(), points(WITHIN, |metrics| metrics.train_ppl)),
         ],
         labels: SeriesLabelPosition::UpperRight,
     };
-    picture::save(&chart, &run.path().join("curves"))
+    picture::save(&Keyed(chart), &run.path().join("curves"))
 }

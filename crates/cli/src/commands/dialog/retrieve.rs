@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::settings::TextArgs;
 use crate::failure::Failure;
-use crate::files::Force;
+use crate::files::{Force, refuse_file};
 use crate::print::print_json;
 
 /// Options of `dialog retrieve`.
@@ -49,6 +49,7 @@ struct Written {
 /// Bad input, or a file that exists already.
 pub fn run(args: &RetrieveArgs) -> Result<(), Failure> {
     args.force.check(&args.out)?;
+    refuse_file(&args.data)?;
     let config = RetrievalConfig { window: args.window, extra: args.extra };
     let references = write_references(&args.data, &args.out, &args.text.config(), config)?;
     match args.json {

@@ -5,12 +5,13 @@ use std::time::Instant;
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::Args;
+use runs::Fitted;
 use runs::error::check;
 use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig, Dialogue, Pair};
 use seq2seq::metrics::{BleuForm, BleuScores};
 use seq2seq::synthetic::{Found, Language, LanguageConfig, Sizes};
-use seq2seq::train::{Fitted, Trainer};
+use seq2seq::train::{DialogTask, Trainer};
 use seq2seq::{ModelConfig, Seq2Seq, TrainConfig};
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ use crate::args::DistinctList;
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::print::{print_json, print_note};
-use crate::statistics::mean_and_spread_text;
+use crate::statistics::{decimal, mean_and_spread_text};
 
 /// Seed of the texts. Every training seed sees the same ones.
 const TEXT_SEED: u64 = 1;
@@ -198,7 +199,8 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
             } else {
                 let Outcome { seed, seconds, test_ppl, .. } = outcome;
                 print_note(format_args!(
-                    "{head}, seed {seed}: test perplexity {test_ppl:.3} after {seconds:.0} s"
+                    "{head}, seed {seed}: test perplexity {} after {seconds:.0} s",
+                    decimal(test_ppl, 3)
                 ));
             }
             outcomes.push(outcome);
@@ -221,7 +223,7 @@ fn train_one(
     let World { language, corpus, test } = world;
     let model = scale.model(head, corpus.vocabulary().len());
     let started = Instant::now();
-    let mut trainer = Trainer::new(&model, &scale.procedure(seed), corpus, device)?;
+    let mut trainer = Trainer::new(DialogTask::new(&model, &scale.procedure(seed), corpus, device)?);
     let mut view = View::bar_only(format!("{head} "));
     let result = trainer.fit(None, &mut view);
     view.finish();
@@ -237,7 +239,7 @@ fn train_one(
         parameters: model.num_params(),
         seconds,
         valid_ppl: last.valid_ppl,
-        test_ppl: last.test_ppl,
+        test_ppl: last.test_ppl.expect("the procedure tests"),
         floor_ppl: floor.perplexity(),
         right,
         answers: of,

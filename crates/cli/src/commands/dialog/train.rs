@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use runs::Error;
-use runs::Extension;
-use seq2seq::data::Corpus;
-use seq2seq::train::{FinalMetrics, Fitted, RunConfig, RunFolder, Trainer, Versions, fingerprint};
+use runs::{Error, Extension, FinalMetrics, Fitted, Versions};
+use seq2seq::data::{Corpus, DialogConfig};
+use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::progress::View;
 use super::saved::summary;
 use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
-use crate::args::RecordArgs;
+use crate::args::{RecordArgs, Setting, apply};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
-use crate::files::check_run_folder;
+use crate::files::{check_run_folder, refuse_file};
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
+use crate::progress::Working;
+use crate::statistics::decimal;
 use crate::training::{Output, absolute, device_of, extend, fresh_folder};
 
 /// Options of `dialog train`.
@@ -63,6 +64,9 @@ pub struct TrainArgs {
     /// The procedure.
     #[command(flatten)]
     pub procedure: ProcedureArgs,
+    /// A setting by its place in config.json, such as train.lr=0.001; may be given several times. It replaces the preset's.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<Setting>,
 }
 
 /// Trains as the arguments say and saves the run, or continues one.
@@ -84,22 +88,23 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
     }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
-    let model = |vocab: usize| -> Result<ModelConfig, seq2seq::Error> {
-        let mut model = preset.model(head, vocab);
+    let model = |vocab: usize| -> Result<ModelConfig, Failure> {
+        let set = apply(&args.settings, "model", &preset.model(head, vocab))?;
+        let mut model = ModelConfig { head, vocab, ..set };
         args.model.apply_to(&mut model);
         model.validate()?;
         Ok(model)
     };
-    let mut train: TrainConfig = preset.train();
+    let mut train: TrainConfig = apply(&args.settings, "train", &preset.train())?;
     args.procedure.apply_to(&mut train);
     train.validate()?;
-    let text = args.text.config();
+    let text = apply(&args.settings, "text", &args.text.config())?;
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
-    let corpus = Corpus::load(data, &text)?;
+    let corpus = load(data, &text)?;
     let name = device::resolve(args.device.unwrap_or_default());
     let config = RunConfig {
         versions: Versions::current(),
@@ -107,7 +112,9 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         device: name.to_string(),
         data: absolute(data),
         corpus: fingerprint(&corpus),
+        finetunes: None,
         text,
+        tokens: None,
         model: model(corpus.vocabulary().len())?,
         train,
         extensions: vec![],
@@ -145,9 +152,11 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     config.check(&now)?;
     let device = device_of(args.device, args.change_device, &config.device)?;
     let change = Extension { epochs, patience, device, max_minutes: None };
-    let corpus = Corpus::load(args.data.as_ref().unwrap_or(&config.data), &config.text)?;
-    config.check_corpus(&corpus)?;
-    let config = extend(&run, &config, &config.device, &change)?;
+    let data = args.data.as_ref().unwrap_or(&config.data);
+    let corpus = load(data, &config.text)?;
+    check_corpus(&config, &corpus)?;
+    let run = extend(&run, &config, &change)?;
+    let config = run.config()?;
     let mut trainer = trainer(&config, &corpus, output)?;
     let restored = trainer.restore(&run)?;
     print_note(format_args!(
@@ -160,15 +169,22 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     fit(trainer, &run, args, output)
 }
 
+/// Reads the dialogues in a folder.
+fn load(data: &Path, text: &DialogConfig) -> Result<Corpus, Failure> {
+    refuse_file(data)?;
+    let _reading = Working::new(format!("reading the dialogues in {}", data.display()));
+    Ok(Corpus::load(data, text)?)
+}
+
 fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
     let device = device::open(config.device.parse::<DeviceName>()?)?;
-    let trainer = Trainer::new(&config.model, &config.train, corpus, &device)?;
+    let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
 }
 
 /// Trains to the end, and prints it.
 fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
-    let mut view = View::of_run(run, &output.interrupt, args.json, args.record.log_every.is_some());
+    let mut view = View::of_run(run, output, args.record.log_every.is_some());
     let result = trainer.fit(Some(run), &mut view);
     view.finish();
     let last = match result? {
@@ -183,7 +199,8 @@ fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output)
         print_json(&last);
     } else {
         let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
-        println!("best epoch {best_epoch}: perplexity valid {valid_ppl:.2}, test {test_ppl:.2}");
+        let (valid, test) = (decimal(valid_ppl, 2), decimal(test_ppl.unwrap_or(f64::NAN), 2));
+        println!("best epoch {best_epoch}: perplexity valid {valid}, test {test}");
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use runs::Versions;
 use seq2seq::data::Corpus;
-use seq2seq::train::{RunConfig, RunFolder, Versions, fingerprint};
+use seq2seq::train::{RunConfig, RunFolder, fingerprint};
 use seq2seq::{ModelConfig, Preset, weights};
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use super::saved::{Saved, summary};
 use super::settings::{ModelArgs, TextArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
-use crate::files::{Force, check_run_folder};
+use crate::files::{Force, check_run_folder, refuse_file};
 use crate::print::print_json;
 use crate::training::absolute;
 
@@ -84,6 +85,7 @@ struct Exported {
 /// Bad input: weights that are damaged or of other sizes. Nothing is written then.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
+    refuse_file(&args.data)?;
     let text = args.text.config();
     let corpus = Corpus::load(&args.data, &text)?;
     let mut model = args.preset.model(args.head, corpus.vocabulary().len());
@@ -97,7 +99,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         device: DeviceName::any_cpu().to_string(),
         data: absolute(&args.data),
         corpus: fingerprint(&corpus),
+        finetunes: None,
         text,
+        tokens: None,
         model,
         train: args.preset.train(),
         extensions: vec![],

@@ -27,7 +27,7 @@ pub struct RunsArgs {
     pub json: bool,
 }
 
-/// Lists runs, of language models and of models of dialogues, with their settings, results and states. Runs that cannot be read are listed as damaged.
+/// Lists runs, of language models, of models of dialogues and of transformers, with their settings, results and states. Runs that cannot be read are listed as damaged.
 ///
 /// # Errors
 /// A folder that does not exist or cannot be read.
@@ -121,7 +121,7 @@ impl Order {
             // They are sorted by it already.
             Self::Name => Ordering::Equal,
             Self::Kind => a.kind.cmp(&b.kind),
-            Self::Head => a.head.name().cmp(b.head.name()),
+            Self::Head => a.head.cmp(&b.head),
             Self::State => a.state.cmp(&b.state),
             Self::Parameters => a.parameters.cmp(&b.parameters),
             Self::Valid => numbers(a.valid_ppl, b.valid_ppl),

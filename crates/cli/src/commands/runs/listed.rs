@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::HeadKind;
-use runs::files::read_json;
+use awd_lstm::train::AwdLstm;
+use gpt::Transformer;
+use runs::{EndReason, Procedure, Record, RunState, Settings, kind_of_run};
+use seq2seq::train::Dialogues;
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::commands::dialog::DialogRecord;
+use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::statistics::grouped;
-use crate::training::{Record, State};
 
 /// A folder that holds a run, or should.
 #[derive(Debug, Serialize)]
@@ -45,24 +45,17 @@ pub enum Kind {
     LanguageModel,
     /// A model that responds in dialogues.
     Dialogues,
+    /// A transformer.
+    Transformer,
 }
 
 impl Kind {
-    /// The kind of the run in a folder: that of the program that made it. Whatever cannot be told is a language model, whose reader
-    /// says what is wrong.
-    fn of(path: &Path) -> Self {
-        let config: Option<Value> = read_json(&path.join("config.json")).ok();
-        match config.is_some_and(|config| config["versions"]["seq2seq"].is_string()) {
-            true => Self::Dialogues,
-            false => Self::LanguageModel,
-        }
-    }
-
     /// The kind in a table.
     fn name(self) -> &'static str {
         match self {
             Self::LanguageModel => "language",
             Self::Dialogues => "dialogues",
+            Self::Transformer => "transformer",
         }
     }
 }
@@ -73,19 +66,21 @@ pub struct Summary {
     /// What it trains.
     pub kind: Kind,
     /// Where it stands.
-    pub state: State,
+    pub state: RunState,
     /// Why training ended; none before the end.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    pub ended: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndReason>,
     /// The preset it started from.
     pub preset: String,
     /// The output layer.
-    pub head: HeadKind,
+    pub head: String,
     /// Number of parameters.
     pub parameters: usize,
     /// Width of the embedding.
     pub d_embedding: usize,
-    /// Sizes of the LSTM layers; of a model of dialogues, the encoders of utterances and contexts and the decoder.
+    /// Sizes of the LSTM layers; of a model of dialogues, the encoders of utterances and contexts and the decoder. A transformer has
+    /// none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lstm_sizes: Vec<usize>,
     /// Components of a mixture.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +132,7 @@ impl Listed {
     /// The titles of the columns of [`line`](Self::line), after a name of this width.
     pub fn header(width: usize) -> String {
         format!(
-            "{:<width$} {:<9} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9}  {:<15} state",
+            "{:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9}  {:<15} state",
             "run", "kind", "head", "parameters", "d", "K", "epochs", "valid", "test", "seconds", "ended"
         )
     }
@@ -149,9 +144,11 @@ impl Listed {
             Content::Damaged { reason, .. } => format!("{name:<width$} damaged: {reason}"),
             Content::Run(run) => {
                 let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+                let ended = serde_json::to_value(run.ended).unwrap_or_default();
+                let ended = ended.as_str().unwrap_or("-");
                 let failed = run.failed.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
                 format!(
-                    "{name:<width$} {:<9} {:<10} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {:<15} {}{}{failed}",
+                    "{name:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {:<15} {}{}{failed}",
                     run.kind.name(),
                     run.head,
                     grouped(run.parameters),
@@ -161,7 +158,7 @@ impl Listed {
                     number(run.valid_ppl),
                     number(run.test_ppl),
                     run.seconds,
-                    run.ended.as_str().unwrap_or("-"),
+                    ended,
                     run.state,
                     if run.finetunes { ", finetuning" } else { "" },
                 )
@@ -172,59 +169,72 @@ impl Listed {
 
 impl Summary {
     fn read(path: &Path) -> Result<Self, Failure> {
-        match Kind::of(path) {
-            Kind::LanguageModel => Self::of_language_model(&Record::read(path)?),
-            Kind::Dialogues => Self::of_dialogues(&DialogRecord::read(path)?),
+        match kind_of_run(path)?.as_str() {
+            Dialogues::KIND => Ok(Self::of_dialogues(&Record::read(path)?)),
+            Transformer::KIND => Self::of_transformer(&Record::read(path)?),
+            // Whatever cannot be told is a language model, whose reader says what is wrong.
+            _ => Ok(Self::of_language_model(&Record::read(path)?)),
         }
     }
 
-    fn of_language_model(record: &Record) -> Result<Self, Failure> {
-        let (model, train) = (&record.config.model, &record.config.train);
-        Ok(Self {
-            kind: Kind::LanguageModel,
-            state: record.state()?,
-            ended: json!(record.last.as_ref().and_then(|last| last.ended)),
-            preset: record.config.preset.clone(),
-            head: model.head,
+    /// What every kind of run has.
+    fn of<S: Settings>(kind: Kind, record: &Record<S>) -> Self {
+        let config = &record.config;
+        Self {
+            kind,
+            state: record.state,
+            ended: record.last.as_ref().map(|last| last.ended),
+            preset: config.preset.clone(),
+            head: String::new(),
+            parameters: 0,
+            d_embedding: 0,
+            lstm_sizes: vec![],
+            components: None,
+            seed: config.train.seed(),
+            finetunes: config.finetunes.is_some(),
+            device: config.device.clone(),
+            epochs_done: record.epochs_done(),
+            epochs: config.train.epochs(),
+            train_ppl: record.train_ppl(),
+            valid_ppl: record.valid_ppl(),
+            test_ppl: record.test_ppl(),
+            seconds: record.seconds(),
+            failed: record.failure.clone(),
+        }
+    }
+
+    fn of_language_model(record: &Record<AwdLstm>) -> Self {
+        let model = &record.config.model;
+        Self {
+            head: model.head.to_string(),
             parameters: model.num_params(),
             d_embedding: model.d_embedding,
             lstm_sizes: model.lstm_sizes.clone(),
             components: model.head.is_mixture().then_some(model.components),
-            seed: train.seed,
-            finetunes: record.config.finetunes.is_some(),
-            device: record.config.device.clone(),
-            epochs_done: record.epochs_done(),
-            epochs: train.epochs,
-            train_ppl: record.train_ppl(),
-            valid_ppl: record.valid_ppl(),
-            test_ppl: record.test_ppl(),
-            seconds: record.seconds(),
-            failed: record.failure(),
-        })
+            ..Self::of(Kind::LanguageModel, record)
+        }
     }
 
-    fn of_dialogues(record: &DialogRecord) -> Result<Self, Failure> {
-        let (model, train) = (&record.config.model, &record.config.train);
-        Ok(Self {
-            kind: Kind::Dialogues,
-            state: record.state()?,
-            ended: json!(record.last.as_ref().map(|last| last.ended)),
-            preset: record.config.preset.clone(),
-            head: model.head,
+    fn of_dialogues(record: &Record<Dialogues>) -> Self {
+        let model = &record.config.model;
+        Self {
+            head: model.head.to_string(),
             parameters: model.num_params(),
             d_embedding: model.d_embedding,
             lstm_sizes: vec![model.d_utterance, model.d_context, model.d_decoder],
             components: model.head.is_mixture().then_some(model.components),
-            seed: train.seed,
-            finetunes: false,
-            device: record.config.device.clone(),
-            epochs_done: record.epochs_done(),
-            epochs: train.epochs,
-            train_ppl: record.train_ppl(),
-            valid_ppl: record.valid_ppl(),
-            test_ppl: record.test_ppl(),
-            seconds: record.seconds(),
-            failed: None,
+            ..Self::of(Kind::Dialogues, record)
+        }
+    }
+
+    fn of_transformer(record: &Record<Transformer>) -> Result<Self, Failure> {
+        let model = &record.config.model;
+        Ok(Self {
+            head: record.config.preset.clone(),
+            // Parameters are created when they are first used: this allocates hardly any, wherever it is.
+            parameters: model.num_params(&device::open(DeviceName::any_cpu())?)?,
+            d_embedding: model.head.d_embedding,
+            ..Self::of(Kind::Transformer, record)
         })
     }
 }

@@ -22,9 +22,12 @@ pub struct SweepArgs {
     #[arg(long, value_name = "DIR", required_unless_present_any = ["config", "from"])]
     pub data: Option<PathBuf>,
     /// Folder to write runs, results, table and pictures to. The same command goes on with what is there [default:
-    /// runs/sweep; with --from, the file's path without its ending].
+    /// runs/sweep, or runs/sweep-2 and so on where it holds another sweep; with --from, the file's path without its ending].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// The name of the folder under runs/ where none is given.
+    #[arg(skip = "sweep")]
+    pub name: &'static str,
     /// Output layers, separated by commas, or all: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif,
     /// adaptive. A setting that a head does not have, such as the components of a softmax, makes no further runs of that head
     /// [default: those of the file of --config; softmax,mos; with --best-of, all there].
@@ -127,10 +130,10 @@ impl SweepArgs {
         Ok(text)
     }
 
-    /// The folder of runs and results.
+    /// The folder of runs and results; where none is given, the first to try.
     pub fn out(&self) -> PathBuf {
         let beside = self.from.first().map(|file| file.with_extension(""));
-        self.out.clone().or(beside).unwrap_or_else(|| PathBuf::from("runs/sweep"))
+        self.out.clone().or(beside).unwrap_or_else(|| Path::new("runs").join(self.name))
     }
 
     /// The output layers that are asked for, if any are.
@@ -178,10 +181,7 @@ impl Args for AblationArgs {
 
 impl FromArgMatches for AblationArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut args = SweepArgs::from_arg_matches(matches)?;
-        if args.from.is_empty() {
-            args.out = args.out.or_else(|| Some(PathBuf::from("runs/ablation")));
-        }
+        let mut args = SweepArgs { name: "ablation", ..SweepArgs::from_arg_matches(matches)? };
         if args.best_of.is_none() {
             args.equal = args.equal.or(Some(Equal::Parameters));
             if args.named_heads().is_none() {

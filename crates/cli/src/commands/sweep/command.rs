@@ -32,19 +32,26 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     let output = Interrupt::of_training(processes.is_first())
         .and_then(|interrupt| Output::new(program, false, &args.training.record, interrupt));
     let output = agree(processes, output)?;
-    let (data, text) = agree(processes, args.data().and_then(|data| Ok((data, args.text()?))))?;
-    let (tokens, out) = (&args.training.tokens, args.out());
+    let checked = || -> Result<_, Failure> {
+        args.out.as_deref().map_or(Ok(()), found::check_out)?;
+        Ok((args.data()?, args.text()?))
+    };
+    let (data, text) = agree(processes, checked())?;
+    let tokens = &args.training.tokens;
     let corpus = load_in_turn(processes, || {
-        Ok(if args.dry_run { tokens.look(data, &text)? } else { tokens.load(data, &text)? })
+        if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
     })?;
     let planned = || -> Result<_, Failure> {
         let plan = Plan::new(args, &corpus)?;
         let ranks = args.rank.map(|contexts| Ranks::new(&corpus, contexts)).transpose()?;
         // Runs of other settings are found before any time is spent.
-        let folders = found::folders(&plan, &out)?;
-        Ok((plan, ranks, folders))
+        let (out, folders) = match &args.out {
+            Some(out) => (out.clone(), found::folders(&plan, out)?),
+            None => found::fresh(&plan, &args.out()),
+        };
+        Ok((plan, ranks, out, folders))
     };
-    let (plan, ranks, folders) = agree(processes, planned())?;
+    let (plan, ranks, out, folders) = agree(processes, planned())?;
     let configs: Vec<_> = plan.runs.iter().map(|run| &run.config).collect();
     processes.check_same("runs", &configs)?;
     if processes.is_first() {
@@ -53,6 +60,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     if args.dry_run {
         let runs = plan.runs.iter().zip(folders.iter().map(|path| path.as_path()));
         return if processes.is_first() { listing::print(runs, args.json) } else { Ok(()) };
+    }
+    if processes.is_first() {
+        print_note(format_args!("runs and results go to {}", out.display()));
     }
     let process = processes.apart();
     if processes.are_several() {

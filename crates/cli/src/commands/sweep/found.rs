@@ -23,18 +23,39 @@ pub fn finetuned(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Checks that a sweep may be put into the folder `out`: it is new or empty, or that of a sweep.
+///
+/// # Errors
+/// A folder of something else, or one that cannot be read.
+pub fn check_out(out: &Path) -> Result<(), Failure> {
+    if present(out)?.is_empty() && !out.join(RESULTS).is_file() {
+        // A run that was cut off as it began has its lock alone.
+        check_folder(out, |name| out.join(name).join("lock").is_file())?;
+    }
+    Ok(())
+}
+
+/// The folder of a sweep for which none is named, with that of every run: `first`, unless it holds other runs than the plan's, or the
+/// first of `first-2`, `first-3` and so on that does not.
+pub fn fresh(plan: &Plan, first: &Path) -> (PathBuf, Vec<PathBuf>) {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", first.display())));
+    let own = |out: PathBuf| {
+        check_out(&out).ok()?;
+        let folders = folders(plan, &out).ok()?;
+        let planned = |path: &PathBuf| folders.iter().any(|own| own == path || finetuned(own) == *path);
+        present(&out).ok()?.iter().all(planned).then_some((out, folders))
+    };
+    std::iter::once(first.to_path_buf()).chain(numbered).find_map(own).expect("there is no end of numbers")
+}
+
 /// The folder of every run of a plan, present or not.
 ///
 /// A run that is there under another name, because fewer settings varied when it was made, is taken as it is.
 ///
 /// # Errors
-/// A folder of something else than a sweep, or that holds another run than the plan wants there, or a damaged one.
+/// A folder that holds another run than the plan wants there, or a damaged one.
 pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let present = present(out)?;
-    if present.is_empty() && !out.join(RESULTS).is_file() {
-        // A run that was cut off as it began has its lock alone.
-        check_folder(out, |name| out.join(name).join("lock").is_file())?;
-    }
     let mut folders: Vec<PathBuf> = vec![];
     for planned in &plan.runs {
         let own = out.join(&planned.name);

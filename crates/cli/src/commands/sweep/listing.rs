@@ -11,7 +11,8 @@ use crate::commands::sweep::planned::Planned;
 use crate::failure::Failure;
 use crate::print::print_json;
 use crate::statistics::grouped;
-use crate::training::{Record, State};
+use crate::training::Record;
+use runs::RunState;
 
 /// A run, and what is done of it.
 #[derive(Debug, Serialize)]
@@ -19,12 +20,12 @@ struct Listed {
     #[serde(flatten)]
     run: Outcome,
     /// None if there is no folder yet.
-    state: Option<State>,
+    state: Option<RunState>,
     epochs_done: usize,
     epochs: usize,
     /// Of the run that finetunes it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    finetuning: Option<State>,
+    finetuning: Option<RunState>,
 }
 
 /// Prints every run with its sizes and what is done of it.
@@ -39,10 +40,10 @@ pub fn print<'a>(runs: impl Iterator<Item = (&'a Planned, &'a Path)>, json: bool
         let record = read(path)?;
         let listed = Listed {
             run: Outcome::of(planned, planned.name.clone()),
-            state: record.as_ref().map(Record::state).transpose()?,
+            state: record.as_ref().map(|record| record.state),
             epochs_done: record.as_ref().map_or(0, Record::epochs_done),
             epochs: planned.config.train.epochs,
-            finetuning: read(&finetuned(path))?.as_ref().map(Record::state).transpose()?,
+            finetuning: read(&finetuned(path))?.as_ref().map(|record| record.state),
         };
         match json {
             true => print_json(&listed),

@@ -1,6 +1,6 @@
 //! The result of one run of a sweep.
 
-use awd_lstm::train::{RunConfig, Versions};
+use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use runs::data::Fingerprint;
 use runs::data::TextConfig;
@@ -61,8 +61,8 @@ pub struct Outcome {
 /// All that makes a run, but for where its text is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exact {
-    /// The programs.
-    pub versions: Versions,
+    /// The programs, as a run's `config.json` has them.
+    pub versions: Value,
     /// The preset.
     pub preset: String,
     /// The device.
@@ -138,7 +138,7 @@ impl Outcome {
             rank: None,
             failed: None,
             exact: Some(Box::new(Exact {
-                versions,
+                versions: serde_json::to_value(versions).unwrap_or_default(),
                 preset,
                 device,
                 text,

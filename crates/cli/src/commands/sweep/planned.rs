@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::train::{KeptTokens, RunConfig, Versions};
+use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use runs::data::Fingerprint;
 use runs::data::TextConfig;
+use runs::{KeptTokens, Versions};
 use serde::{Deserialize, Serialize};
 
 use crate::commands::sweep::grid::Axis;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use awd_lstm::train::{FinalMetrics, RunFolder};
+use awd_lstm::train::RunFolder;
+use runs::FinalMetrics;
 use runs::data::Corpus;
 use runs::files::replace;
 use runs::load_weights;

@@ -12,7 +12,6 @@ use crate::commands::sweep::outcome::{Outcome, Trained};
 use crate::commands::sweep::planned::Planned;
 use crate::commands::sweep::rank::Ranks;
 use crate::failure::Failure;
-use crate::files::create_folder;
 use crate::interrupt::Interrupted;
 use crate::training::{Folder, Job, Output, Record};
 
@@ -78,7 +77,7 @@ impl Stages<'_> {
         let mut folder = Folder::New(path.to_path_buf());
         if Record::exists(path) {
             let record = Record::read(path)?;
-            if let Some(reason) = record.failure() {
+            if let Some(reason) = record.failure.clone() {
                 return Ok((End::Failed(reason), false));
             }
             if record.last.is_some() {
@@ -96,8 +95,6 @@ impl Stages<'_> {
             }
             Err(error) => match error.downcast_ref::<Error>() {
                 Some(Error::NonFiniteLoss { .. } | Error::NonFinitePerplexity { .. }) => {
-                    create_folder(path)?;
-                    Record::note_failure(path, &error.to_string())?;
                     Ok((End::Failed(error.to_string()), true))
                 }
                 _ => Err(error),

@@ -3,18 +3,20 @@
 use std::time::{Duration, Instant};
 
 use awd_lstm::data::Batches;
-use awd_lstm::train::{EVALUATION_TOKENS, Interval, RunConfig, TrainObserver, Trainer};
+use awd_lstm::train::{EVALUATION_TOKENS, LmTask, RunConfig, Trainer};
 use awd_lstm::{LanguageModel, TrainConfig};
 use burn::module::Module;
 use runs::data::Corpus;
+use runs::{StepMetrics, TrainObserver};
 use serde::Serialize;
 
 use super::parts::Parts;
 use crate::device::{self, DeviceName, memory_bytes};
 use crate::failure::Failure;
 use crate::print::print_json;
-use crate::progress::short;
+use crate::progress::{Working, short};
 use crate::statistics::grouped;
+use crate::training::{require_test, words};
 
 /// Steps before the timed ones: the first compile kernels and fill pools of memory.
 const WARM_UP: usize = 2;
@@ -32,6 +34,8 @@ struct Plan {
     parameters: usize,
     parts: Parts,
     vocab: usize,
+    /// How the vocabulary is counted.
+    words: String,
     train_tokens: usize,
     valid_tokens: usize,
     test_tokens: usize,
@@ -62,11 +66,16 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
     let name: DeviceName = config.device.parse()?;
     let device = device::open(name)?;
     let (model, train) = (&config.model, &config.train);
+    if train.test {
+        require_test(corpus, &config.data)?;
+    }
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
-    let mut trainer = Trainer::new(model, &steps, corpus, &device)?.with_log_every(1);
+    let mut trainer = Trainer::new(LmTask::new(model, &steps, corpus, &device)?).with_log_every(1);
     let mut watch = Watch::default();
+    let timing = Working::new("timing some steps of training");
     trainer.fit(None, &mut watch)?;
+    drop(timing);
     let peak_bytes = memory_bytes(name, &device).map(|(_, taken)| taken);
     let (timed_steps, tokens_per_s) = watch.speed();
     let evaluated = trainer.model().valid();
@@ -90,6 +99,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
         parameters: model.num_params(),
         parts: Parts::of(model),
         vocab: model.vocab,
+        words: words(&config.text, corpus),
         train_tokens: corpus.train().len(),
         valid_tokens: corpus.valid().len(),
         test_tokens: corpus.test().len(),
@@ -106,7 +116,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
     };
     match json {
         true => print_json(&plan),
-        false => print!("{}", plan.text(config.text.characters)),
+        false => print!("{}", plan.text()),
     }
     Ok(())
 }
@@ -118,6 +128,7 @@ fn evaluation_seconds(
     ids: &[u32],
     columns: usize,
 ) -> Result<f64, Failure> {
+    let _timing = Working::new(format!("timing some windows of {what}"));
     let batches = Batches::new(what, ids, columns, 2)?;
     let length = (EVALUATION_TOKENS / columns).max(1);
     let (device, mut state) = (model.device(), model.zero_state(columns));
@@ -168,7 +179,7 @@ impl TrainObserver for Watch {
         self.marks.push((Instant::now(), 0));
     }
 
-    fn on_interval(&mut self, interval: &Interval) {
+    fn on_interval(&mut self, interval: &StepMetrics) {
         self.steps = interval.steps;
         self.marks.push((Instant::now(), interval.tokens));
     }
@@ -184,7 +195,7 @@ impl TrainObserver for Watch {
 
 impl Plan {
     /// For people.
-    fn text(&self, characters: bool) -> String {
+    fn text(&self) -> String {
         let named: Vec<String> =
             self.parts.named().iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
         let time = |seconds| short(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
@@ -201,7 +212,8 @@ impl Plan {
         };
         format!(
             "model: {} with {} parameters: {}\n\
-             text: {} training, {} validation and {} test tokens of {} {}\n\
+             text: {} training, {} validation and {} test tokens\n\
+             vocabulary: {}\n\
              steps: {} an epoch, {} epochs; {:.3} s a step, {:.0} tokens/s on {} ({} steps timed)\n\
              time: {} an epoch with validation, {} all epochs and the test\n\
              memory: {memory}\n",
@@ -211,8 +223,7 @@ impl Plan {
             grouped(self.train_tokens),
             grouped(self.valid_tokens),
             grouped(self.test_tokens),
-            grouped(self.vocab),
-            if characters { "characters" } else { "words" },
+            self.words,
             grouped(self.steps_per_epoch),
             self.epochs,
             self.step_seconds,

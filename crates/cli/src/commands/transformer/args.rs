@@ -6,11 +6,11 @@ use clap::Parser;
 use gpt::{GptConfig, TrainConfig};
 
 use super::head::{HeadArgs, Size};
-use crate::args::TextArgs;
+use crate::args::{RecordArgs, TextArgs};
 use crate::device::DeviceChoice;
 
-/// Trains a small GPT, whose output layer is tied to its embedding, with Burn's Learner; without --data, on a generated language,
-/// in about a minute.
+/// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
+/// generated language, in about a minute.
 ///
 /// A vocabulary of fewer words than --vocab-size is padded to that size with rows that stand for no word. Sizes and steps without
 /// a default here depend on the text: more for --data.
@@ -26,6 +26,14 @@ pub struct TransformerArgs {
     /// Train nothing: perplexities of the model of this run.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds", "compare"])]
     pub run: Option<PathBuf>,
+    /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "out", "run", "compare", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
+        "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "equal_parameters", "layers",
+        "attention_heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight_decay", "clip",
+        "valid_tokens", "eval_tokens", "seed",
+    ])]
+    pub resume: Option<PathBuf>,
     /// Time and memory of a step with Burn's Linear and CrossEntropyLoss and with the fused head, at the same sizes. Nothing
     /// is trained then, unless --steps or --epochs is given too.
     #[arg(long)]
@@ -42,6 +50,9 @@ pub struct TransformerArgs {
     /// One JSON object a line on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+    /// How often it is saved, and written about.
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// The output layer.
     #[command(flatten)]
     pub head: HeadArgs,
@@ -109,7 +120,7 @@ pub struct TrainingArgs {
     /// Weight decay of AdamW.
     #[arg(long, default_value_t = 0.01)]
     pub weight_decay: f64,
-    /// Largest norm of a parameter's gradient.
+    /// Largest norm of the gradient, over all parameters together.
     #[arg(long, default_value_t = 1.0)]
     pub clip: f64,
     /// Tokens of the validation text that a round ends with.
@@ -160,8 +171,8 @@ impl TransformerArgs {
             weight_decay,
             clip,
             valid_tokens,
+            eval_tokens,
             seed,
-            ..
         } = self.training;
         let (steps, rounds) = match (steps, epochs) {
             (None, Some(epochs)) => {
@@ -178,6 +189,7 @@ impl TransformerArgs {
             .with_weight_decay(weight_decay)
             .with_clip(clip)
             .with_valid_tokens(Some(valid_tokens))
+            .with_eval_tokens(eval_tokens)
             .with_seed(seed)
     }
 

@@ -1,31 +1,30 @@
 //! The command: a comparison, a training, or the perplexities of a saved run.
 
-use std::path::Path;
-use std::sync::PoisonError;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
+use burn::module::Module;
 use burn::tensor::Device;
-use burn::train::Interrupter;
-use gpt::{Gpt, GptConfig, Score, evaluate};
-use runs::Error;
-use runs::error::check;
+use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, evaluate};
+use runs::data::Fingerprint;
+use runs::error::{Error, check};
+use runs::{Fitted, Score, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
 use super::compare::Comparison;
 use super::head::{HeadArgs, Size};
-use super::run_folder::{RunConfig, RunFolder};
 use super::sizes::matching;
 use super::text::Text;
-use super::view::{History, View};
+use super::view::View;
 use crate::args::Head;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
+use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::training::fresh_folder;
+use crate::training::{Output, absolute, fresh_folder};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +43,7 @@ struct Outcome {
     seconds: f64,
     /// Speed of the training alone.
     tokens_per_s: f64,
-    /// Of the last round, as met, with dropout.
+    /// Of the best round, as met, with dropout.
     train_ppl: f64,
     #[serde(flatten)]
     scores: Scores,
@@ -58,23 +57,27 @@ struct Scores {
     valid_ppl: f64,
     test_ppl: f64,
     /// In percent.
-    valid_accuracy: f64,
-    test_accuracy: f64,
+    valid_accuracy: Option<f64>,
+    test_accuracy: Option<f64>,
     /// The language's own perplexity on the test text, if it is generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     floor_ppl: Option<f64>,
 }
 
-/// Runs the program.
+/// Runs the program. `program` is the name that a run which is stopped is continued with.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TransformerArgs) -> Result<(), Failure> {
+pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure> {
     check(args.repeats > 0, "repeats", args.repeats, "at least 1")?;
     let scored = args.training.eval_tokens;
     check(scored.is_none_or(|tokens| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
     if let Some(path) = &args.run {
         return score_run(args, path);
+    }
+    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(args.trains())?)?;
+    if let Some(path) = &args.resume {
+        return resume(args, path, &output);
     }
     args.head.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
@@ -83,9 +86,7 @@ pub fn run(args: &TransformerArgs) -> Result<(), Failure> {
     if args.trains() {
         args.procedure(model.context, model.context).validate()?;
     }
-    if let Some(path) = args.out.as_ref().filter(|path| RunFolder::exists(path)) {
-        return Err(Error::RunExists { path: path.clone() }.into());
-    }
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let text = Text::load(args.data.as_deref(), &args.text.config())?;
     let vocabulary = Size::new(text.corpus.vocabulary().len(), args.text.vocab_size);
     let name = device::resolve(args.device);
@@ -112,7 +113,7 @@ pub fn run(args: &TransformerArgs) -> Result<(), Failure> {
         }
         comparison.run(args.json)?;
     }
-    if args.trains() { train(args, &text, model, name, &device) } else { Ok(()) }
+    if args.trains() { train(args, &text, model, name, &device, &output) } else { Ok(()) }
 }
 
 /// The plain softmax with the precision of another head.
@@ -138,49 +139,76 @@ fn train(
     model: GptConfig,
     name: DeviceName,
     device: &Device,
+    output: &Output,
 ) -> Result<(), Failure> {
     let config = RunConfig {
-        head: args.head.head.to_string(),
+        versions: Versions::current(),
+        preset: args.head.head.to_string(),
         device: name.to_string(),
-        data: args.data.as_ref().map(|data| std::fs::canonicalize(data).unwrap_or_else(|_| data.clone())),
+        data: args.data.as_deref().map_or_else(PathBuf::new, absolute),
+        corpus: Fingerprint::of(&text.corpus),
+        finetunes: None,
         text: args.text.config(),
+        tokens: None,
         train: args.procedure(text.corpus.train().len(), model.context),
         model,
+        extensions: vec![],
     };
-    config.train.validate_for(&text.corpus, config.model.context)?;
+    let trainer = trainer(&config, text, device, output)?;
     let path = args.out.clone();
     let path =
-        path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.head, config.train.seed)));
+        path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed)));
     let run = RunFolder::create(&path, &config, text.corpus.vocabulary())?;
-    let (parameters, head) = (config.model.num_params(device)?, &config.model.head);
+    fit(trainer, &run, text, output)
+}
+
+fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+    let run = RunFolder::resume(path)?;
+    let config = run.config()?;
+    let text = Text::load(data(args, &config), &config.text)?;
+    config.corpus.check(&text.corpus)?;
+    let device = device::open(config.device.parse()?)?;
+    let mut trainer = trainer(&config, &text, &device, output)?;
+    trainer.restore(&run)?;
+    fit(trainer, &run, &text, output)
+}
+
+/// The folder of a run's text, unless that was generated.
+fn data<'a>(args: &'a TransformerArgs, config: &'a RunConfig) -> Option<&'a Path> {
+    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    args.data.as_deref().or(of_run)
+}
+
+fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
+    let trainer = Trainer::new(GptTask::new(&config.model, &config.train, &text.corpus, device)?);
+    Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
+}
+
+/// Trains to the end, and prints what came of it.
+fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
+    let (config, path) = (run.config()?, run.path().display().to_string());
+    let (parameters, head) = (trainer.model().num_params(), &config.model.head);
+    let rounds = trainer.state().epoch;
     print_note(format_args!(
-        "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {}",
-        config.head,
+        "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {path}{}",
+        config.preset,
         head.vocab,
         text.corpus.train().len(),
         config.train.steps,
-        path.display(),
+        if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
     ));
-    let training = device.clone().autodiff();
-    training.seed(config.train.seed);
-    let (interrupt, interrupter) = (Interrupt::of_training(true)?, Interrupter::new());
-    let view = View::new(&config.train, args.json, &interrupt, &interrupter);
-    let history = view.history();
-    let started = Instant::now();
-    let model = config.model.try_init(&training)?;
-    let trained = gpt::train(model, &config.train, &text.corpus, &path, Box::new(view), interrupter)?;
-    let seconds = started.elapsed().as_secs_f64();
-    let History { rounds, trained: (tokens, busy), failure } =
-        std::mem::take(&mut *history.lock().unwrap_or_else(PoisonError::into_inner));
-    if let Some(failure) = failure.or_else(|| trained.error.map(|error| error.to_string())) {
-        return Err(failure.into());
-    }
-    run.save_model(&trained.model)?;
-    if interrupt.is_noted() {
-        return Err(interrupt.end(format!("stopped; the model is saved in {}", path.display())).into());
-    }
+    let mut view = View::new(&config.train, output.json, &output.interrupt, trainer.state().seconds);
+    let fitted = trainer.fit(Some(run), &mut view);
+    view.finish();
+    let Fitted::Finished(last) = fitted? else {
+        let line = format!("stopped and saved; to go on: {} --resume {path}", output.program);
+        return Err(output.interrupt.end(line).into());
+    };
+    let best = trainer.best().expect("a finished run has a best model");
+    let valid = score("validation text", best, text.corpus.valid(), &config.train)?;
+    let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
     let outcome = Outcome {
-        head: config.head.clone(),
+        head: config.preset.clone(),
         device: config.device.clone(),
         parameters,
         vocab: head.vocab,
@@ -188,15 +216,19 @@ fn train(
         d_model: config.model.d_model,
         d_embedding: head.d_embedding,
         steps: config.train.steps,
-        seconds,
-        tokens_per_s: tokens as f64 / busy,
-        train_ppl: rounds.last().map_or(f64::NAN, |round| round.train_ppl),
-        scores: score(&trained.model, text, config.train.batch, args.training.eval_tokens)?,
-        run: path.display().to_string(),
+        seconds: last.seconds,
+        tokens_per_s: last.tokens_per_s,
+        train_ppl: last.train_ppl.unwrap_or(f64::NAN),
+        scores: Scores {
+            valid_ppl: valid.perplexity(),
+            test_ppl: last.test_ppl.unwrap_or(f64::NAN),
+            valid_accuracy: valid.accuracy(),
+            test_accuracy: last.test_accuracy,
+            floor_ppl: text.floor_ppl(of_test),
+        },
+        run: path,
     };
-    let lines = rounds.iter().map(serde_json::to_value).chain([serde_json::to_value(&outcome)]);
-    run.save_metrics(lines.collect::<Result<Vec<_>, _>>()?)?;
-    if args.json {
+    if output.json {
         print_json(&outcome);
     } else {
         println!(
@@ -210,52 +242,51 @@ fn train(
     Ok(())
 }
 
-/// Prints the perplexities of a saved run.
+/// Prints the perplexities of a saved run: of its best model, or of the last one before there is a best.
 fn score_run(args: &TransformerArgs, path: &Path) -> Result<(), Failure> {
     let run = RunFolder::open(path)?;
     let config = run.config()?;
     let device = device::open(device::resolve(args.device))?;
-    let data = args.data.as_ref().or(config.data.as_ref());
-    let text = Text::load_held_out(data.map(|data| data.as_path()), &config.text, run.vocabulary()?)?;
-    let model = run.model(&config.model, &device)?;
-    let scores = score(&model, &text, config.train.batch, args.training.eval_tokens)?;
-    if args.json {
-        print_json(&scores);
-    } else {
-        println!("{} in {}: {}", config.head, run.path().display(), scores.text());
-    }
-    Ok(())
-}
-
-/// Scores the validation and the test text, or the beginning of each.
-fn score(model: &Gpt, text: &Text, batch: usize, tokens: Option<usize>) -> Result<Scores, Failure> {
-    let beginning = |text| -> &[u32] {
-        let text: &[u32] = text;
-        &text[..tokens.unwrap_or(text.len()).min(text.len())]
+    let text = Text::load_held_out(data(args, &config), &config.text, run.vocabulary()?)?;
+    let weights = match run.best_weights() {
+        Err(Error::NotARun { .. }) => run.last_weights()?,
+        best => best?,
     };
-    let (valid, test) = (beginning(text.corpus.valid()), beginning(text.corpus.test()));
-    let scored = |what, text| -> Result<Score, Failure> {
-        let bar = ShareBar::new(what);
-        let score = evaluate(model, text, batch, |share| bar.set(share))?;
-        match score.nll.is_finite() {
-            true => Ok(score),
-            false => Err(format!("the perplexity of the {what} is not finite").into()),
-        }
-    };
-    let floor_ppl = text.floor_ppl(test.len());
-    let (valid, test) = (scored("validation text", valid)?, scored("test text", test)?);
-    Ok(Scores {
+    let model = load_weights(config.model.try_init(&device)?, &weights)?;
+    let train = config.train.clone().with_eval_tokens(args.training.eval_tokens);
+    let [valid, test] = [("validation text", text.corpus.valid()), ("test text", text.corpus.test())]
+        .map(|(what, text)| score(what, &model, text, &train));
+    let (valid, test) = (valid?, test?);
+    let scores = Scores {
         valid_ppl: valid.perplexity(),
         test_ppl: test.perplexity(),
         valid_accuracy: valid.accuracy(),
         test_accuracy: test.accuracy(),
-        floor_ppl,
-    })
+        floor_ppl: text.floor_ppl(test.tokens + 1),
+    };
+    if args.json {
+        print_json(&scores);
+    } else {
+        println!("{} in {}: {}", config.preset, run.path().display(), scores.text());
+    }
+    Ok(())
+}
+
+/// Scores a text, or the beginning of it that the procedure scores at the end.
+fn score(what: &str, model: &Gpt, text: &[u32], train: &TrainConfig) -> Result<Score, Failure> {
+    let text = &text[..train.eval_tokens.unwrap_or(text.len()).min(text.len())];
+    let bar = ShareBar::new(what);
+    let score = evaluate(model, text, train.batch, |share| bar.set(share))?;
+    match score.nll.is_finite() {
+        true => Ok(score),
+        false => Err(format!("the perplexity of the {what} is not finite").into()),
+    }
 }
 
 impl Scores {
     fn text(&self) -> String {
-        let Self { valid_ppl, test_ppl, test_accuracy, .. } = self;
+        let Self { valid_ppl, test_ppl, .. } = self;
+        let test_accuracy = self.test_accuracy.unwrap_or(f64::NAN);
         let floor =
             self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
         format!(

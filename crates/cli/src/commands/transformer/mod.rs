@@ -1,10 +1,9 @@
-//! `transformer`: a small GPT with any output layer, trained by Burn's `Learner`.
+//! `transformer`: a small GPT with any output layer, trained as a run that can be continued.
 
 mod args;
 mod command;
 mod compare;
 mod head;
-mod run_folder;
 mod sizes;
 mod text;
 mod view;

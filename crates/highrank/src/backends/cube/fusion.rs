@@ -1,7 +1,5 @@
 //! The kernels as operations of Burn's fusion, run on the backend below.
 
-use std::array::from_fn;
-
 use burn::tensor::{DType, Shape};
 use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, IntSlot, Taken, operation};
 use highrank_kernels::precision::product_dtype;
@@ -45,8 +43,8 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
         wanted: LatentWanted,
     ) -> LatentGradients<Floats<Self>> {
         let dtype = wide(args.weight.dtype());
-        let shapes = wanted_shapes(args.inputs().into_array(), wanted.into_array());
-        let outputs: Vec<_> = shapes.iter().flatten().map(|shape| (shape.clone(), dtype)).collect();
+        let shapes = args.inputs().zip(wanted).map(shape_if_wanted);
+        let outputs = of_type(shapes.clone().into_array(), dtype);
         let mut inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
         let [output, grad] = [output, grad].map(|tensor| inputs.float(tensor));
@@ -57,7 +55,7 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
             gradients.into_array().into_iter().flatten().collect()
         };
         let mut made = operation("highrank_latent_backward", inputs, &outputs, run).into_iter();
-        LatentGradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())))
+        shapes.map(|shape| shape.and_then(|_| made.next()))
     }
 }
 
@@ -69,9 +67,9 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
         let dtype = input.wide();
         let wanted = gradient.as_ref().map(|(_, wanted)| *wanted).unwrap_or_default();
-        let shapes = wanted_shapes(input.inputs().into_array(), wanted.into_array());
+        let shapes = input.inputs().zip(wanted).map(shape_if_wanted);
         let mut outputs = scores(&input, &objective);
-        outputs.extend(shapes.iter().flatten().map(|shape| (shape.clone(), dtype)));
+        outputs.extend(of_type(shapes.clone().into_array(), dtype));
         let statistics = objective.statistics;
         let mut inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
@@ -87,17 +85,18 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
         let mut made = operation("highrank_score", inputs, &outputs, run).into_iter();
         let loss = made.next().expect("the losses");
         let statistics = if statistics { made.next() } else { None };
-        let gradients = Gradients::from_array(shapes.map(|shape| shape.and_then(|_| made.next())));
-        (Scores { loss, statistics }, gradients)
+        (Scores { loss, statistics }, shapes.map(|shape| shape.and_then(|_| made.next())))
     }
 }
 
-/// Shapes of the gradients that a call will make.
-fn wanted_shapes<B: FusionBackend, const N: usize>(
-    inputs: [Option<&Floats<Fusion<B>>>; N],
-    wanted: [bool; N],
-) -> [Option<Shape>; N] {
-    from_fn(|i| inputs[i].filter(|_| wanted[i]).map(Floats::shape))
+/// The shape of the gradient that a call will make of an input, if any.
+fn shape_if_wanted<B: FusionBackend>((input, wanted): (Option<&Floats<Fusion<B>>>, bool)) -> Option<Shape> {
+    input.filter(|_| wanted).map(Floats::shape)
+}
+
+/// The shapes that are there, with a type.
+fn of_type<const N: usize>(shapes: [Option<Shape>; N], dtype: DType) -> Vec<(Shape, DType)> {
+    shapes.into_iter().flatten().map(|shape| (shape, dtype)).collect()
 }
 
 /// Shapes and types of the scores that a call will make.

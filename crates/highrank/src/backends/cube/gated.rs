@@ -44,7 +44,7 @@ impl Gates {
     /// If more words have gates than there are, or a shape is not what the others' say.
     pub(super) fn new(args: GatedArgs<Floats<CubeBackend>>, decoder: &Floats<CubeBackend>) -> Self {
         let (tokens, words) = (args.tokens(), args.words());
-        let prior = contiguous(args.prior.clone());
+        let prior = contiguous(args.inputs.prior.clone());
         let factors = Factors::new(args, decoder);
         let [products, logits] = [factors.products(), factors.gate_products()].map(contiguous);
         expect(&prior, "priors of words without gates", [tokens, COMPONENTS], DType::F32);
@@ -60,7 +60,7 @@ impl Gates {
         let args = &self.factors.args;
         let (tokens, words) = (args.tokens(), args.words());
         expect(logits, "logits", [tokens, vocab], DType::F32);
-        let [base, bias] = [&args.base, &args.bias].map(|x| contiguous(x.clone()));
+        let [base, bias] = [&args.inputs.base, &args.inputs.bias].map(|x| contiguous(x.clone()));
         expect(&base, "gates' part of a token", [tokens, GATES], DType::F32);
         expect(&bias, "gates' biases", [words, GATES], DType::F32);
         let count = tokens * words;

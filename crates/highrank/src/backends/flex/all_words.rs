@@ -74,7 +74,10 @@ const BLOCK: usize = 64;
 
 /// `Σ_k w_k e_kv` of a run of words, for rows of [stored](store_exponentials) exponentials, each with `w_k`.
 #[inline(always)]
-pub(super) fn mixture<'r, T: Real, R: Iterator<Item = (&'r [T], T)>>(rows: impl Fn() -> R, probs: &mut [T]) {
+pub(super) fn linear_mixture<'r, T: Real, R: Iterator<Item = (&'r [T], T)>>(
+    rows: impl Fn() -> R,
+    probs: &mut [T],
+) {
     let (blocks, rest) = probs.as_chunks_mut::<BLOCK>();
     let whole = blocks.len() * BLOCK;
     for (i, block) in blocks.iter_mut().enumerate() {
@@ -194,7 +197,7 @@ impl<T: Real> AllWords<T> {
         &mut self,
         rows: &mut [T],
         logits: &MappedLogits<'_, T>,
-        components: &mut [Component<T>],
+        mixture: &mut [Component<T>],
         target: &Dense<'_, T>,
         statistics: bool,
     ) -> WordSums {
@@ -204,10 +207,10 @@ impl<T: Real> AllWords<T> {
             let [probs, log_probs, targets] = [[T::ZERO; TILE]; 3];
             let mut tile = Tile { start, end, probs, log_probs, targets };
             let masked = logits.masked_in(start..end);
-            let is_faint = !tile.mix(rows.chunks_exact(vocab), components, masked.clone());
+            let is_faint = !tile.mix(rows.chunks_exact(vocab), mixture, masked.clone());
             self.faint[number] = is_faint;
             if is_faint {
-                tile.mix_logarithms(rows.chunks_exact(vocab), components, masked.clone());
+                tile.mix_logarithms(rows.chunks_exact(vocab), mixture, masked.clone());
             }
             if target.is_zero() {
                 for row in rows.chunks_exact_mut(vocab) {
@@ -216,7 +219,7 @@ impl<T: Real> AllWords<T> {
             } else {
                 tile.take(target, masked.clone());
                 let ratios = &mut self.ratios[start..end];
-                tile.share(rows.chunks_exact(vocab), components, is_faint, masked.clone(), ratios);
+                tile.share(rows.chunks_exact(vocab), mixture, is_faint, masked.clone(), ratios);
             }
             word_sums.add(tile, statistics, masked);
         }
@@ -256,12 +259,12 @@ impl<T: Real> Tile<T> {
     fn mix(
         &mut self,
         rows: ChunksExact<'_, T>,
-        components: &[Component<T>],
+        mixture: &[Component<T>],
         masked: impl Iterator<Item = usize> + Clone,
     ) -> bool {
         let (words, len) = (self.start..self.end, self.end - self.start);
-        let weighed = || rows.clone().zip(components).map(|(row, part)| (&row[words.clone()], part.weight));
-        mixture(weighed, &mut self.probs[..len]);
+        let weighed = || rows.clone().zip(mixture).map(|(row, part)| (&row[words.clone()], part.weight));
+        linear_mixture(weighed, &mut self.probs[..len]);
         // Any probability that is not faint.
         masked.clone().for_each(|word| self.probs[word] = T::ONE);
         let probs = &self.probs[..len];
@@ -276,11 +279,11 @@ impl<T: Real> Tile<T> {
     fn mix_logarithms(
         &mut self,
         rows: ChunksExact<'_, T>,
-        components: &[Component<T>],
+        mixture: &[Component<T>],
         masked: impl Iterator<Item = usize>,
     ) {
         let words = self.start..self.end;
-        let rows = rows.zip(components).map(|(row, component)| (&row[words.clone()], component.log_weight));
+        let rows = rows.zip(mixture).map(|(row, component)| (&row[words.clone()], component.log_weight));
         let log_probs = &mut self.log_probs[..words.len()];
         log_mixture(rows, log_probs);
         self.probs.iter_mut().zip(&*log_probs).for_each(|(prob, log_prob)| *prob = log_prob.exp());
@@ -312,7 +315,7 @@ impl<T: Real> Tile<T> {
     fn share(
         &self,
         rows: ChunksExact<'_, T>,
-        components: &mut [Component<T>],
+        mixture: &mut [Component<T>],
         is_faint: bool,
         masked: impl Iterator<Item = usize>,
         ratios: &mut [T],
@@ -322,14 +325,14 @@ impl<T: Real> Tile<T> {
                 *ratios = *target / *prob;
             }
             masked.for_each(|word| ratios[word] = T::ZERO);
-            for (row, component) in rows.zip(components) {
+            for (row, component) in rows.zip(mixture) {
                 let sum = sum_of(self.of(row), ratios, |e, ratios| exponential(e) * ratios);
                 component.share += component.weight.wide() * sum;
             }
             return;
         }
         ratios.copy_from_slice(&self.log_probs[..ratios.len()]);
-        for (row, component) in rows.zip(components) {
+        for (row, component) in rows.zip(mixture) {
             let log_weight = component.log_weight;
             let shares = self.of(row).iter().zip(&*ratios).zip(&self.targets);
             component.share += shares

@@ -117,9 +117,7 @@ pub(super) fn gradient_buffers<T: Real>(
     input: &Likelihood<Floats<Flex>>,
     wanted: Wanted,
 ) -> Gradients<Buffer<T>> {
-    let mut wanted = wanted.into_array().into_iter();
-    let buffers = input.inputs().into_array().map(|tensor| {
-        let is_wanted = wanted.next().expect("as many as there are inputs");
+    let mut gradients = input.inputs().zip(wanted).map(|(tensor, is_wanted)| {
         let shape = tensor.filter(|_| is_wanted)?.shape();
         // The first tokens to come write a matrix, the others add: a large one takes long to clear.
         Some(match shape.num_dims() == 2 && input.tokens() > 0 {
@@ -127,7 +125,6 @@ pub(super) fn gradient_buffers<T: Real>(
             false => Buffer::zeros(shape.num_elements()),
         })
     });
-    let mut gradients = Gradients::from_array(buffers);
     if let Some(bias) = &mut gradients.gated.bias {
         bias.fill(T::ZERO);
     }
@@ -139,12 +136,9 @@ pub(super) fn gradient_tensors<T: Real>(
     input: &Likelihood<Floats<Flex>>,
     gradients: Gradients<Buffer<T>>,
 ) -> Gradients<Floats<Flex>> {
-    let mut gradients = gradients.into_array().into_iter();
-    let tensors = input.inputs().into_array().map(|tensor| {
-        let gradient = gradients.next().expect("as many as there are inputs");
-        Some(tensor_of(gradient?, tensor?.shape().as_slice()))
-    });
-    let mut gradients = Gradients::from_array(tensors);
+    let tensors = input.inputs().zip(gradients);
+    let mut gradients =
+        tensors.map(|(tensor, gradient)| Some(tensor_of(gradient?, tensor?.shape().as_slice())));
     gradients.gated.bias = gradients.gated.bias.map(Floats::transpose);
     gradients
 }

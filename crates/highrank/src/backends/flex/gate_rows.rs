@@ -61,8 +61,8 @@ impl<'a, T: Real> GateRows<'a, T> {
         let of = |tensor: &'a Floats<Flex>, width: usize| {
             &values(tensor)[tokens.start * width..tokens.end * width]
         };
-        let (prior, base) = (of(&args.prior, COMPONENTS), of(&args.base, GATES));
-        Self { prior, base, bias: values(&args.bias), products, gates, sums }
+        let (prior, base) = (of(&args.inputs.prior, COMPONENTS), of(&args.inputs.base, GATES));
+        Self { prior, base, bias: values(&args.inputs.bias), products, gates, sums }
     }
 
     /// Takes the first tokens, or as many as there are.

@@ -20,8 +20,9 @@ use crate::ops::{GatedArgs, GatedInputs, MixInputs};
 
 /// The arguments row-major in the type of sums; the biases become `[3, S]`.
 pub(super) fn as_read(args: GatedArgs<Floats<Flex>>, sums: DType) -> GatedArgs<Floats<Flex>> {
-    let args = args.map(|tensor| tensor.cast(sums));
-    GatedArgs { bias: args.bias.transpose(), ..args }.map(row_major)
+    let mut args = args.map(|tensor| tensor.cast(sums));
+    args.inputs.bias = args.inputs.bias.transpose();
+    args.map(row_major)
 }
 
 /// What a chunk of tokens is worked on in.
@@ -52,11 +53,11 @@ impl<'a, T: Real> Gated<'a, T> {
         let (vocab, d) = (decoder.rows(), decoder.columns());
         let (tokens, words, d_gate) = (args.tokens(), args.words(), args.d_gate());
         assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
-        assert_length("mixing probabilities", Some(&args.prior), tokens * COMPONENTS);
-        assert_length("latent contexts", Some(&args.latent), tokens * COMPONENTS * d);
-        assert_length("gate features", Some(&args.features), tokens * GATES * d_gate);
-        assert_length("gate logits", Some(&args.base), tokens * GATES);
-        assert_length("gate biases", Some(&args.bias), GATES * words);
+        assert_length("mixing probabilities", Some(&args.inputs.prior), tokens * COMPONENTS);
+        assert_length("latent contexts", Some(&args.inputs.latent), tokens * COMPONENTS * d);
+        assert_length("gate features", Some(&args.inputs.features), tokens * GATES * d_gate);
+        assert_length("gate logits", Some(&args.inputs.base), tokens * GATES);
+        assert_length("gate biases", Some(&args.inputs.bias), GATES * words);
         Self { args, decoder: decoder.block(0..words, 0..d) }
     }
 
@@ -76,19 +77,23 @@ impl<'a, T: Real> Gated<'a, T> {
         let d = self.args.d_embedding();
         let sizes = mix::Sizes { tokens: tokens.len(), components: COMPONENTS, d };
         let of = |width: usize| tokens.start * width..tokens.end * width;
-        (sizes, &values(&self.args.prior)[of(COMPONENTS)], &values(&self.args.latent)[of(COMPONENTS * d)])
+        (
+            sizes,
+            &values(&self.args.inputs.prior)[of(COMPONENTS)],
+            &values(&self.args.inputs.latent)[of(COMPONENTS * d)],
+        )
     }
 
     /// Some tokens' features, `[tokens·3, G]`.
     fn features(&self, tokens: &Range<usize>) -> Matrix<'a, T> {
         let d_gate = self.args.d_gate();
         let span = tokens.start * GATES * d_gate..tokens.end * GATES * d_gate;
-        Matrix::new(&values(&self.args.features)[span], tokens.len() * GATES, d_gate)
+        Matrix::new(&values(&self.args.inputs.features)[span], tokens.len() * GATES, d_gate)
     }
 
     /// `[S, G]`
     fn vectors(&self) -> Matrix<'a, T> {
-        Matrix::new(values(&self.args.vectors), self.args.words(), self.args.d_gate())
+        Matrix::new(values(&self.args.inputs.vectors), self.args.words(), self.args.d_gate())
     }
 
     /// Writes some tokens' mixed contexts, `[tokens, d]`.

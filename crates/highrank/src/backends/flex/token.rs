@@ -55,7 +55,7 @@ impl<T: Real> Token<'_, '_, T> {
 /// What a thread works with, token by token.
 pub(super) struct Scratch<T> {
     /// `[K]`
-    pub(super) components: Vec<Component<T>>,
+    pub(super) mixture: Vec<Component<T>>,
     /// Of each listed word in each row: `a − top`, then what it takes of the row's gradient, `e_i r_ki`, `[K, m]`.
     pub(super) listed: Vec<f64>,
     pub(super) all_words: AllWords<T>,
@@ -79,7 +79,7 @@ pub(super) struct Forward<'s, 'a, T> {
     /// `[k]`, or nothing.
     pub(super) log_prior: &'s [T],
     /// `[k]`
-    pub(super) components: &'s mut [Component<T>],
+    pub(super) mixture: &'s mut [Component<T>],
     /// As [`Scratch::listed`], `[k, m]`.
     pub(super) listed: &'s mut [f64],
     /// Takes what each row [saves](MappedLogits::saved_of_row); empty if nothing is graded.
@@ -91,10 +91,10 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> WordSums {
-        let Self { token, rows, log_prior, components, listed, saved } = self;
+        let Self { token, rows, log_prior, mixture, listed, saved } = self;
         let Token { logits, target, is_mixture, is_graded, statistics } = token;
         let (vocab, width) = (logits.vocab, target.listed.len());
-        let saved_of_row = saved.len() / components.len();
+        let saved_of_row = saved.len() / mixture.len();
         let mut word_sums = WordSums::default();
         for (k, row) in rows.chunks_exact_mut(vocab).enumerate() {
             let saved = &mut saved[k * saved_of_row..(k + 1) * saved_of_row];
@@ -114,7 +114,7 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
                 }
             };
             listed.iter_mut().for_each(|a| *a = (T::of(*a) - top).wide());
-            components[k] = Component::new(top, sum, log_prior.get(k).map_or(0.0, |prior| prior.wide()));
+            mixture[k] = Component::new(top, sum, log_prior.get(k).map_or(0.0, |prior| prior.wide()));
         }
         word_sums
     }
@@ -139,15 +139,15 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
     fn with_simd<S: Simd>(self, _simd: S) -> T {
         let Self { token, rows, scratch, mut word_sums, statistics } = self;
         let Token { logits, target, .. } = token;
-        let Scratch { components, listed, all_words } = scratch;
-        let Listed { mut loss, nll } = score_listed(logits, &target, components, listed);
+        let Scratch { mixture, listed, all_words } = scratch;
+        let Listed { mut loss, nll } = score_listed(logits, &target, mixture, listed);
         if !token.is_mixture {
-            components[0].share += word_sums.mass;
+            mixture[0].share += word_sums.mass;
         } else if token.needs_all_words() {
-            word_sums = all_words.run(rows, logits, components, &target.dense, token.statistics);
+            word_sums = all_words.run(rows, logits, mixture, &target.dense, token.statistics);
         }
         loss += if target.has_masked { f64::INFINITY } else { word_sums.cross_entropy };
-        let z_term: f64 = components.iter().map(|part| part.pull() * part.lse()).sum();
+        let z_term: f64 = mixture.iter().map(|part| part.pull() * part.lse()).sum();
         // Also without a z-loss: a row that is not all numbers shows here, whichever words are listed.
         loss += target.z_loss * z_term;
         if token.statistics {
@@ -174,7 +174,7 @@ struct Listed {
 fn score_listed<T: Real>(
     logits: &MappedLogits<'_, T>,
     target: &Target<'_, T>,
-    components: &mut [Component<T>],
+    mixture: &mut [Component<T>],
     listed: &mut [f64],
 ) -> Listed {
     let width = target.listed.len();
@@ -188,21 +188,21 @@ fn score_listed<T: Real>(
                 result.loss = f64::INFINITY;
             }
             // The gradient of a masked word is 0; that of the others means nothing where the loss is infinite.
-            for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *components) {
+            for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *mixture) {
                 part.share += extra * part.log_prior.exp();
                 *listed = 0.0;
             }
             continue;
         }
         let of_word = || listed.iter().skip(i).step_by(width);
-        let joints = || components.iter().zip(of_word()).map(|(part, shift)| part.joint(*shift));
+        let joints = || mixture.iter().zip(of_word()).map(|(part, shift)| part.joint(*shift));
         let top = joints().fold(f64::NEG_INFINITY, f64::max);
         let log_prob = top + joints().map(|joint| (joint - top).exp()).sum::<f64>().ln();
         result.nll = -log_prob;
         if extra != 0.0 {
             result.loss += extra * result.nll;
         }
-        for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *components) {
+        for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *mixture) {
             let taken = match extra {
                 0.0 => 0.0,
                 _ => extra * (part.joint(*listed) - log_prob).exp(),
@@ -220,7 +220,7 @@ pub(super) struct Backward<'s, 'a, T> {
     pub(super) token: Token<'s, 'a, T>,
     /// `[k, V]`
     pub(super) rows: &'s mut [T],
-    pub(super) components: &'s [Component<T>],
+    pub(super) mixture: &'s [Component<T>],
     pub(super) listed: &'s [f64],
     pub(super) all_words: &'s AllWords<T>,
     /// Upstream gradient of the token's loss.
@@ -239,12 +239,12 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { token, rows, components, listed, all_words, upstream, .. } = self;
+        let Self { token, rows, mixture, listed, all_words, upstream, .. } = self;
         let Self { saved, d_log_prior, scales, gradients, .. } = self;
         let Token { logits, target, is_mixture, .. } = token;
         let (vocab, width) = (logits.vocab, target.listed.len());
-        let (upstream, saved_of_row) = (upstream.wide(), saved.len() / components.len());
-        for (k, (row, component)) in rows.chunks_exact_mut(vocab).zip(components).enumerate() {
+        let (upstream, saved_of_row) = (upstream.wide(), saved.len() / mixture.len());
+        for (k, (row, component)) in rows.chunks_exact_mut(vocab).zip(mixture).enumerate() {
             let (pull, sum) = (target.z_loss * component.pull(), component.sum.wide());
             let of_probs = component.share + 2.0 * pull;
             if let Some(slot) = d_log_prior.get_mut(k) {

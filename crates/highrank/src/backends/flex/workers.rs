@@ -116,7 +116,7 @@ impl<'c, T: Real> Workers<'c, T> {
             },
             saved: Buffer::new(components * saved_of_row),
             scratch: Scratch {
-                components: vec![Component::default(); components],
+                mixture: vec![Component::default(); components],
                 listed: vec![0.0; components * targets.listed()],
                 all_words: AllWords::new(vocab, has_ratios),
             },
@@ -191,7 +191,7 @@ impl<'c, T: Real> Workers<'c, T> {
                 token,
                 rows: &mut *rows,
                 log_prior: self.log_prior(start, 0..self.call.components),
-                components: &mut scratch.components,
+                mixture: &mut scratch.mixture,
                 listed: &mut scratch.listed,
                 saved: &mut *saved,
             });
@@ -200,7 +200,7 @@ impl<'c, T: Real> Workers<'c, T> {
             arch.dispatch(Backward {
                 token,
                 rows: &mut *rows,
-                components: &scratch.components,
+                mixture: &scratch.mixture,
                 listed: &scratch.listed,
                 all_words: &scratch.all_words,
                 upstream: upstream[start],
@@ -225,17 +225,17 @@ impl<'c, T: Real> Workers<'c, T> {
 
         let mut rest = &mut *rows;
         let mut scratches = all.iter_mut().map(|Worker { saved, scratch, .. }| {
-            (&mut scratch.components[..], &mut scratch.listed[..], &mut saved[..])
+            (&mut scratch.mixture[..], &mut scratch.listed[..], &mut saved[..])
         });
         let mut scratches: Vec<_> = scratches.by_ref().collect();
         let jobs = pieces.iter().flatten().map(|piece| {
             let count = piece.rows.len();
-            let (components, listed, saved) = &mut scratches[piece.token];
+            let (mixture, listed, saved) = &mut scratches[piece.token];
             Forward {
                 token: self.token(start + piece.token),
                 rows: take(&mut rest, count * vocab),
                 log_prior: self.log_prior(start + piece.token, piece.rows.clone()),
-                components: take(components, count),
+                mixture: take(mixture, count),
                 listed: take(listed, count * width),
                 saved: take(saved, count * saved_of_row),
             }
@@ -274,11 +274,11 @@ impl<'c, T: Real> Workers<'c, T> {
         let jobs: Vec<_> = jobs.collect();
         jobs.into_par_iter().with_max_len(1).for_each(|(pieces, gradients)| {
             for (token, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
-                let Scratch { components, listed, all_words } = scratch;
+                let Scratch { mixture, listed, all_words } = scratch;
                 arch.dispatch(Backward {
                     token: self.token(start + token),
                     rows: &mut *rows,
-                    components: &components[of_token.clone()],
+                    mixture: &mixture[of_token.clone()],
                     listed: &listed[of_token.start * width..of_token.end * width],
                     all_words,
                     upstream: upstream[start + token],

@@ -2,10 +2,9 @@
 
 use burn::module::{Module, Param, ParamId};
 use burn::nn::Linear;
-use burn::tensor::DType;
 
-use crate::error::{HeadError, OrPanic};
-use crate::head::clusters::{AdaptiveConfig, Clusters, Tail, TailSizes};
+use crate::error::{HeadError, OrPanic, expect_shape};
+use crate::head::clusters::{Clusters, Tail};
 use crate::head::config::HeadConfig;
 use crate::head::output::OutputHead;
 use crate::parameters::{cast_parameters, value};
@@ -57,46 +56,24 @@ impl HeadConfig {
         self.validate()?;
         let Some(adaptive) = &self.adaptive else { return Err(HeadError::NoClusters) };
         let dtype = value(&head.weight).dtype();
-        let clusters = self.tail_sizes().clusters_of(adaptive, tails, dtype)?;
+        let cutoffs = adaptive.cutoffs.len();
+        expect_shape("the list of tails", &[tails.len()], &[cutoffs], "the number of cutoffs")?;
+        let tails =
+            self.tail_shapes(adaptive).into_iter().zip(tails).map(|(shape, [projection, decoder])| {
+                let (got, want) = (projection.weight.shape(), [self.d_hidden, shape.d_embedding]);
+                expect_shape("a tail's projection", &got, &want, "[d_hidden, width] of the cluster")?;
+                if projection.bias.is_some() {
+                    return Err(HeadError::LinearBias { linear: true, head: false });
+                }
+                let trained = projection.weight.clone().train().val().is_require_grad();
+                let weight = value(&projection.weight).detach();
+                let projection = Param::initialized(ParamId::new(), weight).set_require_grad(trained);
+                Ok(cast_parameters(Tail { projection, decoder: shape.of_linear(decoder)? }, dtype))
+            });
+        let clusters = Clusters::new(adaptive, self.vocab, tails.collect::<Result<_, HeadError>>()?);
         let head_cluster =
             HeadConfig { vocab: adaptive.head_words(), adaptive: None, masked_words: vec![], ..self.clone() };
         let head = head_cluster.checked_init_from_linear(head)?;
         OutputHead { clusters: Some(clusters), ..head }.masking(&self.masked_words)
-    }
-}
-
-impl TailSizes {
-    /// Clusters with the parameters of linear layers.
-    fn clusters_of(
-        self,
-        config: &AdaptiveConfig,
-        layers: Vec<[Linear; 2]>,
-        dtype: DType,
-    ) -> Result<Clusters, HeadError> {
-        if layers.len() != config.cutoffs.len() {
-            return Err(HeadError::Shape {
-                what: "the list of tails",
-                got: vec![layers.len()],
-                expected: format!("[{}], the number of cutoffs", config.cutoffs.len()),
-            });
-        }
-        let tails = self.shapes(config).zip(layers).map(|(shape, [projection, decoder])| {
-            let (got, want) = (projection.weight.shape().to_vec(), [self.d_hidden, shape.d_embedding]);
-            if got != want {
-                return Err(HeadError::Shape {
-                    what: "a tail's projection",
-                    got,
-                    expected: format!("{want:?}, [d_hidden, width] of the cluster"),
-                });
-            }
-            if projection.bias.is_some() {
-                return Err(HeadError::LinearBias { linear: true, head: false });
-            }
-            let trained = projection.weight.clone().train().val().is_require_grad();
-            let weight = value(&projection.weight).detach();
-            let projection = Param::initialized(ParamId::new(), weight).set_require_grad(trained);
-            Ok(cast_parameters(Tail { projection, decoder: shape.of_linear(decoder)? }, dtype))
-        });
-        Ok(Clusters::new(config, self.vocab, tails.collect::<Result<_, HeadError>>()?))
     }
 }

@@ -4,5 +4,4 @@ mod config;
 mod tails;
 
 pub use config::AdaptiveConfig;
-pub(super) use tails::TailSizes;
 pub use tails::{Clusters, Tail};

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use super::config::{AdaptiveConfig, ranges};
 use crate::checks::TensorChecks;
 use crate::context::linear_initializer;
-use crate::decoder::{Decoder, DecoderShape, check_masked_words};
+use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::HeadError;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
@@ -43,19 +43,22 @@ impl Clusters {
     }
 
     /// New tails: decoders by the initialiser, projections uniform in `±1/√H`.
+    ///
+    /// - shapes: of each tail's decoder
     pub(in crate::head) fn init(
         config: &AdaptiveConfig,
-        sizes: TailSizes,
+        vocab: usize,
+        d_hidden: usize,
+        shapes: Vec<DecoderShape<'_>>,
         initializer: &Initializer,
         device: &Device,
     ) -> Result<Self, HeadError> {
-        let h = sizes.d_hidden;
-        let tails = sizes.shapes(config).map(|shape| {
-            let width = shape.d_embedding;
+        let tails = shapes.into_iter().map(|shape| {
+            let (h, width) = (d_hidden, shape.d_embedding);
             let projection = linear_initializer().init_with([h, width], Some(h), Some(width), device);
             Ok(Tail { projection, decoder: shape.init(initializer, device)? })
         });
-        Ok(Self::new(config, sizes.vocab, tails.collect::<Result<_, HeadError>>()?))
+        Ok(Self::new(config, vocab, tails.collect::<Result<_, HeadError>>()?))
     }
 
     /// `V`, the number of all words.
@@ -102,10 +105,7 @@ impl Clusters {
         head_cluster: Decoder,
         words: &[usize],
     ) -> Result<(Self, Decoder), HeadError> {
-        self.masked_words.extend(words);
-        self.masked_words.sort_unstable();
-        self.masked_words.dedup();
-        check_masked_words(&self.masked_words, self.vocab)?;
+        self.masked_words = merged_masks(&self.masked_words, words, self.vocab)?;
         let (mut in_head, mut in_tails) = (vec![], vec![vec![]; self.tails.len()]);
         for &word in &self.masked_words {
             match self.cluster_of(word) {
@@ -123,30 +123,6 @@ impl Clusters {
         });
         let tails = tails.collect::<Result<_, HeadError>>()?;
         Ok((Self { tails, ..self }, head_cluster.masking(&in_head)?))
-    }
-}
-
-/// What the tails of a head have in common.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::head) struct TailSizes {
-    pub(in crate::head) d_hidden: usize,
-    pub(in crate::head) vocab: usize,
-    pub(in crate::head) vocab_multiple: usize,
-}
-
-impl TailSizes {
-    /// Of each tail's decoder.
-    pub(in crate::head) fn shapes(
-        self,
-        config: &AdaptiveConfig,
-    ) -> impl Iterator<Item = DecoderShape<'static>> {
-        config.clusters(self.vocab).enumerate().map(move |(cluster, words)| DecoderShape {
-            vocab: words.len(),
-            padding: words.len().next_multiple_of(self.vocab_multiple) - words.len(),
-            d_embedding: config.width(cluster, self.d_hidden),
-            bias: false,
-            masked_words: &[],
-        })
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: us
             let elements = latent.num_elements();
             latent.reshape([elements / d, d])
         }
-        ContextSource::Gated(args) => B::mix(args.prior, args.latent),
+        ContextSource::Gated(args) => B::mix(args.inputs.prior, args.inputs.latent),
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
-use seq2seq::train::{EndReason, RunConfig};
+use runs::EndReason;
+use seq2seq::train::RunConfig;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::commands::dialog::DialogRecord;
 use crate::commands::dialog::held_out::{Perplexities, Searched};
-use crate::commands::dialog::record::DialogRecord;
 
 /// What a run came to: an object of `--json`.
 #[derive(Debug, Clone, Serialize)]

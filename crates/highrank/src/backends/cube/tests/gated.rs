@@ -1,7 +1,7 @@
 //! Contexts with gates.
 
 use super::*;
-use crate::ops::GatedArgs;
+use crate::ops::{GatedArgs, GatedInputs};
 
 /// The input of a case whose first `words` words have gates, with what all words share of them multiplied by `scale`.
 fn gated<B>(case: Case, words: usize, scale: f64) -> Likelihood<Floats<B>>
@@ -10,15 +10,15 @@ where
 {
     let (d, d_gate) = (5, 3);
     let [contexts, _, other] = case.dtypes;
-    let args = GatedArgs {
+    let inputs = GatedInputs {
         prior: tensor([TOKENS, 4], 7).cast(other),
         latent: tensor([TOKENS, 4 * d], 8).cast(contexts),
         features: tensor([TOKENS, 3 * d_gate], 9).cast(contexts),
         base: tensor([TOKENS, 3], 10).mul_scalar(scale).cast(other),
         vectors: tensor([words, d_gate], 11).cast(other),
         bias: tensor([words, 3], 12).cast(other),
-        precision: Precision::Full,
     };
+    let args = GatedArgs { inputs, precision: Precision::Full };
     Likelihood { contexts: ContextSource::Gated(args), ..case.input() }
 }
 
@@ -107,6 +107,6 @@ fn gates_of_fewer_biases_are_refused() {
     let case = Case::plain(MapFunction::Identity, 1, Masked::None);
     let mut input = gated(case, 20, 1.0);
     let ContextSource::Gated(args) = &mut input.contexts else { unreachable!("a case with gates") };
-    args.bias = tensor([19, 3], 1);
+    args.inputs.bias = tensor([19, 3], 1);
     Plain::score(input, case.objective(), None);
 }

@@ -5,7 +5,7 @@
 use highrank_kernels::cpu::Real;
 use pulp::{Simd, WithSimd};
 
-use super::super::all_words::{FAINT, log_mixture, mixture};
+use super::super::all_words::{FAINT, linear_mixture, log_mixture};
 use super::super::mapped_logits::MappedLogits;
 use super::runs::LogSumExp;
 
@@ -56,7 +56,7 @@ impl<T: Real> WithSimd for Mix<'_, '_, T> {
         let Self { logits, rows, first, weights, out } = self;
         let run = first..first + out.len();
         let rows = || rows.chunks_exact(logits.vocab).map(|row| &row[run.clone()]).zip(weights);
-        mixture(|| rows().map(|(row, weight)| (row, weight.weight)), out);
+        linear_mixture(|| rows().map(|(row, weight)| (row, weight.weight)), out);
         // Any probability that is not faint.
         logits.mask(first, out, T::ONE);
         let faint = T::of(FAINT);

@@ -1,0 +1,318 @@
+//! The language model as a trainer's task.
+
+use std::path::Path;
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use runs::data::Corpus;
+use runs::error::{Error, Result};
+use runs::optim::{NtAsgd, NtAsgdConfig};
+use runs::ranks::Ranks;
+use runs::{Peers, Score, Split, Task, TrainerState, Work, load_weights, mix_seed, save_weights};
+
+use super::evaluate::score_unless;
+use super::losses::Losses;
+use super::procedure::{LmTrainerState, ProcedureState, learning_rate};
+use super::run::AwdLstm;
+use super::step::{OwnGradients, Stepped, own_gradients, update};
+use crate::config::{ModelConfig, TrainConfig};
+use crate::data::{Batches, Schedule};
+use crate::lstm::LstmState;
+use crate::model::{LanguageModel, LmState};
+
+/// Approximate work of evaluating a token over that of training with it: in several columns, and in a single one.
+const EVALUATION_COST: f64 = 0.4;
+const ONE_COLUMN_COST: f64 = 0.55;
+
+/// The averaged weights in a checkpoint.
+const AVERAGE: &str = "average.safetensors";
+/// State of an unfinished epoch in a checkpoint.
+const EPOCH: &str = "epoch.safetensors";
+
+/// Training of a language model as AWD-LSTM does it (Merity et al., arXiv 1708.02182): truncated backpropagation with a
+/// carried hidden state, activation regularisation, clipping to the global norm, and NT-ASGD.
+///
+/// Several ranks share the columns of the batch.
+pub struct LmTask {
+    model_config: ModelConfig,
+    config: TrainConfig,
+    /// With autodiff.
+    device: Device,
+    pub(super) train: Batches,
+    pub(super) valid: Batches,
+    /// None if it is not scored.
+    pub(super) test: Option<Batches>,
+    /// `None` only while an optimiser step has it.
+    model: Option<LanguageModel>,
+    optimiser: NtAsgd,
+    /// The epoch under way and its steps.
+    schedule: (usize, Schedule),
+    /// Number of steps of the first epoch.
+    first_steps: usize,
+    /// State after the last step, without its history, of the own columns.
+    hidden: LmState,
+    /// The same of all columns, for a checkpoint.
+    whole: Option<LmState>,
+}
+
+/// A trainer of language models.
+pub type Trainer = runs::Trainer<LmTask>;
+
+/// The state of an unfinished epoch as a module, the form in which it is saved.
+#[derive(Module, Debug)]
+struct Carried {
+    hidden: Vec<Param<Tensor<2>>>,
+    cell: Vec<Param<Tensor<2>>>,
+}
+
+impl Carried {
+    fn new(state: &LmState) -> Self {
+        let matrices = |of: fn(&LstmState) -> &Tensor<2>| {
+            state.layers.iter().map(|layer| Param::from_tensor(of(layer).clone().inner())).collect()
+        };
+        Self { hidden: matrices(|layer| &layer.hidden), cell: matrices(|layer| &layer.cell) }
+    }
+
+    fn state(self) -> LmState {
+        let layers = self.hidden.into_iter().zip(self.cell).map(|(hidden, cell)| LstmState {
+            hidden: Tensor::from_inner(hidden.val()),
+            cell: Tensor::from_inner(cell.val()),
+        });
+        LmState { layers: layers.collect() }
+    }
+}
+
+impl LmTask {
+    /// The task before its first step, with a freshly drawn model, which is trained on `device` with autodiff.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the configurations; [`Error::CorpusTooShort`] if a text does not fill its columns.
+    pub fn new(model: &ModelConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
+        model.validate()?;
+        config.validate()?;
+        let vocab = corpus.vocabulary().len();
+        if model.vocab != vocab {
+            return Err(Error::invalid("vocab", model.vocab, "the number of words of the corpus"));
+        }
+        // A single last row is no training step, so one step needs three rows.
+        let train = Batches::of("the training text", corpus.train(), config.batch, 3)?;
+        let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
+        let test = || Batches::new("the test text", corpus.test(), config.test_batch, 2);
+        let test = config.test.then(test).transpose()?;
+
+        let device = device.clone().autodiff();
+        device.seed(mix_seed(config.seed, 0, 0));
+        let fresh = model.try_init(&device)?;
+        let first = schedule(config, &train, 1);
+        Ok(Self {
+            model_config: model.clone(),
+            config: config.clone(),
+            device,
+            train,
+            valid,
+            test,
+            optimiser: optimiser(config, &fresh),
+            first_steps: first.steps().len(),
+            schedule: (1, first),
+            hidden: fresh.zero_state(config.batch),
+            whole: None,
+            model: Some(fresh),
+        })
+    }
+}
+
+fn schedule(config: &TrainConfig, train: &Batches, epoch: usize) -> Schedule {
+    let TrainConfig { bptt, max_seq_len_delta, seed, .. } = *config;
+    Schedule::new(train.rows(), bptt, max_seq_len_delta, seed, epoch)
+}
+
+/// The optimiser of `model` before its first step.
+fn optimiser(config: &TrainConfig, model: &LanguageModel) -> NtAsgd {
+    let plain = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+    let mut optimiser = plain.with_factor(&model.head.context, config.latent_lr);
+    if config.average_from_start {
+        optimiser.start_averaging();
+    }
+    optimiser
+}
+
+impl Task for LmTask {
+    type Settings = AwdLstm;
+    type Model = LanguageModel;
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn model_config(&self) -> &ModelConfig {
+        &self.model_config
+    }
+
+    fn procedure(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    fn fresh_state(&self) -> LmTrainerState {
+        TrainerState::new(ProcedureState::new(&self.config))
+    }
+
+    fn max_ranks(&self) -> usize {
+        self.config.batch
+    }
+
+    fn model(&self) -> &LanguageModel {
+        self.model.as_ref().expect("only an optimiser step takes the model")
+    }
+
+    fn set_model(&mut self, model: LanguageModel) {
+        self.optimiser = optimiser(&self.config, &model);
+        self.model = Some(model);
+    }
+
+    /// Averaged once averaging has begun.
+    fn evaluated(&self, state: &LmTrainerState) -> LanguageModel {
+        match state.task.averaging {
+            true => self.optimiser.averaged(self.model()).valid(),
+            false => self.model().valid(),
+        }
+    }
+
+    fn is_averaging(&self, state: &LmTrainerState) -> Option<bool> {
+        Some(state.task.averaging)
+    }
+
+    fn steps(&self, epoch: usize) -> usize {
+        match epoch {
+            1 => self.first_steps,
+            _ if epoch == self.schedule.0 => self.schedule.1.steps().len(),
+            _ => schedule(&self.config, &self.train, epoch).steps().len(),
+        }
+    }
+
+    fn begin(&mut self, epoch: usize, ranks: &Ranks) {
+        self.schedule = (epoch, schedule(&self.config, &self.train, epoch));
+        self.hidden = self.model().zero_state(ranks.part(self.config.batch).len());
+    }
+
+    fn learning_rate(&self, state: &LmTrainerState) -> f64 {
+        learning_rate(&self.config, state)
+    }
+
+    fn step(&mut self, done: usize, state: &mut LmTrainerState, peers: &mut Peers) -> Result<runs::Stepped> {
+        let config = &self.config;
+        let step = self.schedule.1.steps()[done];
+        let lr = learning_rate(config, state) * step.lr_scale;
+        let window = self.train.window(step.start, step.length, &self.device);
+        let model = self.model.take().expect("only an optimiser step takes the model");
+        let of_priors = if model.head.context.has_priors() { config.prior_cv } else { 0.0 };
+        let OwnGradients { stepped, grads, early } =
+            own_gradients(&model, window, self.hidden.clone(), config, peers.ranks())?;
+        let (losses, grads) = peers.add_up(&model, stepped.losses.clone().into_array(), grads, early)?;
+        let stepped = Stepped { losses: Losses::from_array(losses), ..stepped };
+        let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, config, lr);
+        self.model = Some(model);
+        self.hidden = stepped.state;
+        state.task.iterates += usize::from(state.task.averaging);
+
+        let Losses { nll, total, ar, tar, prior_cv } = stepped.losses;
+        let tokens = step.length * config.batch;
+        Ok(runs::Stepped {
+            total: Some(total),
+            gradient_norm: stepped.gradient_norm,
+            latent_norm: stepped.latent_norm,
+            prior_cv: (of_priors > 0.0).then(|| prior_cv / of_priors),
+            ar: Some(ar),
+            tar: Some(tar),
+            ..runs::Stepped::new(tokens, lr, nll.mul_scalar(tokens as f64))
+        })
+    }
+
+    fn evaluate(
+        &self,
+        model: &LanguageModel,
+        split: Split,
+        ranks: &Ranks,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Score>> {
+        let text = match split {
+            Split::Valid => &self.valid,
+            Split::Test => self.test.as_ref().expect("a test text that is not scored is not asked for"),
+        };
+        score_unless(ranks, model, text, stop)
+    }
+
+    fn validated(&mut self, state: &mut LmTrainerState, nll: f64, best: bool) -> Option<&'static str> {
+        let what = state.task.validated(&self.config, nll, best);
+        if state.task.averaging && !self.optimiser.is_averaging() {
+            self.optimiser.start_averaging();
+        }
+        what
+    }
+
+    fn gather(&mut self, ranks: &Ranks) -> Result<()> {
+        self.whole = Some(self.whole_state(ranks)?);
+        Ok(())
+    }
+
+    fn save(&self, state: &LmTrainerState, folder: &Path) -> Result<()> {
+        if state.task.iterates > 0 {
+            save_weights(&self.optimiser.averaged(self.model()), &folder.join(AVERAGE))?;
+        }
+        match (&state.position, &self.whole) {
+            (Some(_), Some(whole)) => save_weights(&Carried::new(whole), &folder.join(EPOCH)),
+            _ => Ok(()),
+        }
+    }
+
+    fn load(&mut self, state: &mut LmTrainerState, folder: &Path, ranks: &Ranks) -> Result<()> {
+        if state.task.averaging && !self.optimiser.is_averaging() {
+            self.optimiser.start_averaging();
+        }
+        if state.task.iterates > 0 {
+            let average = load_weights(self.model().clone(), &folder.join(AVERAGE))?;
+            self.optimiser.resume_averaging(&average, state.task.iterates);
+        }
+        if state.position.is_some() {
+            let whole = Carried::new(&self.model().zero_state(self.config.batch));
+            let own = ranks.part(self.config.batch);
+            let carried = load_weights(whole, &folder.join(EPOCH))?;
+            self.hidden = carried.state().columns(own.start, own.len());
+        }
+        Ok(())
+    }
+
+    fn work(&self) -> Work {
+        let [train, valid] = [&self.train, &self.valid].map(|text| text.predictions() as f64);
+        let test = self.test.as_ref().map_or(0.0, |text| text.predictions() as f64);
+        let cost = |columns: usize| if columns == 1 { ONE_COLUMN_COST } else { EVALUATION_COST };
+        Work { train, valid: cost(self.config.eval_batch) * valid, test: cost(self.config.test_batch) * test }
+    }
+}
+
+impl LmTask {
+    /// The carried state of all columns, at every rank.
+    fn whole_state(&self, ranks: &Ranks) -> Result<LmState> {
+        if !ranks.are_several() {
+            return Ok(self.hidden.clone());
+        }
+        let own = self.hidden.layers.iter().flat_map(|layer| [layer.hidden.clone(), layer.cell.clone()]);
+        let own: Vec<f32> = own.flat_map(|tensor| tensor.into_data().iter().collect::<Vec<f32>>()).collect();
+        let all = ranks.gather(bytemuck::cast_slice(&own))?;
+        let of_rank = |(rank, bytes): (usize, Vec<u8>)| {
+            let columns = ranks.part_of(rank, self.config.batch).len();
+            let mut values = bytemuck::pod_collect_to_vec::<u8, f32>(&bytes).into_iter();
+            let mut fill = |zero: Tensor<2>| {
+                let (shape, options) = (zero.shape(), (&zero.device(), zero.dtype()));
+                let own: Vec<f32> = values.by_ref().take(shape.num_elements()).collect();
+                Tensor::from_data(TensorData::new(own, shape), options)
+            };
+            let layers = self.model().zero_state(columns).layers.into_iter();
+            let layers = layers.map(|layer| LstmState { hidden: fill(layer.hidden), cell: fill(layer.cell) });
+            LmState { layers: layers.collect() }
+        };
+        Ok(LmState::join(all.into_iter().enumerate().map(of_rank).collect()))
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

@@ -1,0 +1,279 @@
+//! A language model's training: what is its own of it. What every task has is tested with the trainer.
+
+mod among;
+mod reports;
+mod rules;
+
+use std::fs;
+
+use burn::store::{ModuleSnapshot, bridge};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use runs::data::Fingerprint;
+use runs::{
+    EndReason, EpochMetrics, FinalMetrics, Fitted, Silent, StepMetrics, TrainObserver, ValidationMetrics,
+    Versions,
+};
+use serde_json::Value;
+
+use super::*;
+use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay};
+use crate::language::{Language, LanguageConfig};
+use crate::testing::alone;
+use crate::train::{RunConfig, RunFolder, mean_nll};
+
+fn corpus() -> Corpus {
+    let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
+    let language = Language::new(config).unwrap();
+    let text = |tokens: usize, seed| language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
+    Corpus::from_ids(language.vocabulary(), text(4000, 1), text(400, 2), text(300, 3)).unwrap()
+}
+
+/// No dropout: other tests draw from the same random numbers at the same time.
+fn model(head: HeadKind) -> ModelConfig {
+    ModelConfig::tiny(head, 30)
+}
+
+fn config(epochs: usize) -> TrainConfig {
+    TrainConfig {
+        batch: 8,
+        small_batch: None,
+        bptt: 12,
+        lr: 5.0,
+        latent_lr: 1.0,
+        clip: 0.25,
+        weight_decay: 1.2e-6,
+        alpha: 2.0,
+        beta: 1.0,
+        prior_cv: 0.0,
+        nonmono: 5,
+        max_seq_len_delta: 10,
+        eval_batch: 4,
+        test_batch: 1,
+        epochs,
+        seed: 28,
+        average_from_start: false,
+        validate_every: None,
+        patience: None,
+        lr_decay: None,
+        max_minutes: None,
+        test: true,
+    }
+}
+
+fn trainer(config: &TrainConfig) -> Trainer {
+    of_head(HeadKind::Mos, config)
+}
+
+fn of_head(head: HeadKind, config: &TrainConfig) -> Trainer {
+    Trainer::new(LmTask::new(&model(head), config, &corpus(), &Device::flex()).unwrap())
+}
+
+fn folder() -> (tempfile::TempDir, RunFolder) {
+    run_of(&config(3))
+}
+
+/// A run of `train` in a folder of its own.
+fn run_of(train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
+    let root = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(root.path(), &run_config(train), corpus().vocabulary()).unwrap();
+    (root, run)
+}
+
+fn run_config(train: &TrainConfig) -> RunConfig {
+    RunConfig {
+        text: Default::default(),
+        versions: Versions::current(),
+        preset: "small".into(),
+        device: "flex".into(),
+        data: "generated".into(),
+        corpus: Fingerprint::of(&corpus()),
+        finetunes: None,
+        tokens: None,
+        model: model(HeadKind::Mos),
+        train: train.clone(),
+        extensions: vec![],
+    }
+}
+
+/// All weights, in the order of their names.
+fn weights(model: &LanguageModel) -> Vec<Vec<f32>> {
+    let tensors = model.collect(None, None, false);
+    tensors.iter().map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec().unwrap()).collect()
+}
+
+fn finished(fitted: Fitted) -> FinalMetrics {
+    let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
+    metrics
+}
+
+/// Stops after so many questions whether to, that is before so many steps and chunks.
+struct StopAfter(usize);
+
+impl TrainObserver for StopAfter {
+    fn stop(&mut self) -> bool {
+        let stop = self.0 == 0;
+        self.0 = self.0.saturating_sub(1);
+        stop
+    }
+}
+
+#[derive(Default)]
+struct Notes {
+    intervals: Vec<StepMetrics>,
+    validations: Vec<ValidationMetrics>,
+    epochs: Vec<EpochMetrics>,
+    messages: Vec<String>,
+}
+
+impl TrainObserver for Notes {
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        self.intervals.push(*interval);
+    }
+
+    fn on_validation(&mut self, metrics: &ValidationMetrics, _share: f64) {
+        self.validations.push(metrics.clone());
+    }
+
+    fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
+        self.epochs.push(metrics.clone());
+    }
+
+    fn on_message(&mut self, message: &str) {
+        self.messages.push(message.to_string());
+    }
+}
+
+#[test]
+fn learns_and_reports() {
+    let mut notes = Notes::default();
+    let last = finished(trainer(&config(3)).fit(None, &mut notes).unwrap());
+    let ppl: Vec<f64> = notes.epochs.iter().map(|metrics| metrics.valid_ppl).collect();
+    // A uniform guess has perplexity 30.
+    assert!(ppl.len() == 3 && ppl[0] < 30.0 && ppl[2] < ppl[0], "{ppl:?}");
+    assert!(last.test_ppl.unwrap() < 30.0);
+}
+
+#[test]
+fn training_perplexity_is_the_mean_over_all_tokens() {
+    // Without learning, the training pass is an evaluation pass but for the rows that it may leave out.
+    let config = TrainConfig { lr: 1e-12, alpha: 0.0, beta: 0.0, ..config(1) };
+    let (mut trainer, mut notes) = (trainer(&config), Notes::default());
+    trainer.fit(None, &mut notes).unwrap();
+    let nll = notes.epochs[0].train_ppl.ln();
+    let expected = mean_nll(&trainer.model().valid(), &trainer.task().train);
+    assert!((nll - expected).abs() < 2e-3, "{nll} against {expected}");
+}
+
+/// Lines of `metrics.jsonl` without wall-clock times.
+fn timeless(run: &RunFolder) -> Vec<Value> {
+    without_times(&run.metrics().unwrap())
+}
+
+fn without_times(lines: &str) -> Vec<Value> {
+    let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        line["seconds"] = 0.into();
+        line["tokens_per_s"] = 0.into();
+    }
+    lines
+}
+
+/// Trains with dropout, once in one go and once with many stops, inside of epochs, before and within their evaluations, and at
+/// their ends. Returns what was reported of the former.
+fn stopped_anywhere(config: &TrainConfig, pauses: &[usize]) -> Notes {
+    let mut model = model(HeadKind::Mos);
+    model.dropouts =
+        Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
+    let fresh = || {
+        let task = LmTask::new(&model, config, &corpus(), &Device::flex()).unwrap();
+        Trainer::new(task).with_log_every(8)
+    };
+    let settings = RunConfig { model: model.clone(), ..run_config(config) };
+    let create = || {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(root.path(), &settings, corpus().vocabulary()).unwrap();
+        (root, run)
+    };
+    let (_root, straight_run) = create();
+    let mut straight = fresh();
+    let mut notes = Notes::default();
+    let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+
+    let (_root, run) = create();
+    let mut stops = 0;
+    let (resumed, got) = loop {
+        let mut trainer = fresh();
+        assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
+        match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+            Fitted::Finished(metrics) => break (trainer, metrics),
+            Fitted::Stopped => stops += 1,
+        }
+    };
+    assert!(stops > 10, "{stops}");
+    assert_eq!(weights(resumed.model()), weights(straight.model()));
+    assert_eq!(
+        FinalMetrics { seconds: expected.seconds, tokens_per_s: expected.tokens_per_s, ..got },
+        expected
+    );
+    assert_eq!(timeless(&run), timeless(&straight_run));
+    assert_eq!(without_times(&run.steps().unwrap()), without_times(&straight_run.steps().unwrap()));
+    let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
+    assert!(best(&run) == best(&straight_run));
+    notes
+}
+
+#[test]
+fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
+    alone(module_path!(), "training_that_was_stopped_anywhere_goes_on_to_the_same_bits", || {
+        // With averaging from early on.
+        let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(5) };
+        let notes = stopped_anywhere(&config, &[0, 1, 3, 19, 20, 21, 7, 50]);
+        assert!(notes.epochs[3].averaging == Some(true), "averages should be part of it: {:?}", notes.epochs);
+    });
+}
+
+/// Each is refused with one line, and an extension that fails so changes nothing.
+#[test]
+fn damaged_averages_and_states_are_noticed() {
+    let config = TrainConfig { average_from_start: true, ..config(3) };
+    let (root, run) = run_of(&config);
+    trainer(&config).fit(Some(&run), &mut StopAfter(7)).unwrap();
+    let settings = fs::read(root.path().join("config.json")).unwrap();
+    for name in [AVERAGE, EPOCH, "model.safetensors", "state.json"] {
+        let path = run.checkpoint().join(name);
+        let good = fs::read(&path).unwrap();
+        let mut bytes = good.clone();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        for bytes in [&bytes, &good[..good.len() / 2]] {
+            fs::write(&path, bytes).unwrap();
+            let longer = runs::Extension { epochs: Some(7), ..Default::default() };
+            let go_on = || -> Result<bool> {
+                let run = run.extend(&longer)?;
+                trainer(&run.config()?.train).restore(&run)
+            };
+            let message = go_on().unwrap_err().to_string();
+            assert!(message.starts_with(&format!("`{}` is damaged: ", path.display())), "{message}");
+        }
+        fs::write(&path, good).unwrap();
+    }
+    assert_eq!(fs::read(root.path().join("config.json")).unwrap(), settings);
+    assert!(trainer(&config).restore(&run).unwrap());
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused() {
+    let refused = |model: &ModelConfig, config: &TrainConfig| {
+        LmTask::new(model, config, &corpus(), &Device::flex()).err().expect("refused").to_string()
+    };
+    let wide = TrainConfig { batch: 2000, ..config(1) };
+    let message = refused(&model(HeadKind::Mos), &wide);
+    assert!(message.contains("the training text is shorter than one batch: 4000 tokens"), "{message}");
+    let wide = TrainConfig { eval_batch: 300, ..config(1) };
+    assert!(refused(&model(HeadKind::Mos), &wide).contains("the validation text"));
+    let other = ModelConfig { vocab: 31, ..model(HeadKind::Mos) };
+    assert!(refused(&other, &config(1)).contains("vocab is 31"));
+    let none = ModelConfig { components: 0, ..model(HeadKind::Mos) };
+    assert!(refused(&none, &config(1)).contains("components"));
+}

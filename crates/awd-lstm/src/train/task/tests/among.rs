@@ -1,0 +1,159 @@
+//! Several ranks, as threads of this process. Without dropout: all threads draw from the same random numbers.
+
+use std::sync::Mutex;
+
+use super::*;
+use runs::ranks::threads as each;
+
+/// What one rank has at its end.
+#[derive(Debug)]
+struct AtEnd {
+    weights: Vec<Vec<f32>>,
+    state: LmTrainerState,
+    fitted: Result<Fitted, String>,
+    intervals: Vec<StepMetrics>,
+}
+
+/// Trains as `size` ranks, from the run's checkpoint if it has one. `stop` is asked at each rank before every step and chunk.
+fn train(
+    size: usize,
+    config: &(dyn Fn(usize) -> TrainConfig + Sync),
+    run: Option<&RunFolder>,
+    pauses: &(dyn Fn(usize) -> usize + Sync),
+) -> Vec<AtEnd> {
+    struct Watch(Notes, StopAfter);
+    impl TrainObserver for Watch {
+        fn on_interval(&mut self, interval: &StepMetrics) {
+            self.0.on_interval(interval);
+        }
+
+        fn stop(&mut self) -> bool {
+            self.1.stop()
+        }
+    }
+    // First weights are drawn by one rank at a time.
+    let fresh = Mutex::new(());
+    each(size, |ranks| {
+        let mut trainer = {
+            let _guard = fresh.lock().unwrap();
+            trainer(&config(ranks.rank())).with_log_every(8).with_ranks(&ranks).unwrap()
+        };
+        if let Some(run) = run {
+            // The others do not hold the lock.
+            let own = RunFolder::open(run.path()).unwrap();
+            ranks.wait().unwrap();
+            trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
+        }
+        let mut watch = Watch(Notes::default(), StopAfter(pauses(ranks.rank())));
+        let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch);
+        AtEnd {
+            weights: weights(trainer.model()),
+            state: trainer.state().clone(),
+            fitted: fitted.map_err(|error| error.to_string()),
+            intervals: watch.0.intervals,
+        }
+    })
+}
+
+const NEVER: usize = usize::MAX;
+
+/// Averages from early on.
+fn eager(epochs: usize) -> TrainConfig {
+    TrainConfig { nonmono: 0, lr: 40.0, ..config(epochs) }
+}
+
+fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn ranks_make_the_bits_of_as_many_slices() {
+    alone(module_path!(), "ranks_make_the_bits_of_as_many_slices", || {
+        // 8 columns in parts of 4 and 4; 3, 3 and 2.
+        for (size, slice) in [(2, 4), (3, 3)] {
+            let config = TrainConfig { small_batch: Some(slice), ..eager(3) };
+            let mut slices = trainer(&config).with_log_every(8);
+            let mut notes = Notes::default();
+            let expected = finished(slices.fit(None, &mut notes).unwrap());
+            assert!(slices.state().task.averaging);
+            let all = train(size, &|_| eager(3), None, &|_| NEVER);
+            assert_eq!(all.len(), size);
+            for (rank, end) in all.iter().enumerate() {
+                assert_eq!(end.weights, weights(slices.model()), "{size} ranks, rank {rank}");
+                let got = finished(end.fitted.clone().unwrap());
+                let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-6;
+                assert!(near(got.valid_ppl, expected.valid_ppl), "{got:?} {expected:?}");
+                assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap()), "{got:?} {expected:?}");
+                // All ranks go by the same clock and the same numbers.
+                assert_eq!(end.state.task.rule, all[0].state.task.rule);
+                assert_eq!(end.state.seconds, all[0].state.seconds);
+                for (interval, one) in end.intervals.iter().zip(&notes.intervals) {
+                    assert_eq!((interval.nll, interval.ar, interval.tar), (one.nll, one.ar, one.tar));
+                    assert_eq!((interval.gradient_norm, interval.clipped), (one.gradient_norm, one.clipped));
+                    let waiting = interval.waiting.unwrap();
+                    assert_eq!(waiting.ranks, size);
+                    assert!(waiting.wait_seconds <= waiting.longest_wait_seconds);
+                    assert!(one.waiting.is_none());
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stop_at_one_rank_stops_all_and_any_number_goes_on() {
+    alone(module_path!(), "a_stop_at_one_rank_stops_all_and_any_number_goes_on", || {
+        let whole = train(2, &|_| config(2), None, &|_| NEVER).remove(0).weights;
+        // Before a step of the second epoch, and in a validation.
+        for stop in [9, 37, 60] {
+            for size in [2, 1, 3] {
+                let (_root, run) = run_of(&config(2));
+                let all = train(2, &|_| config(2), Some(&run), &|rank| if rank == 1 { stop } else { NEVER });
+                assert!(all.iter().all(|end| end.fitted == Ok(Fitted::Stopped)), "{all:?}");
+                assert!(run.checkpoint().exists());
+                let all = train(size, &|_| config(2), Some(&run), &|_| NEVER);
+                for end in &all {
+                    let far = distance(&end.weights, &whole);
+                    assert!(if size == 2 { far == 0.0 } else { far < 1e-3 }, "{stop}, {size} ranks: {far}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_ends_training_ends_it_everywhere() {
+    alone(module_path!(), "what_ends_training_ends_it_everywhere", || {
+        let absurd = TrainConfig { lr: 1e38, ..config(2) };
+        let all = train(2, &|_| absurd.clone(), None, &|_| NEVER);
+        assert!(all[0].fitted.clone().unwrap_err().contains("not finite"), "{:?}", all[0].fitted);
+        assert_eq!(all[1].fitted, all[0].fitted);
+        // By rank 0's clock.
+        let limited = TrainConfig { max_minutes: Some(1e-6), ..config(2) };
+        let (_root, run) = run_of(&limited);
+        let all = train(3, &|_| limited.clone(), Some(&run), &|_| NEVER);
+        for end in &all {
+            assert_eq!(end.weights, all[0].weights);
+            assert_eq!(finished(end.fitted.clone().unwrap()).ended, EndReason::Time);
+        }
+    });
+}
+
+#[test]
+fn weights_that_differ_are_found_and_too_many_ranks_refused() {
+    alone(module_path!(), "weights_that_differ_are_found_and_too_many_ranks_refused", || {
+        let all =
+            train(3, &|rank| TrainConfig { lr: 5.0 + (rank / 2) as f64, ..config(1) }, None, &|_| NEVER);
+        for end in &all {
+            let error = end.fitted.clone().unwrap_err();
+            assert!(error.contains("rank 2 differs from rank 0: the hash of the weights is "), "{error}");
+        }
+        let fresh = Mutex::new(());
+        let refused = each(9, |ranks| {
+            let _guard = fresh.lock().unwrap();
+            trainer(&config(1)).with_ranks(&ranks).err().map(|error| error.to_string())
+        });
+        let line = "9 ranks cannot share a batch of 8: every rank needs at least one column";
+        assert!(refused.iter().all(|refused| refused.as_deref() == Some(line)), "{refused:?}");
+    });
+}

@@ -1,0 +1,400 @@
+//! One command line for all kinds of models.
+//!
+//! `train`, `eval`, `generate` and `export` are the same words for a language model, a transformer and a model of dialogues. Which of them
+//! is meant, `--model` says, or the run that the line names; `plot` looks at what it is to draw, and `sweep` reads its options from a
+//! file. Here the words of a line become those of the command that does the work.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+
+use awd_lstm::train::AwdLstm;
+use clap::{ArgAction, Command};
+use gpt::Transformer;
+use runs::{Error, Settings, kind_of_run};
+use seq2seq::train::Dialogues;
+
+use crate::failure::Failure;
+
+/// What is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Model {
+    AwdLstm,
+    Seq2seq,
+    Gpt,
+}
+
+impl Model {
+    const ALL: [Self; 3] = [Self::AwdLstm, Self::Seq2seq, Self::Gpt];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::AwdLstm => "awd-lstm",
+            Self::Seq2seq => "seq2seq",
+            Self::Gpt => "gpt",
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::AwdLstm => AwdLstm::KIND,
+            Self::Seq2seq => Dialogues::KIND,
+            Self::Gpt => Transformer::KIND,
+        }
+    }
+
+    fn named(name: &OsStr) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|model| name == model.name());
+        found.ok_or_else(|| Error::unknown_name("model", &name.to_string_lossy(), Self::ALL.map(Self::name)))
+    }
+
+    /// The model of the run in a folder; none if the folder is no run that this version reads, of which the command will speak.
+    fn of_run(path: &OsStr) -> Option<Self> {
+        let kind = kind_of_run(Path::new(path)).ok()?;
+        Self::ALL.into_iter().find(|model| model.kind() == kind)
+    }
+}
+
+/// The words of the command that does the work, of the words after the program's name. `commands` is what the program understands.
+///
+/// # Errors
+/// A model that is unknown, or that cannot do what is asked; a file that cannot be read.
+pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    let mut line = Line { commands, words };
+    let Some(first) = line.words.first().and_then(|word| word.to_str()).map(str::to_string) else {
+        return Ok(line.words);
+    };
+    line.words.remove(0);
+    match first.as_str() {
+        "train" => line.train(),
+        "eval" => line.eval(),
+        "generate" => match line.model_of_run() {
+            Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "respond"])),
+            Some(Model::Gpt) => Ok(line.becomes(&["transformer", "--generate"])),
+            _ => Ok(line.named("--run", &["generate"])),
+        },
+        "export" => match line.model_of_run() {
+            Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "export"])),
+            _ => Ok(line.named("--run", &["export"])),
+        },
+        "import" => match line.model()? {
+            Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "import"])),
+            Some(Model::Gpt) => Err("import knows no transformer: --model awd-lstm or seq2seq".into()),
+            _ => Ok(line.becomes(&["import"])),
+        },
+        "analyse" if !line.words.is_empty() && !line.words[0].to_string_lossy().starts_with('-') => {
+            let what = line.words.remove(0).to_string_lossy().into_owned();
+            Ok(line.named("--run", &["analyse", &what]))
+        }
+        "plot" => line.plot(),
+        "sweep" | "ablation" => line.sweep(&first),
+        _ => Ok(line.becomes(&[&first])),
+    }
+}
+
+/// The words after a command's name.
+struct Line<'a> {
+    commands: &'a Command,
+    words: Vec<OsString>,
+}
+
+impl Line<'_> {
+    fn train(mut self) -> Result<Vec<OsString>, Failure> {
+        let asked = self.model()?;
+        let from = self.take("--from")?;
+        let run = from.clone().or_else(|| self.value("--resume"));
+        let of_run = run.as_deref().and_then(Model::of_run);
+        if let (Some(asked), Some(of_run), Some(run)) = (asked, of_run, &run)
+            && asked != of_run
+        {
+            let (asked, of_run) = (asked.name(), of_run.name());
+            return Err(format!("--model is {asked}, but `{}` is a run of {of_run}", run.display()).into());
+        }
+        match (of_run.or(asked).unwrap_or(Model::AwdLstm), from) {
+            (Model::AwdLstm, None) => Ok(self.named("--data", &["train"])),
+            (Model::AwdLstm, Some(run)) => {
+                self.words.splice(0..0, ["--run".into(), run]);
+                Ok(self.named("--data", &["finetune"]))
+            }
+            (model, Some(_)) => {
+                let model = model.name();
+                Err(format!("--from averages the weights of a language model; {model} has no such training")
+                    .into())
+            }
+            (Model::Seq2seq, None) => Ok(self.named("--data", &["dialog", "train"])),
+            (Model::Gpt, None) => Ok(self.named("--data", &["transformer"])),
+        }
+    }
+
+    fn eval(mut self) -> Result<Vec<OsString>, Failure> {
+        let dynamic = self.words.iter().position(|word| word == "--dynamic");
+        let dynamic = dynamic.map(|at| self.words.remove(at)).is_some();
+        match (self.model_of_run(), dynamic) {
+            (Some(Model::Seq2seq), false) => {
+                // There, the run has no name of its own.
+                let run = self.take("--run")?;
+                self.words.splice(0..0, run);
+                Ok(self.becomes(&["dialog", "eval"]))
+            }
+            (Some(Model::Gpt), false) => Ok(self.named("--run", &["transformer"])),
+            (Some(Model::AwdLstm) | None, false) => Ok(self.named("--run", &["eval"])),
+            (Some(Model::AwdLstm) | None, true) => Ok(self.named("--run", &["dynamic-eval"])),
+            (Some(model), true) => {
+                Err(format!("--dynamic is for language models; this is a run of {}", model.name()).into())
+            }
+        }
+    }
+
+    /// Runs are drawn as their curves; a file of lines, as the command that printed them draws it.
+    fn plot(self) -> Result<Vec<OsString>, Failure> {
+        let places = self.places(&["plot"]);
+        let Some(&first) = places.first() else { return Ok(self.becomes(&["plot"])) };
+        let path = Path::new(&self.words[first]);
+        if path.is_dir() {
+            return Ok(self.named("--run", &["curves"]));
+        }
+        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let line: serde_json::Value =
+            text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        let has = |key: &str| !line[key].is_null();
+        let command = [
+            ("singular_values", "rank"),
+            ("squared_share", "gradient-loss"),
+            ("slope_mean", "plif"),
+            ("best_epoch", "sweep"),
+            ("lstm_sizes", "sweep"),
+        ];
+        match command.into_iter().find(|(key, _)| has(key)) {
+            Some((_, command)) => {
+                let files: Vec<_> = places.iter().map(|&at| self.words[at].clone()).collect();
+                let mut words = self.words;
+                places.iter().rev().for_each(|&at| drop(words.remove(at)));
+                Ok([command.into(), "--from".into()].into_iter().chain(files).chain(words).collect())
+            }
+            None => {
+                let kinds = "of runs, or of the lines that rank, gradient, plif or sweep print with --json";
+                Err(format!("`{}` holds nothing to draw: plot is {kinds}", path.display()).into())
+            }
+        }
+    }
+
+    /// The options of a sweep in a file, each by its name; those of the line come before them.
+    fn sweep(mut self, command: &str) -> Result<Vec<OsString>, Failure> {
+        let file = self.places(&[command]).first().map(|&at| self.words.remove(at));
+        let Some(file) = file else { return Ok(self.becomes(&[command])) };
+        let path = Path::new(&file);
+        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let damaged = |reason: &str| Error::Damaged {
+            path: path.to_path_buf(),
+            reason: reason.trim().replace('\n', " "),
+        };
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| damaged(error.message()))?;
+        for (key, value) in table {
+            let option = format!("--{}", key.replace('_', "-"));
+            let given = |word: &OsString| {
+                word == option.as_str() || word.to_string_lossy().starts_with(&format!("{option}="))
+            };
+            if !self.words.iter().any(given) {
+                match value {
+                    toml::Value::Boolean(true) => self.words.push(option.into()),
+                    toml::Value::Boolean(false) => {}
+                    value => {
+                        let value = plain(&value)
+                            .ok_or_else(|| damaged(&format!("{key} must be a value or a list of values")))?;
+                        self.words.push(format!("{option}={value}").into());
+                    }
+                }
+            }
+        }
+        Ok(self.becomes(&[command]))
+    }
+
+    /// The value of `--model`, which is taken away.
+    fn model(&mut self) -> Result<Option<Model>, Failure> {
+        Ok(self.take("--model")?.map(|name| Model::named(&name)).transpose()?)
+    }
+
+    /// The model of the first run that the line names.
+    fn model_of_run(&self) -> Option<Model> {
+        self.words.iter().find_map(|word| {
+            let word = word
+                .to_str()
+                .and_then(|word| word.strip_prefix("--run="))
+                .map_or(word.as_os_str(), OsStr::new);
+            Model::of_run(word)
+        })
+    }
+
+    /// The value of an option.
+    fn value(&self, option: &str) -> Option<OsString> {
+        let written = format!("{option}=");
+        let joined =
+            self.words.iter().find_map(|word| word.to_str()?.strip_prefix(&written).map(OsString::from));
+        let after = || {
+            self.words.iter().position(|word| word == option).and_then(|at| self.words.get(at + 1).cloned())
+        };
+        joined.or_else(after)
+    }
+
+    /// The value of an option, which is taken away with it.
+    fn take(&mut self, option: &str) -> Result<Option<OsString>, Failure> {
+        let Some(value) = self.value(option) else {
+            return match self.words.iter().any(|word| word == option) {
+                true => Err(format!("{option} needs a value").into()),
+                false => Ok(None),
+            };
+        };
+        let written = format!("{option}=");
+        let at =
+            self.words.iter().position(|word| word == option || word.to_string_lossy().starts_with(&written));
+        let at = at.expect("the option has a value");
+        let width = if self.words[at] == option { 2 } else { 1 };
+        self.words.drain(at..at + width);
+        Ok(Some(value))
+    }
+
+    /// The words that are neither options nor values of options of a command.
+    fn places(&self, command: &[&str]) -> Vec<usize> {
+        let found = command.iter().try_fold(self.commands, |command, name| command.find_subcommand(name));
+        let Some(command) = found else { return vec![] };
+        let (mut places, mut values) = (vec![], 0);
+        for (at, word) in self.words.iter().enumerate() {
+            let text = word.to_string_lossy();
+            if let Some(option) = text.strip_prefix("--") {
+                let arg = command.get_arguments().find(|arg| arg.get_long() == Some(option));
+                let takes = arg.filter(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append));
+                values = takes.map_or(0, |arg| arg.get_num_args().map_or(1, |range| range.max_values()));
+            } else if values > 0 {
+                values -= 1;
+            } else {
+                places.push(at);
+            }
+        }
+        places
+    }
+
+    /// The line as one of another command, in which what has no name is the value of `option`.
+    fn named(mut self, option: &str, command: &[&str]) -> Vec<OsString> {
+        for &at in self.places(command).iter().rev() {
+            self.words.insert(at, option.into());
+        }
+        self.becomes(command)
+    }
+
+    fn becomes(self, command: &[&str]) -> Vec<OsString> {
+        command.iter().map(OsString::from).chain(self.words).collect()
+    }
+}
+
+/// A value as it is written on a command line; lists are separated by commas.
+fn plain(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),
+        toml::Value::Array(values) => Some(values.iter().map(plain).collect::<Option<Vec<_>>>()?.join(",")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(commands: &Command, text: &str) -> Result<String, String> {
+        let words = super::words(commands, text.split(' ').map(OsString::from).collect());
+        let words = words.map_err(|error| error.to_string())?;
+        Ok(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    /// Folders `lstm`, `dialogues` and `transformer` that look like runs.
+    fn runs() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, model) in
+            [("lstm", Model::AwdLstm), ("dialogues", Model::Seq2seq), ("transformer", Model::Gpt)]
+        {
+            let run = folder.path().join(name);
+            fs::create_dir(&run).unwrap();
+            let versions = serde_json::json!({"versions": {"kind": model.kind(), "format": runs::FORMAT}});
+            fs::write(run.join("config.json"), versions.to_string()).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_line_becomes_that_of_its_model() {
+        let (folder, commands) = (runs(), crate::programs::commands());
+        let path = folder.path().display();
+        for (text, expected) in [
+            ("train DATA --head mos", "train --data DATA --head mos"),
+            ("train --head mos DATA --json", "train --head mos --data DATA --json"),
+            ("train --data DATA", "train --data DATA"),
+            ("train DATA --model awd-lstm", "train --data DATA"),
+            ("train DATA --model=seq2seq --head moc", "dialog train --data DATA --head moc"),
+            ("train --model gpt DATA --steps 5", "transformer --data DATA --steps 5"),
+            ("train --resume PATH/transformer", "transformer --resume PATH/transformer"),
+            ("train --resume PATH/dialogues --epochs 3", "dialog train --resume PATH/dialogues --epochs 3"),
+            ("train --from PATH/lstm --epochs 3", "finetune --run PATH/lstm --epochs 3"),
+            ("eval PATH/lstm --split valid", "eval --run PATH/lstm --split valid"),
+            ("eval --split valid PATH/lstm", "eval --split valid --run PATH/lstm"),
+            ("eval PATH/lstm --dynamic", "dynamic-eval --run PATH/lstm"),
+            ("eval PATH/dialogues --json", "dialog eval PATH/dialogues --json"),
+            ("eval --run PATH/dialogues", "dialog eval PATH/dialogues"),
+            ("eval PATH/transformer", "transformer --run PATH/transformer"),
+            ("generate PATH/lstm", "generate --run PATH/lstm"),
+            ("generate PATH/dialogues", "dialog respond PATH/dialogues"),
+            ("export PATH/lstm --out w.pt", "export --run PATH/lstm --out w.pt"),
+            ("analyse rank PATH/lstm B --tokens 5", "analyse rank --run PATH/lstm --run B --tokens 5"),
+            (
+                "plot PATH/lstm PATH/transformer --out d",
+                "curves --run PATH/lstm --run PATH/transformer --out d",
+            ),
+            ("runs runs --json", "runs runs --json"),
+            ("rank --run A", "rank --run A"),
+        ] {
+            let fill = |text: &str| text.replace("PATH", &path.to_string());
+            assert_eq!(line(&commands, &fill(text)).unwrap(), fill(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("train D --model lstm", "unknown model `lstm`"),
+            ("train --model gpt --resume PATH/lstm", "is a run of awd-lstm"),
+            ("train --from PATH/transformer", "gpt has no such training"),
+            ("train D --model", "--model needs a value"),
+            ("eval PATH/transformer --dynamic", "this is a run of gpt"),
+            ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),
+        ] {
+            let message = line(&commands, &text.replace("PATH", &path.to_string())).unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_read_from_a_file() {
+        let (folder, commands) = (tempfile::tempdir().unwrap(), crate::programs::commands());
+        let path = folder.path().join("sweep.toml");
+        fs::write(&path, "data = \"ptb\"\nheads = [\"softmax\", \"mos\"]\nlr = [10, 2.5]\nequal = \"parameters\"\nno_test = true\n")
+            .unwrap();
+        let file = path.display();
+        assert_eq!(
+            line(&commands, &format!("sweep {file} --lr 7")).unwrap(),
+            "sweep --lr 7 --data=ptb --equal=parameters --heads=softmax,mos --no-test"
+        );
+        fs::write(&path, "lr = {a = 1}\n").unwrap();
+        assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("lr must be a value"));
+        fs::write(&path, "lr = \n").unwrap();
+        assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("is damaged"));
+    }
+
+    #[test]
+    fn a_file_is_drawn_as_its_lines_say() {
+        let (folder, commands) = (tempfile::tempdir().unwrap(), crate::programs::commands());
+        let path = folder.path().join("found.jsonl");
+        let file = path.display();
+        for (text, command) in [("{\"singular_values\":[1]}", "rank"), ("{\"best_epoch\":1}", "sweep")] {
+            fs::write(&path, text).unwrap();
+            let expected = format!("{command} --from {file} --out d");
+            assert_eq!(line(&commands, &format!("plot {file} --out d")).unwrap(), expected);
+        }
+        fs::write(&path, "{\"x\":1}").unwrap();
+        assert!(line(&commands, &format!("plot {file}")).unwrap_err().contains("holds nothing to draw"));
+    }
+}

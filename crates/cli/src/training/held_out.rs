@@ -1,0 +1,59 @@
+//! The held-out text that a saved model is scored on.
+
+use std::path::Path;
+
+use awd_lstm::train::RunConfig;
+use runs::Error;
+use runs::data::{Corpus, Fingerprint, Part, Vocabulary};
+
+use crate::failure::Failure;
+use crate::files::refuse_file;
+use crate::progress::Working;
+
+/// The validation text, in messages.
+pub const VALID: &str = "the validation text";
+/// The test text, in messages.
+pub const TEST: &str = "the test text";
+
+/// The validation and the test text in the folder `data`, or in the run's, in the words of the run.
+///
+/// # Errors
+/// Text that cannot be read, or that the vocabulary does not cover.
+pub fn load_held_out(
+    data: Option<&Path>,
+    config: &RunConfig,
+    vocabulary: Vocabulary,
+) -> Result<Corpus, Failure> {
+    let data = data.unwrap_or(&config.data);
+    refuse_file(data)?;
+    let _reading = Working::new(format!("reading the text in {}", data.display()));
+    Ok(Corpus::load_held_out(data, vocabulary, &config.text)?)
+}
+
+/// Refuses a corpus without a test text, for work that scores it. `data` is its folder.
+///
+/// # Errors
+/// [`Error::MissingFile`].
+pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
+    match corpus.test().is_empty() {
+        true => Err(Error::MissingFile { path: data.join("test.txt") }),
+        false => Ok(()),
+    }
+}
+
+/// A line for each of the texts `of` that is not the one of the run.
+pub fn other_texts(config: &RunConfig, corpus: &Corpus, of: &[&str]) -> Vec<String> {
+    let now = Fingerprint::of(corpus);
+    let parts = [(VALID, &config.corpus.valid, &now.valid), (TEST, &config.corpus.test, &now.test)];
+    parts.into_iter().filter(|(what, ..)| of.contains(what)).filter_map(other_text).collect()
+}
+
+/// A line if a text is another now than before.
+pub fn other_text((what, before, now): (&str, &Part, &Part)) -> Option<String> {
+    (before != now).then(|| {
+        format!(
+            "note: {what} is not the run's: {} tokens of hash {:.8}, but {} of {:.8} in the run",
+            now.length, now.sha256, before.length, before.sha256
+        )
+    })
+}

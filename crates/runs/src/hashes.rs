@@ -1,0 +1,119 @@
+//! SHA-256 of the files of a folder, noted in its `hashes.json`: a file that was changed or damaged since is noticed when it is read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::files;
+
+/// The file with the hashes.
+pub(crate) const HASHES: &str = "hashes.json";
+
+/// The hashes that each file may have. There are two only while a file is being replaced: of the new content and of the old.
+type Hashes = BTreeMap<String, Vec<String>>;
+
+/// SHA-256 in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Notes the hashes of these files of `folder`, and of no others.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn note(folder: &Path, names: &[&str]) -> Result<()> {
+    let mut hashes = Hashes::new();
+    for name in names {
+        let path = folder.join(name);
+        match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            read => {
+                let bytes = read.map_err(Error::io("read", &path))?;
+                hashes.insert((*name).to_string(), vec![sha256(&bytes)]);
+            }
+        }
+    }
+    files::replace_json(&folder.join(HASHES), &hashes)
+}
+
+/// Notes the hashes of all files of `folder`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn note_all(folder: &Path) -> Result<()> {
+    let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names.filter(|name| name != HASHES).collect();
+    note(folder, &names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Puts `bytes` in the place of the file `name` of `folder`, and their hash in the place of its hash. At any moment the file has
+/// one of the hashes that are noted.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Damaged`] if the hashes cannot be read.
+pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    let mut hashes = read(folder)?;
+    let hash = sha256(bytes);
+    let mut both = vec![hash.clone()];
+    both.extend(fs::read(&path).ok().map(|old| sha256(&old)));
+    hashes.insert(name.to_string(), both);
+    files::replace_json(&folder.join(HASHES), &hashes)?;
+    files::replace(&path, bytes)?;
+    hashes.insert(name.to_string(), vec![hash]);
+    files::replace_json(&folder.join(HASHES), &hashes)
+}
+
+/// The content of the file `name` of `folder`, checked; `None` if there is none and none is noted.
+///
+/// # Errors
+/// [`Error::Damaged`] if it is not what was noted; [`Error::Io`].
+pub(crate) fn checked(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    // Another process may be replacing it.
+    for _ in 0..3 {
+        if let Ok(found) = looked_at(folder, name) {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    looked_at(folder, name)
+}
+
+/// Checks all files of `folder` whose hashes are noted.
+///
+/// # Errors
+/// As [`checked`].
+pub(crate) fn check_all(folder: &Path) -> Result<()> {
+    read(folder)?.keys().try_for_each(|name| checked(folder, name).map(drop))
+}
+
+fn looked_at(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let path = folder.join(name);
+    let found = match fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.map_err(Error::io("read", &path))?),
+    };
+    let damaged = |reason: String| Err(Error::Damaged { path: path.clone(), reason });
+    match (found, read(folder)?.get(name)) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => damaged("it is missing, but its hash is noted".into()),
+        (Some(bytes), noted) if noted.is_some_and(|noted| noted.contains(&sha256(&bytes))) => Ok(Some(bytes)),
+        (Some(bytes), _) => damaged(format!(
+            "its {} bytes are not those that were written; their SHA-256 is not the one in {HASHES}",
+            bytes.len()
+        )),
+    }
+}
+
+fn read(folder: &Path) -> Result<Hashes> {
+    let path = folder.join(HASHES);
+    match path.is_file() {
+        true => files::read_json(&path),
+        false => Err(Error::Damaged { path, reason: "it is missing".into() }),
+    }
+}

@@ -1,0 +1,124 @@
+//! The ranks that train one model together, as a step of each sees them.
+
+use std::time::{Duration, Instant};
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+
+use crate::error::Result;
+use crate::metrics::WaitMetrics;
+use crate::ranks::{Early, Ranks};
+
+/// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
+#[derive(Debug, Default)]
+pub struct Peers {
+    ranks: Ranks,
+    /// Whether the run is saved, by rank 0.
+    pub(crate) saves: bool,
+    /// Whether a rank was asked to stop.
+    pub(crate) stop: bool,
+    /// Whether the run is to be saved after this step.
+    pub(crate) save: bool,
+    /// Time of the epoch by rank 0's clock, in seconds.
+    pub(crate) seconds: f64,
+    /// How long this rank waited in the last step, in seconds.
+    waited: f64,
+    /// Since the last line of `steps.jsonl`.
+    waiting: Waiting,
+}
+
+/// Waiting times, summed over steps, in seconds.
+#[derive(Debug, Clone, Default)]
+struct Waiting {
+    /// Of each rank: for the slowest one, with its gradient at hand.
+    of_ranks: Vec<f64>,
+    /// Of this rank: for the sum of the gradients, once every rank had its own.
+    sums: f64,
+    steps: usize,
+}
+
+/// Numbers that a rank says of a step besides losses and gradients: whether it was asked to stop, whether it would save the run, its
+/// clock, and how long it waited.
+const SAID: usize = 4;
+
+impl Peers {
+    /// Those of `ranks`.
+    pub(crate) fn new(ranks: Ranks) -> Self {
+        Self { ranks, ..Self::default() }
+    }
+
+    /// The ranks.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// The losses and the gradients of all ranks from those of each, added in the order of the ranks. `early` are gradients that were
+    /// summed already. What was said to one rank, all know from here on.
+    ///
+    /// # Errors
+    /// [`Error::Communication`](crate::Error::Communication).
+    pub fn add_up<M: Module, const N: usize>(
+        &mut self,
+        model: &M,
+        losses: [Tensor<1>; N],
+        grads: GradientsParams,
+        early: Option<Early>,
+    ) -> Result<([Tensor<1>; N], GradientsParams)> {
+        if !self.ranks.are_several() {
+            return Ok((losses, grads));
+        }
+        let options = (losses[0].device(), losses[0].dtype());
+        // Reading waits for the device, not for the others.
+        let read = |loss: Tensor<1>| f64::from(loss.into_data().iter::<f32>().next().unwrap_or(f32::NAN));
+        let mut own: Vec<f64> = losses.into_iter().map(read).collect();
+        let number = |yes: bool| f64::from(u8::from(yes));
+        own.extend([number(self.stop), number(self.save), self.seconds, self.waited]);
+
+        let [waited, took] = early.as_ref().map_or([Duration::ZERO; 2], |early| [early.waited, early.took]);
+        let began = Instant::now();
+        let all = self.ranks.gather_equal(&own)?;
+        self.waited = (waited + began.elapsed()).as_secs_f64();
+        let began = Instant::now();
+        let grads = match early {
+            Some(early) => self.ranks.sum_rest(model, grads, early)?,
+            None => self.ranks.sum_gradients(model, grads)?,
+        };
+        let took = (took + began.elapsed()).as_secs_f64();
+
+        let notes: Vec<&[f64]> = all.chunks(N + SAID).collect();
+        self.waiting.add(notes.iter().map(|note| note[N + 3]), took);
+        self.stop = notes.iter().any(|note| note[N] != 0.0);
+        (self.save, self.seconds) = (notes[0][N + 1] != 0.0, notes[0][N + 2]);
+        let sums = std::array::from_fn(|index| {
+            // They were f32 before.
+            let sum = notes.iter().map(|note| note[index] as f32).reduce(|sum, loss| sum + loss);
+            Tensor::from_data(TensorData::new(vec![sum.unwrap_or(f32::NAN)], [1]), (&options.0, options.1))
+        });
+        Ok((sums, grads))
+    }
+
+    /// What ranks waited for each other since the last read; `None` for one process.
+    pub(crate) fn read_waiting(&mut self) -> Option<WaitMetrics> {
+        let Waiting { of_ranks, sums, steps } = std::mem::take(&mut self.waiting);
+        if steps == 0 {
+            return None;
+        }
+        let (ranks, steps) = (of_ranks.len(), steps as f64);
+        Some(WaitMetrics {
+            ranks,
+            wait_seconds: of_ranks.iter().sum::<f64>() / ranks as f64 / steps,
+            longest_wait_seconds: of_ranks.iter().fold(0.0, |longest: f64, wait| longest.max(*wait)) / steps,
+            reduce_seconds: sums / steps,
+        })
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, waited: impl ExactSizeIterator<Item = f64>, sums: f64) {
+        self.of_ranks.resize(waited.len(), 0.0);
+        self.of_ranks.iter_mut().zip(waited).for_each(|(sum, waited)| *sum += waited);
+        self.sums += sums;
+        self.steps += 1;
+    }
+}

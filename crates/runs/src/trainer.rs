@@ -1,0 +1,461 @@
+//! The training loop.
+
+mod meter;
+mod save;
+#[cfg(all(test, feature = "flex"))]
+mod tests;
+mod validation;
+
+use std::hash::{DefaultHasher, Hasher};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::folder::{Folder, StateOf};
+use crate::metrics::{EndReason, FinalMetrics, StepMetrics, TrainObserver};
+use crate::peers::Peers;
+use crate::ranks::Ranks;
+use crate::seed::mix_seed;
+use crate::settings::{Procedure, end_of, is_time_over};
+use crate::state::{Best, Position};
+use crate::task::{Split, Task, Work};
+use crate::weights::load_weights;
+
+use self::meter::Meter;
+
+/// Number of steps between two reads of the loss, unless a trainer says otherwise. A read waits for the device; nothing else in a
+/// step does.
+pub const LOG_INTERVAL: usize = 20;
+
+/// How [`Trainer::fit`] ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fitted {
+    /// Training is over, and the best model was tested if it was to be.
+    Finished(FinalMetrics),
+    /// The observer asked to stop. Everything was saved, if there is a run folder.
+    Stopped,
+}
+
+/// Trains a [`Task`]: epochs of steps, with validations at their ends and inside of them, the best model kept, and checkpoints.
+///
+/// Every random number depends on the seed, the epoch and the step alone. So training that was stopped between any two
+/// steps, saved and [restored](Trainer::restore) continues as if it had not been stopped, on the CPU to the same bits.
+pub struct Trainer<T: Task> {
+    task: T,
+    /// With the position in the epoch under way.
+    state: StateOf<T::Settings>,
+    meter: Meter,
+    clock: Clock,
+    best: Option<T::Model>,
+    /// The lines of `metrics.jsonl`.
+    metrics: String,
+    checkpoint_every: Option<Duration>,
+    saved: Instant,
+    log_every: usize,
+    peers: Peers,
+}
+
+/// The time since a moment, after some that passed before.
+struct Clock {
+    before: f64,
+    since: Instant,
+}
+
+impl Clock {
+    fn new(before: f64) -> Self {
+        Self { before, since: Instant::now() }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before + self.since.elapsed().as_secs_f64()
+    }
+}
+
+impl<T: Task> Trainer<T> {
+    /// A trainer before its first step.
+    pub fn new(task: T) -> Self {
+        Self {
+            state: task.fresh_state(),
+            task,
+            meter: Meter::default(),
+            clock: Clock::new(0.0),
+            best: None,
+            metrics: String::new(),
+            checkpoint_every: None,
+            saved: Instant::now(),
+            log_every: LOG_INTERVAL,
+            peers: Peers::default(),
+        }
+    }
+
+    /// Also saves the run within an epoch, whenever this much time has passed since it was saved last.
+    pub fn with_checkpoint_every(mut self, interval: Duration) -> Self {
+        self.checkpoint_every = Some(interval);
+        self
+    }
+
+    /// Reports [`StepMetrics`] every so many steps, and adds them to the run's `steps.jsonl`. More often than every
+    /// [`LOG_INTERVAL`], a GPU waits for it.
+    ///
+    /// # Panics
+    /// If `steps` is 0.
+    pub fn with_log_every(mut self, steps: usize) -> Self {
+        assert!(steps > 0, "with_log_every: steps is 0, but must be at least 1");
+        self.log_every = steps;
+        self
+    }
+
+    /// Shares the work with other processes, if the task can: its steps, and those of the held-out texts.
+    ///
+    /// All ranks have the same configurations and the same text, and read the same runs. Their weights stay the same to the bit, which
+    /// is checked at every validation.
+    ///
+    /// # Errors
+    /// [`Error::TooManyRanks`] if there are more of them than the task [can take](Task::max_ranks).
+    pub fn with_ranks(mut self, ranks: &Ranks) -> Result<Self> {
+        let batch = self.task.max_ranks();
+        if ranks.size() > batch {
+            return Err(Error::TooManyRanks { ranks: ranks.size(), batch });
+        }
+        self.peers = Peers::new(ranks.clone());
+        Ok(self)
+    }
+
+    /// Starts from saved weights, those of a run's best model, instead of random ones. The trainer must be before its first step.
+    ///
+    /// The weights are evaluated, and are the best model until a validation finds a better one.
+    ///
+    /// # Errors
+    /// What [`load_weights`] says; [`Error::NonFinitePerplexity`].
+    ///
+    /// # Panics
+    /// If training has begun.
+    pub fn start_from(&mut self, weights: &Path) -> Result<()> {
+        assert!(!self.state.has_begun(), "start_from: training has begun");
+        let ranks = self.peers.ranks();
+        let model = ranks.all_good(load_weights(self.task.model().clone(), weights))?;
+        let valid = model.valid();
+        let score = self.task.evaluate(&valid, Split::Valid, ranks, &mut || false)?;
+        let nll = score.expect("it is not asked to stop").mean();
+        if !nll.exp().is_finite() {
+            return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
+        }
+        self.task.set_model(model);
+        self.best = Some(valid);
+        self.state.best = Some(Best { epoch: 0, step: None, nll, train_nll: None });
+        Ok(())
+    }
+
+    /// The model under training.
+    pub fn model(&self) -> &T::Model {
+        self.task.model()
+    }
+
+    /// The task.
+    pub fn task(&self) -> &T {
+        &self.task
+    }
+
+    /// The state besides tensors.
+    pub fn state(&self) -> &StateOf<T::Settings> {
+        &self.state
+    }
+
+    /// The model with the lowest validation loss so far, on the plain device; `None` before the first validation.
+    pub fn best(&self) -> Option<&T::Model> {
+        self.best.as_ref()
+    }
+
+    /// Trains to the last epoch and tests the best model. With a run folder, each epoch is saved to it, and each validation
+    /// inside of an epoch that makes a new best model.
+    ///
+    /// Training ends earlier by the procedure's [rule](Procedure::rule) or its time. An [`EndReason`] says which it was.
+    ///
+    /// # Errors
+    /// [`Error::NonFiniteLoss`] or [`Error::NonFinitePerplexity`], which leave the last checkpoint as it is and are noted in the
+    /// run's folder; [`Error::Io`] if that cannot be written.
+    ///
+    /// # Panics
+    /// If this process does not hold the run's lock: see [`Folder::is_locked`].
+    ///
+    /// # Several ranks
+    /// Only rank 0 is given the run folder. Where an error does not say that it [is everywhere](Error::is_everywhere), the other
+    /// ranks wait for this one: [abort](Ranks::abort).
+    pub fn fit(
+        &mut self,
+        run: Option<&Folder<T::Settings>>,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<Fitted> {
+        assert!(run.is_none_or(Folder::is_locked), "fit: the run folder was opened to read it only");
+        if let Some(run) = run {
+            run.forget_failure()?;
+        }
+        let fitted = self.fit_on(run, observer);
+        if let (Some(run), Err(error @ (Error::NonFiniteLoss { .. } | Error::NonFinitePerplexity { .. }))) =
+            (run, &fitted)
+        {
+            run.note_failure(&error.to_string())?;
+        }
+        fitted
+    }
+
+    fn fit_on(
+        &mut self,
+        run: Option<&Folder<T::Settings>>,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<Fitted> {
+        self.peers.saves = self.peers.ranks().first_says(run.is_some())?;
+        self.peers.stop = false;
+        if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
+            // The model that training started from.
+            self.save_best(run)?;
+        }
+        observer.on_start(self.share());
+        self.saved = Instant::now();
+        let ended = loop {
+            if let Some(ended) = self.end() {
+                break ended;
+            }
+            if !self.advance(run, observer)? {
+                if self.peers.saves {
+                    self.save(run)?;
+                }
+                return Ok(Fitted::Stopped);
+            }
+        };
+        let Some(metrics) = self.finish(ended, observer)? else { return Ok(Fitted::Stopped) };
+        if let Some(run) = run {
+            run.append_metrics(&to_line(&metrics))?;
+        }
+        Ok(Fitted::Finished(metrics))
+    }
+
+    /// Trains up to the next validation, and validates. Returns `false` if the observer said stop.
+    fn advance(
+        &mut self,
+        run: Option<&Folder<T::Settings>>,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<bool> {
+        if !self.pass(run, observer)? {
+            return Ok(false);
+        }
+        let Some(validation) = self.validate(observer)? else { return Ok(false) };
+        self.record(&validation, run, observer)?;
+        Ok(true)
+    }
+
+    fn end(&self) -> Option<EndReason> {
+        end_of(self.task.procedure(), &self.state)
+    }
+
+    /// The epoch under way, counted from 1, and the number of its steps.
+    fn epoch(&self) -> (usize, usize) {
+        let epoch = self.state.epoch + 1;
+        (epoch, self.task.steps(epoch))
+    }
+
+    fn position(&mut self) -> &mut Position {
+        self.state.position.get_or_insert_default()
+    }
+
+    /// The steps of the epoch up to its next validation. Returns `false` if the observer said stop before it.
+    fn pass(&mut self, run: Option<&Folder<T::Settings>>, observer: &mut dyn TrainObserver) -> Result<bool> {
+        if self.state.position.is_none() {
+            self.begin(Position::default());
+        }
+        while !self.is_validation_due() {
+            // Several ranks said so in the exchange of the step before.
+            let several = self.peers.ranks().are_several();
+            if if several { self.peers.stop } else { observer.stop() } {
+                return Ok(false);
+            }
+            self.step(observer)?;
+            let (_, steps) = self.epoch();
+            let step = self.position().step;
+            if step.is_multiple_of(self.log_every) || step == steps {
+                let metrics = self.report()?;
+                if let Some(run) = run {
+                    let line = to_line(&metrics);
+                    run.append_step(&line)?;
+                    self.state.step_bytes += line.len() as u64;
+                }
+                observer.on_interval(&metrics);
+            }
+            if if several { self.peers.save } else { self.is_save_due() } {
+                self.save(run)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins an epoch, or goes on with it.
+    fn begin(&mut self, position: Position) {
+        self.clock = Clock::new(position.seconds);
+        self.meter = Meter::default();
+        self.state.position = Some(position);
+        self.task.begin(self.state.epoch + 1, self.peers.ranks());
+    }
+
+    /// Whether the epoch under way is done, or is to be validated where it is.
+    fn is_validation_due(&self) -> bool {
+        let Some(position) = &self.state.position else { return false };
+        let (_, steps) = self.epoch();
+        let step = position.step;
+        if step == steps || step == position.validated {
+            return step == steps;
+        }
+        self.task.procedure().validate_every().is_some_and(|every| step.is_multiple_of(every))
+            || is_time_over(self.task.procedure(), &self.state)
+    }
+
+    fn is_save_due(&self) -> bool {
+        self.peers.saves && self.checkpoint_every.is_some_and(|every| self.saved.elapsed() >= every)
+    }
+
+    /// One step of the epoch.
+    fn step(&mut self, observer: &mut dyn TrainObserver) -> Result<()> {
+        let (epoch, _) = self.epoch();
+        let done = self.position().step;
+        let seed = mix_seed(self.task.procedure().seed(), epoch as u64, done as u64 + 1);
+        self.task.device().seed(seed);
+        let several = self.peers.ranks().are_several();
+        if several {
+            self.peers.stop = observer.stop();
+            (self.peers.save, self.peers.seconds) = (self.is_save_due(), self.clock.seconds());
+        }
+        let stepped = self.task.step(done, &mut self.state, &mut self.peers)?;
+        self.meter.add(stepped);
+        let seconds = if several { self.peers.seconds } else { self.clock.seconds() };
+        let position = self.position();
+        (position.step, position.seconds) = (done + 1, seconds);
+        if self.meter.is_full() { self.read() } else { Ok(()) }
+    }
+
+    /// Reads the losses that are on the device.
+    fn read(&mut self) -> Result<()> {
+        let clip = self.task.procedure().clip();
+        let Some(sums) = self.meter.read(clip) else {
+            let ((epoch, steps), step) = (self.epoch(), self.position().step);
+            return Err(Error::NonFiniteLoss { epoch, step, steps });
+        };
+        let position = self.position();
+        for sum in &sums {
+            position.whole.add(sum);
+            position.interval.add(sum);
+        }
+        Ok(())
+    }
+
+    /// What was since the last line.
+    fn report(&mut self) -> Result<StepMetrics> {
+        self.read()?;
+        let ((epoch, steps), share) = (self.epoch(), self.share());
+        let lr = self.meter.lr;
+        let position = self.position();
+        let sum = std::mem::take(&mut position.interval);
+        let Position { step, whole, seconds, validation_seconds, .. } = position.clone();
+        let mean = |sum_of: Option<f64>| sum_of.map(|sum_of| sum_of / sum.steps as f64);
+        Ok(StepMetrics {
+            epoch,
+            epochs: self.task.procedure().epochs(),
+            step,
+            steps,
+            tokens: self.state.tokens + whole.tokens,
+            seconds: self.state.seconds + seconds,
+            lr,
+            nll: sum.mean(),
+            ppl: sum.mean().exp(),
+            gradient_norm: sum.gradient_norm / sum.steps as f64,
+            clipped: sum.clipped as f64 / sum.steps as f64,
+            latent_share: mean(sum.latent_share),
+            prior_cv: mean(sum.prior_cv),
+            ar: mean(sum.ar),
+            tar: mean(sum.tar),
+            tokens_per_s: whole.tokens as f64 / (seconds - validation_seconds),
+            averaging: self.task.is_averaging(&self.state),
+            share,
+            waiting: self.peers.read_waiting(),
+        })
+    }
+
+    /// Share of the run's work that is done, from 0 to 1; or of its time, if it is limited and that is more.
+    fn share(&self) -> f64 {
+        let procedure = self.task.procedure();
+        let Work { train, valid, test } = self.task.work();
+        let of_epoch = |epoch| self.task.steps(epoch);
+        let validations = procedure.validate_every().map_or(1, |every| of_epoch(1).div_ceil(every));
+        let epoch = train + valid * validations as f64;
+        let last = if procedure.tests() { test } else { 0.0 };
+        let of_pass = self.state.position.as_ref().map_or(0.0, |position| {
+            // The epoch's last validation is part of it once it is done.
+            let inside = procedure.validate_every().map_or(0, |every| position.validated / every);
+            let part = position.step as f64 / of_epoch(self.state.epoch + 1) as f64;
+            train * part + valid * inside.min(validations - 1) as f64
+        });
+        let done = self.state.epoch as f64 * epoch + of_pass;
+        let of_work = (done / (procedure.epochs() as f64 * epoch + last)).min(1.0);
+        let seconds = self.state.seconds_in_all();
+        let of_time = procedure.max_minutes().map_or(0.0, |minutes| (seconds / (minutes * 60.0)).min(1.0));
+        of_work.max(of_time)
+    }
+
+    /// Tests the best model, if it is to be tested. Returns `None` if the observer says stop.
+    fn finish(&self, ended: EndReason, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
+        let procedure = self.task.procedure();
+        let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
+            return Err(Error::invalid("epochs", procedure.epochs(), "at least 1"));
+        };
+        let position = self.state.position.clone().unwrap_or_default();
+        let mut test = None;
+        if procedure.tests() {
+            let stop = &mut || observer.stop();
+            let Some(score) = self.task.evaluate(weights, Split::Test, self.peers.ranks(), stop)? else {
+                return Ok(None);
+            };
+            if !score.perplexity().is_finite() {
+                return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
+            }
+            test = Some(score);
+        }
+        let seconds = self.state.seconds_in_all();
+        let training = seconds - self.state.validation_seconds - position.validation_seconds;
+        Ok(Some(FinalMetrics {
+            best_epoch: best.epoch,
+            best_step: best.step,
+            seconds,
+            tokens_per_s: (self.state.tokens + position.whole.tokens) as f64 / training,
+            train_ppl: best.train_nll.map(f64::exp),
+            valid_ppl: best.nll.exp(),
+            test_ppl: test.map(|score| score.perplexity()),
+            test_accuracy: test.and_then(|score| score.accuracy()),
+            ended,
+        }))
+    }
+
+    /// Checks that all ranks have the same weights: they have made the same updates, unless the memory of one is broken.
+    fn check_weights(&self, weights: &T::Model) -> Result<()> {
+        struct Hash(DefaultHasher);
+        impl ModuleVisitor for Hash {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                self.0.write(param.val().into_data().as_bytes());
+            }
+        }
+        if !self.peers.ranks().are_several() {
+            return Ok(());
+        }
+        let mut hash = Hash(DefaultHasher::new());
+        weights.visit(&mut hash);
+        self.peers.ranks().check_same("the hash of the weights", &hash.0.finish())
+    }
+}
+
+/// A line of `metrics.jsonl` or `steps.jsonl`.
+fn to_line(metrics: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(metrics).expect("metrics are plain numbers");
+    line.push('\n');
+    line
+}

@@ -1,0 +1,109 @@
+//! Checkpoints: all that training needs to continue as if it had not stopped.
+
+use std::time::Instant;
+
+use burn::module::Module;
+
+use super::{Clock, Trainer};
+use crate::difference::unchanged;
+use crate::error::{Error, Result};
+use crate::folder::{Folder, MODEL, STATE};
+use crate::state::Best;
+use crate::task::Task;
+use crate::weights::{load_weights, save_weights};
+
+impl<T: Task> Trainer<T> {
+    /// Saves all that training needs to be resumed, if this is the rank that has the run's folder. All ranks call it.
+    pub(super) fn save(&mut self, run: Option<&Folder<T::Settings>>) -> Result<()> {
+        if self.state.position.is_some() {
+            self.read()?;
+            self.task.gather(self.peers.ranks())?;
+        }
+        let Some(run) = run else { return Ok(()) };
+        run.sync_steps()?;
+        run.save_checkpoint(&self.state, &self.metrics, |folder| {
+            save_weights(self.task.model(), &folder.join(MODEL))?;
+            self.task.save(&self.state, folder)
+        })?;
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// Saves the best model. It is saved after the checkpoint: until then, a crash must leave the old checkpoint's best model.
+    pub(super) fn save_best(&self, run: &Folder<T::Settings>) -> Result<()> {
+        self.best.as_ref().map_or(Ok(()), |weights| run.save_best(weights))
+    }
+
+    /// Goes back to the latest checkpoint of a run, and, if this process holds the run's lock, sets the run's `metrics.jsonl`,
+    /// `steps.jsonl` and best model back to it, and writes what [`Folder::extend`] changed. Several ranks all read the folder.
+    /// Everything is read and checked before anything is written.
+    ///
+    /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer. If it has a best
+    /// model even so, a finetuning's or one from elsewhere, training [starts from](Self::start_from) that.
+    ///
+    /// # Errors
+    /// [`Error::ConfigChanged`] if this trainer's configuration is not the run's; [`Error::Io`], [`Error::Damaged`], or what
+    /// [`load_weights`] says of the weights; [`Error::NonFinitePerplexity`] of a model to start from. The run is then as it was.
+    pub fn restore(&mut self, run: &Folder<T::Settings>) -> Result<bool> {
+        run.check()?;
+        let config = run.config()?;
+        unchanged("model", &config.model, self.task.model_config())?;
+        unchanged("train", &config.train, self.task.procedure())?;
+        let Some(state) = run.saved_state()? else {
+            if !run.metrics()?.is_empty() {
+                let reason = "the run has finished epochs, but no checkpoint".to_string();
+                return Err(Error::Damaged { path: run.path().to_path_buf(), reason });
+            }
+            match run.best_weights() {
+                Ok(start) => self.start_from(&start)?,
+                Err(Error::NotARun { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            if run.is_locked() {
+                run.write_extension()?;
+                self.state.step_bytes = run.reset_steps(0)?;
+            }
+            return Ok(false);
+        };
+        let folder = run.checkpoint();
+        let steps = self.task.steps(state.epoch + 1);
+        if let Some(step) = state.position.as_ref().map(|position| position.step).filter(|step| *step > steps)
+        {
+            let reason = format!("it is at step {step}, but the epoch has {steps}");
+            return Err(Error::Damaged { path: folder.join(STATE), reason });
+        }
+        self.task.set_model(load_weights(self.task.model().clone(), &folder.join(MODEL))?);
+        self.state = state;
+        self.clock = Clock::new(0.0);
+        if let Some(position) = self.state.position.take() {
+            self.begin(position);
+        }
+        self.task.load(&mut self.state, &folder, self.peers.ranks())?;
+        let metrics = run.saved_metrics()?;
+        // The process may have ended between the two saves. If the best model is of this very moment, the checkpoint has it.
+        let is_now = self.state.best.is_some_and(|best| self.is_now(best));
+        self.best = match self.state.best {
+            Some(_) if is_now => Some(self.task.evaluated(&self.state)),
+            Some(_) => Some(load_weights(self.task.model().valid(), &run.best_weights()?)?),
+            None => None,
+        };
+        if run.is_locked() {
+            run.write_extension()?;
+            if is_now {
+                self.save_best(run)?;
+            }
+            run.reset_metrics(&metrics)?;
+            self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
+        }
+        self.metrics = metrics;
+        Ok(true)
+    }
+
+    /// Whether the best validation was the last thing that happened.
+    fn is_now(&self, best: Best) -> bool {
+        match &self.state.position {
+            None => best.epoch == self.state.epoch && best.step.is_none(),
+            Some(position) => best.epoch == self.state.epoch + 1 && best.step == Some(position.step),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Runs that go on for longer or on another device.
+
+use super::*;
+use crate::settings::Extended;
+
+/// Goes on with a run as its configuration now says.
+fn go_on(run: &Run) -> (Trainer<TinyTask>, FinalMetrics) {
+    let mut trainer = trainer(&run.config().unwrap().train);
+    trainer.restore(run).unwrap();
+    let last = finished(trainer.fit(Some(run), &mut Silent).unwrap());
+    (trainer, last)
+}
+
+fn epochs(epochs: usize) -> Extension {
+    Extension { epochs: Some(epochs), ..Extension::default() }
+}
+
+fn refused(run: &Run, change: &Extension) -> String {
+    let before = contents(run);
+    let error = run.extend(change).unwrap_err();
+    assert!(matches!(error, Error::CannotExtend { .. } | Error::InvalidSetting { .. }), "{error}");
+    assert_eq!(contents(run), before);
+    let message = error.to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[test]
+fn an_extended_run_is_one_that_was_started_for_longer() {
+    let (_root, straight) = run_of(&train(5));
+    finished(trainer(&train(5)).fit(Some(&straight), &mut Silent).unwrap());
+
+    let (_root, run) = run_of(&train(2));
+    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    let before = contents(&run);
+    let longer = run.extend(&epochs(3)).unwrap();
+    // Nothing is written before it goes on.
+    assert_eq!(contents(&run), before);
+    assert_eq!(longer.config().unwrap().train.epochs, 3);
+    let mut restored = trainer(&train(3));
+    restored.restore(&longer).unwrap();
+    // Not finished any longer, whoever reads it.
+    assert_eq!(run.metrics().unwrap().lines().count(), 2);
+    assert_eq!(run.config().unwrap(), longer.config().unwrap());
+    finished(restored.fit(Some(&run), &mut Silent).unwrap());
+    let longer = run.extend(&epochs(5)).unwrap();
+    go_on(&longer);
+    assert!(outcome(&run) == outcome(&straight));
+    let change = |after_epoch: usize, from: usize, to: usize| {
+        let setting = "train.epochs".to_string();
+        Extended { after_epoch, setting, from: from.into(), to: to.into() }
+    };
+    assert_eq!(run.config().unwrap().extensions, [change(2, 2, 3), change(3, 3, 5)]);
+}
+
+#[test]
+fn what_leaves_nothing_to_train_is_refused() {
+    let (_root, run) = run_of(&train(2));
+    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    assert!(refused(&run, &epochs(1)).ends_with("epochs is 1, but epoch 2 is done: give more"));
+    assert!(refused(&run, &epochs(0)).contains("epochs is 0"));
+    let patience = Extension { patience: Some(4), ..Extension::default() };
+    assert!(refused(&run, &patience).contains("epoch 2 is done"));
+    // What it has already changes nothing.
+    let same = run.extend(&Extension { device: Some("flex".into()), ..epochs(2) }).unwrap();
+    assert!(same.config().unwrap().extensions.is_empty());
+    assert_eq!(run.extend(&Extension::default()).unwrap().config().unwrap(), run.config().unwrap());
+    assert_eq!(run.metrics().unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_run_inside_of_an_epoch_can_be_extended_and_shortened_to_it() {
+    let (_root, run) = run_of(&train(5));
+    // An epoch, its validation and 5 steps.
+    trainer(&train(5)).fit(Some(&run), &mut StopAfter(tiny::STEPS + 1 + 5)).unwrap();
+    assert!(refused(&run, &epochs(1)).contains("epochs is 1, but epoch 1 is done"));
+    let (trainer, last) = go_on(&run.extend(&epochs(2)).unwrap());
+    assert_eq!((trainer.state().epoch, last.ended), (2, EndReason::Epochs));
+}
+
+#[test]
+fn a_run_without_a_checkpoint_can_be_extended() {
+    let (_root, run) = run_of(&train(1));
+    let longer = run.extend(&epochs(2)).unwrap();
+    assert_eq!(longer.config().unwrap().extensions[0].after_epoch, 0);
+    go_on(&longer);
+    assert_eq!(run.config().unwrap(), longer.config().unwrap());
+    assert_eq!(run.metrics().unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_run_that_patience_ended_needs_more_of_it() {
+    let config = Train { patience: Some(1), lr: 3.0, ..train(60) };
+    let (_root, run) = run_of(&config);
+    let last = finished(trainer(&config).fit(Some(&run), &mut Silent).unwrap());
+    assert_eq!(last.ended, EndReason::Patience);
+    let lines = run.metrics().unwrap().lines().count();
+    assert!(refused(&run, &epochs(100)).contains("its patience is 1: give a larger one"));
+    go_on(&run.extend(&Extension { patience: Some(2), ..Extension::default() }).unwrap());
+    assert!(run.metrics().unwrap().lines().count() > lines);
+}
+
+#[test]
+fn a_run_whose_time_was_over_goes_on_where_it_was() {
+    let mut straight = trainer(&train(2));
+    finished(straight.fit(None, &mut Silent).unwrap());
+    let config = Train { max_minutes: Some(1e-9), ..train(2) };
+    let (_root, run) = run_of(&config);
+    finished(trainer(&config).fit(Some(&run), &mut Silent).unwrap());
+    assert!(refused(&run, &epochs(9)).contains("minutes have passed: give more"));
+    let time = |minutes| Extension { max_minutes: Some(minutes), ..Extension::default() };
+    assert!(refused(&run, &time(-1.0)).contains("max_minutes is -1"));
+    assert!(refused(&run, &time(2e-9)).contains("minutes have passed: give more"));
+    let (trainer, last) = go_on(&run.extend(&time(1e3)).unwrap());
+    assert_eq!(last.ended, EndReason::Epochs);
+    let weights = |trainer: &Trainer<TinyTask>| {
+        let file = run.path().join("weights.safetensors");
+        save_weights(trainer.model(), &file).unwrap();
+        fs::read(file).unwrap()
+    };
+    assert!(weights(&trainer) == weights(&straight));
+    // The validation at the first end, two epochs and the end.
+    assert_eq!(run.metrics().unwrap().lines().count(), 4);
+}
+
+#[test]
+fn another_device_is_said_in_the_record() {
+    let (_root, run) = run_of(&train(1));
+    finished(trainer(&train(1)).fit(Some(&run), &mut Silent).unwrap());
+    let lines = run.metrics().unwrap();
+    let moved = run.extend(&Extension { device: Some("ndarray".into()), ..Extension::default() }).unwrap();
+    trainer(&train(1)).restore(&moved).unwrap();
+    let setting = "device".to_string();
+    let record = Extended { after_epoch: 1, setting, from: "flex".into(), to: "ndarray".into() };
+    let config = run.config().unwrap();
+    assert_eq!((config.device.as_str(), config.extensions.as_slice()), ("ndarray", [record].as_slice()));
+    // It is as finished as before.
+    trainer(&train(1)).restore(&run).unwrap();
+    assert_eq!(lines.lines().count(), 2);
+}

@@ -1,0 +1,155 @@
+//! Scoring the validation text, and what follows from it.
+
+use std::time::Instant;
+
+use super::{Trainer, to_line};
+use crate::error::{Error, Result};
+use crate::folder::Folder;
+use crate::metrics::{EndReason, EpochMetrics, Score, TrainObserver, ValidationMetrics};
+use crate::state::{Best, Sum};
+use crate::task::{Split, Task};
+
+/// A validation at the end of an epoch or inside of one.
+pub(super) struct Validation {
+    epoch: usize,
+    /// The step after which it was; none at the epoch's end.
+    step: Option<usize>,
+    trained: Sum,
+    valid: Score,
+    lr: f64,
+    averaging: Option<bool>,
+    best: bool,
+}
+
+impl<T: Task> Trainer<T> {
+    /// Scores the validation text and lets the state see it. Returns `None` if the observer says stop; the state is then as
+    /// before.
+    pub(super) fn validate(&mut self, observer: &mut dyn TrainObserver) -> Result<Option<Validation>> {
+        self.read()?;
+        let (epoch, steps) = self.epoch();
+        let began = Instant::now();
+        let weights = self.task.evaluated(&self.state);
+        self.check_weights(&weights)?;
+        let stop = &mut || observer.stop();
+        let evaluated = self.task.evaluate(&weights, Split::Valid, self.peers.ranks(), stop)?;
+        // By rank 0's clock.
+        let seconds = self.peers.ranks().gather_equal(&[self.clock.seconds()])?[0];
+        let position = self.position();
+        position.seconds = seconds;
+        position.validation_seconds += began.elapsed().as_secs_f64();
+        let Some(valid) = evaluated else { return Ok(None) };
+        if !valid.perplexity().is_finite() {
+            return Err(Error::NonFinitePerplexity { what: "validation", epoch });
+        }
+        position.validated = position.step;
+        let (done, trained, nll) = (position.step, position.whole, valid.mean());
+        let step = (done < steps).then_some(done);
+        let validation = Validation {
+            epoch,
+            step,
+            trained,
+            valid,
+            lr: self.task.learning_rate(&self.state),
+            averaging: self.task.is_averaging(&self.state),
+            best: self.state.best.is_none_or(|best| nll < best.nll),
+        };
+        self.state.unimproved += 1;
+        if validation.best {
+            self.state.best = Some(Best { epoch, step, nll, train_nll: Some(trained.mean()) });
+            self.best = Some(weights);
+            self.state.unimproved = 0;
+        }
+        if let Some(what) = self.task.validated(&mut self.state, nll, validation.best) {
+            observer.on_message(&format!("{what} after {}", validation.place()));
+        }
+        Ok(Some(validation))
+    }
+
+    /// Reports a validation and saves what must be saved of it. At an epoch's end, the next epoch is up.
+    pub(super) fn record(
+        &mut self,
+        validation: &Validation,
+        run: Option<&Folder<T::Settings>>,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<()> {
+        match validation.step {
+            None => {
+                let metrics = self.end_epoch(validation);
+                self.keep(&to_line(&metrics), validation.best, true, run)?;
+                observer.on_epoch(&metrics, self.share());
+            }
+            Some(step) => {
+                let metrics = self.inside_epoch(validation, step);
+                // A run that is over is not trained again from its last checkpoint on.
+                let over = self.end().is_some();
+                self.keep(&to_line(&metrics), validation.best, over, run)?;
+                observer.on_validation(&metrics, self.share());
+            }
+        }
+        let place = validation.place();
+        match self.end() {
+            Some(EndReason::Patience) => {
+                let count = self.state.unimproved;
+                let line = format!("training ends after {place}: {count} validations without a new best");
+                observer.on_message(&line);
+            }
+            Some(EndReason::Time) => {
+                observer.on_message(&format!("training ends after {place}: its time is over"));
+            }
+            // The others need no word, or had one.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_epoch(&mut self, validation: &Validation) -> EpochMetrics {
+        let position = self.state.position.take().expect("an epoch is under way");
+        let Validation { epoch, trained, valid, lr, averaging, best, .. } = *validation;
+        self.state.epoch = epoch;
+        self.state.seconds += position.seconds;
+        self.state.validation_seconds += position.validation_seconds;
+        self.state.tokens += trained.tokens;
+        EpochMetrics {
+            epoch,
+            seconds: position.seconds,
+            tokens_per_s: trained.tokens as f64 / (position.seconds - position.validation_seconds),
+            train_ppl: trained.mean().exp(),
+            valid_ppl: valid.perplexity(),
+            train_accuracy: trained.accuracy(),
+            valid_accuracy: valid.accuracy(),
+            lr,
+            averaging,
+            best,
+        }
+    }
+
+    fn inside_epoch(&mut self, validation: &Validation, step: usize) -> ValidationMetrics {
+        let ((_, steps), seconds) = (self.epoch(), self.position().seconds);
+        let Validation { epoch, trained, valid, lr, averaging, best, .. } = *validation;
+        let (train_ppl, valid_ppl) = (trained.mean().exp(), valid.perplexity());
+        ValidationMetrics { epoch, step, steps, seconds, train_ppl, valid_ppl, lr, averaging, best }
+    }
+
+    /// Adds a line to the metrics; the checkpoint, if there is to be one, comes first, and the best model after it.
+    fn keep(&mut self, line: &str, best: bool, save: bool, run: Option<&Folder<T::Settings>>) -> Result<()> {
+        self.metrics.push_str(line);
+        if self.peers.saves && (best || save) {
+            self.save(run)?;
+        }
+        let Some(run) = run else { return Ok(()) };
+        if best {
+            self.save_best(run)?;
+        }
+        run.append_metrics(line)
+    }
+}
+
+impl Validation {
+    /// Where it was, in words.
+    fn place(&self) -> String {
+        match self.step {
+            None => format!("epoch {}", self.epoch),
+            Some(step) => format!("step {step} of epoch {}", self.epoch),
+        }
+    }
+}
