@@ -5,7 +5,7 @@ use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
 use highrank::context::MixtapeConfig;
-use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, Precision};
+use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision};
 use serde::Serialize;
 
 use highrank_cli::args::{Head, HeadSizes, List};
@@ -52,6 +52,9 @@ pub struct HeadThroughputArgs {
     /// K, components of a mixture, for --head doc those from the last layer.
     #[arg(long, default_value_t = 15)]
     pub components: usize,
+    /// Contexts of a mixture: tanh, linear or residual [default: tanh].
+    #[arg(long)]
+    pub activation: Option<Activation>,
     /// Components of --head doc from the layer below [default: 5].
     #[arg(long, value_name = "K")]
     pub lower_components: Option<usize>,
@@ -120,6 +123,8 @@ pub enum Layers {
 #[derive(Debug, Clone, Serialize)]
 struct Measurement {
     head: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    activation: Option<Activation>,
     device: String,
     precision: Precision,
     dtype: FloatType,
@@ -227,6 +232,10 @@ impl HeadThroughputArgs {
                 );
             }
         }
+        if self.activation.is_some() && !self.head.is_mixture() {
+            let head = self.head;
+            return Err(format!("--activation is given, but the {head} head has no mixture").into());
+        }
         for (option, given) in [("--frequent", self.frequent), ("--d-gate", self.d_gate)] {
             if given.is_some() && self.head != Head::Common(HeadKind::Mixtape) {
                 let head = self.head;
@@ -296,6 +305,9 @@ impl HeadThroughputArgs {
             Some(division) => adaptive.with_division(division),
             None => adaptive,
         });
+        if let Some(activation) = self.activation.filter(|_| self.head.is_mixture()) {
+            config = config.with_activation(activation);
+        }
         if let ContextConfig::Mixtape(mixtape) = &mut config.context {
             mixtape.frequent = self.frequent.unwrap_or(mixtape.frequent);
             mixtape.d_gate = self.d_gate.unwrap_or(mixtape.d_gate);
@@ -478,6 +490,7 @@ fn measure(
             Layers::Fused => args.head.to_string(),
             Layers::Burn => "burn linear + cross entropy".into(),
         },
+        activation: args.activation,
         device: name.to_string(),
         precision: args.precision,
         dtype: args.dtype,

@@ -59,6 +59,10 @@ fn an_output_head_is_timed() {
     HEAD.refused(path, &format!("{small} --lower-components 1"), &["--lower-components is given", "not mos"]);
     HEAD.refused(path, &format!("{small} --frequent 5"), &["--frequent is given", "only --head mixtape"]);
     HEAD.refused(path, &format!("{small} --d-gate 5"), &["--d-gate is given", "not mos"]);
+    HEAD.refused(path, &format!("{softmax} --activation linear"), &["--activation is given", "softmax head"]);
+    HEAD.refused(path, &format!("{small} --activation relu"), &["unknown activation `relu`"]);
+    let linear = HEAD.objects(path, &format!("{small} --activation linear --repeats 1 --json")).remove(0);
+    assert_eq!((&linear["head"], &linear["activation"]), (&"mos".into(), &"linear".into()));
     let gated = small.replace("--head mos", "--head mixtape");
     HEAD.refused(
         path,

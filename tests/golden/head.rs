@@ -152,6 +152,13 @@ fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
         }
         other => HeadConfig::softmax(d, vocab).with_logit_map(map_config(case, other)?),
     };
+    let config = match case.entry.hyperparameters.get("activation") {
+        Some(name) => {
+            let name = name.as_str().expect("an activation by name");
+            config.with_activation(name.parse().expect("an activation"))
+        }
+        None => config,
+    };
     let mut head = config.init(&on.device);
     load_parameters(parameters(&mut head), case, on);
     Some(head)

@@ -9,7 +9,7 @@
 //! | `data` | heads, logit maps, LSTM layers and optimisers, dynamic evaluation, analyses |
 //! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
 //! | `data/mixtape` | Mixtape heads, made by `mixtape/generate.py` |
-//! | `data/doc` | direct output connection and losses with a penalty on the variation of the priors, made by `doc/generate.py` |
+//! | `data/doc` | direct output connection, contexts without a tanh alone, and losses with a penalty on the variation of the priors, made by `doc/generate.py` |
 //! | `data/adaptive` | adaptive softmax with a softmax or a mixture in the head cluster, losses with options among them, made by `adaptive/generate.py` |
 //! | `models` | whole models |
 //! | `trajectory` | training steps, under dropout masks that are written down |

@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::activation::{log_softmax, sigmoid, softmax};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor};
 use highrank::context::{Context, Mixtape};
-use highrank::{LossOptions, OutputHead, Reduction};
+use highrank::{Activation, LossOptions, OutputHead, Reduction};
 
 use crate::support::*;
 
@@ -56,9 +56,18 @@ fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> (Vec<f64
 fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
     let [tokens, _] = hidden.dims();
     let state = hidden.clone();
+    let activate = |activation, sum: Tensor<2>, of: Tensor<2>| match activation {
+        Activation::Tanh => sum.tanh(),
+        Activation::Residual => {
+            let components = sum.dims()[1] / EMBEDDING;
+            sum.tanh() + of.narrow(1, 0, EMBEDDING).repeat_dim(1, components)
+        }
+        _ => sum,
+    };
     let (latent, prior) = match &head.context {
         Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
-            let latent = mixture.latent.forward(hidden.clone()).tanh();
+            let sum = mixture.latent.forward(hidden.clone());
+            let latent = activate(mixture.activation, sum, hidden.clone());
             (latent.reshape([tokens, mixture.components, EMBEDDING]), mixture.prior.forward(hidden))
         }
         Context::DirectOutputConnection(connection) => {
@@ -66,7 +75,8 @@ fn naive(head: &OutputHead, hidden: Tensor<2>, device: &Device) -> Tensor<1> {
             let of_layer = |latent: &Linear| {
                 let [width, _] = latent.weight.shape().dims();
                 column += width;
-                latent.forward(hidden.clone().narrow(1, column - width, width)).tanh()
+                let of = hidden.clone().narrow(1, column - width, width);
+                activate(connection.activation, latent.forward(of.clone()), of)
             };
             let latent = Tensor::cat(connection.latents.iter().map(of_layer).collect(), 1);
             let [last, components] = connection.prior.weight.shape().dims();
@@ -156,9 +166,9 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
                 let loss = exact.loss_with(state.clone(), words(), options).value;
                 let (want_loss, (want, _)) = (values(loss.clone()), gradients(&exact, &state, loss));
                 assert_close(&got_loss, &want_loss, 2e-6, &format!("loss {i} of {what}"));
-                // One rounding, at the end. A value near the smallest of f16 is off by more, but is small.
+                // One rounding, at the end, and of hidden states that contexts and priors read one of each part. A value near the smallest of f16 is off by more, but is small.
                 let gradient_error = relative_error(&got, &want);
-                assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+                assert!(gradient_error < 0.65 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
 
                 // The same from the losses of tokens.
                 let state = hidden();
@@ -172,7 +182,7 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
                 let (got, types) = gradients(&half, &state, loss);
                 assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
                 let gradient_error = relative_error(&got, &want);
-                assert!(gradient_error < 0.6 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+                assert!(gradient_error < 0.65 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
             }
         }
     }

@@ -2,6 +2,7 @@
 //! every chunk boundary, derivatives against finite differences, identities between heads, numbers at the ends of their
 //! types, and the messages of misuse.
 
+mod activation;
 mod configuration;
 mod connection;
 mod extremes;

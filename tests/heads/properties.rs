@@ -5,7 +5,9 @@
 
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtapeConfig};
-use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead};
+use highrank::{
+    Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead,
+};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -31,11 +33,21 @@ struct Case {
 
 impl Case {
     /// Bound of a logit: a sum of so many products of hidden states up to [`magnitude`](Self::magnitude) with weights up to 1. A tail's
-    /// are sums of such sums, and so are the logits that a word mixes by gates.
+    /// are sums of such sums, and so are the logits that a word mixes by gates and those of contexts that no tanh bounds.
     fn largest(&self) -> f64 {
         let HeadConfig { d_hidden, d_embedding, ref context, ref adaptive, .. } = self.config;
         let terms = d_hidden.max(d_embedding) as f64;
-        let twice = adaptive.is_some() || matches!(context, ContextConfig::Mixtape(_));
+        let twice = adaptive.is_some()
+            || match context {
+                ContextConfig::MixtureOfContexts(mixture) | ContextConfig::MixtureOfSoftmaxes(mixture) => {
+                    mixture.activation != Activation::Tanh
+                }
+                ContextConfig::DirectOutputConnection(connection) => {
+                    connection.activation != Activation::Tanh
+                }
+                ContextConfig::Mixtape(_) => true,
+                _ => false,
+            };
         self.magnitude.max(1.0) * if twice { terms * terms } else { terms }
     }
 
@@ -58,13 +70,20 @@ fn heads() -> impl Strategy<Value = HeadConfig> {
     let sizes = (1..9_usize, 1..34_usize, 1..40_usize, 1..5_usize);
     let layers = prop::collection::vec((1..9_usize, 1..4_usize), 1..4);
     let gates = (any::<Index>(), 1..6_usize);
-    let head = (0..5_usize, sizes, layers, gates, clusters()).prop_map(
-        |(context, (hidden, embedding, vocab, components), layers, (frequent, d_gate), clusters)| {
+    let activations = prop::sample::select(vec![Activation::Tanh, Activation::Linear, Activation::Residual]);
+    let head = (0..5_usize, activations, sizes, layers, gates, clusters()).prop_map(
+        |(context, activation, sizes, mut layers, (frequent, d_gate), clusters)| {
+            let (mut hidden, embedding, vocab, components) = sizes;
+            if activation == Activation::Residual {
+                // Of which the first features are a context's.
+                hidden += embedding;
+                layers.iter_mut().for_each(|(width, _)| *width += embedding);
+            }
             let head = match context {
                 0 => HeadConfig::softmax(embedding, vocab),
-                1 => HeadConfig::moc(hidden, embedding, vocab, components),
-                2 => HeadConfig::mos(hidden, embedding, vocab, components),
-                3 => HeadConfig::doc(&layers, embedding, vocab),
+                1 => HeadConfig::moc(hidden, embedding, vocab, components).with_activation(activation),
+                2 => HeadConfig::mos(hidden, embedding, vocab, components).with_activation(activation),
+                3 => HeadConfig::doc(&layers, embedding, vocab).with_activation(activation),
                 _ => HeadConfig::mixtape(hidden, embedding, vocab),
             };
             let head = match clusters {

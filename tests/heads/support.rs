@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtapeConfig};
-use highrank::{AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
+use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
 
 /// Where the tensors of a check live, and their float type.
 pub type On<'a> = (&'a Device, DType);
@@ -49,7 +49,21 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
     let connected = HeadConfig::doc(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
     let maps = [LogitMapConfig::Identity, LogitMapConfig::Plif { knots: 17, bound: 2.0 }];
     let of_connection = maps.map(|map| connected.clone().with_logit_map(map));
-    contexts.iter().flat_map(combine).chain(of_connection).collect()
+    contexts.iter().flat_map(combine).chain(of_connection).chain(other_activations(vocab)).collect()
+}
+
+/// Every context that has an activation, with those that are not the papers'.
+pub fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
+    let heads = [
+        HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
+        HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
+        HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 17),
+        // A residual asks for layers that are no narrower than a context.
+        HeadConfig::doc(&[(EMBEDDING, 1), (HIDDEN, 2)], EMBEDDING, vocab),
+    ];
+    [Activation::Linear, Activation::Residual]
+        .into_iter()
+        .flat_map(move |activation| heads.clone().map(|head| head.with_activation(activation)))
 }
 
 /// A softmax and a mixture with two clusters of rare words.

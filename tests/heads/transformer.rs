@@ -6,7 +6,7 @@ use burn::nn::transformer::{TransformerEncoder, TransformerEncoderConfig, Transf
 use burn::nn::{Embedding, EmbeddingConfig};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use highrank::{HeadConfig, OutputHead};
+use highrank::{HeadConfig, OutputHead, Start};
 
 use crate::support::cpus;
 
@@ -25,7 +25,7 @@ impl Model {
         Self {
             embedding: EmbeddingConfig::new(VOCAB, WIDTH).init(device),
             encoder: TransformerEncoderConfig::new(WIDTH, 2 * WIDTH, 2, 1).with_dropout(0.0).init(device),
-            head: HeadConfig::mos(WIDTH, WIDTH, VOCAB, 3).init(device),
+            head: HeadConfig::mos(WIDTH, WIDTH, VOCAB, 3).starting_at_softmax(Start::SPREAD).init(device),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, DType, Device, Tensor};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
@@ -138,14 +138,25 @@ impl Decoder {
     /// # Errors
     /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
     pub(crate) fn masking(self, words: &[usize]) -> Result<Self, HeadError> {
-        let device = match (&self.weight, &self.bias, &self.mask) {
+        // If no tensor says where the head is, the mask moves to the caller's matrix when it is used.
+        let device = self.device();
+        self.masking_on(words, &device)
+    }
+
+    /// Where its tensors are, the default device if there are none.
+    pub(crate) fn device(&self) -> Device {
+        match (&self.weight, &self.bias, &self.mask) {
             (Some(weight), _, _) => weight.lazy_device(),
             (None, Some(bias), _) => bias.lazy_device(),
             (None, None, Some(mask)) => mask.device(),
-            // No tensor says where the head is; the mask moves to the caller's matrix when it is used.
             (None, None, None) => Device::default(),
-        };
-        self.masking_on(words, &device)
+        }
+    }
+
+    /// The float type of its parameters, if there are any.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        let weight = self.weight.as_ref().map(|weight| value(weight).dtype());
+        weight.or_else(|| self.bias.as_ref().map(|bias| value(bias).dtype()))
     }
 
     fn masking_on(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {

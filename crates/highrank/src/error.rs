@@ -38,6 +38,17 @@ pub enum HeadError {
         /// Width of a decoder row.
         d_embedding: usize,
     },
+    /// Contexts that have the first `d` features of the hidden state added need as many.
+    #[error(
+        "d_hidden is {d_hidden}, but residual contexts have the first {d_embedding} features of the hidden state added, as many as \
+         d_embedding says: make it as wide, or the contexts linear"
+    )]
+    NarrowHidden {
+        /// Width of the hidden state, or of a layer.
+        d_hidden: usize,
+        /// Width of a context.
+        d_embedding: usize,
+    },
     /// The widths of the layers that contexts come from do not make up the hidden state.
     #[error(
         "d_hidden is {d_hidden}, but the layers are {layers:?} wide: a hidden state is their outputs side by side, so it \

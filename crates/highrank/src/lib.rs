@@ -60,7 +60,7 @@ mod parameters;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub use context::{ContextConfig, LatentDropout, TimeAxis};
+pub use context::{Activation, ContextConfig, LatentDropout, Start, TimeAxis};
 pub use error::HeadError;
 pub use head::{
     AdaptiveConfig, BeamSearch, BeamState, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,

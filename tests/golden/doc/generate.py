@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reference cases of direct output connection and of the penalty on the variation of a mixture's priors, in float64.
+"""Reference cases of direct output connection, of contexts without a tanh alone, and of the penalty on the variation of a mixture's priors, in float64.
 
   python generate.py [FOLDER]          (../data/doc by default; needs numpy, torch and safetensors)
 
@@ -7,7 +7,8 @@ Direct output connection (Takase, Suzuki, Nagata, EMNLP 2018), for layers l = 1 
 
   hidden  g  = [g_1, .., g_L]                               side by side
   prior   pi = softmax(U g_L)                               over all K components, those of the first layer first
-  context h_k = tanh(A_k g_l(k) + a_k)
+  context h_k = a(A_k g_l(k) + a_k)                         a(u) = tanh u, or by the case's activation
+                                                            linear: u, residual: tanh u + the first d features of g_l(k)
   P(x)    = sum_k pi_k softmax(f(W h_k + b))_x
   nll     = -log P(y)
 
@@ -40,6 +41,8 @@ import complex_steps
 T = 3.0
 # name, head, layers [(H, K)], N, V, d, pieces of a PLIF, options
 PLAIN = dict(kind="head")
+LINEAR = dict(kind="head", activation="linear")
+RESIDUAL = dict(kind="head", activation="residual")
 CASES = [
     ("doc_basic", "doc", [(6, 2), (7, 3)], 6, 11, 5, 0, PLAIN),
     ("doc_three_layers", "doc", [(4, 1), (6, 2), (5, 3)], 5, 9, 4, 0, PLAIN),
@@ -61,6 +64,19 @@ CASES = [
     ("moc_cv", "moc", [(7, 3)], 6, 11, 5, 0, dict(kind="prior_cv", prior_cv=0.5)),
     ("moc_cv_sum", "moc", [(7, 3)], 6, 11, 5, 0, dict(kind="prior_cv", prior_cv=0.5, ignored=[2], reduction="sum")),
     ("mos_plif_cv", "mos_plif", [(7, 3)], 6, 11, 5, 8, dict(kind="prior_cv", prior_cv=0.5, weights=[1.0, 0.5, 2.0, 0.0, 1.0, 1.0])),
+    ("mos_linear", "mos", [(7, 3)], 6, 11, 5, 0, LINEAR),
+    ("mos_linear_narrow", "mos", [(4, 3)], 6, 11, 9, 0, LINEAR),
+    ("mos_linear_weighted", "mos", [(7, 3)], 6, 11, 5, 0, dict(LINEAR, weights=[0.5, 2.0, 0.0, 1.25, 0.75, 3.0])),
+    ("mos_plif_linear", "mos_plif", [(7, 3)], 6, 11, 5, 8, LINEAR),
+    ("moc_linear", "moc", [(7, 3)], 6, 11, 5, 0, LINEAR),
+    ("doc_linear", "doc", [(6, 2), (7, 3)], 6, 11, 5, 0, LINEAR),
+    ("mos_residual", "mos", [(7, 3)], 6, 11, 5, 0, RESIDUAL),
+    ("mos_residual_square", "mos", [(5, 3)], 6, 11, 5, 0, RESIDUAL),
+    ("mos_residual_extreme", "mos", [(7, 3)], 6, 11, 5, 0, dict(RESIDUAL, scale=30.0)),
+    ("mos_residual_mid", "mos", [(24, 5)], 33, 70, 16, 0, RESIDUAL),
+    ("moc_residual", "moc", [(7, 3)], 6, 11, 5, 0, RESIDUAL),
+    ("doc_residual", "doc", [(6, 2), (7, 3)], 6, 11, 5, 0, RESIDUAL),
+    ("doc_plif_residual", "doc_plif", [(5, 2), (8, 2)], 6, 11, 5, 8, RESIDUAL),
 ]
 IGNORED = -100
 
@@ -119,10 +135,16 @@ def by_numpy(p, head, layers, targets, weights, counted, options):
     g = p["hidden"][kept]
     d = p["decoder_weight"].shape[1]
     log_prior = log_softmax(g[:, g.shape[1] - layers[-1][0]:] @ p["prior_weight"].T)
-    parts, column = [], 0
+    activation, parts, column = options.get("activation", "tanh"), [], 0
     for l, (h, _) in enumerate(layers):
         tail = f"_{l}" if head.startswith("doc") else ""
-        parts.append(np.tanh(g[:, column:column + h] @ p["latent_weight" + tail].T + p["latent_bias" + tail]))
+        output = g[:, column:column + h]
+        made = output @ p["latent_weight" + tail].T + p["latent_bias" + tail]
+        if activation != "linear":
+            made = np.tanh(made)
+        if activation == "residual":
+            made = made + np.tile(output[:, :d], made.shape[1] // d)
+        parts.append(made)
         column += h
     contexts = np.concatenate(parts, 1).reshape(len(kept), -1, d)
     if head == "moc":
@@ -169,7 +191,12 @@ def by_torch(arrays, dtype, head, layers, targets, weights, counted, options):
         tail = f"_{l}" if head.startswith("doc") else ""
         matrices, biases = p["latent_weight" + tail].split(d), p["latent_bias" + tail].split(d)
         assert len(matrices) == count
-        contexts += [torch.tanh(F.linear(output, matrix, bias)) for matrix, bias in zip(matrices, biases)]
+        activate = {
+            "tanh": torch.tanh,
+            "linear": lambda u: u,
+            "residual": lambda u, output=output: output.narrow(1, 0, d) + torch.tanh(u),
+        }[options.get("activation", "tanh")]
+        contexts += [activate(F.linear(output, matrix, bias)) for matrix, bias in zip(matrices, biases)]
     if head == "moc":
         mixed = sum(prior[:, k:k + 1] * context for k, context in enumerate(contexts))
         logits = F.linear(mixed, p["decoder_weight"], p["decoder_bias"])
@@ -213,7 +240,7 @@ def main():
         reference = by_torch(p, torch.float64, *rest)
         short = by_torch(p, torch.float32, *rest)
         # Thousands of complex steps tell no more than hundreds.
-        gradients = reference[1] if name == "doc_mid" else complex_steps.gradients(lambda moved: by_numpy(moved, *rest)[0], p)
+        gradients = reference[1] if name.endswith("_mid") else complex_steps.gradients(lambda moved: by_numpy(moved, *rest)[0], p)
         checked = all_off((by_numpy(p, *rest), gradients), reference)
         assert max(checked.values()) < 1e-12, (name, checked)
         (loss, cv2, log_probs, nll, log_prior, logits), gradients = reference
@@ -237,6 +264,8 @@ def main():
         path.chmod(0o644)
         entry = dict(name=name, file=f"{name}.safetensors", kind=options["kind"], head=head)
         sizes = dict(n=n, v=v, d=d, layers=layers)
+        if "activation" in options:
+            sizes["activation"] = options["activation"]
         if pieces:
             sizes["plif"] = dict(pieces=pieces, t=T)
         if options["kind"] != "head":

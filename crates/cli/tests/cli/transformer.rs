@@ -18,6 +18,8 @@ fn settings_that_make_no_model_are_refused() {
     let folder = folder();
     let cases = [
         ("--head softmix", &["unknown head `softmix`", "soft-cap, monotonic-net"][..]),
+        ("--head softmax --activation tanh", &["--activation is given, but the softmax head has no mixture"]),
+        ("--activation relu", &["unknown activation `relu`: expected tanh, linear or residual"]),
         ("--head softmax --components 3", &["--components is given, but the softmax head has no mixture"]),
         ("--head doc", &["--head is doc, which reads several layers"]),
         ("--head mos --knots 3", &["--knots is given, but the mos head has no PLIF"]),

@@ -8,7 +8,8 @@ use highrank_kernels::{Floats, Precision};
 use super::testing::{MAPS, spread};
 use crate::likelihood::{self, portable};
 use crate::ops::{
-    ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores, Targets,
+    Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores,
+    Targets,
 };
 
 const TOKENS: usize = 5;
@@ -30,6 +31,8 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
     let bias = constant([VOCAB], 6, device).mask_fill(is_masked, f64::NEG_INFINITY);
     Likelihood {
         contexts: ContextSource::Latent(LatentArgs {
+            activation: Activation::Tanh,
+            d,
             hidden: leaf([TOKENS, d_hidden], 1, device).into(),
             weight: leaf([d_hidden, components * d], 2, device).into(),
             bias: Some(leaf([components * d], 3, device).into()),

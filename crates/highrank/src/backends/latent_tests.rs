@@ -7,7 +7,9 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
 use super::testing::{primitive, spread};
-use crate::ops::{Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent};
+use crate::ops::{
+    Activation, Kernels, LatentArgs, LatentGradients, LatentMask, LatentWanted, OutputOps, latent,
+};
 
 /// `1/keep` where a value exceeds `bound`, 0 elsewhere.
 fn mask(shape: [usize; 2], bound: f64, keep: f64, device: &Device, dtype: DType) -> Tensor<2> {
@@ -31,13 +33,21 @@ enum Mask {
 }
 
 /// Value and gradients by the given form, with a non-uniform upstream gradient.
-fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: Mask, dtype: DType) -> Vec<f64> {
+fn run(
+    form: fn(LatentArgs) -> Floats,
+    activation: Activation,
+    bias: bool,
+    masked: Mask,
+    dtype: DType,
+) -> Vec<f64> {
     let device = Device::flex().autodiff();
-    let (tokens, d_hidden, features) = (6, 5, 35);
+    let (tokens, d_hidden, d, features) = (6, 5, 4, 36);
     let hidden = spread([tokens, d_hidden], 1, &device, dtype).require_grad();
     let weight = spread([d_hidden, features], 2, &device, dtype).require_grad();
     let bias = bias.then(|| spread([features], 3, &device, dtype).require_grad());
     let args = LatentArgs {
+        activation,
+        d,
         hidden: hidden.clone().into(),
         weight: weight.clone().into(),
         bias: bias.clone().map(Floats::from),
@@ -62,14 +72,18 @@ fn run(form: fn(LatentArgs) -> Floats, bias: bool, masked: Mask, dtype: DType) -
 #[test]
 fn the_operation_agrees_with_the_composed_formula() {
     let masks = [Mask::None, Mask::InTurn, Mask::Rows];
-    for (bias, mask) in [false, true].into_iter().flat_map(|bias| masks.map(|mask| (bias, mask))) {
+    let masks = [false, true].into_iter().flat_map(|bias| masks.map(|mask| (bias, mask)));
+    for (activation, (bias, mask)) in
+        Activation::ALL.iter().flat_map(|a| masks.clone().map(|mask| (*a, mask)))
+    {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
-            let want = run(latent::latent, bias, mask, dtype);
-            let got = run(native, bias, mask, dtype);
+            let want = run(latent::latent, activation, bias, mask, dtype);
+            let got = run(native, activation, bias, mask, dtype);
             assert_eq!(got.len(), want.len());
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let near = (got - want).abs() <= tolerance * want.abs().max(1.0);
-                assert!(near, "bias {bias}, mask {mask:?}, {dtype:?}, element {i}: {got} against {want}");
+                let what = format!("{activation}, bias {bias}, mask {mask:?}, {dtype:?}");
+                assert!(near, "{what}, element {i}: {got} against {want}");
             }
         }
     }
@@ -78,7 +92,9 @@ fn the_operation_agrees_with_the_composed_formula() {
 #[test]
 fn the_portable_backward_pass_agrees_with_the_native_one() {
     let (device, dtype) = (Device::flex(), DType::F64);
-    let args = LatentArgs {
+    let args = |activation| LatentArgs {
+        activation,
+        d: 3,
         hidden: primitive(spread([6, 5], 1, &device, dtype)),
         weight: primitive(spread([5, 9], 2, &device, dtype)),
         bias: Some(primitive(spread([9], 3, &device, dtype))),
@@ -90,17 +106,20 @@ fn the_portable_backward_pass_agrees_with_the_native_one() {
         }),
         precision: Precision::Full,
     };
-    let output = <Flex as Kernels>::latent(args.clone());
-    let grad = primitive(spread([6, 9], 5, &device, dtype));
     let wanted = LatentWanted { hidden: true, weight: true, bias: true };
-    let native = Flex::latent_backward(args.clone(), output.clone(), grad.clone(), wanted);
-    let composed = latent::latent_backward(args, output, grad, wanted);
     let all = |made: LatentGradients<Floats<Flex>>| {
         made.into_array()
             .map(|gradient| gradient.unwrap().into_data().iter::<f64>().collect::<Vec<_>>())
             .concat()
     };
-    for (got, want) in all(native).iter().zip(all(composed)) {
-        assert!((got - want).abs() < 1e-14, "{got} against {want}");
+    for activation in Activation::ALL {
+        let args = args(activation);
+        let output = <Flex as Kernels>::latent(args.clone());
+        let grad = primitive(spread([6, 9], 5, &device, dtype));
+        let native = Flex::latent_backward(args.clone(), output.clone(), grad.clone(), wanted);
+        let composed = latent::latent_backward(args, output, grad, wanted);
+        for (got, want) in all(native).iter().zip(all(composed)) {
+            assert!((got - want).abs() < 1e-14, "{activation}: {got} against {want}");
+        }
     }
 }

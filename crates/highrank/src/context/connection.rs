@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes, is_default};
 use super::mixture::{linear_initializer, log_prior};
+use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
-use crate::ops::{ContextSource, LatentArgs, LatentMask};
+use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask};
 use crate::parameters::value;
 
 /// A layer that contexts come from.
@@ -33,6 +34,9 @@ pub struct ConnectedLayer {
 pub struct DirectOutputConnectionConfig {
     /// The layers, lowest first; the last one gives the priors.
     pub layers: Vec<ConnectedLayer>,
+    /// What makes a context of `W_k g_l(k) + b_k`. Tanh by default; a residual has the first features of the context's own layer added.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub activation: Activation,
     /// Of the latent features. None by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropout: Option<LatentDropout>,
@@ -46,7 +50,7 @@ pub struct DirectOutputConnectionConfig {
 /// ```text
 /// g   = [g_1, .., g_L]                             the layers' outputs, side by side
 /// π   = softmax(W_π g_L)
-/// h_k = dropout(tanh(W_k g_l(k) + b_k))            l(k) the layer of component k
+/// h_k = dropout(a(W_k g_l(k) + b_k))               l(k) the layer of component k, a the tanh or another activation
 /// ```
 ///
 /// A hidden state of a head with this context is the concatenation of the layers' outputs, `Σ_l H_l` wide, lowest layer first, so
@@ -68,6 +72,9 @@ pub struct DirectOutputConnection {
     pub prior: Linear,
     /// `W_k, b_k` of each layer, `H_l → K_l·d`; the layer's component `k` owns outputs `k·d .. (k+1)·d`.
     pub latents: Vec<Linear>,
+    /// `a`.
+    #[module(skip)]
+    pub activation: Activation,
     /// Of the latent features.
     #[module(skip)]
     pub dropout: Option<LatentDropout>,
@@ -76,7 +83,7 @@ pub struct DirectOutputConnection {
 impl DirectOutputConnectionConfig {
     /// Contexts from these layers, all else by default.
     pub fn new(layers: Vec<ConnectedLayer>) -> Self {
-        Self { layers, dropout: None, initializer: linear_initializer() }
+        Self { layers, activation: Activation::Tanh, dropout: None, initializer: linear_initializer() }
     }
 }
 
@@ -84,7 +91,7 @@ impl ContextSettings for DirectOutputConnectionConfig {
     type Module = DirectOutputConnection;
 
     /// Checks that every layer gives contexts and that their widths are those of the hidden state.
-    fn validate(&self, Sizes { d_hidden, .. }: Sizes) -> Result<(), HeadError> {
+    fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
         for layer in &self.layers {
             for (name, size) in
                 [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
@@ -93,6 +100,7 @@ impl ContextSettings for DirectOutputConnectionConfig {
                     return Err(HeadError::ZeroSize { name });
                 }
             }
+            start::validate(Start::Random, self.activation, layer.d_hidden, d_embedding)?;
         }
         let layers: Vec<usize> = self.layers.iter().map(|layer| layer.d_hidden).collect();
         match layers.iter().sum::<usize>() == d_hidden {
@@ -111,12 +119,17 @@ impl ContextSettings for DirectOutputConnectionConfig {
         DirectOutputConnection {
             prior: linear(last.d_hidden, ContextSettings::components(self)).with_bias(false).init(device),
             latents: self.layers.iter().map(of_layer).collect(),
+            activation: self.activation,
             dropout: self.dropout,
         }
     }
 
     fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
         Some(&mut self.dropout)
+    }
+
+    fn activation(&mut self) -> Option<&mut Activation> {
+        Some(&mut self.activation)
     }
 
     fn components(&self) -> usize {
@@ -169,6 +182,7 @@ impl ContextModule for DirectOutputConnection {
         for latent in &self.latents {
             let [h, features] = latent.weight.shape().dims();
             let features = features / d_embedding.max(1) * d_embedding;
+            start::validate(Start::Random, self.activation, h, d_embedding)?;
             checks.param("a layer's latent.weight", &latent.weight, [h, features])?;
             checks.optional("a layer's latent.bias", latent.bias.as_ref(), [features])?;
         }
@@ -185,7 +199,7 @@ impl ContextModule for DirectOutputConnection {
             .add_debug_attribute("d_hidden", &widths)
             .add("d_embedding", &self.d_embedding())
             .add_debug_attribute("components", &components);
-        dropout::display(content, self.dropout)
+        dropout::display(start::display(content, self.activation), self.dropout)
     }
 }
 
@@ -214,6 +228,8 @@ impl ContextKind<Self> for DirectOutputConnection {
             let (columns, range) = (column..column + d_hidden, feature..feature + of_layer);
             (column, feature) = (columns.end, range.end);
             ops.latent(LatentArgs {
+                activation: connection.activation,
+                d,
                 hidden: hidden.clone().narrow(1, columns),
                 weight: value(&latent.weight).into(),
                 bias: latent.bias.as_ref().map(|bias| value(bias).into()),

@@ -7,9 +7,11 @@ use highrank_kernels::Precision;
 use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::LatentDropout;
+use super::start::Start;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
+use crate::ops::Activation;
 
 /// The sizes of the head that a context is for.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +38,23 @@ pub(super) trait ContextSettings {
         None
     }
 
+    /// The place of the activation of its contexts; `None` where there is none to choose.
+    fn activation(&mut self) -> Option<&mut Activation> {
+        None
+    }
+
+    /// The place of its start; `None` where there is none to choose.
+    fn start(&mut self) -> Option<&mut Start> {
+        None
+    }
+
     /// `K`, the number of latent contexts.
     fn components(&self) -> usize;
+}
+
+/// Whether a setting is the default, which files need not say.
+pub(super) fn is_default<T: Default + PartialEq>(setting: &T) -> bool {
+    *setting == T::default()
 }
 
 /// The parameters of a context.
@@ -110,6 +127,16 @@ macro_rules! contexts {
             /// The place of the latent dropout; `None` without latent features.
             pub(crate) fn dropout_mut(&mut self) -> Option<&mut Option<LatentDropout>> {
                 match self { $(Self::$Name(config) => ContextSettings::dropout(config),)+ }
+            }
+
+            /// The place of the activation of the contexts; `None` where there is none to choose.
+            pub(crate) fn activation_mut(&mut self) -> Option<&mut Activation> {
+                match self { $(Self::$Name(config) => ContextSettings::activation(config),)+ }
+            }
+
+            /// The place of the start; `None` where there is none to choose.
+            pub(crate) fn start_mut(&mut self) -> Option<&mut Start> {
+                match self { $(Self::$Name(config) => ContextSettings::start(config),)+ }
             }
 
             /// Checks the configuration for a head of some sizes.

@@ -15,7 +15,7 @@ use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use crate::math::sigmoid;
-use crate::ops::{ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
+use crate::ops::{Activation, ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
 
 /// `K`, contexts of a Mixtape.
@@ -175,6 +175,9 @@ impl ContextKind<Self> for Mixtape {
         let (features, dropout) = ContextModule::latent(mixtape);
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], dropout);
         let layer = |layer: &Linear, mask| LatentArgs {
+            activation: Activation::Tanh,
+            // No width matters to tanh.
+            d: layer.weight.shape()[1],
             hidden: hidden.clone(),
             weight: value(&layer.weight).into(),
             bias: layer.bias.as_ref().map(|bias| value(bias).into()),

@@ -1,20 +1,21 @@
 //! The prior/latent pair that Mixture of Contexts and Mixture of Softmaxes share.
 
-use burn::module::{Content, Initializer, Module};
+use burn::module::{Content, Initializer, Module, Param};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
 use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes, is_default};
+use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use crate::math::log_softmax;
-use crate::ops::{ContextSource, LatentArgs, wide};
+use crate::ops::{Activation, ContextSource, LatentArgs, wide};
 use crate::parameters::value;
 
 /// Configuration of a [`Mixture`] in a head, whose sizes are the head's.
@@ -23,10 +24,16 @@ use crate::parameters::value;
 pub struct MixtureConfig {
     /// `K`.
     pub components: usize,
+    /// What makes a context of `W_h,k g + b_h,k`. Tanh by default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub activation: Activation,
+    /// Where contexts and priors start. At random by default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start: Start,
     /// Of the latent features. None by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropout: Option<LatentDropout>,
-    /// Of both layers, weights and biases. Uniform in `±1/√H` by default, as Burn's linear layers.
+    /// Of both layers, weights and biases, that start at random. Uniform in `±1/√H` by default, as Burn's linear layers.
     #[serde(default = "linear_initializer")]
     pub initializer: Initializer,
 }
@@ -40,7 +47,7 @@ pub(crate) fn linear_initializer() -> Initializer {
 ///
 /// ```text
 /// π   = softmax(W_π g)
-/// h_k = dropout(tanh(W_h,k g + b_h,k))
+/// h_k = dropout(a(W_h,k g + b_h,k))                a the tanh, or another activation
 /// ```
 ///
 /// Should be created with [`HeadConfig::mos`](crate::HeadConfig::mos) or [`HeadConfig::moc`](crate::HeadConfig::moc).
@@ -52,6 +59,9 @@ pub struct Mixture {
     pub latent: Linear,
     /// `K`.
     pub components: usize,
+    /// `a`.
+    #[module(skip)]
+    pub activation: Activation,
     /// Of the latent features.
     #[module(skip)]
     pub dropout: Option<LatentDropout>,
@@ -60,38 +70,106 @@ pub struct Mixture {
 impl MixtureConfig {
     /// A mixture of `K` contexts, all else by default.
     pub fn new(components: usize) -> Self {
-        Self { components, dropout: None, initializer: linear_initializer() }
+        Self {
+            components,
+            activation: Activation::Tanh,
+            start: Start::Random,
+            dropout: None,
+            initializer: linear_initializer(),
+        }
     }
 
     /// Sets [`initializer`](Self::initializer).
     pub fn with_initializer(self, initializer: Initializer) -> Self {
         Self { initializer, ..self }
     }
+
+    /// Sets [`activation`](Self::activation).
+    pub fn with_activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
+    /// Sets [`start`](Self::start).
+    pub fn with_start(self, start: Start) -> Self {
+        Self { start, ..self }
+    }
+}
+
+impl Mixture {
+    /// `K` linear contexts that all start as a projection `h = g·P` of the hidden state, but for normal noise on their weights, with
+    /// priors that start alike. On the projection's device and in its float type.
+    ///
+    /// Over the same decoder the mixture starts as the softmax of the projected state.
+    ///
+    /// # Shapes
+    /// - projection: `P`, `[H, d]`
+    pub fn around(projection: Tensor<2>, components: usize, spread: f64) -> Self {
+        let (device, dtype) = (projection.device(), projection.dtype());
+        let [d_hidden, d] = projection.dims();
+        let weight = Tensor::cat(vec![projection.detach(); components], 1);
+        // Drawn in f32 or wider: not every backend draws shorter numbers.
+        let noise = Distribution::Normal(0.0, spread);
+        let noise = Tensor::<2>::random([d_hidden, components * d], noise, (&device, wide(dtype)));
+        let latent = Param::from_tensor(weight + noise.cast(dtype));
+        let prior = Param::from_tensor(Tensor::zeros([d_hidden, components], (&device, dtype)));
+        let bias = Param::from_tensor(Tensor::zeros([components * d], (&device, dtype)));
+        Self {
+            prior: Linear { weight: prior, bias: None },
+            latent: Linear { weight: latent, bias: Some(bias) },
+            components,
+            activation: Activation::Linear,
+            dropout: None,
+        }
+    }
 }
 
 impl ContextSettings for MixtureConfig {
     type Module = Mixture;
 
-    fn validate(&self, _: Sizes) -> Result<(), HeadError> {
-        match self.components {
-            0 => Err(HeadError::ZeroSize { name: "components" }),
-            _ => Ok(()),
+    fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
+        if self.components == 0 {
+            return Err(HeadError::ZeroSize { name: "components" });
         }
+        if self.start != Start::Random && self.initializer != linear_initializer() {
+            let reason = "a mixture that starts at the softmax draws nothing from it: leave it out";
+            return Err(HeadError::Unused { option: "the mixture's initializer", reason });
+        }
+        start::validate(self.start, self.activation, d_hidden, d_embedding)
     }
 
     fn init(&self, Sizes { d_hidden, d_embedding, .. }: Sizes, device: &Device) -> Mixture {
+        if let Start::Softmax { spread } = self.start {
+            let projection = match self.activation {
+                Activation::Residual => Tensor::zeros([d_hidden, d_embedding], device),
+                _ => {
+                    let eye = Tensor::eye(d_hidden.max(d_embedding), device);
+                    eye.narrow(0, 0, d_hidden).narrow(1, 0, d_embedding)
+                }
+            };
+            let mixture = Mixture::around(projection, self.components, spread);
+            return Mixture { activation: self.activation, dropout: self.dropout, ..mixture };
+        }
         let linear =
             |d_output| LinearConfig::new(d_hidden, d_output).with_initializer(self.initializer.clone());
         Mixture {
             prior: linear(self.components).with_bias(false).init(device),
             latent: linear(self.components * d_embedding).init(device),
             components: self.components,
+            activation: self.activation,
             dropout: self.dropout,
         }
     }
 
     fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
         Some(&mut self.dropout)
+    }
+
+    fn activation(&mut self) -> Option<&mut Activation> {
+        Some(&mut self.activation)
+    }
+
+    fn start(&mut self) -> Option<&mut Start> {
+        Some(&mut self.start)
     }
 
     fn components(&self) -> usize {
@@ -115,6 +193,7 @@ impl ContextModule for Mixture {
     fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
         let [h, _] = self.prior.weight.shape().dims();
         let features = self.components * d_embedding;
+        start::validate(Start::Random, self.activation, h, d_embedding)?;
         checks.param("the mixture's prior.weight", &self.prior.weight, [h, self.components])?;
         checks.param("the mixture's latent.weight", &self.latent.weight, [h, features])?;
         checks.optional("the mixture's latent.bias", self.latent.bias.as_ref(), [features])
@@ -126,7 +205,7 @@ impl ContextModule for Mixture {
             .add("d_hidden", &d_hidden)
             .add("d_embedding", &(features / self.components))
             .add("components", &self.components);
-        dropout::display(content, self.dropout)
+        dropout::display(start::display(content, self.activation), self.dropout)
     }
 }
 
@@ -143,7 +222,15 @@ impl Mixture {
         let [_, features] = weight.dims();
         let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.dropout);
         let bias = self.latent.bias.as_ref().map(|bias| value(bias).into());
-        let latent = LatentArgs { hidden, weight: weight.into(), bias, mask, precision };
+        let latent = LatentArgs {
+            activation: self.activation,
+            d: features / self.components,
+            hidden,
+            weight: weight.into(),
+            bias,
+            mask,
+            precision,
+        };
         (latent, log_prior)
     }
 }

@@ -12,6 +12,7 @@ mod dropout;
 mod kind;
 mod mixtape;
 mod mixture;
+mod start;
 mod tokens;
 
 pub use connection::{ConnectedLayer, DirectOutputConnection, DirectOutputConnectionConfig};
@@ -22,6 +23,7 @@ pub(crate) use kind::Sizes;
 pub use mixtape::{Mixtape, MixtapeConfig};
 pub(crate) use mixture::linear_initializer;
 pub use mixture::{Mixture, MixtureConfig};
+pub use start::Start;
 pub(crate) use tokens::Tokens;
 
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
@@ -33,6 +35,8 @@ use serde::{Deserialize, Serialize};
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use kind::{ContextKind, ContextModule, ContextSettings};
+
+pub use crate::ops::{Activation, UnknownActivation};
 
 // A context is one file and one line in this list, beside its `mod`. The file holds the formula, the module with its parameters, the configuration and
 // what it computes: `kind.rs` says what it provides, and `direct.rs` is a short example.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::clusters::{AdaptiveConfig, Clusters};
 use super::output::OutputHead;
 use crate::context::{
-    ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout, MixtapeConfig,
-    MixtureConfig, Sizes, TimeAxis,
+    Activation, ConnectedLayer, ContextConfig, DirectConfig, DirectOutputConnectionConfig, LatentDropout,
+    MixtapeConfig, MixtureConfig, Sizes, Start, TimeAxis,
 };
 use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::{HeadError, OrPanic};
@@ -250,6 +250,44 @@ impl HeadConfig {
                 "with_latent_dropout: a head without mixture has no latent features to drop: use a mixture, or drop hidden \
                  features"
             ),
+        }
+        self
+    }
+
+    /// Sets what makes the latent contexts of a mixture: tanh by default, as in the papers.
+    ///
+    /// # Panics
+    /// If the head is no Mixture of Softmaxes or Contexts and no direct output connection: it has no activation to choose.
+    #[track_caller]
+    pub fn with_activation(mut self, activation: Activation) -> Self {
+        let place = self.context.activation_mut();
+        *place.expect("with_activation: only MoS, MoC and direct output connections choose an activation") =
+            activation;
+        self
+    }
+
+    /// Starts a Mixture of Softmaxes or Contexts as the softmax over the first `d` features of the hidden state, with contexts that
+    /// are linear unless they are residual: the mixture to take under a transformer, or any model whose hidden states come
+    /// near the decoder's rows by themselves. [`Start::Softmax`] says how; a spread of [`Start::SPREAD`] does well.
+    ///
+    /// Under an LSTM the papers' mixtures do better, which start at random and have a tanh.
+    ///
+    /// ```
+    /// use highrank::{HeadConfig, Start};
+    ///
+    /// let head = HeadConfig::mos(64, 64, 1000, 4).starting_at_softmax(Start::SPREAD).with_tied(true);
+    /// assert!(head.validate().is_ok());
+    /// ```
+    ///
+    /// # Panics
+    /// If the head is no Mixture of Softmaxes or Contexts.
+    #[track_caller]
+    pub fn starting_at_softmax(mut self, spread: f64) -> Self {
+        let place = self.context.start_mut();
+        *place.expect("starting_at_softmax: only MoS and MoC start at the softmax") =
+            Start::Softmax { spread };
+        if let Some(activation @ Activation::Tanh) = self.context.activation_mut() {
+            *activation = Activation::Linear;
         }
         self
     }
@@ -499,6 +537,8 @@ pub(crate) fn examples(d_hidden: usize, d_embedding: usize, vocab: usize) -> Vec
     let others = [
         HeadConfig::moc(h, d, vocab, 3),
         HeadConfig::mos(h, d, vocab, 3),
+        HeadConfig::moc(h, d, vocab, 3).with_activation(Activation::Residual),
+        HeadConfig::mos(h, d, vocab, 3).with_activation(Activation::Linear),
         HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, vocab),
         HeadConfig::mixtape(h, d, vocab),
         HeadConfig::mos_plif(h, d, vocab, 3, 20),

@@ -4,6 +4,7 @@ mod adaptive;
 mod beam;
 mod clusters;
 mod config;
+mod continuation;
 mod input;
 mod logits;
 mod losses;

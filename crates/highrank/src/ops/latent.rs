@@ -1,7 +1,7 @@
-//! The latent layer of a mixture as one operation:
+//! The latent layer of a mixture as one operation, with an [`Activation`] `a`:
 //!
 //! ```text
-//! h = tanh(g·W + b) ∘ mask
+//! h = a(g·W + b) ∘ mask
 //! ```
 //!
 //! Written in tensor operations its forward and backward pass visit the `[N, K·d]` matrix a dozen times, on
@@ -18,11 +18,16 @@ use burn::tensor::TensorData;
 use highrank_kernels::precision::{product, wide};
 use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
+use super::activation::Activation;
 use super::inputs::per_input;
 
-/// Inputs of the latent layer `h = tanh(g·W + b) ∘ mask`.
+/// Inputs of the latent layer `h = a(g·W + b) ∘ mask`.
 #[derive(Debug, Clone)]
 pub struct LatentArgs<F = Floats> {
+    /// `a`.
+    pub activation: Activation,
+    /// `d`, width of a context. Only a [residual](Activation::Residual) depends on it.
+    pub d: usize,
     /// `g`, shape `[N, H]`.
     pub hidden: F,
     /// `W`, shape `[H, F]`, `F = K·d`.
@@ -52,6 +57,8 @@ impl<F> LatentArgs<F> {
     /// The same layer with each tensor changed by `f`.
     pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> LatentArgs<G> {
         LatentArgs {
+            activation: self.activation,
+            d: self.d,
             hidden: f(self.hidden),
             weight: f(self.weight),
             bias: self.bias.map(&mut f),
@@ -112,28 +119,41 @@ per_input! {
     pub type LatentWanted;
 }
 
-/// `tanh(g·W + b) ∘ mask`, shape `[N, F]`; differentiable by composition.
+/// `a(g·W + b) ∘ mask`, shape `[N, F]`; differentiable by composition.
 pub fn latent<B: Rounding>(args: LatentArgs<Floats<B>>) -> Floats<B> {
     let args = args.widened();
-    let product = product(args.hidden, args.weight, args.precision);
-    let sum = match args.bias {
-        Some(bias) => {
-            let features = bias.num_elements();
-            product + bias.reshape([1, features])
+    let sum = pre_activations(&args);
+    let latent = match args.activation {
+        Activation::Tanh => sum.tanh(),
+        Activation::Linear => sum,
+        Activation::Residual => {
+            let components = sum.shape()[1] / args.d;
+            sum.tanh() + Floats::cat(vec![args.hidden.narrow(1, 0..args.d); components], 1)
         }
-        None => product,
     };
-    let latent = sum.tanh();
     match args.mask {
         Some(mask) => times(latent, mask),
         None => latent,
     }
 }
 
+/// `g·W + b` of a [widened](LatentArgs::widened) layer.
+fn pre_activations<B: Rounding>(args: &LatentArgs<Floats<B>>) -> Floats<B> {
+    let product = product(args.hidden.clone(), args.weight.clone(), args.precision);
+    match args.bias.clone() {
+        Some(bias) => {
+            let features = bias.num_elements();
+            product + bias.reshape([1, features])
+        }
+        None => product,
+    }
+}
+
 /// Gradients of `Σ grad ∘ h`, where `output` is `h`.
 ///
-/// With `t = h·keep` where a feature is kept, the gradient of the pre-activations is
-/// `grad ∘ mask ∘ (1 − t²)`.
+/// The gradient of the pre-activations is `grad ∘ mask ∘ (1 − t²)`, `t` their tanh, which is `h·keep` where a feature is kept. Where
+/// the hidden state has been added to it, the difference of the two would have lost digits: `t` is computed again. Linear
+/// contexts have no last factor.
 pub fn latent_backward<B: Rounding>(
     args: LatentArgs<Floats<B>>,
     output: Floats<B>,
@@ -142,15 +162,46 @@ pub fn latent_backward<B: Rounding>(
 ) -> LatentGradients<Floats<B>> {
     let args = args.widened();
     let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
-    let slope = (-output.mul_scalar(keep).square()).add_scalar(1.0);
-    let slope = match args.mask {
-        Some(mask) => times(slope, mask),
-        None => slope,
+    let tanh = match args.activation {
+        Activation::Tanh => Some(output.mul_scalar(keep)),
+        Activation::Linear => None,
+        Activation::Residual => Some(pre_activations(&args).tanh()),
+    };
+    let grad = match args.mask {
+        Some(mask) => times(grad, mask),
+        None => grad,
+    };
+    let past = (args.activation == Activation::Residual && wanted.hidden).then(|| grad.clone());
+    let grad = match tanh {
+        Some(tanh) => grad * (-tanh.square()).add_scalar(1.0),
+        None => grad,
     };
     let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
-    gradients(hidden, weight, args.bias.is_some(), grad * slope, wanted, |lhs, rhs| {
-        product(lhs, rhs, precision)
-    })
+    let made =
+        gradients(hidden, weight, args.bias.is_some(), grad, wanted, |lhs, rhs| product(lhs, rhs, precision));
+    match past {
+        Some(past) => add_past(made, past, args.d),
+        None => made,
+    }
+}
+
+/// Adds to the gradient of the hidden states what comes past the latent layer, of contexts that have the first `d` features added:
+/// the sum of theirs, `[N, K·d]`.
+pub(crate) fn add_past<B: Backend>(
+    made: LatentGradients<Floats<B>>,
+    of_contexts: Floats<B>,
+    d: usize,
+) -> LatentGradients<Floats<B>> {
+    let [tokens, features] = of_contexts.dims();
+    let sum = of_contexts.reshape([tokens, features / d, d]).sum_dim(1).reshape([tokens, d]);
+    let hidden = made.hidden.map(|hidden| match hidden.dims() {
+        [_, width] if width == d => hidden + sum,
+        [_, width] => {
+            let [first, rest] = [0..d, d..width].map(|columns| hidden.clone().narrow(1, columns));
+            Floats::cat(vec![first + sum, rest], 1)
+        }
+    });
+    LatentGradients { hidden, ..made }
 }
 
 /// The gradients of the inputs for that of the pre-activations.

@@ -11,6 +11,7 @@
 // Burn has deprecated NdArray; the feature stays for as long as Burn has it.
 #![allow(deprecated)]
 
+mod activation;
 mod calls;
 mod gated;
 mod host;
@@ -22,6 +23,7 @@ mod objective;
 mod predict;
 
 pub(crate) use crate::logit_map::MapFunction;
+pub use activation::{Activation, UnknownActivation};
 pub use calls::{LatentCall, LossCall, PredictionCall};
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
@@ -47,7 +49,7 @@ pub trait Kernels: Rounding {
         precision::product(lhs, rhs, precision)
     }
 
-    /// The latent layer of a mixture, `tanh(g·W + b) ∘ mask`, shape `[N, F]`, in the [type of sums](wide).
+    /// The latent layer of a mixture, `a(g·W + b) ∘ mask`, shape `[N, F]`, in the [type of sums](wide).
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
         latent::latent(args)
     }

@@ -121,6 +121,7 @@ fn softmax_of(head: &HeadArgs) -> HeadArgs {
     let none = HeadArgs {
         head: Head::Common(HeadKind::Softmax),
         components: None,
+        activation: None,
         dropout_latent: None,
         knots: None,
         plif_bound: None,

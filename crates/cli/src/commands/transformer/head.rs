@@ -2,7 +2,7 @@
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use highrank::{HeadConfig, LogitMapConfig, Precision, TimeAxis};
+use highrank::{Activation, HeadConfig, LogitMapConfig, Precision, Start, TimeAxis};
 
 use crate::args::{Head, HeadSizes};
 use crate::failure::Failure;
@@ -17,6 +17,10 @@ pub struct HeadArgs {
     /// Components of a mixture [default: 4].
     #[arg(long, value_name = "K")]
     pub components: Option<usize>,
+    /// Contexts of a mixture: linear or residual, which start at the softmax, or tanh, the papers', which start at random
+    /// [default: linear].
+    #[arg(long)]
+    pub activation: Option<Activation>,
     /// Dropout on the latent contexts of a mixture [default: 0].
     #[arg(long, value_name = "P")]
     pub dropout_latent: Option<f64>,
@@ -56,6 +60,7 @@ impl HeadArgs {
         }
         let settings = [
             ("--components", self.components.is_some(), head.is_mixture(), "mixture"),
+            ("--activation", self.activation.is_some(), head.is_mixture(), "mixture"),
             ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "mixture"),
             ("--knots", self.knots.is_some(), head.has_plif(), "PLIF"),
             ("--plif-bound", self.plif_bound.is_some(), head.has_plif(), "PLIF"),
@@ -84,6 +89,12 @@ impl HeadArgs {
             cap: self.cap.unwrap_or(HeadSizes::CAP),
             units: self.units.unwrap_or(HeadSizes::UNITS),
         });
+        let config = match self.activation.unwrap_or(Activation::Linear) {
+            activation if self.head.is_mixture() && activation != Activation::Tanh => {
+                config.with_activation(activation).starting_at_softmax(Start::SPREAD)
+            }
+            _ => config,
+        };
         let config = match self.plif_bound {
             Some(bound) if self.head.has_plif() => {
                 config.with_logit_map(LogitMapConfig::Plif { knots, bound })

@@ -12,7 +12,9 @@ use highrank_kernels::{Floats, Ints};
 
 use crate::likelihood::parts::{add_part, joined};
 use crate::ops::latent as portable;
-use crate::ops::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide};
+use crate::ops::{
+    Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide,
+};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -43,6 +45,9 @@ fn forward_in_runs(args: LatentArgs<Floats<CubeBackend>>, most: usize) -> Floats
 fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> {
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
     let count = indexed("latent layer", tokens, features);
+    // What a residual adds to each context; no wider than all contexts together.
+    let past = (args.activation == Activation::Residual)
+        .then(|| args.hidden.clone().narrow(1, 0..args.d).cast(DType::F32));
     let latent = contiguous(product(args.hidden, args.weight, args.precision));
     expect(&latent, "latent layer", [tokens, features], DType::F32);
     let bias = args.bias.map(|bias| {
@@ -51,14 +56,21 @@ fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> 
         bias
     });
     let has_bias = bias.is_some();
+    if args.activation == Activation::Linear && !has_bias && args.mask.is_none() {
+        return Floats::new(latent);
+    }
     let bias = bias.unwrap_or_else(|| empty(&latent, [1], DType::F32));
     let mask = Mask::new(&latent, args.mask);
+    let past = match past {
+        Some(past) => contiguous(past),
+        None => empty(&latent, [1], DType::F32),
+    };
     // SAFETY: the product has no other owner; its sizes, and those of the bias and the mask, are the ones said.
     unsafe {
         launch!(
             latent, one_unit_each(tokens * features, UNITS), forward;
-            latent, bias, mask.values, mask.rows;
-            count, features as u32, mask.period, mask.first, has_bias, mask.kind
+            latent, bias, mask.values, mask.rows, past;
+            count, features as u32, args.d as u32, mask.period, mask.first, has_bias, mask.kind, args.activation
         );
     }
     Floats::new(latent)
@@ -111,26 +123,61 @@ fn backward_of_run(
     grad: Floats<CubeBackend>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<CubeBackend>> {
+    let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
+    let d_sums = match args.activation {
+        Activation::Tanh => masked(&args, Some((output, keep)), grad.clone()),
+        Activation::Linear => masked(&args, None, grad.clone()),
+        Activation::Residual => {
+            let tanh =
+                forward_of_run(LatentArgs { activation: Activation::Tanh, mask: None, ..args.clone() });
+            masked(&args, Some((tanh, 1.0)), grad.clone())
+        }
+    };
+    let is_past = args.activation == Activation::Residual && wanted.hidden;
+    let past = is_past.then(|| masked(&args, None, grad));
+    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
+    let made = portable::gradients(hidden, weight, args.bias.is_some(), d_sums, wanted, |lhs, rhs| {
+        product(lhs, rhs, precision)
+    });
+    match past {
+        Some(past) => portable::add_past(made, past, args.d),
+        None => made,
+    }
+}
+
+/// `grad ∘ mask`, and of a tanh with the number that it is to be multiplied by its slope too, shape `[N, F]`.
+fn masked(
+    args: &LatentArgs<Floats<CubeBackend>>,
+    tanh: Option<(Floats<CubeBackend>, f64)>,
+    grad: Floats<CubeBackend>,
+) -> Floats<CubeBackend> {
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
     let count = indexed("latent layer", tokens, features);
-    let [output, grad] = [output, grad].map(|x| contiguous(x.cast(DType::F32)));
-    expect(&output, "output of the latent layer", [tokens, features], DType::F32);
+    let grad = contiguous(grad.cast(DType::F32));
     expect(&grad, "gradient of the latent layer", [tokens, features], DType::F32);
-    let d_sum = empty(&output, [tokens, features], DType::F32);
-    let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
-    let mask = Mask::new(&output, args.mask);
+    if tanh.is_none() && args.mask.is_none() {
+        return Floats::new(grad);
+    }
+    let has_slope = tanh.is_some();
+    let (output, keep) = match tanh {
+        Some((output, keep)) => {
+            let output = contiguous(output.cast(DType::F32));
+            expect(&output, "output of the latent layer", [tokens, features], DType::F32);
+            (output, keep)
+        }
+        None => (empty(&grad, [1], DType::F32), 1.0),
+    };
+    let d_sum = empty(&grad, [tokens, features], DType::F32);
+    let mask = Mask::new(&grad, args.mask.clone());
     // SAFETY: as above.
     unsafe {
         launch!(
-            output, one_unit_each(tokens * features, UNITS), backward;
+            grad, one_unit_each(tokens * features, UNITS), backward;
             output, grad, mask.values, mask.rows, d_sum;
-            count, features as u32, mask.period, mask.first, keep as f32, mask.kind
+            count, features as u32, mask.period, mask.first, keep as f32, mask.kind, has_slope
         );
     }
-    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
-    portable::gradients(hidden, weight, args.bias.is_some(), Floats::new(d_sum), wanted, |lhs, rhs| {
-        product(lhs, rhs, precision)
-    })
+    Floats::new(d_sum)
 }
 
 /// Elements of a matrix `[rows, features]`, of which a kernel's indices reach all.
@@ -203,7 +250,8 @@ fn mask_row(token: u32, rows: &[u32], period: u32, first: u32, #[comptime] kind:
     if comptime!(kind == Rows::Listed) { rows[token as usize] } else { (token + first) % period }
 }
 
-/// `tanh(x + b) ∘ mask` in the place of the product `x`.
+/// `a(x + b) ∘ mask` in the place of the product `x`; `past` are the first features of the hidden states, `[tokens, d]`, which a
+/// residual adds.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn forward(
@@ -211,12 +259,15 @@ fn forward(
     bias: &[f32],
     mask: &[f32],
     rows: &[u32],
+    past: &[f32],
     count: u32,
     features: u32,
+    d: u32,
     period: u32,
     first: u32,
     #[comptime] has_bias: bool,
     #[comptime] kind: Rows,
+    #[comptime] activation: Activation,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
@@ -225,17 +276,22 @@ fn forward(
         if comptime!(has_bias) {
             x += bias[feature as usize];
         }
-        let mut y = x.tanh();
+        if comptime!(activation != Activation::Linear) {
+            x = x.tanh();
+        }
+        if comptime!(activation == Activation::Residual) {
+            x += past[(at / features * d + feature % d) as usize];
+        }
         if comptime!(kind != Rows::None) {
             let row = mask_row(at / features, rows, period, first, kind);
-            y *= mask[(row * features + feature) as usize];
+            x *= mask[(row * features + feature) as usize];
         }
-        latent[at as usize] = y;
+        latent[at as usize] = x;
         at += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }
 
-/// The gradient of `x + b`, `grad ∘ mask ∘ (1 − t²)` with `t = output·keep`.
+/// The gradient of `x + b`, `grad ∘ mask ∘ (1 − t²)` with `t = output·keep`, or without the slope `grad ∘ mask`.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn backward(
@@ -250,11 +306,15 @@ fn backward(
     first: u32,
     keep: f32,
     #[comptime] kind: Rows,
+    #[comptime] has_slope: bool,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
-        let t = output[at as usize] * keep;
-        let mut slope = 1.0 - t * t;
+        let mut slope = 1.0_f32;
+        if comptime!(has_slope) {
+            let t = output[at as usize] * keep;
+            slope -= t * t;
+        }
         if comptime!(kind != Rows::None) {
             let row = mask_row(at / features, rows, period, first, kind);
             slope *= mask[(row * features + at % features) as usize];
@@ -288,6 +348,8 @@ mod tests {
             dropped.fill_where(kept, 2.0)
         };
         LatentArgs {
+            activation: Activation::Tanh,
+            d: 5,
             hidden: spread([TOKENS, 7], 1),
             weight: spread([7, FEATURES], 2),
             bias: bias.then(|| spread([FEATURES], 3)),
@@ -313,14 +375,17 @@ mod tests {
 
     #[test]
     fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
-        for (bias, period) in [(false, 0), (true, 0), (false, 5), (true, 3), (true, 1)] {
+        let masks = [(false, 0), (true, 0), (false, 5), (true, 3), (true, 1)];
+        for (activation, (bias, period)) in Activation::ALL.iter().flat_map(|a| masks.map(|mask| (*a, mask)))
+        {
             for precision in [Precision::Full, Precision::Bf16] {
-                let args = || args::<Plain>(bias, period, precision);
+                let args = || LatentArgs { activation, ..args::<Plain>(bias, period, precision) };
                 let output = portable::latent(args());
                 let grad = spread([TOKENS, FEATURES], 5);
                 let made = portable::latent_backward(args(), output.clone(), grad, WANTED);
                 let want = listed(output, made);
-                let fused = native(self::args::<Fused>(bias, period, precision));
+                let fused = self::args::<Fused>(bias, period, precision);
+                let fused = native(LatentArgs { activation, ..fused });
                 for (what, got) in [("plain", native(args())), ("fused", fused)] {
                     assert_eq!(got.len(), want.len());
                     for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
@@ -331,7 +396,7 @@ mod tests {
                             Precision::Full => 1e-5,
                             _ => 1e-2,
                         };
-                        let what = format!("{what}, bias {bias}, period {period}, {precision}");
+                        let what = format!("{what}, {activation}, bias {bias}, period {period}, {precision}");
                         assert!((got - want).abs() <= tolerance, "{what}: {got}, expected {want}");
                     }
                 }
@@ -378,7 +443,8 @@ mod tests {
         };
         let cases =
             [args(false, 0, Precision::Full), args(true, 5, Precision::Full), mask(None), mask(Some(&list))];
-        for (case, args) in cases.into_iter().enumerate() {
+        let residual = LatentArgs { activation: Activation::Residual, ..mask(Some(&list)) };
+        for (case, args) in cases.into_iter().chain([residual]).enumerate() {
             let made = |most| {
                 let output = forward_in_runs(args.clone(), most);
                 let grad = spread([TOKENS, FEATURES], 5);

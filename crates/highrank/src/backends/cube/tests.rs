@@ -9,8 +9,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::math::log_softmax;
 use crate::ops::{
-    ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic, Targets,
-    Wanted,
+    Activation, ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
+    Targets, Wanted,
 };
 
 mod gated;
@@ -405,6 +405,8 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
         fn input<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
             let dtype = case.dtypes[0];
             let layer = LatentArgs {
+                activation: Activation::Tanh,
+                d: 5,
                 hidden: tensor([TOKENS, 4], 7).cast(dtype),
                 weight: tensor([4, 15], 8).cast(dtype),
                 bias: Some(tensor([15], 9).cast(dtype)),

@@ -10,7 +10,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::tensors::{as_factor, factor, row_major, tensor_of, values};
-use crate::ops::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
+use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
 
 /// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
 const COLUMNS: usize = 256;
@@ -90,7 +90,7 @@ pub(super) fn as_read(args: Layer, sums: DType) -> Layer {
         weight: row_major(as_factor(args.weight, sums)),
         bias: args.bias.map(wide),
         mask: args.mask.map(|mask| LatentMask { values: wide(mask.values), ..mask }),
-        precision: args.precision,
+        ..args
     }
 }
 
@@ -118,12 +118,26 @@ fn mask_row<'a, T: Real>(layer: &'a Layer) -> impl Fn(usize) -> Option<&'a [T]> 
 
 /// Writes the latent contexts of some tokens, `[tokens, F]`.
 pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T]) {
-    let [_, features] = layer.weight.dims();
-    multiply_rounded(out, hidden(layer, tokens.clone()), weight(layer), false, layer.precision);
+    let ([_, features], d) = (layer.weight.dims(), layer.d);
+    let hidden = hidden::<T>(layer, tokens.clone());
+    multiply_rounded(out, hidden, weight(layer), false, layer.precision);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
-    out.par_chunks_exact_mut(features).enumerate().for_each(|(i, row)| {
-        arch.dispatch(Forward { row, bias, mask: mask_row(tokens.start + i) });
-    });
+    let of_row = |i: usize, row: &mut [T], past: Option<&[T]>| {
+        let mask = mask_row(tokens.start + i);
+        arch.dispatch(Forward { row, bias, mask, activation: layer.activation, past });
+    };
+    let rows = out.par_chunks_exact_mut(features).enumerate();
+    match layer.activation {
+        Activation::Linear if bias.is_none() && layer.mask.is_none() => {}
+        Activation::Residual => rows.for_each_init(
+            || vec![T::ZERO; d],
+            |past, (i, row)| {
+                hidden.write_row(i, past, |x| x);
+                of_row(i, row, Some(past));
+            },
+        ),
+        _ => rows.for_each(|(i, row)| of_row(i, row, None)),
+    }
 }
 
 /// Takes the gradient of some tokens' latent contexts, which is overwritten, back through the layer, of which `output` is the
@@ -136,17 +150,30 @@ pub(super) fn pull_back<T: Real>(
     grad: &mut [T],
     into: &mut LatentInputs<Option<&mut [T]>>,
 ) {
-    let ([_, d_hidden], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
-    let (arch, mask_row) = (Arch::new(), mask_row(layer));
-    let keep = T::of(layer.mask.as_ref().map_or(1.0, |mask| mask.keep));
-    let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features)).enumerate();
-    rows.for_each(|(i, (grad, output))| {
-        arch.dispatch(Backward { grad, output, mask: mask_row(tokens.start + i), keep });
-    });
+    let ([_, d_hidden], [_, features], d) = (layer.hidden.dims(), layer.weight.dims(), layer.d);
+    let past = match layer.activation {
+        Activation::Residual => Some(pull_back_residual(layer, tokens.clone(), grad)),
+        Activation::Linear if layer.mask.is_none() => None,
+        activation => {
+            let (arch, mask_row) = (Arch::new(), mask_row(layer));
+            let keep = T::of(layer.mask.as_ref().map_or(1.0, |mask| mask.keep));
+            let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features));
+            rows.enumerate().for_each(|(i, (grad, output))| {
+                let mask = mask_row(tokens.start + i);
+                arch.dispatch(Backward { grad, output, mask, keep, activation });
+            });
+            None
+        }
+    };
     let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
     if let Some(out) = &mut into.hidden {
         let out = &mut out[tokens.start * d_hidden..tokens.end * d_hidden];
         multiply_rounded(out, grad_matrix, weight(layer).t(), false, layer.precision);
+        for (out, past) in
+            out.chunks_exact_mut(d_hidden).zip(past.iter().flat_map(|past| past.chunks_exact(d)))
+        {
+            out.iter_mut().zip(past).for_each(|(out, past)| *out += *past);
+        }
     }
     if let Some(out) = &mut into.weight {
         let (hidden, is_added) = (hidden(layer, tokens.clone()).t(), tokens.start > 0);
@@ -155,6 +182,21 @@ pub(super) fn pull_back<T: Real>(
     if let Some(out) = &mut into.bias {
         add_columns(out, grad);
     }
+}
+
+/// Puts the gradient of the pre-activations in place of that of some tokens' contexts, which have the hidden state added to the
+/// tanh. Returns the gradient that comes past it to the hidden state's first features, `[tokens, d]`.
+fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [T]) -> Buffer<T> {
+    let ([_, features], d) = (layer.weight.dims(), layer.d);
+    let mut sums = Buffer::<T>::new(grad.len());
+    multiply_rounded(&mut sums, hidden(layer, tokens.clone()), weight(layer), false, layer.precision);
+    let mut past = Buffer::<T>::zeros(tokens.len() * d);
+    let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
+    let rows = grad.par_chunks_exact_mut(features).zip(sums.par_chunks_exact(features));
+    rows.zip(past.par_chunks_exact_mut(d)).enumerate().for_each(|(i, ((grad, sums), past))| {
+        arch.dispatch(ResidualBackward { grad, sums, bias, mask: mask_row(tokens.start + i), past });
+    });
+    past
 }
 
 /// Adds the sums over rows to as many numbers as a row has, each thread for a run of columns.
@@ -168,11 +210,14 @@ pub(super) fn add_columns<T: Real>(sums: &mut [T], rows: &[T]) {
     });
 }
 
-/// One row: bias, tanh, mask.
+/// One row: bias, activation, mask.
 struct Forward<'a, T> {
     row: &'a mut [T],
     bias: Option<&'a [T]>,
     mask: Option<&'a [T]>,
+    activation: Activation,
+    /// What a residual adds to each context, `[d]`.
+    past: Option<&'a [T]>,
 }
 
 impl<T: Real> WithSimd for Forward<'_, T> {
@@ -183,9 +228,20 @@ impl<T: Real> WithSimd for Forward<'_, T> {
         if let Some(bias) = self.bias {
             self.row.iter_mut().zip(bias).for_each(|(x, b)| *x += *b);
         }
-        match self.mask {
-            Some(mask) => self.row.iter_mut().zip(mask).for_each(|(x, m)| *x = tanh(*x) * *m),
-            None => self.row.iter_mut().for_each(|x| *x = tanh(*x)),
+        match (self.activation, self.mask) {
+            (Activation::Linear, Some(mask)) => self.row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m),
+            (Activation::Linear, None) => {}
+            (_, Some(mask)) if self.past.is_none() => {
+                self.row.iter_mut().zip(mask).for_each(|(x, m)| *x = tanh(*x) * *m);
+            }
+            _ => self.row.iter_mut().for_each(|x| *x = tanh(*x)),
+        }
+        let Some(past) = self.past else { return };
+        for context in self.row.chunks_exact_mut(past.len()) {
+            context.iter_mut().zip(past).for_each(|(x, g)| *x += *g);
+        }
+        if let Some(mask) = self.mask {
+            self.row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m);
         }
     }
 }
@@ -196,6 +252,7 @@ struct Backward<'a, T> {
     output: &'a [T],
     mask: Option<&'a [T]>,
     keep: T,
+    activation: Activation,
 }
 
 impl<T: Real> WithSimd for Backward<'_, T> {
@@ -205,11 +262,50 @@ impl<T: Real> WithSimd for Backward<'_, T> {
     fn with_simd<S: Simd>(self, _simd: S) {
         let pairs = self.grad.iter_mut().zip(self.output);
         match self.mask {
+            Some(mask) if self.activation == Activation::Linear => {
+                pairs.zip(mask).for_each(|((g, _), m)| *g *= *m);
+            }
             Some(mask) => pairs.zip(mask).for_each(|((g, h), m)| {
                 let t = *h * self.keep;
                 *g *= *m * (T::ONE - t * t);
             }),
             None => pairs.for_each(|(g, h)| *g *= T::ONE - *h * *h),
+        }
+    }
+}
+
+/// One row of contexts that have the hidden state added to the tanh of the sums: as [`Backward`].
+struct ResidualBackward<'a, T> {
+    grad: &'a mut [T],
+    /// The pre-activations without their bias.
+    sums: &'a [T],
+    bias: Option<&'a [T]>,
+    mask: Option<&'a [T]>,
+    /// Takes the gradient that comes past the layer, `[d]`.
+    past: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for ResidualBackward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { grad, sums, bias, mask, past } = self;
+        if let Some(mask) = mask {
+            grad.iter_mut().zip(mask).for_each(|(g, m)| *g *= *m);
+        }
+        for context in grad.chunks_exact(past.len()) {
+            past.iter_mut().zip(context).for_each(|(past, g)| *past += *g);
+        }
+        let slope = |u: T| {
+            let t = tanh(u);
+            T::ONE - t * t
+        };
+        match bias {
+            Some(bias) => {
+                grad.iter_mut().zip(sums).zip(bias).for_each(|((g, u), b)| *g *= slope(*u + *b));
+            }
+            None => grad.iter_mut().zip(sums).for_each(|(g, u)| *g *= slope(*u)),
         }
     }
 }

@@ -8,7 +8,9 @@ use highrank_kernels::{Floats, Precision};
 
 use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
-use crate::ops::{ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction};
+use crate::ops::{
+    Activation, ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction,
+};
 
 const WIDTH: usize = 6;
 const HIDDEN: usize = 5;
@@ -68,6 +70,8 @@ impl Model {
         let contexts = match self.latent {
             false => ContextSource::Given(tensor([tokens * components, WIDTH], 1, 1.0, dtype)),
             true => ContextSource::Latent(LatentArgs {
+                activation: Activation::Tanh,
+                d: WIDTH,
                 hidden: tensor([tokens, HIDDEN], 6, 1.0, dtype),
                 weight: tensor([HIDDEN, features], 7, 1.0, dtype),
                 bias: Some(tensor([features], 8, 1.0, dtype)),

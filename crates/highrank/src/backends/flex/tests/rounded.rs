@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 
 use super::*;
-use crate::ops::{LatentArgs, LatentMask};
+use crate::ops::{Activation, LatentArgs, LatentMask};
 
 /// Sizes that are no multiples of anything; a chunk has three tokens, or all.
 #[derive(Debug, Clone, Copy)]
@@ -16,17 +16,67 @@ struct Sizes {
     d: usize,
     /// Of the hidden state that a latent layer makes the contexts of, or 0.
     d_hidden: usize,
+    /// Of that layer.
+    activation: Activation,
     /// All tokens are in one chunk.
     is_whole: bool,
 }
 
 const SIZES: [Sizes; 6] = [
-    Sizes { tokens: 7, components: 1, vocab: 301, d: 33, d_hidden: 0, is_whole: false },
-    Sizes { tokens: 7, components: 3, vocab: 131, d: 18, d_hidden: 0, is_whole: false },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, is_whole: false },
-    Sizes { tokens: 2, components: 5, vocab: 75, d: 7, d_hidden: 11, is_whole: false },
-    Sizes { tokens: 1, components: 1, vocab: 40, d: 3, d_hidden: 0, is_whole: false },
-    Sizes { tokens: 8, components: 3, vocab: 203, d: 10, d_hidden: 29, is_whole: true },
+    Sizes {
+        tokens: 7,
+        components: 1,
+        vocab: 301,
+        d: 33,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 7,
+        components: 3,
+        vocab: 131,
+        d: 18,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 8,
+        components: 3,
+        vocab: 203,
+        d: 37,
+        d_hidden: 29,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 2,
+        components: 5,
+        vocab: 75,
+        d: 7,
+        d_hidden: 11,
+        activation: Activation::Residual,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 1,
+        components: 1,
+        vocab: 40,
+        d: 3,
+        d_hidden: 0,
+        activation: Activation::Tanh,
+        is_whole: false,
+    },
+    Sizes {
+        tokens: 8,
+        components: 3,
+        vocab: 203,
+        d: 10,
+        d_hidden: 29,
+        activation: Activation::Linear,
+        is_whole: true,
+    },
 ];
 
 /// Of contexts or hidden state, and of the decoder; the layer's weight is of the former.
@@ -48,11 +98,13 @@ fn input(
     [hidden, decoder]: [DType; 2],
     precision: Precision,
 ) -> Likelihood<Floats<Flex>> {
-    let Sizes { tokens, components, vocab, d, d_hidden, is_whole } = sizes;
+    let Sizes { tokens, components, vocab, d, d_hidden, activation, is_whole } = sizes;
     let features = components * d;
     let contexts = match d_hidden {
         0 => ContextSource::Given(tensor([tokens * components, d], 1, 1.0, hidden)),
         _ => ContextSource::Latent(LatentArgs {
+            activation,
+            d,
             hidden: tensor([tokens, d_hidden], 1, 1.0, hidden),
             weight: tensor([d_hidden, features], 7, 0.5, hidden),
             bias: Some(tensor([features], 8, 1.0, hidden)),
