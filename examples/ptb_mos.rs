@@ -1,21 +1,17 @@
-//! Trains and evaluates AWD-LSTM language models with high-rank output layers.
+//! A softmax and a Mixture of Softmaxes of equal size, trained on a generated language and set against its truth; with arguments, the
+//! program `highrank` under another name.
 //!
 //! ```text
-//! cargo run --release --example ptb_mos                            a generated language, minutes on a laptop
-//! cargo run --release --example ptb_mos -- train --data DIR        real text
-//! cargo run --release --example ptb_mos -- train --resume RUN      continues a run that was stopped, to the same bits
-//! cargo run --release --example ptb_mos -- eval --run RUN          perplexities of a saved run
-//! cargo run --release --example ptb_mos -- rank --run RUN          also kl, compare, plif: what saved runs have learnt
-//! cargo run --release --example ptb_mos -- finetune --run RUN      continues training its best model with averaged weights
-//! cargo run --release --example ptb_mos -- dynamic-eval --run RUN  perplexities while learning from what was scored
-//! cargo run --release --example ptb_mos -- ablation --data DIR     heads of equal size side by side
-//! cargo run --release --example ptb_mos -- sweep --data DIR        heads by values of any settings: table and pictures
-//! cargo run --release --example ptb_mos -- runs                    the runs below runs/ with their results
-//! cargo run --release --example ptb_mos -- generate --run RUN      text from it
-//! cargo run --release --example ptb_mos -- import | export         its weights from and for PyTorch
+//! cargo run --release --example ptb_mos                                  a generated language, minutes on a laptop
+//! cargo run --release --example ptb_mos -- train DATA --head mos         real text: train.txt, valid.txt and test.txt in a folder
+//! cargo run --release --example ptb_mos -- train --resume RUN            continues a run that was stopped, to the same bits
+//! cargo run --release --example ptb_mos -- train --from RUN              continues training its best model with averaged weights
+//! cargo run --release --example ptb_mos -- eval RUN                      perplexities of a saved run; --dynamic: while it learns
+//! cargo run --release --example ptb_mos -- generate RUN                  text from it
+//! cargo run --release --example ptb_mos -- analyse rank RUN              also kl, plif, gradient, compare: what runs have learnt
+//! cargo run --release --example ptb_mos -- sweep --data DATA             heads by values of any settings: table and pictures
+//! cargo run --release --example ptb_mos -- runs                          the runs below runs/ with their results
 //! ```
-//!
-//! The program `highrank` of the crate `highrank-cli` has the same commands.
 
 use std::process::ExitCode;
 
