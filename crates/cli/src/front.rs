@@ -197,6 +197,14 @@ impl Line<'_> {
                 match value {
                     toml::Value::Boolean(true) => self.words.push(option.into()),
                     toml::Value::Boolean(false) => {}
+                    // Options that are given several times.
+                    toml::Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
+                        for value in values {
+                            let value = plain(&value)
+                                .ok_or_else(|| damaged(&format!("{key} must be a list of values")))?;
+                            self.words.push(format!("{option}={value}").into());
+                        }
+                    }
                     value => {
                         let value = plain(&value)
                             .ok_or_else(|| damaged(&format!("{key} must be a value or a list of values")))?;
@@ -259,10 +267,21 @@ impl Line<'_> {
         let (mut places, mut values) = (vec![], 0);
         for (at, word) in self.words.iter().enumerate() {
             let text = word.to_string_lossy();
-            if let Some(option) = text.strip_prefix("--") {
+            if let Some(option) =
+                text.strip_prefix("--").or_else(|| text.strip_prefix('-').filter(|_| values == 0))
+            {
                 let arg = command.get_arguments().find(|arg| arg.get_long() == Some(option));
-                let takes = arg.filter(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append));
-                values = takes.map_or(0, |arg| arg.get_num_args().map_or(1, |range| range.max_values()));
+                values = match arg {
+                    Some(arg) if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) => {
+                        // Its value is written with `=`.
+                        arg.get_num_args().map_or(1, |range| {
+                            if arg.is_require_equals_set() { 0 } else { range.max_values() }
+                        })
+                    }
+                    Some(_) => 0,
+                    // What is misspelt is refused for its name, not for its value.
+                    None => usize::from(text.starts_with("--") && !option.contains('=')),
+                };
             } else if values > 0 {
                 values -= 1;
             } else {
@@ -315,6 +334,7 @@ mod tests {
             fs::create_dir(&run).unwrap();
             let versions = serde_json::json!({"versions": {"kind": model.kind(), "format": runs::FORMAT}});
             fs::write(run.join("config.json"), versions.to_string()).unwrap();
+            runs::note_hashes(&run).unwrap();
         }
         folder
     }
@@ -349,6 +369,10 @@ mod tests {
                 "curves --run PATH/lstm --run PATH/transformer --out d",
             ),
             ("runs runs --json", "runs runs --json"),
+            ("sweep --data DATA --finetune 3", "sweep --data DATA --finetune 3"),
+            ("eval -h", "eval -h"),
+            ("train --no-test DATA", "train --no-test --data DATA"),
+            ("sweep --data DATA --sede 1", "sweep --data DATA --sede 1"),
             ("rank --run A", "rank --run A"),
         ] {
             let fill = |text: &str| text.replace("PATH", &path.to_string());
@@ -371,12 +395,12 @@ mod tests {
     fn a_sweep_is_read_from_a_file() {
         let (folder, commands) = (tempfile::tempdir().unwrap(), crate::programs::commands());
         let path = folder.path().join("sweep.toml");
-        fs::write(&path, "data = \"ptb\"\nheads = [\"softmax\", \"mos\"]\nlr = [10, 2.5]\nequal = \"parameters\"\nno_test = true\n")
+        fs::write(&path, "data = \"ptb\"\nheads = [\"softmax\", \"mos\"]\nlr = [10, 2.5]\nequal = \"parameters\"\nno_test = true\nfor = [\"mos:lr=3\", \"softmax:lr=4\"]\n")
             .unwrap();
         let file = path.display();
         assert_eq!(
             line(&commands, &format!("sweep {file} --lr 7")).unwrap(),
-            "sweep --lr 7 --data=ptb --equal=parameters --heads=softmax,mos --no-test"
+            "sweep --lr 7 --data=ptb --equal=parameters --for=mos:lr=3 --for=softmax:lr=4 --heads=softmax,mos --no-test"
         );
         fs::write(&path, "lr = {a = 1}\n").unwrap();
         assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("lr must be a value"));

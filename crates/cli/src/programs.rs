@@ -289,13 +289,13 @@ mod tests {
 
     #[test]
     fn every_command_says_what_it_does() {
-        let command = Highrank::command();
-        for name in ["transformer", "dialog"] {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            assert!(about.is_some_and(|about| !about.to_string().is_empty()), "{name}");
+        for command in Highrank::command().get_subcommands() {
+            let name = command.get_name();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(!about.is_empty(), "{name}");
+            let options = command.get_arguments().filter(|arg| !arg.is_hide_set()).count();
+            assert!(command.is_hide_set() || options <= 25, "{name} shows {options} options");
         }
-        assert_eq!(command.get_subcommands().count(), 18);
-        assert_eq!(PtbMos::command().get_subcommands().count(), 16);
     }
 
     #[test]

@@ -230,7 +230,7 @@ fn without_a_command_there_is_help() {
     let output = Command::new(env!("CARGO_BIN_EXE_highrank")).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{text}");
-    assert!(text.contains("Usage: highrank") && text.contains("dynamic-eval"), "{text}");
+    assert!(text.contains("Usage: highrank") && text.contains("analyse"), "{text}");
 }
 
 #[test]

@@ -8,11 +8,11 @@ use runs::data::TextConfig;
 pub struct TextArgs {
     /// Characters instead of words as tokens; the folder may then hold one file text8 alone. The text8 presets do it
     /// anyway, unless it is `--characters=false`.
-    #[arg(long, help_heading = "Text", value_name = "BOOL")]
+    #[arg(hide = true, long, help_heading = "Text", value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub characters: Option<bool>,
     /// Read all text in lower case. The preset billion-word does it anyway, unless it is `--lower-case=false`.
-    #[arg(long, help_heading = "Text", value_name = "BOOL")]
+    #[arg(hide = true, long, help_heading = "Text", value_name = "BOOL")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub lower_case: Option<bool>,
     /// Keep the N most frequent tokens of the training text, `<unk>` and `<eos>` among them; others become `<unk>`. The preset

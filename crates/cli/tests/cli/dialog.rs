@@ -302,7 +302,7 @@ fn folders_that_are_no_run_of_dialogues() {
     refused(path, &format!("dialog train --data data {SMALL} --out first"), &["`first` already holds a run"]);
 
     // Runs of other programs.
-    refused(path, "eval --run first", &["`first` is not a run folder: it has no language model"]);
+    refused(path, "rank --run first", &["`first` is not a run folder: it has no language model"]);
     fs::create_dir(path.join("words")).unwrap();
     let config = fs::read_to_string(path.join("first/config.json")).unwrap();
     edit(&path.join("words"), "config.json", config.replace(r#""kind": "seq2seq""#, r#""kind": "awd-lstm""#));

@@ -123,7 +123,7 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     refused(path, "transformer --resume first", &["first/best/model.safetensors` is damaged"]);
     refused(path, "transformer --resume second --steps 9", &["--steps", "--resume"]);
     refused(path, "transformer --resume data", &["`data` is not a run folder"]);
-    refused(path, "train --resume second", &["`second` is not a run folder: it has no language model"]);
+    refused(path, "rank --run second", &["`second` is not a run folder: it has no language model"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// How a text is cut into tokens, and which tokens a vocabulary keeps.
 ///
 /// ```
-/// use awd_lstm::data::TextConfig;
+/// use runs::data::TextConfig;
 ///
 /// assert_eq!(TextConfig::default().tokens("The cat\nsat"), ["The", "cat", "<eos>", "sat", "<eos>"]);
 /// let text = TextConfig { characters: true, lower_case: true, ..TextConfig::default() };

@@ -58,7 +58,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", help_heading = "Search")]
     pub trials: Option<usize>,
     /// Seed of the draws. The first trials of more are those of fewer.
-    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = "Search")]
+    #[arg(hide = true, long, value_name = "SEED", default_value_t = 1, help_heading = "Search")]
     pub trial_seed: u64,
     /// Train the best setting of every head (and number of parameters) in the results of this folder, or file, anew with
     /// --seeds, which must be others, and score the test text once. The best is that of the lowest validation perplexity.
@@ -70,14 +70,14 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trials", "best_of", "dry_run"])]
     pub from: Vec<PathBuf>,
     /// With --from: draw into a folder that holds something, and replace what has the same name there.
-    #[arg(long, requires = "from")]
+    #[arg(hide = true, long, requires = "from")]
     pub force: bool,
     /// Finetune every run after it, with averaged weights, for at most so many passes over the text [default: as many as
     /// the run's].
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1)]
     pub finetune: Option<Option<usize>>,
     /// Learning rate of the finetuning [default: the preset's; that of the run where --lr is given].
-    #[arg(long, value_name = "LR", requires = "finetune")]
+    #[arg(hide = true, long, value_name = "LR", requires = "finetune")]
     pub finetune_lr: Option<f64>,
     /// Compute the rank of every run's log-probabilities in the first N contexts of the validation text.
     #[arg(long, value_name = "N")]

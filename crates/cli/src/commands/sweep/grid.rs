@@ -130,11 +130,15 @@ pub fn overrides<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Resu
     read.map_err(|error| crate::exit::line_of(&error))
 }
 
+/// The settings that help lists.
+const SHOWN: [&str; 5] = ["epochs", "lr", "d-embedding", "lstm", "components"];
+
 impl Args for Grid {
     fn augment_args(command: Command) -> Command {
         settings().fold(command, |command, setting| {
+            let hidden = setting.is_hide_set() || !SHOWN.contains(&flag(&setting));
             let listed = lone(setting).value_parser(ValueParser::string()).help_heading(HEADING);
-            command.arg(listed)
+            command.arg(listed.hide(hidden))
         })
     }
 
