@@ -89,8 +89,9 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     for key in ["valid_ppl", "test_ppl"] {
         assert!(number(last, key) < 0.9 * words as f64, "{key} in {last}");
     }
-    // All of the validation text is met in a round, since it is short.
-    assert!((number(last, "valid_ppl") / number(&lines[1], "valid_ppl") - 1.0).abs() < 1e-4, "{lines:?}");
+    // All of the validation text is met in a round, since it is short; the best model is the one that is scored.
+    let best = lines[..2].iter().map(|line| number(line, "valid_ppl")).fold(f64::INFINITY, f64::min);
+    assert!((number(last, "valid_ppl") / best - 1.0).abs() < 1e-4, "{lines:?}");
 
     // The run has a line a round and one at its end.
     let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
@@ -165,8 +166,9 @@ fn a_padded_vocabulary_changes_no_perplexity() {
     let folder = folder();
     let path = folder.path();
     let train = |more: &str| {
-        let line =
-            format!("transformer --data data {SMALL} --steps 1 --lr 1e-9 --dropout 0 --json --out {more}");
+        let line = format!(
+            "transformer --data data {SMALL} --steps 1 --lr 1e-9 --dropout 0 --activation tanh --json --out {more}"
+        );
         objects(path, &line).pop().unwrap()
     };
     let plain = train("plain");

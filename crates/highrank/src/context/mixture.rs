@@ -84,12 +84,12 @@ impl MixtureConfig {
         Self { initializer, ..self }
     }
 
-    /// Sets [`activation`](Self::activation).
+    /// Sets [`activation`](field@Self::activation).
     pub fn with_activation(self, activation: Activation) -> Self {
         Self { activation, ..self }
     }
 
-    /// Sets [`start`](Self::start).
+    /// Sets [`start`](field@Self::start).
     pub fn with_start(self, start: Start) -> Self {
         Self { start, ..self }
     }
