@@ -167,11 +167,11 @@ fn a_rank_that_cannot_write_ends_the_job() {
     let folder = folder();
     let path = folder.path();
     // A folder where a file is to be.
-    fs::create_dir_all(path.join("run/steps.jsonl")).unwrap();
+    fs::create_dir_all(path.join("run/vocab.txt")).unwrap();
     let began = Instant::now();
     bad(
         ranks(path, 2, &format!("train {SMALL} --log-every 1 --out run")),
-        &["error: rank 0: cannot write `run/steps.jsonl`"],
+        &["error: rank 0: cannot write `run/vocab.txt`"],
     );
     assert!(began.elapsed() < Duration::from_secs(30));
 }

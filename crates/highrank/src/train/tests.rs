@@ -12,6 +12,7 @@ use crate::{AdaptiveConfig, HeadConfig, LossOptions, OutputHead};
 const VOCAB: usize = 7;
 
 /// Whichever of the CPU's backends was built.
+#[allow(deprecated)]
 fn cpu() -> Device {
     #[cfg(feature = "flex")]
     return Device::flex();
