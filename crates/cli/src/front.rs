@@ -270,7 +270,10 @@ impl Line<'_> {
             if let Some(option) =
                 text.strip_prefix("--").or_else(|| text.strip_prefix('-').filter(|_| values == 0))
             {
-                let arg = command.get_arguments().find(|arg| arg.get_long() == Some(option));
+                let is_meant = |arg: &&clap::Arg| {
+                    arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&option))
+                };
+                let arg = command.get_arguments().find(is_meant);
                 values = match arg {
                     Some(arg) if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) => {
                         // Its value is written with `=`.
@@ -355,6 +358,7 @@ mod tests {
             ("train --from PATH/lstm --epochs 3", "finetune --run PATH/lstm --epochs 3"),
             ("eval PATH/lstm --split valid", "eval --run PATH/lstm --split valid"),
             ("eval --split valid PATH/lstm", "eval --split valid --run PATH/lstm"),
+            ("eval --limit 5 PATH/lstm", "eval --limit 5 --run PATH/lstm"),
             ("eval PATH/lstm --dynamic", "dynamic-eval --run PATH/lstm"),
             ("eval PATH/dialogues --json", "dialog eval PATH/dialogues --json"),
             ("eval --run PATH/dialogues", "dialog eval PATH/dialogues"),

@@ -136,7 +136,7 @@ enum Command {
     #[command(override_usage = TRAIN)]
     Train(Box<TrainArgs>),
     /// Perplexity of a run's best model; with --dynamic, while it learns from what it was scored on.
-    #[command(override_usage = "highrank eval RUN [--split SPLIT] [--max-tokens N] [--dynamic] [OPTIONS]")]
+    #[command(override_usage = "highrank eval RUN [--split SPLIT] [--limit N] [--dynamic] [OPTIONS]")]
     Eval(EvalArgs),
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]

@@ -40,7 +40,7 @@ pub struct EvalArgs {
     #[arg(long)]
     pub split: Option<Split>,
     /// Score only the first N tokens of a text.
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "limit", value_name = "N")]
     pub max_tokens: Option<usize>,
     /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint).
     #[arg(long, default_value = "best")]

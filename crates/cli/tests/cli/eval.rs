@@ -51,7 +51,7 @@ fn each_text_and_any_slice_of_it_is_scored() {
     let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
     assert_eq!(train["tokens"], json!(number(&config["corpus"]["train"], "length") as u64 - 1));
     assert!(train.get("valid_ppl").is_none() && number(&train, "train_ppl") > 1.0);
-    let (few, more) = (eval("--split train --max-tokens 50"), eval("--split train --max-tokens 400"));
+    let (few, more) = (eval("--split train --max-tokens 50"), eval("--split train --limit 400"));
     assert_eq!((&few["tokens"], &more["tokens"]), (&json!(49), &json!(399)));
     assert_ne!(few["train_ppl"], more["train_ppl"]);
     assert_eq!(eval("--split train --max-tokens 99999999")["train_ppl"], train["train_ppl"]);

@@ -18,7 +18,7 @@ pub struct HeldOutArgs {
     #[arg(long, default_value = "test")]
     pub split: Split,
     /// Read only the first N contexts of the text.
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "limit", value_name = "N")]
     pub tokens: Option<usize>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]

@@ -33,7 +33,7 @@ pub struct HeldOutArgs {
     #[arg(long, value_name = "FORM", default_value_t)]
     pub bleu: BleuForm,
     /// Respond to so many test contexts only, at equal distances.
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "limit", value_name = "N")]
     pub contexts: Option<usize>,
 }
 

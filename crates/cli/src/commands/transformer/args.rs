@@ -149,7 +149,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub valid_tokens: usize,
     /// Tokens of validation and test text that are scored at the end [default: all].
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "limit", value_name = "N")]
     pub eval_tokens: Option<usize>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 28)]
