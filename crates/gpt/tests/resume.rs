@@ -9,17 +9,7 @@ use burn::tensor::Device;
 use gpt::{GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer};
 use highrank::HeadConfig;
 use runs::data::{Corpus, Fingerprint, Vocabulary};
-use runs::{Extension, Fitted, TrainObserver, Versions};
-
-struct StopAfter(usize);
-
-impl TrainObserver for StopAfter {
-    fn stop(&mut self) -> bool {
-        let stop = self.0 == 0;
-        self.0 = self.0.saturating_sub(1);
-        stop
-    }
-}
+use runs::{Extension, Fitted, Notes, Versions};
 
 fn trainer(config: &RunConfig, corpus: &Corpus) -> Trainer {
     Trainer::new(GptTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap())
@@ -31,7 +21,7 @@ fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> (Ve
     for &steps in stops.iter().chain([&usize::MAX]) {
         let mut trainer = trainer(config, corpus);
         trainer.restore(&folder).unwrap();
-        let fitted = trainer.fit(Some(&folder), &mut StopAfter(steps)).unwrap();
+        let fitted = trainer.fit(Some(&folder), &mut Notes::stopping_after(steps)).unwrap();
         assert_eq!(fitted == Fitted::Stopped, steps != usize::MAX);
         drop(folder);
         folder = RunFolder::resume(path).unwrap();

@@ -23,6 +23,7 @@ pub mod files;
 mod folder;
 mod hashes;
 mod metrics;
+mod observer;
 pub mod optim;
 mod peers;
 pub mod ranks;
@@ -39,9 +40,9 @@ pub use difference::unchanged;
 pub use error::Error;
 pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
 pub use metrics::{
-    EndReason, EpochMetrics, FinalMetrics, Score, Silent, StepMetrics, TrainObserver, ValidationMetrics,
-    WaitMetrics,
+    EndReason, EpochMetrics, FinalMetrics, Score, StepMetrics, ValidationMetrics, WaitMetrics,
 };
+pub use observer::{Notes, Silent, TrainObserver};
 pub use peers::Peers;
 pub use record::Record;
 pub use seed::mix_seed;

@@ -202,31 +202,3 @@ impl Score {
         self.correct.map(|correct| 100.0 * correct as f64 / self.tokens as f64)
     }
 }
-
-/// Receives the progress of training. Every method does nothing unless overridden.
-pub trait TrainObserver {
-    /// Training begins or resumes with this share of the run's work done.
-    fn on_start(&mut self, _share: f64) {}
-    /// Some more steps are done.
-    fn on_interval(&mut self, _interval: &StepMetrics) {}
-    /// The validation text was scored inside of an epoch.
-    ///
-    /// `share` is the share of the run's work that is done, from 0 to 1.
-    fn on_validation(&mut self, _metrics: &ValidationMetrics, _share: f64) {}
-    /// An epoch is done, and saved if the run has a folder.
-    ///
-    /// `share` is the share of the run's work that is done, from 0 to 1.
-    fn on_epoch(&mut self, _metrics: &EpochMetrics, _share: f64) {}
-    /// Whether training should stop and save itself. Asked before every step and every chunk of an evaluation.
-    fn stop(&mut self) -> bool {
-        false
-    }
-    /// An event that is worth a line to the user.
-    fn on_message(&mut self, _message: &str) {}
-}
-
-/// An observer that keeps quiet.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl TrainObserver for Silent {}

@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::folder::{Folder, StateOf};
-use crate::metrics::{EndReason, FinalMetrics, StepMetrics, TrainObserver};
+use crate::metrics::{EndReason, FinalMetrics, StepMetrics};
+use crate::observer::TrainObserver;
 use crate::peers::Peers;
 use crate::ranks::Ranks;
 use crate::seed::mix_seed;

@@ -7,24 +7,12 @@ use std::path::Path;
 
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
-use runs::{Fitted, TrainObserver, Versions};
+use runs::{Fitted, Notes, Versions};
 use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
-
-struct StopAfter {
-    steps: usize,
-}
-
-impl TrainObserver for StopAfter {
-    fn stop(&mut self) -> bool {
-        let stop = self.steps == 0;
-        self.steps = self.steps.saturating_sub(1);
-        stop
-    }
-}
 
 /// The weights after training and those of the best model, as bytes.
 fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> [Vec<u8>; 2] {
@@ -33,7 +21,7 @@ fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> [Ve
         let mut trainer =
             Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap());
         trainer.restore(&folder).unwrap();
-        let fitted = trainer.fit(Some(&folder), &mut StopAfter { steps }).unwrap();
+        let fitted = trainer.fit(Some(&folder), &mut Notes::stopping_after(steps)).unwrap();
         assert_eq!(fitted == Fitted::Stopped, steps != usize::MAX);
         drop(folder);
         folder = RunFolder::resume(path).unwrap();

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use highrank::HeadConfig;
 use runs::data::Vocabulary;
-use runs::{EpochMetrics, Fitted, TrainObserver};
+use runs::{Fitted, Notes};
 
 use super::*;
 use crate::evaluate::evaluate;
@@ -21,15 +21,6 @@ fn corpus() -> Corpus {
 fn model() -> GptConfig {
     let head = HeadConfig::mos(16, 12, VOCAB as usize, 2).with_tied(true);
     GptConfig::new(16, head).with_layers(1).with_context(8).with_dropout(0.0)
-}
-
-#[derive(Default)]
-struct Notes(Vec<EpochMetrics>);
-
-impl TrainObserver for Notes {
-    fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
-        self.0.push(metrics.clone());
-    }
 }
 
 #[test]
@@ -51,8 +42,8 @@ fn a_model_learns_and_its_metrics_are_right() {
         after.perplexity()
     );
     assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
-    assert_eq!(notes.0.len(), 2);
-    let round = &notes.0[1];
+    assert_eq!(notes.epochs.len(), 2);
+    let round = &notes.epochs[1];
     assert_eq!((round.valid_ppl, round.valid_accuracy), (after.perplexity(), after.accuracy()));
     assert!(round.train_accuracy.unwrap() > 50.0, "{round:?}");
     let test = evaluate(trainer.best().unwrap(), corpus.test(), 4, |_| ()).unwrap();

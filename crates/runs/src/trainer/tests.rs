@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::tiny::{Tiny, TinyTask, Train, run_of, train, trainer};
 use super::*;
 use crate::folder::{MODEL, RunState};
-use crate::metrics::{EpochMetrics, Silent, ValidationMetrics};
+use crate::observer::{Notes, Silent};
 use crate::settings::Extension;
 use crate::weights::save_weights;
 
@@ -24,43 +24,6 @@ type Run = Folder<Tiny>;
 fn finished(fitted: Fitted) -> FinalMetrics {
     let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
     metrics
-}
-
-/// Stops after so many questions whether to, that is before so many steps and chunks.
-struct StopAfter(usize);
-
-impl TrainObserver for StopAfter {
-    fn stop(&mut self) -> bool {
-        let stop = self.0 == 0;
-        self.0 = self.0.saturating_sub(1);
-        stop
-    }
-}
-
-#[derive(Default)]
-struct Notes {
-    intervals: Vec<StepMetrics>,
-    validations: Vec<ValidationMetrics>,
-    epochs: Vec<EpochMetrics>,
-    messages: Vec<String>,
-}
-
-impl TrainObserver for Notes {
-    fn on_interval(&mut self, interval: &StepMetrics) {
-        self.intervals.push(*interval);
-    }
-
-    fn on_validation(&mut self, metrics: &ValidationMetrics, _share: f64) {
-        self.validations.push(metrics.clone());
-    }
-
-    fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
-        self.epochs.push(metrics.clone());
-    }
-
-    fn on_message(&mut self, message: &str) {
-        self.messages.push(message.to_string());
-    }
 }
 
 /// Lines without wall-clock times.
@@ -116,7 +79,7 @@ fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
         let got = loop {
             let mut trainer = trainer(&config).with_log_every(8);
             assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
-            match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+            match trainer.fit(Some(&run), &mut Notes::stopping_after(pauses[stops % pauses.len()])).unwrap() {
                 Fitted::Finished(metrics) => break metrics,
                 Fitted::Stopped => stops += 1,
             }
@@ -140,7 +103,7 @@ fn a_process_that_dies_between_its_saves_loses_nothing() {
     // After its checkpoint, and while it adds lines.
     let (_root, run) = run_of(&train(3));
     let mut first = trainer(&train(3)).with_log_every(5);
-    assert_eq!(first.fit(Some(&run), &mut StopAfter(37)).unwrap(), Fitted::Stopped);
+    assert_eq!(first.fit(Some(&run), &mut Notes::stopping_after(37)).unwrap(), Fitted::Stopped);
     let (metrics, steps) = (run.metrics().unwrap(), run.steps().unwrap());
     assert_eq!(metrics.lines().count(), 1);
     run.append_metrics(&metrics).unwrap();
@@ -208,7 +171,7 @@ fn a_state_has_a_name() {
     drop(run);
     assert_eq!(state(), RunState::Imported);
     let run = Run::resume(&path).unwrap();
-    trainer.fit(Some(&run), &mut StopAfter(3)).unwrap();
+    trainer.fit(Some(&run), &mut Notes::stopping_after(3)).unwrap();
     drop(run);
     assert_eq!(state(), RunState::Stopped);
     let run = Run::resume(&path).unwrap();

@@ -5,7 +5,8 @@ use std::time::Instant;
 use super::{Trainer, to_line};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::metrics::{EndReason, EpochMetrics, Score, TrainObserver, ValidationMetrics};
+use crate::metrics::{EndReason, EpochMetrics, Score, ValidationMetrics};
+use crate::observer::TrainObserver;
 use crate::state::{Best, Sum};
 use crate::task::{Split, Task};
 

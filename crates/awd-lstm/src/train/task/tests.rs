@@ -10,10 +10,7 @@ use burn::store::{ModuleSnapshot, bridge};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::data::Fingerprint;
-use runs::{
-    EndReason, EpochMetrics, FinalMetrics, Fitted, Silent, StepMetrics, TrainObserver, ValidationMetrics,
-    Versions,
-};
+use runs::{EndReason, FinalMetrics, Fitted, Notes, Silent, StepMetrics, Versions};
 use serde_json::Value;
 
 use super::*;
@@ -107,43 +104,6 @@ fn finished(fitted: Fitted) -> FinalMetrics {
     metrics
 }
 
-/// Stops after so many questions whether to, that is before so many steps and chunks.
-struct StopAfter(usize);
-
-impl TrainObserver for StopAfter {
-    fn stop(&mut self) -> bool {
-        let stop = self.0 == 0;
-        self.0 = self.0.saturating_sub(1);
-        stop
-    }
-}
-
-#[derive(Default)]
-struct Notes {
-    intervals: Vec<StepMetrics>,
-    validations: Vec<ValidationMetrics>,
-    epochs: Vec<EpochMetrics>,
-    messages: Vec<String>,
-}
-
-impl TrainObserver for Notes {
-    fn on_interval(&mut self, interval: &StepMetrics) {
-        self.intervals.push(*interval);
-    }
-
-    fn on_validation(&mut self, metrics: &ValidationMetrics, _share: f64) {
-        self.validations.push(metrics.clone());
-    }
-
-    fn on_epoch(&mut self, metrics: &EpochMetrics, _share: f64) {
-        self.epochs.push(metrics.clone());
-    }
-
-    fn on_message(&mut self, message: &str) {
-        self.messages.push(message.to_string());
-    }
-}
-
 #[test]
 fn learns_and_reports() {
     let mut notes = Notes::default();
@@ -205,7 +165,7 @@ fn stopped_anywhere(config: &TrainConfig, pauses: &[usize]) -> Notes {
     let (resumed, got) = loop {
         let mut trainer = fresh();
         assert_eq!(trainer.restore(&run).unwrap(), stops > 0);
-        match trainer.fit(Some(&run), &mut StopAfter(pauses[stops % pauses.len()])).unwrap() {
+        match trainer.fit(Some(&run), &mut Notes::stopping_after(pauses[stops % pauses.len()])).unwrap() {
             Fitted::Finished(metrics) => break (trainer, metrics),
             Fitted::Stopped => stops += 1,
         }
@@ -238,7 +198,7 @@ fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
 fn damaged_averages_and_states_are_noticed() {
     let config = TrainConfig { average_from_start: true, ..config(3) };
     let (root, run) = run_of(&config);
-    trainer(&config).fit(Some(&run), &mut StopAfter(7)).unwrap();
+    trainer(&config).fit(Some(&run), &mut Notes::stopping_after(7)).unwrap();
     let settings = fs::read(root.path().join("config.json")).unwrap();
     for name in [AVERAGE, EPOCH, "model.safetensors", "state.json"] {
         let path = run.checkpoint().join(name);

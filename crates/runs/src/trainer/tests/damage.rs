@@ -82,7 +82,7 @@ fn what_reads_a_run_notices_damage_too() {
 #[test]
 fn a_checkpoint_that_cannot_be_used_is_named() {
     let (_root, run) = run_of(&train(3));
-    trainer(&train(3)).fit(Some(&run), &mut StopAfter(10)).unwrap();
+    trainer(&train(3)).fit(Some(&run), &mut Notes::stopping_after(10)).unwrap();
     let state = fs::read_to_string(run.checkpoint().join(STATE)).unwrap();
     let message = |name: &str, bytes: &[u8]| {
         let good = fs::read(run.checkpoint().join(name)).unwrap();

@@ -72,7 +72,7 @@ fn what_leaves_nothing_to_train_is_refused() {
 fn a_run_inside_of_an_epoch_can_be_extended_and_shortened_to_it() {
     let (_root, run) = run_of(&train(5));
     // An epoch, its validation and 5 steps.
-    trainer(&train(5)).fit(Some(&run), &mut StopAfter(tiny::STEPS + 1 + 5)).unwrap();
+    trainer(&train(5)).fit(Some(&run), &mut Notes::stopping_after(tiny::STEPS + 1 + 5)).unwrap();
     assert!(refused(&run, &epochs(1)).contains("epochs is 1, but epoch 1 is done"));
     let (trainer, last) = go_on(&run.extend(&epochs(2)).unwrap());
     assert_eq!((trainer.state().epoch, last.ended), (2, EndReason::Epochs));

@@ -53,7 +53,7 @@ fn the_time_ends_training_wherever_it_is() {
 fn the_time_of_earlier_processes_counts() {
     let config = Train { max_minutes: Some(10.0), ..train(3) };
     let (_root, run) = run_of(&config);
-    assert_eq!(trainer(&config).fit(Some(&run), &mut StopAfter(20)).unwrap(), Fitted::Stopped);
+    assert_eq!(trainer(&config).fit(Some(&run), &mut Notes::stopping_after(20)).unwrap(), Fitted::Stopped);
     let path = run.checkpoint().join("state.json");
     let mut state: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     state["state"]["position"]["seconds"] = 599.9999.into();

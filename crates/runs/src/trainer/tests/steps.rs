@@ -38,7 +38,7 @@ fn the_file_has_the_reported_lines_and_is_cut_back_to_the_checkpoint() {
     let fresh = || trainer(&train(3)).with_log_every(5);
     let mut notes = Notes::default();
     let mut first = fresh();
-    first.fit(Some(&run), &mut StopAfter(17)).unwrap();
+    first.fit(Some(&run), &mut Notes::stopping_after(17)).unwrap();
     let lines = run.steps().unwrap();
     assert_eq!((lines.lines().count(), first.state().step_bytes), (3, lines.len() as u64));
     let mut again = fresh();
@@ -54,7 +54,7 @@ fn the_file_has_the_reported_lines_and_is_cut_back_to_the_checkpoint() {
     // Lines that are lost stay so, and what is left of one goes.
     let (_root, run) = run_of(&train(3));
     let path = run.path().join(path.file_name().unwrap());
-    fresh().fit(Some(&run), &mut StopAfter(17)).unwrap();
+    fresh().fit(Some(&run), &mut Notes::stopping_after(17)).unwrap();
     let first = lines.lines().next().unwrap().to_string() + "\n";
     fs::write(&path, format!("{first}{{\"epo")).unwrap();
     let mut trainer = fresh();
@@ -63,7 +63,7 @@ fn the_file_has_the_reported_lines_and_is_cut_back_to_the_checkpoint() {
     fs::remove_file(&path).unwrap();
     let mut trainer = fresh();
     trainer.restore(&run).unwrap();
-    trainer.fit(Some(&run), &mut StopAfter(5)).unwrap();
+    trainer.fit(Some(&run), &mut Notes::stopping_after(5)).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
     // And of one that dies before its first checkpoint.
     fs::remove_dir_all(run.checkpoint()).unwrap();

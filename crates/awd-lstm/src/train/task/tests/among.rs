@@ -21,16 +21,6 @@ fn train(
     run: Option<&RunFolder>,
     pauses: &(dyn Fn(usize) -> usize + Sync),
 ) -> Vec<AtEnd> {
-    struct Watch(Notes, StopAfter);
-    impl TrainObserver for Watch {
-        fn on_interval(&mut self, interval: &StepMetrics) {
-            self.0.on_interval(interval);
-        }
-
-        fn stop(&mut self) -> bool {
-            self.1.stop()
-        }
-    }
     // First weights are drawn by one rank at a time.
     let fresh = Mutex::new(());
     each(size, |ranks| {
@@ -44,13 +34,13 @@ fn train(
             ranks.wait().unwrap();
             trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
         }
-        let mut watch = Watch(Notes::default(), StopAfter(pauses(ranks.rank())));
+        let mut watch = Notes::stopping_after(pauses(ranks.rank()));
         let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch);
         AtEnd {
             weights: weights(trainer.model()),
             state: trainer.state().clone(),
             fitted: fitted.map_err(|error| error.to_string()),
-            intervals: watch.0.intervals,
+            intervals: watch.intervals,
         }
     })
 }

@@ -76,7 +76,7 @@ fn a_rate_of_the_projections_is_kept_through_a_stop() {
         straight.fit(None, &mut lines).unwrap();
 
         let (_root, run) = run_of(&config);
-        trainer(&config).fit(Some(&run), &mut StopAfter(27)).unwrap();
+        trainer(&config).fit(Some(&run), &mut Notes::stopping_after(27)).unwrap();
         let mut again = trainer(&config);
         assert!(again.restore(&run).unwrap());
         let mut notes = Notes::default();
