@@ -5,7 +5,8 @@ use highrank::{OutputHead, Sampling};
 use rand::Rng;
 
 use crate::model::{LanguageModel, LmState};
-use runs::error::{Error, Result};
+use runs::data::check_prompt;
+use runs::error::Result;
 
 /// The tokens that a model draws, one after the other without end. Made by [`LanguageModel::draws`].
 #[derive(Debug)]
@@ -57,8 +58,8 @@ impl LanguageModel {
     /// `model.valid()`.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary;
-    /// [`Error::Head`] if a sampling option is out of range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) if the prompt is empty or holds an id outside of the vocabulary;
+    /// [`Head`](runs::Error::Head) if a sampling option is out of range.
     pub fn draws<'a, R: Rng>(
         &'a self,
         prompt: &[u32],
@@ -66,12 +67,7 @@ impl LanguageModel {
         rng: R,
     ) -> Result<Draws<'a, R>> {
         sampling.validate()?;
-        if prompt.is_empty() {
-            return Err(Error::invalid("prompt", "empty", "at least one token"));
-        }
-        if let Some(id) = prompt.iter().find(|&&id| id as usize >= self.vocab()) {
-            return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
-        }
+        check_prompt(prompt, self.vocab())?;
         let (head, state) = (self.head(), self.zero_state(1));
         Ok(Draws { model: self, head, sampling, rng, state, input: prompt.to_vec() })
     }

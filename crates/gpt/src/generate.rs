@@ -3,7 +3,8 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use highrank::{OutputHead, Sampling};
 use rand::Rng;
-use runs::error::{Error, Result};
+use runs::data::check_prompt;
+use runs::error::Result;
 
 use crate::model::Gpt;
 
@@ -43,7 +44,7 @@ impl Gpt {
     /// `model.valid()`.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] if the prompt is empty or holds an id outside of the vocabulary; [`Error::Head`] if a sampling option
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) if the prompt is empty or holds an id outside of the vocabulary; [`Head`](runs::Error::Head) if a sampling option
     /// is out of range.
     pub fn draws<'a, R: Rng>(
         &'a self,
@@ -53,12 +54,7 @@ impl Gpt {
     ) -> Result<Draws<'a, R>> {
         sampling.validate()?;
         let head = self.head();
-        if prompt.is_empty() {
-            return Err(Error::invalid("prompt", "empty", "at least one token"));
-        }
-        if let Some(id) = prompt.iter().find(|&&id| id as usize >= head.vocab()) {
-            return Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary"));
-        }
+        check_prompt(prompt, head.vocab())?;
         Ok(Draws { model: self, head, sampling, rng, tokens: prompt.to_vec() })
     }
 }

@@ -12,4 +12,4 @@ pub use fingerprint::{Fingerprint, Part};
 pub use kept::{Kept, TokenCache};
 pub use text::{Joiner, TextConfig};
 pub use tokens::{TokenFile, Tokens};
-pub use vocabulary::{EOS, UNKNOWN, Vocabulary};
+pub use vocabulary::{EOS, UNKNOWN, Vocabulary, check_prompt};

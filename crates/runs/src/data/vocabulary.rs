@@ -116,6 +116,20 @@ impl From<Vocabulary> for Vec<String> {
     }
 }
 
+/// Checks tokens that a model of `vocab` words is to continue.
+///
+/// # Errors
+/// [`Error::InvalidSetting`] if there is none, or one is outside of the vocabulary.
+pub fn check_prompt(prompt: &[u32], vocab: usize) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::invalid("prompt", "empty", "at least one token"));
+    }
+    match prompt.iter().find(|&&id| id as usize >= vocab) {
+        Some(id) => Err(Error::invalid("prompt", format!("token {id}"), "tokens of the model's vocabulary")),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
