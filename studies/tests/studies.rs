@@ -6,28 +6,15 @@ mod pictures;
 
 use std::fs;
 use std::path::Path;
-#[cfg(unix)]
-use std::process::Child;
-use std::process::{Command, Output};
-use std::thread::sleep;
+use std::process::Output;
 use std::time::{Duration, Instant};
 
-use harness::Program;
+#[cfg(unix)]
+use harness::child_signal;
+use harness::{Program, assert_pictures, number, wait_for};
 use serde_json::{Value, json};
 
 const STUDIES: Program = Program(env!("CARGO_BIN_EXE_studies"));
-
-fn number(object: &Value, key: &str) -> f64 {
-    object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
-}
-
-/// A picture that has these words.
-fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
-    let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
-    for word in words {
-        assert!(svg.contains(word), "{stem}.svg lacks {word}");
-    }
-}
 
 /// A grid of 20 fits of 80 steps.
 const SMALL: &str = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
@@ -360,18 +347,4 @@ fn theorems_are_measured_and_drawn() {
     let text = String::from_utf8(STUDIES.run(path, "theorems --only powers").stdout).unwrap();
     assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");
     STUDIES.refused(path, "theorems --only lemma", &["unknown theorem `lemma`", "rank, floor, entropy"]);
-}
-
-fn wait_for(file: &Path) {
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !file.exists() {
-        assert!(Instant::now() < patience, "no {}", file.display());
-        sleep(Duration::from_millis(2));
-    }
-}
-
-#[cfg(unix)]
-fn child_signal(child: &Child, signal: &str) {
-    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
 }

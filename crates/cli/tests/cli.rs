@@ -4,11 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use harness::Program;
+
 use awd_lstm::language::{Language, LanguageConfig};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use tempfile::TempDir;
+
+mod harness;
 
 #[path = "cli/analysis.rs"]
 mod analysis;
@@ -47,6 +51,8 @@ mod transformer;
 #[path = "cli/weights.rs"]
 mod weights;
 
+const HIGHRANK: Program = Program(env!("CARGO_BIN_EXE_highrank"));
+
 /// Changes a file of a run on purpose: its hash is noted.
 fn edit(run: &Path, name: &str, content: impl AsRef<[u8]>) {
     fs::write(run.join(name), content).unwrap();
@@ -55,14 +61,12 @@ fn edit(run: &Path, name: &str, content: impl AsRef<[u8]>) {
 
 /// The program, to be started in `folder` with the words of `line` as arguments.
 fn program(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highrank"));
-    command.current_dir(folder).args(arguments(line));
-    command
+    HIGHRANK.command(folder, &arguments(line))
 }
 
 /// The words of `line`. What it does not say of the device is added where the build could find a GPU, since exact results
 /// are those of the CPU.
-fn arguments(line: &str) -> Vec<&str> {
+fn arguments(line: &str) -> String {
     /// Commands that otherwise take the fastest device.
     const CHOOSING: [&str; 12] = [
         "train",
@@ -84,7 +88,7 @@ fn arguments(line: &str) -> Vec<&str> {
     if cfg!(any(feature = "wgpu", feature = "cuda")) && cfg!(feature = "flex") && chooses && !says {
         words.extend(["--device", "flex"]);
     }
-    words
+    words.join(" ")
 }
 
 /// Runs the program in `folder` with the words of `line` as arguments.
@@ -92,28 +96,18 @@ fn run(folder: &Path, line: &str) -> Output {
     program(folder, line).output().unwrap()
 }
 
-/// Runs the program and checks that it refuses its input with one line that holds each of `expected`.
+/// Checks that the program refuses its input with one line that holds each of `expected`, and leaves no run.
+#[track_caller]
 fn refused(folder: &Path, line: &str, expected: &[&str]) {
-    let output = run(folder, line);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
-    assert_eq!(errors.lines().count(), 1, "{line}: {errors}");
-    assert!(errors.starts_with("error: ") && !errors.contains("panicked"), "{line}: {errors}");
-    for part in expected {
-        assert!(errors.contains(part), "{line}: `{part}` is not in {errors}");
-    }
-    assert!(output.stdout.is_empty(), "{line}");
+    HIGHRANK.refused(folder, &arguments(line), expected);
     assert!(!folder.join("run").exists(), "{line} left a run folder");
     assert!(!folder.join("runs").exists(), "{line} left a run folder");
 }
 
 /// Runs the program, which must succeed, and returns the objects on standard output.
+#[track_caller]
 fn objects(folder: &Path, line: &str) -> Vec<Value> {
-    let output = run(folder, line);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    HIGHRANK.objects(folder, &arguments(line))
 }
 
 /// A folder whose folder `data` holds a small generated corpus.

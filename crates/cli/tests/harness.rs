@@ -1,7 +1,14 @@
-//! Starts a program and reads what it prints; the tests of benches and studies share it.
+//! Starts a program and reads what it prints and writes; the tests of benches and studies share it.
+// Each of them uses a part.
+#![allow(dead_code)]
 
+use std::fs;
 use std::path::Path;
+#[cfg(unix)]
+use std::process::Child;
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -50,4 +57,33 @@ impl Program {
     pub fn objects(self, folder: &Path, line: &str) -> Vec<Value> {
         self.text(folder, line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+}
+
+/// A number of an object.
+pub fn number(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
+}
+
+/// A picture that has these words.
+pub fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
+    let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
+    for word in words {
+        assert!(svg.contains(word), "{stem}.svg lacks {word}");
+    }
+}
+
+/// Waits until a file is there.
+pub fn wait_for(file: &Path) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !file.exists() {
+        assert!(Instant::now() < patience, "no {}", file.display());
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sends a signal to a process.
+#[cfg(unix)]
+pub fn child_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
 }

@@ -1,6 +1,7 @@
 //! The commands `rank`, `kl`, `gradient-loss`, `compare` and `plif`.
 
 use super::*;
+use crate::harness::{assert_pictures, number};
 
 /// A folder with runs `softmax`, `mos` and `plif` on the same data, and `other` on data of other words.
 fn runs() -> TempDir {
@@ -19,18 +20,6 @@ fn runs() -> TempDir {
     }
     objects(path, &format!("train --data words --head softmax {sizes} --epochs 1 --out other --json"));
     folder
-}
-
-pub fn number(object: &Value, key: &str) -> f64 {
-    object[key].as_f64().unwrap_or_else(|| panic!("{key} in {object}"))
-}
-
-/// A picture that has these words.
-pub fn assert_pictures(folder: &Path, stem: &str, words: &[&str]) {
-    let svg = fs::read_to_string(folder.join(format!("{stem}.svg"))).unwrap();
-    for word in words {
-        assert!(svg.contains(word), "{stem}.svg lacks {word}");
-    }
 }
 
 #[test]

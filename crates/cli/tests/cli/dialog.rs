@@ -416,7 +416,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    super::resume::wait_for(&path.join("stopped/checkpoint/state.json"));
+    crate::harness::wait_for(&path.join("stopped/checkpoint/state.json"));
     let second = run(path, "dialog train --resume stopped");
     let errors = String::from_utf8_lossy(&second.stderr);
     assert!(second.status.code() == Some(2) && errors.contains("another process is training"), "{errors}");

@@ -11,6 +11,9 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
 use super::{folder, objects, program, refused, run};
+#[cfg(unix)]
+use crate::harness::child_signal;
+use crate::harness::wait_for;
 
 /// A model and procedure of a second or so, with a rate that soon makes the validation loss rise.
 const SMALL: &str = "--data data --d-embedding 12 --lstm 16,12 --components 3 --batch 8 --bptt 12 --lr 30";
@@ -58,14 +61,6 @@ fn same(one: &Path, other: &Path) {
 /// Waits until training has made a checkpoint.
 fn wait_for_checkpoint(run: &Path) {
     wait_for(&run.join("checkpoint/state.json"));
-}
-
-pub fn wait_for(file: &Path) {
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !file.exists() {
-        assert!(Instant::now() < patience, "no {}", file.display());
-        sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -246,12 +241,6 @@ fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_ag
     fs::copy(best("seed29"), best("seed28")).unwrap();
     objects(path, &format!("train --resume {killed} --json"));
     same(&path.join("straight"), &path.join(&killed));
-}
-
-#[cfg(unix)]
-pub fn child_signal(child: &Child, signal: &str) {
-    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
 }
 
 fn refused_while_in_use(path: &Path, line: &str, name: &str) {

@@ -248,8 +248,8 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
         let line = format!("{train} --checkpoint-every 0.0002 --out {signal}");
         let child =
             super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        super::resume::wait_for(&path.join(signal).join("checkpoint/state.json"));
-        super::resume::child_signal(&child, signal);
+        crate::harness::wait_for(&path.join(signal).join("checkpoint/state.json"));
+        crate::harness::child_signal(&child, signal);
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         if signal == "INT" {
