@@ -186,6 +186,9 @@ fn position(share: f64) -> u64 {
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// What is said of some steps, of which so much time is left, in a log and beside a bar; `bool`: whether tokens are characters.
+pub type StepTexts = fn(&StepMetrics, bool, Option<Duration>) -> [String; 2];
+
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
 /// left, above curves of the loss and of the validation perplexity; without a terminal, such lines every now and then.
 pub struct Progress {
@@ -199,8 +202,9 @@ pub struct Progress {
     json: bool,
     /// Whether epochs are reported at all.
     epochs: bool,
-    /// In front of every epoch line.
+    /// In front of every line about steps.
     label: String,
+    says: StepTexts,
     /// When training began in this process, and the share of its work that was done by then.
     start: (Instant, f64),
     /// The share that is done.
@@ -227,6 +231,7 @@ impl Progress {
             json,
             epochs: true,
             label: String::new(),
+            says: step_texts,
             start: (Instant::now(), 0.0),
             share: 0.0,
             interrupt: None,
@@ -251,6 +256,11 @@ impl Progress {
     /// The same reporter with bits per character beside perplexities, if tokens are `characters`.
     pub fn with_characters(self, characters: bool) -> Self {
         Self { characters, ..self }
+    }
+
+    /// The same reporter with other words about steps.
+    pub fn with_step_texts(self, says: StepTexts) -> Self {
+        Self { says, ..self }
     }
 
     /// The same reporter, which writes a line for every interval where there is no terminal, if that is asked for.
@@ -315,25 +325,7 @@ impl Progress {
             if averaging == Some(true) { ", averaged" } else { "" },
             if best { ", best" } else { "" },
             usize::from(seconds < 100.0),
-            self.left().map_or(String::new(), |left| format!(", {} left", short(left))),
-        )
-    }
-
-    /// What an interval's line in `steps.jsonl` says, for people.
-    fn step_line(&self, interval: &StepMetrics) -> String {
-        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
-        let [lr, norm, ar, tar] =
-            [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
-                .map(three_digits);
-        format!(
-            "{}epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
-             clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
-            self.label,
-            decimal(ppl, 2),
-            if self.characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
-            interval.clipped * 100.0,
-            if interval.averaging == Some(true) { " averaging" } else { "" },
-            self.left().map_or(String::new(), |left| format!(" eta {}", short(left))),
+            left_text(self.left()),
         )
     }
 }
@@ -348,23 +340,18 @@ impl TrainObserver for Progress {
     }
 
     fn on_interval(&mut self, interval: &StepMetrics) {
-        let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, share, .. } = *interval;
+        let StepMetrics { epoch, epochs, step, steps, nll, share, .. } = *interval;
         self.share = share;
         self.pulse.reported(step == steps);
+        let [line, message] = (self.says)(interval, self.characters, self.left());
         if self.is_due() {
-            self.line(&self.step_line(interval));
+            self.line(&format!("{}{line}", self.label));
             self.logged = Instant::now();
         }
         self.curves().add_loss(nll);
         self.bar.set_position(position(share));
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
-        let left = self.left().map_or(String::new(), |left| format!(", {} left", short(left)));
-        let (lr, norm) = (three_digits(interval.lr), three_digits(interval.gradient_norm));
-        // What a narrow terminal cuts off comes last.
-        self.bar.set_message(format!(
-            "ppl {}, {tokens_per_s:.0} tokens/s{left}, lr {lr}, gradient norm {norm}",
-            decimal(ppl, 1)
-        ));
+        self.bar.set_message(message);
     }
 
     fn stop(&mut self) -> bool {
@@ -416,6 +403,33 @@ impl TrainObserver for Progress {
             self.line(message);
         }
     }
+}
+
+/// What an interval's line in `steps.jsonl` says, for people, and the part of it that stands beside a bar.
+fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) -> [String; 2] {
+    let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
+    let [lr, norm, ar, tar] =
+        [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
+            .map(three_digits);
+    let line = format!(
+        "epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
+         clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
+        decimal(ppl, 2),
+        if characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
+        interval.clipped * 100.0,
+        if interval.averaging == Some(true) { " averaging" } else { "" },
+        left.map_or(String::new(), |left| format!(" eta {}", short(left))),
+    );
+    // What a narrow terminal cuts off comes last.
+    let left = left_text(left);
+    let message =
+        format!("ppl {}, {tokens_per_s:.0} tokens/s{left}, lr {lr}, gradient norm {norm}", decimal(ppl, 1));
+    [line, message]
+}
+
+/// The time that is left as the end of a line; nothing where it is not known.
+pub fn left_text(left: Option<Duration>) -> String {
+    left.map_or(String::new(), |left| format!(", {} left", short(left)))
 }
 
 /// Three digits of a number that is not negative, without powers of ten down to a millionth.
@@ -488,11 +502,11 @@ mod tests {
         progress.start.0 -= Duration::from_secs(4320);
         progress.share = 0.5;
         assert_eq!(
-            progress.step_line(&interval),
+            step_texts(&interval, false, progress.left())[0],
             "epoch 3/40 step 200/664 loss 2.000 ppl 7.39 lr 14.2 norm 0.213 clipped 35 % ar 0.0312 tar 0 \
              8123 tokens/s averaging eta 1 h 12 min"
         );
-        let line = progress.with_characters(true).step_line(&interval);
+        let [line, _] = step_texts(&interval, true, progress.left());
         assert!(line.contains(" ppl 7.39 bpc 2.8854 lr"), "{line}");
     }
 
