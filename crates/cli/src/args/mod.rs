@@ -18,7 +18,7 @@ pub use list::{DistinctList, List};
 pub use overrides::Overrides;
 pub use record::RecordArgs;
 pub use reduce::ReduceArgs;
-pub use setting::{Setting, apply};
+pub use setting::{CHECKED, Setting, apply, checked};
 pub use text::TextArgs;
 pub use time::TimeLimit;
 pub use tokens::TokenArgs;

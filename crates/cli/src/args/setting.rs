@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use runs::data::TextConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -9,7 +10,6 @@ use serde_json::{Map, Value};
 /// One setting of a model, a procedure or a text, such as `train.lr=15` or `model.dropouts.latent=0.2`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    place: String,
     section: String,
     settings: Map<String, Value>,
 }
@@ -31,16 +31,29 @@ impl FromStr for Setting {
         let inner = parts.fold((last, value), |(name, value), part| {
             (part.to_string(), Value::Object(Map::from_iter([(name, value)])))
         });
-        Ok(Self { place: place.to_string(), section: section.to_string(), settings: Map::from_iter([inner]) })
+        Ok(Self { section: section.to_string(), settings: Map::from_iter([inner]) })
     }
 }
 
-impl Setting {
-    /// Where it is, such as `train.lr`.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
+/// A setting that exists in a model, a procedure or the reading of a text such as these, with a value of its type.
+///
+/// # Errors
+/// One line that says what is wrong with `text`.
+pub fn checked<M, T>(text: &str, model: &M, train: &T) -> Result<Setting, String>
+where
+    M: Serialize + DeserializeOwned + Clone,
+    T: Serialize + DeserializeOwned + Clone,
+{
+    let setting: Setting = text.parse()?;
+    let alone = std::slice::from_ref(&setting);
+    apply(alone, "model", model)?;
+    apply(alone, "train", train)?;
+    apply(alone, "text", &TextConfig::default())?;
+    Ok(setting)
 }
+
+/// Why a [`checked`] setting cannot be wrong any more.
+pub const CHECKED: &str = "settings are checked as they are read";
 
 /// `base` with those of the settings that are of `section`.
 ///

@@ -7,7 +7,7 @@ use runs::data::TextConfig;
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
 use crate::args::record::RecordArgs;
-use crate::args::setting::{Setting, apply};
+use crate::args::setting::{CHECKED, Setting, apply, checked};
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
 use crate::device::DeviceChoice;
@@ -26,7 +26,7 @@ pub struct TrainingArgs<O: Args = Overrides> {
     pub config: Option<SettingsFile>,
     /// A setting by its place in config.json, such as train.lr=15 or model.dropouts.latent=0.2; may be given several times. It
     /// replaces the preset's and the file's; an option of its own replaces it.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = checked)]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     pub settings: Vec<Setting>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
@@ -45,17 +45,9 @@ pub struct TrainingArgs<O: Args = Overrides> {
     pub overrides: O,
 }
 
-/// Why a setting of the line cannot be wrong any more.
-const CHECKED: &str = "settings are checked as they are read";
-
-/// A setting that exists, with a value of its type. Types do not depend on the preset.
-fn checked(text: &str) -> Result<Setting, String> {
-    let setting: Setting = text.parse()?;
-    let alone = std::slice::from_ref(&setting);
-    apply(alone, "model", &Preset::Small.model(HeadKind::Mos, 1))?;
-    apply(alone, "train", &Preset::Small.train())?;
-    apply(alone, "text", &Preset::Small.text())?;
-    Ok(setting)
+/// A setting of a language model. Types do not depend on the preset.
+fn setting(text: &str) -> Result<Setting, String> {
+    checked(text, &Preset::Small.model(HeadKind::Mos, 1), &Preset::Small.train())
 }
 
 impl<O: Args> TrainingArgs<O> {

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::Parser;
 use gpt::{GptConfig, TrainConfig};
 use highrank::HeadConfig;
-use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{RecordArgs, Setting, TextArgs, apply};
+use crate::args::{CHECKED, RecordArgs, Setting, TextArgs, apply, checked};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
@@ -69,25 +68,18 @@ pub struct TransformerArgs {
     pub training: TrainingArgs,
     /// A setting by its place in config.json, such as train.lr=0.001 or model.dropout=0.2, but for the head's; may be given several
     /// times. It replaces an option.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = checked, conflicts_with = "resume")]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting, conflicts_with = "resume")]
     pub settings: Vec<Setting>,
 }
 
-/// A setting that exists, with a value of its type.
-fn checked(text: &str) -> Result<Setting, String> {
-    let setting: Setting = text.parse()?;
-    if setting.place().starts_with("model.head") {
+/// A setting of a transformer.
+fn setting(text: &str) -> Result<Setting, String> {
+    if text.starts_with("model.head") {
         return Err("the head is chosen by --head and its options".into());
     }
-    let alone = std::slice::from_ref(&setting);
-    apply(alone, "model", &GptConfig::new(4, HeadConfig::softmax(4, 2).with_tied(true)))?;
-    apply(alone, "train", &TrainConfig::new(1))?;
-    apply(alone, "text", &TextConfig::default())?;
-    Ok(setting)
+    let head = HeadConfig::softmax(4, 2).with_tied(true);
+    checked(text, &GptConfig::new(4, head), &TrainConfig::new(1))
 }
-
-/// Why a setting of the line cannot be wrong any more.
-const CHECKED: &str = "settings are checked as they are read";
 
 /// The sizes of the model.
 #[derive(Debug, Clone, clap::Args)]
