@@ -34,29 +34,10 @@ fn meant(line: &str) -> Option<&str> {
 
 /// The name that the fewest edits make of `given`, if these are at most a third of its letters, or one.
 fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let given: Vec<char> = given.to_lowercase().chars().collect();
-    let edits = known.map(|name| (edits(&given, &name.chars().collect::<Vec<_>>()), name));
+    let given = given.to_lowercase();
+    let edits = known.map(|name| (strsim::osa_distance(&given, name), name));
     let (fewest, name) = edits.min_by_key(|(edits, _)| *edits)?;
-    (fewest <= (given.len() / 3).max(1)).then_some(name)
-}
-
-/// Letters that are inserted, deleted, replaced or swapped with their neighbour to make `b` of `a`.
-fn edits(a: &[char], b: &[char]) -> usize {
-    // rows[i][j]: of the first i and j letters.
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut fewest = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                fewest = fewest.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(fewest);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
+    (fewest <= (given.chars().count() / 3).max(1)).then_some(name)
 }
 
 #[cfg(test)]
@@ -65,8 +46,7 @@ mod tests {
 
     #[test]
     fn edits_are_counted() {
-        let edits =
-            |a: &str, b: &str| super::edits(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        let edits = strsim::osa_distance;
         for (a, b, expected) in [
             ("", "", 0),
             ("", "mos", 3),
