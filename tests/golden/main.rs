@@ -27,7 +27,7 @@ mod optimiser;
 mod options;
 mod pointwise;
 mod prior_cv;
-#[path = "../shared/priors.rs"]
+#[path = "../priors.rs"]
 mod priors;
 // Its reference is computed in f64.
 #[cfg(feature = "ndarray")]

@@ -20,7 +20,7 @@ mod mixtape;
 mod precision;
 mod prediction;
 mod prior_cv;
-#[path = "../shared/priors.rs"]
+#[path = "../priors.rs"]
 mod priors;
 mod properties;
 mod quantised;
