@@ -38,14 +38,10 @@ is_one_model() {
     [ "$(sed -nE 's/.*("head":"[^"]*").*("settings":\{[^}]*\},"parameters":[0-9]+).*/\1 \2/p' "$1" | sort -u | wc -l)" = 1 ]
 }
 
-# The pictures of a sweep in file $1, named after $2.
-sweep() {
-    if is_one_model "$1"; then
-        echo "$1: one model, nothing to compare"
-        return
-    fi
-    local out=$drawn/sweep-$2 found
-    "$PROGRAMS/highrank" sweep --from "$1" --out "$out" > /dev/null
+# The pictures of what file $1 says, named after $2.
+plot() {
+    local out=$drawn/plot-$2 found
+    "$PROGRAMS/highrank" plot "$1" --out "$out" > /dev/null
     found=("$out"/*.svg)
     if [ ${#found[@]} = 1 ]; then
         [ ! -f "${found[0]}" ] || mv "${found[0]}" "$drawn/results/$2.svg"
@@ -70,13 +66,6 @@ curves() {
     mv "$out/curves.svg" "$drawn/results/$2.svg"
 }
 
-# The picture $4.svg of what the command $3 found, in file $1, named after $2.
-found() {
-    local out=$drawn/found-$2
-    "$PROGRAMS/highrank" "$3" --from "$1" --out "$out" > /dev/null
-    mv "$out/$4.svg" "$drawn/results/$2.svg"
-}
-
 # The pictures of the experiment $3... that printed file $1, named after $2.
 experiment() {
     local out=$drawn/experiment-$2 picture stem
@@ -92,13 +81,13 @@ for file in results/*.jsonl; do
     name=$(basename "$file" .jsonl)
     first=$(head -1 "$file")
     case $first in
-        *'"singular_values"'*) found "$file" "$name" rank spectrum ;;
-        *'"squared_share"'*) found "$file" "$name" gradient-loss gradient_loss ;;
-        *'"slope_mean"'*) found "$file" "$name" plif plif ;;
+        *'"singular_values"'* | *'"squared_share"'* | *'"slope_mean"'*) plot "$file" "$name" ;;
         *'"mode_match_spread"'*) experiment "$file" "$name" synthetic ;;
         *'"guessing"'*) experiment "$file" "$name" synthetic repeated ;;
         *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
-        *'"best_epoch"'* | *'"lstm_sizes"'*) sweep "$file" "$name" ;;
+        *'"best_epoch"'* | *'"lstm_sizes"'*)
+            if is_one_model "$file"; then echo "$file: one model, nothing to compare"; else plot "$file" "$name"; fi
+            ;;
         *'"head"'*'"epoch"'*'"valid_ppl"'* | *'"head"'*'"step"'*'"valid_ppl"'*) curves "$file" "$name" ;;
         *) echo "$file: no picture is drawn of such lines" ;;
     esac
