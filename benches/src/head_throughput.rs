@@ -11,6 +11,7 @@ use serde::Serialize;
 use highrank_cli::args::{Head, HeadSizes, List};
 use highrank_cli::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
 use highrank_cli::failure::Failure;
+use highrank_cli::println;
 use highrank_cli::statistics::median;
 use highrank_cli::timing::seconds_of;
 use highrank_cli::workload::{

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde::Deserialize;
 
 use highrank_cli::failure::Failure;
-use highrank_cli::picture::{self, Picture};
+use highrank_cli::picture::{self, Area, Picture};
 use highrank_cli::statistics::median;
 
 /// Prints the medians and ratios of recorded runs as a Markdown table.
@@ -217,10 +216,7 @@ impl Picture for Speeds<'_> {
         (560 + self.label_width(), 90 + 24 * self.pairings.len() as u32)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let Self { pairings } = self;
         let ratios: Vec<Vec<f64>> = pairings.iter().map(Pairing::ratios).collect();
         let shortest = ratios.iter().filter_map(|ratios| ratios.first()).fold(1.0, |a: f64, b| a.min(*b));

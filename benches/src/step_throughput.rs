@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
 use highrank_cli::failure::Failure;
+use highrank_cli::println;
 use highrank_cli::sizes::{LastLstm, matching};
 use highrank_cli::timing::median_seconds;
 use highrank_cli::workload::{LstmStack, Training};

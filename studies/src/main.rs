@@ -7,11 +7,6 @@
 //! cargo run --release -p highrank-studies -- slowdown             a mixture's training time over a softmax's
 //! ```
 
-/// Prints a line on standard output. The standard library's panics when a reader closes the pipe.
-macro_rules! println {
-    ($($text:tt)*) => { highrank_cli::print::print_out(&(format!($($text)*) + "\n")) };
-}
-
 mod slowdown;
 mod synthetic;
 mod theorems;

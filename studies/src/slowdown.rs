@@ -16,6 +16,7 @@ use highrank_cli::failure::Failure;
 use highrank_cli::files::create_folder;
 use highrank_cli::picture;
 use highrank_cli::print::print_json;
+use highrank_cli::println;
 use highrank_cli::timing::median_seconds;
 use highrank_cli::workload::Training;
 

@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::failure::Failure;
-use crate::picture::{CAPTION, FONT, KEY_LINE, Picture, TEXT, key, legend, line, log_ticks, tick};
+use crate::picture::{Area, CAPTION, FONT, KEY_LINE, Picture, TEXT, key, legend, line, log_ticks, tick};
 
 /// How an axis is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +36,7 @@ impl Picture for Chart {
         (760, 460)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         self.draw_with(area, true)
     }
 }
@@ -54,10 +50,7 @@ impl Picture for Keyed {
         (width, height + KEY_LINE * self.0.lines.len() as u32)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let labels: Vec<&str> = self.0.lines.iter().map(|(label, _)| label.as_str()).collect();
         let titled = area.titled(&self.0.caption, (FONT, CAPTION))?;
         self.0.draw_with(&key(&titled, &labels)?, false)
@@ -66,10 +59,7 @@ impl Picture for Keyed {
 
 impl Chart {
     /// Draws the chart, with its caption and the labels inside of it if it is `whole`.
-    fn draw_with<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, whole: bool) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw_with(&self, area: &Area<'_>, whole: bool) -> Result<(), Failure> {
         let ((x_title, x_scale), (y_title, y_scale)) = (self.x, self.y);
         let lines: Vec<(&str, Vec<(f64, f64)>)> = self
             .lines

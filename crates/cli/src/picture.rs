@@ -17,7 +17,10 @@ pub const CAPTION: u32 = 17;
 /// Size of all other text, in pixels.
 pub const TEXT: u32 = 13;
 
-/// Something that can be drawn on any of plotters' backends.
+/// Where pictures are drawn.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Something that can be drawn.
 pub trait Picture {
     /// Width and height in pixels.
     fn size(&self) -> (u32, u32);
@@ -26,9 +29,7 @@ pub trait Picture {
     ///
     /// # Errors
     /// What plotters says.
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static;
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure>;
 }
 
 /// Writes `picture` as `stem.svg`, which is replaced as a whole.
@@ -100,15 +101,13 @@ impl LineStyle {
 ///
 /// # Errors
 /// What plotters says.
-pub fn line<'a, DB, X, Y>(
-    chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+pub fn line<'a, 'b: 'a, X, Y>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>,
     points: &[(X::ValueType, Y::ValueType)],
     index: usize,
     label: &str,
 ) -> Result<(), Failure>
 where
-    DB: DrawingBackend + 'a,
-    DB::ErrorType: 'static,
     X: Ranged<ValueType: Clone + 'static>,
     Y: Ranged<ValueType: Clone + 'static>,
 {
@@ -141,15 +140,13 @@ where
 ///
 /// # Errors
 /// What plotters says.
-pub fn marks<'a, DB, X, Y>(
-    chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+pub fn marks<'a, 'b: 'a, X, Y>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>,
     points: &[(X::ValueType, Y::ValueType)],
     index: usize,
     label: &str,
 ) -> Result<(), Failure>
 where
-    DB: DrawingBackend + 'a,
-    DB::ErrorType: 'static,
     X: Ranged<ValueType: Clone + 'static>,
     Y: Ranged<ValueType: Clone + 'static>,
 {
@@ -162,7 +159,7 @@ where
 }
 
 /// A mark at `center`, in pixels.
-fn mark<DB: DrawingBackend>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<'static, DB, (i32, i32)> {
+fn mark<'b>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<'static, SVGBackend<'b>, (i32, i32)> {
     let (full, open) = (style.color.filled(), style.color.stroke_width(1));
     match style.mark {
         Mark::Disc => Circle::new((x, y), 3, full).into_dyn(),
@@ -181,15 +178,10 @@ fn mark<DB: DrawingBackend>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<
 ///
 /// # Errors
 /// What plotters says.
-pub fn legend<'a, DB, CT>(
-    chart: &mut ChartContext<'a, DB, CT>,
+pub fn legend<'a, 'b: 'a, CT: CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, CT>,
     position: SeriesLabelPosition,
-) -> Result<(), Failure>
-where
-    DB: DrawingBackend + 'a,
-    DB::ErrorType: 'static,
-    CT: CoordTranslate,
-{
+) -> Result<(), Failure> {
     chart
         .configure_series_labels()
         .position(position)
@@ -210,13 +202,7 @@ pub const KEY_LINE: u32 = 18;
 ///
 /// # Errors
 /// What plotters says.
-pub fn key<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
-    labels: &[&str],
-) -> Result<DrawingArea<DB, Shift>, Failure>
-where
-    DB::ErrorType: 'static,
-{
+pub fn key<'b>(area: &Area<'b>, labels: &[&str]) -> Result<Area<'b>, Failure> {
     let height = KEY_LINE as i32;
     let (above, below) = area.split_vertically(height * labels.len() as i32);
     for (index, label) in labels.iter().enumerate() {
@@ -280,10 +266,7 @@ mod tests {
             (200, 60)
         }
 
-        fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-        where
-            DB::ErrorType: 'static,
-        {
+        fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
             area.titled("perplexity", (FONT, CAPTION))?;
             Ok(())
         }

@@ -15,6 +15,7 @@ macro_rules! print {
 }
 
 /// Prints a line on standard output, as [`print_out`](crate::print::print_out) does.
+#[macro_export]
 macro_rules! println {
     () => { $crate::print::print_out("\n") };
     ($($text:tt)*) => { $crate::print::print_out(&(format!($($text)*) + "\n")) };

@@ -16,6 +16,7 @@ use highrank_cli::failure::Failure;
 use highrank_cli::files::create_folder;
 use highrank_cli::picture;
 use highrank_cli::print::print_json;
+use highrank_cli::println;
 
 /// Measures the theorems, prints the measurements and draws them.
 ///

@@ -1,12 +1,11 @@
 //! The curves of a run: perplexities, learning rate, and where averaging began.
 
 use awd_lstm::train::RunFolder;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use runs::EpochMetrics;
 
 use crate::failure::Failure;
-use crate::picture::{self, FONT, Picture, TEXT};
+use crate::picture::{self, Area, FONT, Picture, TEXT};
 use crate::statistics::decimal;
 
 /// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
@@ -60,10 +59,7 @@ impl Picture for Curves {
         (900, 620)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let (above, below) = area.split_vertically(430);
         let (train, valid) =
             (self.points(WITHIN, |metrics| metrics.train_ppl), self.points(0.0, |metrics| metrics.valid_ppl));

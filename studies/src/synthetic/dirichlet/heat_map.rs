@@ -1,6 +1,5 @@
 //! The grid's outcomes as heat maps: one a head and concentration, vocabulary by dimension.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -8,7 +7,7 @@ use crate::synthetic::dirichlet::grid::{Outcome, contexts};
 use crate::synthetic::report::distinct;
 use highrank_cli::args::Head;
 use highrank_cli::failure::Failure;
-use highrank_cli::picture::{CAPTION, FONT, Picture, TEXT};
+use highrank_cli::picture::{Area, CAPTION, FONT, Picture, TEXT};
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,10 +88,7 @@ impl Picture for HeatMaps<'_> {
         ((LEFT + columns * (width + GAP)) as u32, (TOP + rows * (height + GAP) + BELOW) as u32)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let write = |text: &str, place: (i32, i32), size: u32, h: HPos, color: RGBColor| {
             let style = (FONT, size).into_font().color(&color).pos(Pos::new(h, VPos::Center));
             area.draw(&Text::new(text.to_string(), place, style))

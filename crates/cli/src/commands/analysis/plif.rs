@@ -6,7 +6,6 @@ use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +14,7 @@ use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::files::Force;
-use crate::picture::{self, CAPTION, FONT, Picture, TEXT, legend, line};
+use crate::picture::{self, Area, CAPTION, FONT, Picture, TEXT, legend, line};
 
 /// Places at which a function is drawn.
 const POINTS: usize = 401;
@@ -143,10 +142,7 @@ impl Picture for PlifPlot {
         (640, 520)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let points = || self.lines.iter().flat_map(|(_, points)| points);
         let (from, to) = range(points().map(|point| point.0));
         let (low, high) = range(points().map(|point| point.1).chain([from, to]));

@@ -1,10 +1,9 @@
 //! The spectra of several models in one picture.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::failure::Failure;
-use crate::picture::{CAPTION, FONT, Picture, TEXT, legend, line, tick};
+use crate::picture::{Area, CAPTION, FONT, Picture, TEXT, legend, line, tick};
 
 /// Share of singular values at or below a value, over the value, each model's largest being 1: figure 1 of Yang et al.
 pub struct SpectrumPlot {
@@ -39,10 +38,7 @@ impl Picture for SpectrumPlot {
         (760, 460)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let lowest = self.lowest();
         let mut chart = ChartBuilder::on(area)
             .caption("Spectrum of the matrix of log-probabilities", (FONT, CAPTION))

@@ -1,14 +1,13 @@
 //! Perplexities head by head, where no number varies.
 
 use awd_lstm::HeadKind;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::Quantity;
 use crate::failure::Failure;
-use crate::picture::{self, FONT, LineStyle, Picture, TEXT};
+use crate::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
 use crate::statistics::{grouped, mean_and_spread};
 
 /// Room for the legend below the rows, in rows.
@@ -63,10 +62,7 @@ impl Picture for Marks<'_> {
         (760, 130 + (44.0 * (self.cells.len() as f64 + LEGEND)) as u32)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let (rows, labels) = (self.cells.len() as i32, self.labels());
         let series: [(&str, Quantity); 2] = match self.finetuned {
             false => [("test", cells::test_ppl), ("validation", cells::valid_ppl)],

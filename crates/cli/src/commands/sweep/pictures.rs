@@ -1,7 +1,6 @@
 //! Perplexity, and rank, against a setting.
 
 use awd_lstm::HeadKind;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::chart::{Axis as Span, Scale};
@@ -9,7 +8,7 @@ use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::Outcome;
 use crate::failure::Failure;
-use crate::picture::{self, FONT, LineStyle, Picture, TEXT};
+use crate::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
 use crate::statistics::mean_and_spread;
 
 /// Lines that a reader can still tell apart; beyond, only the best of each head is drawn.
@@ -231,10 +230,7 @@ impl Picture for AxisPicture {
         (PANEL.0 * self.panels.len() as u32 + self.legend_width(), PANEL.1)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let area = area.titled(&self.title, (FONT, picture::CAPTION))?;
         let (panels, legend) = area.split_horizontally(PANEL.0 * self.panels.len() as u32);
         let areas = panels.split_evenly((1, self.panels.len()));
@@ -256,14 +252,7 @@ impl AxisPicture {
         90 + 8 * self.labels.iter().map(|label| label.chars().count()).max().unwrap_or(0) as u32
     }
 
-    fn draw_panel<DB: DrawingBackend>(
-        &self,
-        panel: &Panel,
-        area: &DrawingArea<DB, Shift>,
-    ) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw_panel(&self, panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         let points = || panel.lines.iter().flat_map(|line| &line.points);
         let span = Span::new(self.scale, self.ticks.iter().copied());
         let ranged = points().any(|point| point.low < point.high);

@@ -1,7 +1,6 @@
 //! Perplexities of trials against a setting.
 
 use awd_lstm::HeadKind;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::chart::{Axis as Span, Scale};
@@ -11,7 +10,7 @@ use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::{scale_of, tick, x_label};
 use crate::commands::sweep::range::is_by_steps;
 use crate::failure::Failure;
-use crate::picture::{self, FONT, Picture, TEXT};
+use crate::picture::{self, Area, FONT, Picture, TEXT};
 
 /// Room for the legend above the marks, as a share of their range.
 const LEGEND: f64 = 0.2;
@@ -65,10 +64,7 @@ impl Picture for Scatter {
         (760, 460)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Result<(), Failure>
-    where
-        DB::ErrorType: 'static,
-    {
+    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
         let values = self.values();
         // Drawn values are uneven: their ends say how they are spread, unless it is known.
         let scale = match self.by_steps {
