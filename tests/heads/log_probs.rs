@@ -1,7 +1,10 @@
 //! Log-probabilities of given words, entropies, divergences from another head and given divisors, beside the composed formulas.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Reduction, TokenLogProbs};
+use highrank::{
+    ContextConfig, Divergence, HeadConfig, LogProbOptions, LogitMapConfig, LossOptions, OutputHead,
+    Reduction, TokenLogProbs,
+};
 
 use crate::support::*;
 
@@ -373,4 +376,78 @@ fn misuse_is_said_in_a_line() {
         &LossOptions::new().with_entropy_bonus(0.1),
     );
     assert!(made.err().expect("refused").to_string().starts_with("entropy_bonus is set, but"));
+}
+
+/// Heads whose words have neither clusters nor gates.
+fn heads_with_candidates(on: On<'_>) -> impl Iterator<Item = (HeadConfig, OutputHead)> {
+    let has_rows = |config: &HeadConfig| {
+        config.adaptive.is_none() && !matches!(config.context, ContextConfig::Mixtape(_))
+    };
+    heads_on(on).filter(move |(config, _)| has_rows(config))
+}
+
+#[test]
+fn candidates_share_what_all_words_would() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let chosen = [7, 0, 2, 5];
+    for (config, head) in heads_with_candidates(on) {
+        let what = format!("{config:?}");
+        let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+        let words = ints(&chosen, [chosen.len()], &device);
+        let places = targets(TOKENS, 2, &device);
+
+        let hidden = state();
+        let loss = head.restricted_to(words.clone(), None).loss(hidden.clone(), places.clone());
+        let got = (values(loss.clone()), all_gradients(&head, &hidden, loss));
+
+        // All other words masked, which leaves the same distribution.
+        let others: Vec<usize> = (0..VOCAB).filter(|word| !chosen.contains(&(*word as i64))).collect();
+        let hidden = state();
+        let loss =
+            head.clone().mask_words(&others).loss(hidden.clone(), words.clone().select(0, places.clone()));
+        let want = (values(loss.clone()), all_gradients(&head, &hidden, loss));
+        assert_close(&got.0, &want.0, 1e-12, &what);
+        assert_close(&got.1, &want.1, 1e-11, &what);
+
+        let hidden = state();
+        let sets = words.reshape([1, chosen.len()]).repeat_dim(0, TOKENS);
+        let log_probs = head.candidate_log_probs(hidden.clone(), sets, None);
+        let masked = values(log_probs.clone()).chunks(chosen.len()).all(|row| row[2] == f64::NEG_INFINITY);
+        assert!(masked, "{what}: word 2 is masked");
+        let loss = -log_probs.gather(1, places.reshape([TOKENS, 1])).mean();
+        assert_close(&values(loss.clone()), &want.0, 1e-12, &what);
+        assert_close(&all_gradients(&head, &hidden, loss), &want.1, 1e-11, &what);
+    }
+}
+
+#[test]
+fn a_correction_is_subtracted_from_the_mapped_logits() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let chosen = [7, 0, 4, 5];
+    let log_q = [-0.5, -3.0, -1.0, -2.5];
+    for (config, head) in heads_with_candidates(on) {
+        let what = format!("{config:?}");
+        let hidden = tensor([TOKENS, config.d_hidden], 1, on);
+        let sets = ints::<2>(&chosen, [1, 4], &device).repeat_dim(0, TOKENS);
+        let of_sets = Tensor::<2>::from_data([log_q], on).repeat_dim(0, TOKENS);
+        let got = head.candidate_log_probs(hidden.clone(), sets.clone(), Some(of_sets));
+        if head.components() == 1 {
+            let plain = head.candidate_log_probs(hidden.clone(), sets, None);
+            let corrected = plain - Tensor::<2>::from_data([log_q], on);
+            let want = corrected.clone() - corrected.exp().sum_dim(1).log();
+            assert_close(&values(got), &values(want), 1e-12, &what);
+        } else if config.logit_map == LogitMapConfig::Identity {
+            let head = head.at_temperature(1.0);
+            let got = head.candidate_log_probs(
+                hidden.clone(),
+                ints::<2>(&chosen, [1, 4], &device).repeat_dim(0, TOKENS),
+                Some(Tensor::<2>::from_data([log_q], on).repeat_dim(0, TOKENS)),
+            );
+            let of_set = Tensor::<1>::from_data(log_q, on);
+            let shared = head.restricted_to(ints(&chosen, [4], &device), Some(of_set));
+            assert_close(&values(got), &values(shared.forward(hidden)), 1e-12, &what);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
-use burn::tensor::{Bool, DType, Device, Tensor};
+use burn::tensor::{Bool, DType, Device, Int, Tensor};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
@@ -216,6 +216,34 @@ impl Decoder {
         let decoder = Self { weight: Some(matrix), ..self.clone() };
         decoder.check(&decoder.checks()?)?;
         Ok(decoder)
+    }
+
+    /// The rows of some words, in their order, as a decoder of its own.
+    ///
+    /// - log_q: subtracted from their bias
+    pub(crate) fn restricted_to(
+        &self,
+        words: Tensor<1, Int>,
+        log_q: Option<Tensor<1>>,
+    ) -> Result<Self, HeadError> {
+        let matrix = self.matrix()?;
+        let bias = self.masked_bias(&matrix).map(|bias| bias.select(0, words.clone()));
+        let bias = match (bias, log_q) {
+            (Some(bias), Some(log_q)) => Some(bias.clone() - log_q.cast(bias.dtype())),
+            (None, Some(log_q)) => Some(-log_q.cast(matrix.dtype())),
+            (bias, None) => bias,
+        };
+        let [vocab] = words.dims();
+        Ok(Self {
+            weight: Some(Param::initialized(ParamId::new(), matrix.select(0, words))),
+            bias: bias.map(|bias| Param::initialized(ParamId::new(), bias)),
+            vocab,
+            d_embedding: self.d_embedding,
+            padding: 0,
+            tied: false,
+            masked_words: vec![],
+            mask: None,
+        })
     }
 }
 

@@ -85,7 +85,6 @@ pub(super) trait ContextKind<Module> {
     const HAS_PRIORS: bool;
 
     /// The article and name of a context whose logits are no products with the decoder alone.
-    #[cfg(feature = "analysis")]
     const NOT_LINEAR: Option<&str> = None;
 
     /// Rows of logits that each token has.
@@ -175,7 +174,6 @@ macro_rules! contexts {
             }
 
             /// What it is, if its logits are no products with the decoder alone.
-            #[cfg(feature = "analysis")]
             pub(crate) fn not_linear(&self) -> Option<&'static str> {
                 match self { $(Self::$Name(_) => <$kind as ContextKind<$Module>>::NOT_LINEAR,)+ }
             }

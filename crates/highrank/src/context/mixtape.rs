@@ -166,7 +166,6 @@ impl ContextModule for Mixtape {
 impl ContextKind<Self> for Mixtape {
     const HAS_PRIORS: bool = false;
 
-    #[cfg(feature = "analysis")]
     const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.

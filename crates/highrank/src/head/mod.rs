@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod beam;
+mod candidates;
 mod clusters;
 mod config;
 mod continuation;

@@ -6,7 +6,7 @@ use super::output::OutputHead;
 use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood;
-use crate::loss::{ListedWords, LossOptions};
+use crate::loss::{ListedWords, LossOptions, check_words};
 use crate::ops::{Objective, Targets};
 
 /// Which words' log-probabilities are asked for, and what else. The default asks for all, and for nothing else.
@@ -115,11 +115,8 @@ impl OutputHead {
         options: &LogProbOptions,
     ) -> Result<TokenLogProbs<D>, HeadError> {
         let checks = self.check(&hidden)?;
-        let (shape, of_hidden) = (words.dims(), hidden.dims());
-        if shape[..D - 1] != of_hidden[..D - 1] || shape[D - 1] == 0 {
-            let expected = format!("{:?} of the hidden state and then m, at least 1", &of_hidden[..D - 1]);
-            return Err(HeadError::Shape { what: "words", got: shape.to_vec(), expected });
-        }
+        let shape = words.dims();
+        check_words(&hidden.dims(), &shape)?;
         checks.device("words", &words.device())?;
         let width = shape[D - 1];
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);

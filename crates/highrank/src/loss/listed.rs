@@ -20,6 +20,18 @@ pub(crate) struct ListedWords {
     outside: Option<Tensor<2, Bool>>,
 }
 
+/// Checks that there are words for each token of hidden states of a shape.
+pub(crate) fn check_words<const D: usize>(hidden: &[usize; D], words: &[usize; D]) -> Result<(), HeadError> {
+    let leading = &hidden[..D - 1];
+    match words[..D - 1] == *leading && words[D - 1] > 0 {
+        true => Ok(()),
+        false => {
+            let expected = format!("{leading:?} of the hidden state and then m, at least 1");
+            Err(HeadError::Shape { what: "words", got: words.to_vec(), expected })
+        }
+    }
+}
+
 impl ListedWords {
     /// Of words `[N, m]`, of which those that are `ignored` ask for nothing.
     ///
@@ -101,6 +113,18 @@ impl ListedWords {
             Some(ignored) => log_probs.mask_fill(ignored.clone(), 0.0),
             None => log_probs,
         }
+    }
+
+    /// Logits `[N', K, m]` with a number far below all others for masked words; a row with something that is no word is NaN.
+    pub(crate) fn left_out(&self, logits: Tensor<3>) -> Tensor<3> {
+        let [_, components, _] = logits.dims();
+        let fill = |logits: Tensor<3>, places: &Option<Tensor<2, Bool>>, value: f64| match places {
+            Some(places) => {
+                logits.mask_fill(places.clone().unsqueeze_dim::<3>(1).repeat_dim(1, components), value)
+            }
+            None => logits,
+        };
+        fill(fill(logits, &self.masked, -1e30), &self.outside, f64::NAN)
     }
 
     /// Values of all tokens, `[N, 1]`, for those of the scored ones; 0 for the others.

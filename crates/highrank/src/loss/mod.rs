@@ -29,7 +29,7 @@ mod score;
 pub use counted::validate_targets;
 pub(crate) use counted::{CountedTokens, CountedWords};
 pub use distribution::Distribution;
-pub(crate) use listed::ListedWords;
+pub(crate) use listed::{ListedWords, check_words};
 pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};
