@@ -197,9 +197,22 @@ fn causes() -> Vec<String> {
         if found { test(lag.number("components", components).size(size)) } else { "–".into() }
     };
     let line = |(name, size): (&str, f64)| {
-        let of = |head: &str| test(sizes.head(head).size(size));
-        let cells = [name.into(), of("softmax"), of_lag(1.0, size), of("moc"), of_lag(5.0, size), of("mos")];
-        row(&cells)
+        let of = |head: &str| sizes.head(head).size(size);
+        let below = |head: &str, base: &str| {
+            let [of, base] = [head, base].map(|head| of(head).mean("finetuned.test_ppl"));
+            format!("{:.1} %", 100.0 * (1.0 - of / base))
+        };
+        row(&[
+            name.into(),
+            test(of("softmax")),
+            of_lag(1.0, size),
+            test(of("moc")),
+            of_lag(5.0, size),
+            test(of("mos")),
+            below("moc", "softmax"),
+            below("mos", "softmax"),
+            below("mos", "moc"),
+        ])
     };
     names.into_iter().zip(SIZES).map(line).collect()
 }
