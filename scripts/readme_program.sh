@@ -3,14 +3,15 @@
 #
 #   scripts/readme_program.sh [CARGO OPTIONS]      # e.g. --offline
 #
-# The crate is beside a link named `highrank` to this checkout, so the path in the page leads here. Versions are those of Cargo.lock, and what is
-# built goes to the checkout's target folder, or where CARGO_TARGET_DIR says.
+# The crate is beside a link named `highrank` to this checkout, so the path in the page leads here. Versions are those of Cargo.lock. All of it,
+# and what is built, is in the checkout's target folder, or where CARGO_TARGET_DIR says.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-parent=$(mktemp -d)
-trap 'rm -rf "$parent"' EXIT
-ln -s "$root" "$parent/highrank"
-mkdir -p "$parent/program/src"
+mkdir -p "${CARGO_TARGET_DIR:=$root/target}/readme/program/src"
+CARGO_TARGET_DIR=$(cd "$CARGO_TARGET_DIR" && pwd)
+export CARGO_TARGET_DIR
+parent=$CARGO_TARGET_DIR/readme
+ln -sfn "$root" "$parent/highrank"
 
 # block LANGUAGE: the first block of code of that language below the heading "Use it".
 block() {
@@ -27,9 +28,9 @@ done
 cp "$root/Cargo.lock" "$parent/program/Cargo.lock"
 
 # Unoptimised: it is to compile, and to run for some steps.
-printed=$(CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target} cargo run --quiet "$@" --manifest-path "$parent/program/Cargo.toml")
+printed=$(cargo run --quiet "$@" --manifest-path "$parent/program/Cargo.toml")
 echo "$printed"
 case $printed in
-    *"after word 7"*"8"*) ;;
+    *"after word 7: 8") ;;
     *) echo "error: the program of README.md did not learn that word 8 follows word 7" >&2; exit 1 ;;
 esac
