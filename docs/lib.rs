@@ -1,9 +1,22 @@
-//! Compiles and runs the code of the README and of the guide with the documentation tests.
+//! Compiles and runs the code of the README and of the book with the documentation tests.
 
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+/// The pages with code.
+macro_rules! pages {
+    ($($name:ident: $path:literal),* $(,)?) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!($path)]
+            struct $name;
+        )*
+    };
+}
 
-#[cfg(doctest)]
-#[doc = include_str!("guide.md")]
-struct Guide;
+pages! {
+    Readme: "../README.md",
+    Start: "start.md",
+    Choose: "choose.md",
+    Train: "train.md",
+    Transformers: "transformers.md",
+    LargeVocabularies: "large-vocabularies.md",
+    Analyse: "analyse.md",
+}

@@ -10,7 +10,8 @@
 #   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
 #   lines that `synthetic` or `synthetic repeated` printed with --json  results/NAME-PICTURE.svg each
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
-# A picture without such a file is of runs that are not kept; it is named and left alone.
+# A picture without such a file is of runs that are not kept; it is named and left alone. A picture that is not there is drawn if a page
+# shows it: what no page shows is not kept.
 #
 # Environment variable: PROGRAMS, the folder of the programs `highrank`, `bench_report` and `studies` (built if it is not given).
 set -euo pipefail
@@ -99,12 +100,16 @@ for picture in benches/results/*.svg; do
     "$PROGRAMS/bench_report" "benches/results/$name.jsonl" benches/results/"${name:0:10}"-*-peers.jsonl --plot "$drawn/$picture" > /dev/null
 done
 
+# Whether a page shows picture $1.
+shown() { grep -rqF --include='*.md' --exclude-dir=target "$1" .; }
+
 differ=0
 for picture in results/*.svg benches/results/*.svg; do
     [ -f "$drawn/$picture" ] || echo "$picture: left alone, for its runs are not kept"
 done
 for new in "$drawn"/results/*.svg "$drawn"/benches/results/*.svg; do
     picture=${new#"$drawn/"}
+    [ -f "$picture" ] || shown "$picture" || continue
     if cmp -s "$new" "$picture"; then
         echo "$picture: as its file says"
     elif [ $check = 0 ]; then

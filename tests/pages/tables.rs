@@ -1,0 +1,501 @@
+//! The tables that the pages take from `results/`, computed anew.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::root;
+
+/// A table of a page: the name in the comment above it, and its lines below the header.
+pub type Table = (&'static str, fn() -> Vec<String>);
+
+pub const TABLES: [Table; 20] = [
+    ("equal-size", equal_size),
+    ("equal-size-1200000", equal_size_in_full),
+    ("later-heads", later_heads),
+    ("causes", causes),
+    ("components", components),
+    ("one-setting", one_setting),
+    ("softmax-dropout", softmax_dropout),
+    ("tuned", tuned),
+    ("tuned-500000", tuned_small),
+    ("tuned-2000000", tuned_large),
+    ("no-gain", no_gain),
+    ("characters", characters),
+    ("passes-1000", || known("dirichlet-passes")),
+    ("passes-100", || known("dirichlet")),
+    ("repeated", repeated),
+    ("width", width),
+    ("dynamic", dynamic),
+    ("analysis", analysis),
+    ("paper", paper),
+    ("ranks", ranks),
+];
+
+/// Lines of a file of results.
+#[derive(Clone)]
+struct Runs(Vec<Value>);
+
+impl Runs {
+    fn read(name: &str) -> Self {
+        let path = root().join(format!("results/{name}.jsonl"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let lines = text.lines().filter(|line| !line.is_empty());
+        Self(lines.map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    fn filter(&self, keep: impl Fn(&Value) -> bool) -> Self {
+        let kept: Vec<Value> = self.0.iter().filter(|run| keep(run)).cloned().collect();
+        assert!(!kept.is_empty(), "no such runs among {}", self.0.len());
+        Self(kept)
+    }
+
+    fn head(&self, head: &str) -> Self {
+        self.filter(|run| run["head"] == head)
+    }
+
+    /// The runs of this many parameters to within a twentieth.
+    fn size(&self, parameters: f64) -> Self {
+        self.filter(|run| (run["parameters"].as_f64().unwrap() / parameters - 1.0).abs() < 0.05)
+    }
+
+    fn number(&self, key: &str, value: f64) -> Self {
+        self.filter(|run| run[key].as_f64() == Some(value))
+    }
+
+    /// The runs in a folder of this name.
+    fn folder(&self, start: &str) -> Self {
+        self.filter(|run| run["run"].as_str().unwrap().starts_with(start))
+    }
+
+    /// The values at a place such as `finetuned.test_ppl`.
+    fn each(&self, place: &str) -> Vec<f64> {
+        let place = format!("/{}", place.replace('.', "/"));
+        let value = |run: &Value| run.pointer(&place).and_then(Value::as_f64);
+        self.0.iter().map(|run| value(run).unwrap_or_else(|| panic!("no {place} in {run}"))).collect()
+    }
+
+    fn mean(&self, place: &str) -> f64 {
+        mean(&self.each(place))
+    }
+
+    /// Mean and standard deviation over seeds.
+    fn spread(&self, place: &str) -> String {
+        spread(&self.each(place), 2)
+    }
+
+    /// What all runs have at a place.
+    fn same(&self, place: &str) -> f64 {
+        let values = self.each(place);
+        assert!(values.iter().all(|value| *value == values[0]), "{place} differs: {values:?}");
+        values[0]
+    }
+
+    fn layers(&self) -> String {
+        let sizes = self.0[0]["lstm_sizes"].as_array().unwrap().iter();
+        sizes.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn spread(values: &[f64], digits: usize) -> String {
+    let mean = mean(values);
+    if values.len() == 1 {
+        return format!("{mean:.digits$}");
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    format!("{mean:.digits$} ± {:.digits$}", (squares / (values.len() - 1) as f64).sqrt())
+}
+
+fn row(cells: &[String]) -> String {
+    format!("| {} |", cells.join(" | "))
+}
+
+/// 1,234,567.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+const SIZES: [f64; 5] = [300e3, 500e3, 800e3, 1.2e6, 2e6];
+const HEADS: [(&str, &str); 6] = [
+    ("softmax", "softmax"),
+    ("sigsoftmax", "sigsoftmax"),
+    ("plif", "PLIF"),
+    ("moc", "MoC, K 10"),
+    ("mos", "MoS, K 10"),
+    ("mos-plif", "MoS + PLIF, K 10"),
+];
+
+fn equal_size() -> Vec<String> {
+    let runs = Runs::read("study-sizes");
+    let of = |head: &str, size: f64| runs.head(head).size(size);
+    let best = SIZES.map(|size| {
+        let means = HEADS.map(|(head, _)| of(head, size).mean("finetuned.test_ppl"));
+        means.into_iter().fold(f64::INFINITY, f64::min)
+    });
+    let cell = |head: &str, at: usize| {
+        let runs = of(head, SIZES[at]);
+        let text = runs.spread("finetuned.test_ppl");
+        if runs.mean("finetuned.test_ppl") == best[at] { format!("**{text}**") } else { text }
+    };
+    let line = |(head, name): (&str, &str)| {
+        let cells = (0..SIZES.len()).map(|at| cell(head, at));
+        row(&[name.to_string()].into_iter().chain(cells).collect::<Vec<_>>())
+    };
+    HEADS.map(line).to_vec()
+}
+
+/// The mean test perplexity of a head of 1.2 million parameters.
+pub fn test_perplexity(file: &str, head: &str) -> f64 {
+    Runs::read(file).head(head).size(1.2e6).mean("finetuned.test_ppl")
+}
+
+fn sizes_and_stages(runs: &Runs, name: &str) -> Vec<String> {
+    vec![
+        name.to_string(),
+        format!("{}", runs.same("d_embedding")),
+        runs.layers(),
+        grouped(runs.same("parameters")),
+        runs.spread("valid_ppl"),
+        runs.spread("finetuned.valid_ppl"),
+        runs.spread("finetuned.test_ppl"),
+    ]
+}
+
+fn equal_size_in_full() -> Vec<String> {
+    let runs = Runs::read("study-sizes").size(1.2e6);
+    HEADS.iter().map(|(head, name)| row(&sizes_and_stages(&runs.head(head), name))).collect()
+}
+
+fn later_heads() -> Vec<String> {
+    let runs = Runs::read("study-later");
+    let heads = [
+        ("softmax", "softmax"),
+        ("sigsoftmax", "sigsoftmax"),
+        ("adaptive", "adaptive softmax, three clusters"),
+        ("mixtape", "Mixtape, 500 words with gates"),
+        ("mos", "MoS, K 10"),
+        ("doc", "DOC, K 7 + 3"),
+    ];
+    heads.iter().map(|(head, name)| row(&sizes_and_stages(&runs.head(head), name))).collect()
+}
+
+fn causes() -> Vec<String> {
+    let (sizes, lag) = (Runs::read("study-sizes"), Runs::read("study-lag"));
+    let names = ["0.3 million", "0.5 million", "0.8 million", "1.2 million", "2 million"];
+    let test = |runs: Runs| runs.spread("finetuned.test_ppl");
+    let of_lag = |components: f64, size: f64| {
+        let found = lag.0.iter().any(|run| {
+            run["components"] == components as usize
+                && (run["parameters"].as_f64().unwrap() / size - 1.0).abs() < 0.05
+        });
+        if found { test(lag.number("components", components).size(size)) } else { "–".into() }
+    };
+    let line = |(name, size): (&str, f64)| {
+        let of = |head: &str| sizes.head(head).size(size);
+        let below = |head: &str, base: &str| {
+            let [of, base] = [head, base].map(|head| of(head).mean("finetuned.test_ppl"));
+            format!("{:.1} %", 100.0 * (1.0 - of / base))
+        };
+        row(&[
+            name.into(),
+            test(of("softmax")),
+            of_lag(1.0, size),
+            test(of("moc")),
+            of_lag(5.0, size),
+            test(of("mos")),
+            below("moc", "softmax"),
+            below("mos", "softmax"),
+            below("mos", "moc"),
+        ])
+    };
+    names.into_iter().zip(SIZES).map(line).collect()
+}
+
+fn components() -> Vec<String> {
+    let runs = Runs::read("study-components");
+    let line = |k: f64| {
+        let runs = runs.number("components", k);
+        row(&[
+            k.to_string(),
+            grouped(runs.same("parameters")),
+            runs.spread("valid_ppl"),
+            runs.spread("finetuned.valid_ppl"),
+            runs.spread("finetuned.test_ppl"),
+            grouped(runs.same("rank")),
+        ])
+    };
+    [1.0, 3.0, 5.0, 10.0, 15.0, 20.0].map(line).to_vec()
+}
+
+/// Perplexities of runs with a value of a setting: training text, validation text before and after averaging.
+fn with_setting(file: &str, setting: &str, value: f64) -> [String; 3] {
+    let runs = Runs::read(file).filter(|run| run["settings"][setting].as_f64() == Some(value));
+    ["finetuned.train_ppl", "valid_ppl", "finetuned.valid_ppl"].map(|place| runs.spread(place))
+}
+
+fn one_setting() -> Vec<String> {
+    let settings = [
+        ("factor of the latent layer's learning rate", "latent-lr", [0.3, 3.0]),
+        ("dropout of the decoder's input", "dropout-output", [0.0, 0.4]),
+        ("dropout of the latent contexts", "dropout-latent", [0.0, 0.3]),
+    ];
+    let lines = settings.into_iter().flat_map(|(name, setting, values)| {
+        values.map(|value| {
+            let figures = with_setting(&format!("study-lag-{setting}"), setting, value);
+            row(&[vec![name.into(), value.to_string()], figures.to_vec()].concat())
+        })
+    });
+    lines.collect()
+}
+
+fn softmax_dropout() -> Vec<String> {
+    let line = |value: f64| {
+        let figures = with_setting("study-lag-softmax-dropout-output", "dropout-output", value);
+        row(&[vec![value.to_string()], figures.to_vec()].concat())
+    };
+    [0.0, 0.2, 0.4].map(line).to_vec()
+}
+
+/// The models that dynamic evaluation reads: folder, head, what the page says of them.
+const TUNED: [(&str, &str, &str); 6] = [
+    ("tuned-500000/softmax", "softmax", "0.5 million | softmax | 10 + 10"),
+    ("tuned-500000/mos", "mos", "0.5 million | MoS, K 5 | 10 + 10"),
+    ("tuned-2000000/softmax", "softmax", "2 million | softmax | 15 + 60"),
+    ("again-2000000/softmax", "softmax", "2 million | softmax, 26 more at rate 20 | 15 + 86"),
+    (
+        "falling-2000000/softmax",
+        "softmax",
+        "2 million | softmax, trained anew, 40 more at rate 10 | 15 + 126",
+    ),
+    ("tuned-2000000/mos", "mos", "2 million | MoS, K 10 | 15 + 15"),
+];
+
+/// The runs of a line of [`TUNED`], without those that were averaged for five epochs alone.
+fn tuned_runs(folder: &str) -> Runs {
+    let runs = Runs::read("study-dynamic").folder(folder);
+    runs.filter(|run| !run["run"].as_str().unwrap().ends_with("five-averaged"))
+}
+
+fn tuned() -> Vec<String> {
+    let line = |(folder, head, name): (&str, &str, &str)| {
+        let runs = tuned_runs(folder).head(head);
+        let cells = ["static_valid_ppl", "static_test_ppl", "test_ppl"].map(|place| runs.spread(place));
+        format!("| {name} | {} {}", runs.0.len(), row(&cells))
+    };
+    TUNED.map(line).to_vec()
+}
+
+fn dynamic() -> Vec<String> {
+    let all = Runs::read("study-dynamic");
+    let line = |name: &str, runs: Runs| {
+        let places = ["static_valid_ppl", "valid_ppl", "static_test_ppl", "test_ppl"];
+        let gain = 100.0 * (1.0 - runs.mean("test_ppl") / runs.mean("static_test_ppl"));
+        let figures = places.map(|place| runs.spread(place));
+        row(&[vec![name.to_string()], figures.to_vec(), vec![format!("{gain:.1} %")]].concat())
+    };
+    let mut lines = vec![
+        line("0.8 million, softmax, 3 + 1", all.folder("sizes/softmax")),
+        line("0.8 million, MoS, K 10, 3 + 1", all.folder("sizes/mos")),
+    ];
+    lines.extend(TUNED.map(|(folder, _, name)| line(&name.replace(" |", ","), tuned_runs(folder))));
+    let five = all.filter(|run| run["run"].as_str().unwrap().ends_with("five-averaged"));
+    lines.push(line("2 million, MoS, K 10, trained anew, 15 + 5", five));
+    lines
+}
+
+fn pair(file: &str, names: [(&str, &str); 2]) -> Vec<String> {
+    let runs = Runs::read(file);
+    let line = |(head, name): (&str, &str)| {
+        let runs = runs.head(head);
+        let places =
+            ["finetuned.train_ppl", "valid_ppl", "test_ppl", "finetuned.valid_ppl", "finetuned.test_ppl"];
+        row(&[vec![name.to_string()], places.map(|place| runs.spread(place)).to_vec()].concat())
+    };
+    names.map(line).to_vec()
+}
+
+fn tuned_small() -> Vec<String> {
+    pair("study-tuned", [("softmax", "softmax, d 47"), ("mos", "MoS, K 5, d 42, LSTM 96")])
+}
+
+fn tuned_large() -> Vec<String> {
+    let names = [("softmax", "softmax, d 165, LSTM 128, 165"), ("mos", "MoS, K 10, d 163, LSTM 128")];
+    pair("study-tuned-2000000", names)
+}
+
+/// Bits of a perplexity.
+fn bits(runs: &Runs, place: &str) -> String {
+    spread(&runs.each(place).iter().map(|ppl| ppl.log2()).collect::<Vec<_>>(), 3)
+}
+
+fn characters() -> Vec<String> {
+    let runs = Runs::read("study-letters");
+    let heads = [("softmax", "softmax"), ("mos", "MoS, K 5"), ("moc", "MoC, K 5")];
+    let line = |(head, name): (&str, &str)| {
+        let runs = runs.head(head);
+        let mut cells = vec![
+            name.to_string(),
+            format!("d {}, LSTM {}", runs.same("d_embedding"), runs.layers()),
+            grouped(runs.same("parameters")),
+        ];
+        let places = ["finetuned.train_ppl", "finetuned.valid_ppl", "finetuned.test_ppl"];
+        cells.extend(places.map(|place| bits(&runs, place)));
+        let each = runs.each("finetuned.test_ppl");
+        cells.push(each.iter().map(|ppl| format!("{:.3}", ppl.log2())).collect::<Vec<_>>().join(", "));
+        row(&cells)
+    };
+    heads.map(line).to_vec()
+}
+
+fn no_gain() -> Vec<String> {
+    let (letters, dialogs, transformers) =
+        (Runs::read("study-letters"), Runs::read("dialog"), Runs::read("wikitext2"));
+    let ends = transformers.filter(|run| run["test_ppl"].is_f64());
+    let letters = |head| bits(&letters.head(head), "finetuned.test_ppl");
+    let dialogs = |head| dialogs.head(head).spread("test_ppl");
+    let end = |head| format!("{:.1}", ends.head(head).mean("test_ppl"));
+    let lines = [
+        ["27 characters, bits".into(), letters("softmax"), letters("moc"), letters("mos"), "–".into()],
+        ["dialogue, Switchboard".into(), dialogs("softmax"), dialogs("moc"), dialogs("mos"), "–".into()],
+        [
+            "transformer, WikiText-2, the papers' contexts".into(),
+            end("softmax"),
+            "–".into(),
+            end("mos"),
+            end("plif"),
+        ],
+    ];
+    lines.map(|cells| row(&cells)).to_vec()
+}
+
+fn known(file: &str) -> Vec<String> {
+    let runs = Runs::read(file);
+    let heads = ["softmax", "sigsoftmax", "plif", "monotonic-net", "mos"];
+    let line = |alpha: f64| {
+        let runs = runs.number("alpha", alpha);
+        let best = heads.map(|head| runs.head(head).mean("kl")).into_iter().fold(f64::INFINITY, f64::min);
+        let cell = |head: &str| {
+            let runs = runs.head(head);
+            let [kl, kl_spread, modes, modes_spread] =
+                ["kl", "kl_spread", "mode_match", "mode_match_spread"].map(|key| runs.mean(key));
+            let mark = if kl == best { "**" } else { "" };
+            let rate = match (file, runs.mean("lr")) {
+                ("dirichlet", rate) if rate != 0.3 => format!(" (rate {rate})"),
+                _ => String::new(),
+            };
+            format!("{mark}{kl:.3}{mark} ± {kl_spread:.3} / {modes:.3} ± {modes_spread:.3}{rate}")
+        };
+        row(&[vec![alpha.to_string()], heads.map(cell).to_vec()].concat())
+    };
+    [0.01, 0.1, 1.0].map(line).to_vec()
+}
+
+fn repeated() -> Vec<String> {
+    let runs = Runs::read("repeated");
+    let heads = ["softmax", "sigsoftmax", "mos", "plif"];
+    let line = |vocab: f64| {
+        let runs = runs.number("vocab", vocab);
+        let cell = |head: &str| {
+            let runs = runs.head(head);
+            let fits = runs.0[0]["fits"].as_array().unwrap();
+            let one = fits.iter().all(|fit| fit["seed"] == fits[0]["seed"]);
+            let (loss, right) = (runs.mean("loss"), 100.0 * runs.mean("accuracy"));
+            format!("{loss:.5} / {right:.2} %{}", if one { " (one seed)" } else { "" })
+        };
+        let visits = runs.head("softmax").mean("visits");
+        row(&[vec![grouped(vocab), grouped(visits)], heads.map(cell).to_vec()].concat())
+    };
+    [1e3, 1e4, 3e4, 1e5].map(line).to_vec()
+}
+
+fn width() -> Vec<String> {
+    let runs = Runs::read("sweep-d");
+    let widths = [8.0, 16.0, 32.0, 64.0];
+    let line = |(head, name): (&str, &str)| {
+        let cell = |d: f64| {
+            let runs = runs.head(head).number("d_embedding", d);
+            let [test, train, rank] = ["test_ppl", "train_ppl", "rank"].map(|place| runs.mean(place));
+            format!("{test:.1} ({train:.0}; {rank})")
+        };
+        row(&[vec![name.to_string()], widths.map(cell).to_vec()].concat())
+    };
+    [("softmax", "softmax"), ("moc", "MoC, K 5"), ("mos", "MoS, K 5")].map(line).to_vec()
+}
+
+fn analysis() -> Vec<String> {
+    let models = [
+        ("", "softmax", "softmax, 1.2 million"),
+        ("", "moc", "MoC, K 10"),
+        ("", "sigsoftmax", "sigsoftmax"),
+        ("", "plif", "PLIF"),
+        ("", "mos", "MoS, K 10"),
+        ("", "doc", "DOC, K 7 + 3"),
+        ("", "mixtape", "Mixtape, S 500"),
+        ("", "adaptive", "adaptive softmax"),
+        ("-tuned", "softmax", "softmax, 0.5 million, tuned"),
+        ("-tuned", "mos", "MoS, K 5"),
+        ("-tuned-2000000", "softmax", "softmax, 2 million, tuned, 15 + 60"),
+        ("-tuned-2000000", "softmax averaged again", "the same, 15 + 86"),
+        ("-tuned-2000000", "mos", "MoS, K 10"),
+    ];
+    let line = |(part, run, name): (&str, &str, &str)| {
+        let read = |what: &str| Runs::read(&format!("study{part}-{what}"));
+        let named = |runs: Runs| runs.filter(|line| line["run"] == run);
+        let (rank, kl) = (named(read("rank")), named(read("kl")));
+        let bound = rank.0[0]["bound"].as_u64().map_or("–".into(), |bound| bound.to_string());
+        // Mixtape and adaptive softmax have no products with one decoder, so no such share.
+        let lost = read("lost").0.into_iter().find(|line| line["run"] == run);
+        let percent = |key: &str| {
+            lost.as_ref().map_or("–".into(), |line| format!("{:.1} %", 100.0 * line[key].as_f64().unwrap()))
+        };
+        row(&[
+            name.into(),
+            rank.mean("d_embedding").to_string(),
+            bound,
+            grouped(rank.mean("rank")),
+            grouped(rank.mean("rank_f32")),
+            format!("{:.3}", kl.mean("pairwise_kl")),
+            percent("share"),
+            percent("squared_share"),
+            percent("squared_share_by_chance"),
+        ])
+    };
+    models.map(line).to_vec()
+}
+
+fn paper() -> Vec<String> {
+    let runs = Runs::read("paper");
+    let line = |epoch: u32| {
+        let epoch_of = |run| runs.head(run).number("epoch", f64::from(epoch)).spread("valid_ppl");
+        row(&[vec![epoch.to_string()], ["here", "log-1", "log-2"].map(epoch_of).to_vec()].concat())
+    };
+    (1..=4).map(line).collect()
+}
+
+fn ranks() -> Vec<String> {
+    let runs = Runs::read("mpi");
+    // Lines of the file.
+    let lines = [
+        ("one process, 1 thread", 0),
+        ("one process, 2 threads", 6),
+        ("one process, 2 slices", 1),
+        ("2 ranks", 2),
+        ("2 ranks on two hosts", 7),
+        ("one process, 3 slices", 3),
+        ("3 ranks", 4),
+        ("2 ranks, bf16", 5),
+    ];
+    let line = |(name, at): (&str, usize)| {
+        let run = &runs.0[at];
+        let figures =
+            ["train_ppl", "valid_ppl", "test_ppl"].map(|key| format!("{:.4}", run[key].as_f64().unwrap()));
+        row(&[vec![name.to_string()], figures.to_vec()].concat())
+    };
+    lines.map(line).to_vec()
+}
