@@ -13,8 +13,8 @@ use highrank_cli::device::{self, DeviceChoice, DeviceName, forget_peak, memory_b
 use highrank_cli::failure::Failure;
 use highrank_cli::println;
 use highrank_cli::statistics::median;
-use highrank_cli::timing::seconds_of;
-use highrank_cli::workload::{
+use crate::timing::seconds_of;
+use crate::workload::{
     FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
 };
 

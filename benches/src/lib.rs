@@ -5,3 +5,6 @@
 pub mod head_throughput;
 pub mod report;
 pub mod step_throughput;
+pub mod timing;
+pub mod transformer_step;
+pub mod workload;

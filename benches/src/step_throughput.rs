@@ -10,8 +10,8 @@ use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
 use highrank_cli::failure::Failure;
 use highrank_cli::println;
 use highrank_cli::sizes::{LastLstm, matching};
-use highrank_cli::timing::median_seconds;
-use highrank_cli::workload::{LstmStack, Training};
+use crate::timing::median_seconds;
+use crate::workload::{LstmStack, Training};
 
 /// Times a training step (forward, backward, clipping, update) on random tokens, or the LSTM layers alone.
 #[derive(Debug, Clone, Parser)]

@@ -17,8 +17,8 @@ use highrank_cli::files::create_folder;
 use highrank_cli::picture;
 use highrank_cli::print::print_json;
 use highrank_cli::println;
-use highrank_cli::timing::median_seconds;
-use highrank_cli::workload::Training;
+use highrank_benches::timing::median_seconds;
+use highrank_benches::workload::Training;
 
 /// Times training steps of a Mixture of Softmaxes and of the softmax model that it is compared with, at the same batch for several
 /// numbers of components, and each at its own batch. Beside them what the paper measured on GPUs.

@@ -86,7 +86,7 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
             Ok(line.named("--run", &["analyse", &what]))
         }
         "plot" => line.plot(),
-        "sweep" | "ablation" => line.sweep(&first),
+        "sweep" => line.sweep(),
         _ => Ok(line.becomes(&[&first])),
     }
 }
@@ -178,9 +178,9 @@ impl Line<'_> {
     }
 
     /// The options of a sweep in a file, each by its name; those of the line come before them.
-    fn sweep(mut self, command: &str) -> Result<Vec<OsString>, Failure> {
-        let file = self.places(&[command]).first().map(|&at| self.words.remove(at));
-        let Some(file) = file else { return Ok(self.becomes(&[command])) };
+    fn sweep(mut self) -> Result<Vec<OsString>, Failure> {
+        let file = self.places(&["sweep"]).first().map(|&at| self.words.remove(at));
+        let Some(file) = file else { return Ok(self.becomes(&["sweep"])) };
         let path = Path::new(&file);
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let damaged = |reason: &str| Error::Damaged {
@@ -213,7 +213,7 @@ impl Line<'_> {
                 }
             }
         }
-        Ok(self.becomes(&[command]))
+        Ok(self.becomes(&["sweep"]))
     }
 
     /// The value of `--model`, which is taken away.

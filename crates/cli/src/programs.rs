@@ -21,7 +21,7 @@ use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::runs::{self as list, RunsArgs};
 use crate::commands::study::{self, StudyArgs};
-use crate::commands::sweep::{self, AblationArgs, SweepArgs};
+use crate::commands::sweep::{self, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
@@ -71,7 +71,7 @@ fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Fa
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, program| transformer::run(&args, program))
+    start("transformer", |args, program| transformer::run(&args, program.into()))
 }
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
@@ -183,9 +183,6 @@ enum Command {
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     #[command(hide = true)]
     DynamicEval(DynamicEvalArgs),
-    /// A sweep of heads of equal numbers of parameters, unless the options say otherwise.
-    #[command(hide = true)]
-    Ablation(Box<AblationArgs>),
     #[command(hide = true)]
     Transformer(Box<TransformerArgs>),
     #[command(hide = true)]
@@ -247,7 +244,6 @@ impl Command {
             Self::Eval(args) => eval::run(&args, ranks),
             Self::Finetune(args) => finetune::run(&args, program, ranks),
             Self::Sweep(args) => sweep::run(&args, program, ranks),
-            Self::Ablation(args) => sweep::run(&args.0, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
             Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
             Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
@@ -265,8 +261,8 @@ impl Command {
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
-            Self::Transformer(args) => transformer::run(&args, "highrank transformer"),
-            Self::Dialog(args) => dialog::run(&args, "highrank dialog"),
+            Self::Transformer(args) => transformer::run(&args, format!("{program} train")),
+            Self::Dialog(args) => dialog::run(&args, program),
         }
     }
 }

@@ -186,9 +186,6 @@ fn position(share: f64) -> u64 {
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What is said of some steps, of which so much time is left, in a log and beside a bar; `bool`: whether tokens are characters.
-pub type StepTexts = fn(&StepMetrics, bool, Option<Duration>) -> [String; 2];
-
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
 /// left, above curves of the loss and of the validation perplexity; without a terminal, such lines every now and then.
 pub struct Progress {
@@ -204,7 +201,6 @@ pub struct Progress {
     epochs: bool,
     /// In front of every line about steps.
     label: String,
-    says: StepTexts,
     /// When training began in this process, and the share of its work that was done by then.
     start: (Instant, f64),
     /// The share that is done.
@@ -231,7 +227,6 @@ impl Progress {
             json,
             epochs: true,
             label: String::new(),
-            says: step_texts,
             start: (Instant::now(), 0.0),
             share: 0.0,
             interrupt: None,
@@ -256,11 +251,6 @@ impl Progress {
     /// The same reporter with bits per character beside perplexities, if tokens are `characters`.
     pub fn with_characters(self, characters: bool) -> Self {
         Self { characters, ..self }
-    }
-
-    /// The same reporter with other words about steps.
-    pub fn with_step_texts(self, says: StepTexts) -> Self {
-        Self { says, ..self }
     }
 
     /// The same reporter, which writes a line for every interval where there is no terminal, if that is asked for.
@@ -343,7 +333,7 @@ impl TrainObserver for Progress {
         let StepMetrics { epoch, epochs, step, steps, nll, share, .. } = *interval;
         self.share = share;
         self.pulse.reported(step == steps);
-        let [line, message] = (self.says)(interval, self.characters, self.left());
+        let [line, message] = step_texts(interval, self.characters, self.left());
         if self.is_due() {
             self.line(&format!("{}{line}", self.label));
             self.logged = Instant::now();
@@ -408,12 +398,13 @@ impl TrainObserver for Progress {
 /// What an interval's line in `steps.jsonl` says, for people, and the part of it that stands beside a bar.
 fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) -> [String; 2] {
     let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
-    let [lr, norm, ar, tar] =
-        [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
-            .map(three_digits);
+    let [lr, norm] = [interval.lr, interval.gradient_norm].map(three_digits);
+    let [ar, tar] = [("ar", interval.ar), ("tar", interval.tar)].map(|(name, value)| {
+        value.map_or(String::new(), |value| format!(" {name} {}", three_digits(value)))
+    });
     let line = format!(
         "epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
-         clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
+         clipped {:.0} %{ar}{tar} {tokens_per_s:.0} tokens/s{}{}",
         decimal(ppl, 2),
         if characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
         interval.clipped * 100.0,
@@ -428,7 +419,7 @@ fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) 
 }
 
 /// The time that is left as the end of a line; nothing where it is not known.
-pub fn left_text(left: Option<Duration>) -> String {
+fn left_text(left: Option<Duration>) -> String {
     left.map_or(String::new(), |left| format!(", {} left", short(left)))
 }
 

@@ -68,7 +68,7 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> String {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 12] = [
+    const CHOOSING: [&str; 11] = [
         "train",
         "eval",
         "rank",
@@ -77,7 +77,6 @@ fn arguments(line: &str) -> String {
         "compare",
         "plif",
         "dynamic-eval",
-        "ablation",
         "sweep",
         "generate",
         "transformer",

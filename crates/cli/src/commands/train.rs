@@ -95,7 +95,7 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
     let interrupt =
         if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
     let output =
-        interrupt.and_then(|interrupt| Output::new(program, args.json, &args.training.record, interrupt));
+        interrupt.and_then(|interrupt| Output::new(format!("{program} train"), args.json, &args.training.record, interrupt));
     let output = agree(ranks, output)?;
     let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {

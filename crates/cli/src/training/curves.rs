@@ -1,8 +1,7 @@
 //! The curves of a run: perplexities, learning rate, and where averaging began.
 
-use awd_lstm::train::RunFolder;
 use plotters::prelude::*;
-use runs::EpochMetrics;
+use runs::{EpochMetrics, Folder, Settings};
 
 use crate::failure::Failure;
 use crate::picture::{self, Area, FONT, Picture, TEXT};
@@ -12,7 +11,7 @@ use crate::statistics::decimal;
 ///
 /// # Errors
 /// Files that cannot be read or written.
-pub fn save(run: &RunFolder) -> Result<(), Failure> {
+pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {
     let lines = run.metrics()?;
     // The line of a finished run is no epoch.
     let epochs: Vec<EpochMetrics> =
@@ -25,9 +24,9 @@ pub fn save(run: &RunFolder) -> Result<(), Failure> {
 }
 
 /// The label of training perplexities.
-pub const AS_MET: &str = "training, mean of each epoch as met (with dropout)";
+const AS_MET: &str = "training, mean of each epoch as met (with dropout)";
 /// How far a mean over an epoch lies before the epoch's end, where validation is.
-pub const WITHIN: f64 = 0.5;
+const WITHIN: f64 = 0.5;
 
 struct Curves {
     name: String,

@@ -79,7 +79,6 @@ fn no_run_is_put_among_other_files() {
         "dialog train --data data --out data".into(),
         "dialog import --weights model.safetensors --data data --out data".into(),
         format!("sweep {SMALL} --out data"),
-        format!("ablation {SMALL} --out data"),
     ] {
         refused(path, &line, &[told]);
         let to_file = line.replace("--out data", "--out model.safetensors");

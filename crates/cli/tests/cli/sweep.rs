@@ -30,12 +30,12 @@ fn read(path: &Path, name: &str) -> String {
 }
 
 #[test]
-fn an_ablation_trains_what_is_left_of_it() {
+fn a_sweep_at_equal_size_trains_what_is_left_of_it() {
     let folder = folder();
     let path = folder.path();
     let line = |heads: &str, seeds: &str| {
         format!(
-            "ablation {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
+            "sweep {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
         )
     };
     let first = objects(path, &line("softmax,mos-plif", "28"));
@@ -66,7 +66,7 @@ fn an_ablation_trains_what_is_left_of_it() {
     refused(path, &changed, &["`out/softmax-s28`", "train.lr is 6.0 now, but 5.0 in the run"]);
     let fewer = line("softmax", "28").replace("--parameters 4000", "--parameters 10 --out run");
     refused(path, &fewer.replace("--out out", ""), &["softmax: parameters is 10, but the softmax head has"]);
-    let more = format!("ablation --data data --parameters {} --out run", usize::MAX);
+    let more = format!("sweep --data data --parameters {} --out run", usize::MAX);
     refused(path, &more, &["parameters is 18446744073709551615, but must be at most 2^40"]);
 }
 

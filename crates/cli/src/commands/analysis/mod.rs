@@ -4,7 +4,6 @@ mod args;
 pub mod compare;
 mod frame;
 pub mod gradient_loss;
-mod html;
 pub mod kl;
 pub mod plif;
 pub mod rank;

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use runs::{Error, Extension, FinalMetrics, Fitted, Versions};
+use runs::{Error, Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
-use super::progress::View;
 use super::saved::summary;
 use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
 use crate::args::{RecordArgs, Setting, apply};
@@ -17,10 +16,9 @@ use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{check_run_folder, refuse_file};
 use crate::interrupt::Interrupt;
-use crate::print::{print_json, print_note};
+use crate::print::print_note;
 use crate::progress::Working;
-use crate::statistics::decimal;
-use crate::training::{Output, absolute, device_of, extend, fresh_folder};
+use crate::training::{Output, absolute, device_of, extend, fit_and_print, fresh_folder};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -71,12 +69,12 @@ pub struct TrainArgs {
 
 /// Trains as the arguments say and saves the run, or continues one.
 ///
-/// `program` is the name that a run which is stopped is continued with.
+/// `program` is the one that was started.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
+    let output = Output::new(format!("{program} train"), args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),
@@ -129,7 +127,7 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         summary(&config.model),
         out.display()
     ));
-    fit(trainer, &run, args, output)
+    fit_and_print(trainer, &run, output.progress(), output)
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure> {
@@ -166,7 +164,7 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
         path.display(),
         if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
     ));
-    fit(trainer, &run, args, output)
+    fit_and_print(trainer, &run, output.progress(), output)
 }
 
 /// Reads the dialogues in a folder.
@@ -180,27 +178,4 @@ fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Resul
     let device = device::open(config.device.parse::<DeviceName>()?)?;
     let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
-}
-
-/// Trains to the end, and prints it.
-fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
-    let mut view = View::of_run(run, output, args.record.log_every.is_some());
-    let result = trainer.fit(Some(run), &mut view);
-    view.finish();
-    let last = match result? {
-        Fitted::Finished(last) => last,
-        Fitted::Stopped => {
-            let path = run.path().display();
-            let line = format!("stopped and saved; to go on: {} train --resume {path}", output.program);
-            return Err(output.interrupt.end(line).into());
-        }
-    };
-    if args.json {
-        print_json(&last);
-    } else {
-        let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
-        let (valid, test) = (decimal(valid_ppl, 2), decimal(test_ppl.unwrap_or(f64::NAN), 2));
-        println!("best epoch {best_epoch}: perplexity valid {valid}, test {test}");
-    }
-    Ok(())
 }

@@ -25,26 +25,16 @@ pub struct TransformerArgs {
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// Train nothing: perplexities of the model of this run.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds", "compare"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds"])]
     pub run: Option<PathBuf>,
     /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "out", "run", "compare", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
+        "out", "run", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
         "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "equal_parameters", "layers",
         "attention_heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight_decay", "clip",
         "valid_tokens", "eval_tokens", "seed",
     ])]
     pub resume: Option<PathBuf>,
-    /// Time and memory of a step with Burn's Linear and CrossEntropyLoss and with the fused head, at the same sizes. Nothing
-    /// is trained then, unless --steps or --epochs is given too.
-    #[arg(long)]
-    pub compare: bool,
-    /// Prints what a comparison asks a process of its own for.
-    #[arg(long, value_name = "ROW", hide = true, requires = "compare")]
-    pub memory_of: Option<String>,
-    /// Timed steps of a comparison; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub repeats: usize,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -149,11 +139,6 @@ pub struct TrainingArgs {
 }
 
 impl TransformerArgs {
-    /// Whether a model is trained.
-    pub fn trains(&self) -> bool {
-        !self.compare || self.training.steps.is_some() || self.training.epochs.is_some()
-    }
-
     /// The model with the output layer that `head` makes of the transformer's width, the embedding's and the vocabulary.
     pub fn model(&self, head: &HeadArgs, d_embedding: usize, vocabulary: Size) -> GptConfig {
         let (sizes, d_model) = (&self.model, self.d_model());

@@ -1,4 +1,4 @@
-//! The command: a comparison, a training, or the perplexities of a saved run.
+//! The command: a training, or the perplexities of a saved run.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,13 @@ use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, evaluate};
 use runs::data::Fingerprint;
 use runs::error::{Error, check};
-use runs::{Fitted, Score, Versions, load_weights};
+use runs::{Score, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
-use super::compare::Comparison;
 use super::head::{HeadArgs, Size};
 use super::sizes::matching;
 use super::text::Text;
-use super::view::View;
 use crate::args::Head;
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
@@ -24,7 +22,7 @@ use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::training::{Output, absolute, fresh_folder};
+use crate::training::{Output, absolute, fit, fresh_folder};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -64,18 +62,17 @@ struct Scores {
     floor_ppl: Option<f64>,
 }
 
-/// Runs the program. `program` is the name that a run which is stopped is continued with.
+/// Runs the command. `command` continues a run that is stopped, with `--resume RUN`.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure> {
-    check(args.repeats > 0, "repeats", args.repeats, "at least 1")?;
+pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
     let scored = args.training.eval_tokens;
     check(scored.is_none_or(|tokens| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
     if let Some(path) = &args.run {
         return score_run(args, path);
     }
-    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(args.trains())?)?;
+    let output = Output::new(command, args.json, &args.record, Interrupt::of_training(true)?)?;
     if let Some(path) = &args.resume {
         return resume(args, path, &output);
     }
@@ -83,37 +80,21 @@ pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure>
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let model = args.model(&args.head, args.d_embedding(), Size::new(1, args.text.vocab_size));
     model.validate()?;
-    if args.trains() {
-        args.procedure(model.context, model.context).validate()?;
-    }
+    args.procedure(model.context, model.context).validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let text = Text::load(args.data.as_deref(), &args.text.config())?;
     let vocabulary = Size::new(text.corpus.vocabulary().len(), args.text.vocab_size);
     let name = device::resolve(args.device);
     let device = device::open(name)?;
-    let softmax = args.model(&softmax_of(&args.head), args.d_embedding(), vocabulary);
     let model = match args.model.equal_parameters {
-        true => matching(
-            |width| args.model(&args.head, width, vocabulary),
-            softmax.num_params(&device)?,
-            &device,
-        )?,
+        true => {
+            let softmax = args.model(&softmax_of(&args.head), args.d_embedding(), vocabulary);
+            let parameters = softmax.num_params(&device)?;
+            matching(|width| args.model(&args.head, width, vocabulary), parameters, &device)?
+        }
         false => args.model(&args.head, args.d_embedding(), vocabulary),
     };
-    if args.compare {
-        let head = args.head.head;
-        let mut models = vec![(HeadKind::Softmax.to_string(), softmax)];
-        if head != Head::Common(HeadKind::Softmax) {
-            models.push((head.to_string(), model.clone()));
-        }
-        let (batch, repeats) = (args.training.batch, args.repeats);
-        let comparison = Comparison { models, batch, repeats, name, device: &device };
-        if let Some(row) = &args.memory_of {
-            return comparison.print_memory(row);
-        }
-        comparison.run(args.json)?;
-    }
-    if args.trains() { train(args, &text, model, name, &device, &output) } else { Ok(()) }
+    train(args, &text, model, name, &device, &output)
 }
 
 /// The plain softmax with the precision of another head.
@@ -159,7 +140,7 @@ fn train(
     let path =
         path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed)));
     let run = RunFolder::create(&path, &config, text.corpus.vocabulary())?;
-    fit(trainer, &run, text, output)
+    fit_and_print(trainer, &run, text, output)
 }
 
 fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
@@ -170,7 +151,7 @@ fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Fa
     let device = device::open(config.device.parse()?)?;
     let mut trainer = trainer(&config, &text, &device, output)?;
     trainer.restore(&run)?;
-    fit(trainer, &run, &text, output)
+    fit_and_print(trainer, &run, &text, output)
 }
 
 /// The folder of a run's text, unless that was generated.
@@ -185,7 +166,7 @@ fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) ->
 }
 
 /// Trains to the end, and prints what came of it.
-fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
+fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
     let (config, path) = (run.config()?, run.path().display().to_string());
     let (parameters, head) = (trainer.model().num_params(), &config.model.head);
     let rounds = trainer.state().epoch;
@@ -197,13 +178,7 @@ fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> R
         config.train.steps,
         if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
     ));
-    let mut view = View::new(&config.train, output.json, &output.interrupt, trainer.state().seconds);
-    let fitted = trainer.fit(Some(run), &mut view);
-    view.finish();
-    let Fitted::Finished(last) = fitted? else {
-        let line = format!("stopped and saved; to go on: {} --resume {path}", output.program);
-        return Err(output.interrupt.end(line).into());
-    };
+    let last = fit(&mut trainer, run, output.progress(), output)?;
     let best = trainer.best().expect("a finished run has a best model");
     let valid = score("validation text", best, text.corpus.valid(), &config.train)?;
     let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::failure::Failure;
-use crate::statistics::median;
+use highrank_cli::failure::Failure;
+use highrank_cli::statistics::median;
 
 /// Wall-clock time of one run, in seconds.
 ///
