@@ -186,9 +186,9 @@ found() {
     [ ${#ordered[@]} = 0 ] || predictions -ordered "${ordered[@]}"
 }
 
-# settings FILE PATTERN: the settings of the first result in results/FILE whose line has PATTERN, as options.
+# settings FILE HEAD N: the settings of the N-th result of a head in results/FILE, as options.
 settings() {
-    grep -m1 -- "$2" "$results/$1" | sed -E 's/.*"settings":\{([^}]*)\}.*/\1/; s/"([a-z-]+)":"([^"]*)"(,|$)/--\1=\2 /g; s/"([a-z-]+)":([^,"]+)(,|$)/--\1=\2 /g'
+    grep -- "\"head\":\"$2\"" "$results/$1" | sed -n "$3p" | sed -E 's/.*"settings":\{([^}]*)\}.*/\1/; s/"([a-z-]+)":"([^"]*)"(,|$)/--\1=\2 /g; s/"([a-z-]+)":([^,"]+)(,|$)/--\1=\2 /g'
 }
 results=$(dirname "$0")/../results
 [ "$size" = 2000000 ] && found_in=-2000000 || found_in=
@@ -198,7 +198,7 @@ search() {
     [ "$size" = 2000000 ] || epochs=1
     for trial in $(seq 20); do
         for head in mos softmax; do
-            read -ra drawn < <(settings "study-search$found_in.jsonl" "\"run\":\"$head-t$trial-s1\"")
+            read -ra drawn < <(settings "study-search$found_in.jsonl" "$head" "$trial")
             cell "search-$size/$head-$trial" --heads "$head" --parameters "$size" "${drawn[@]}" --seeds 1 --epochs "$epochs" --finetune 1 --no-test
         done
     done
@@ -212,7 +212,7 @@ tuned() {
             averaged=$epochs
             # The mixture has arrived by then; the softmax goes on for as long as averaging helps, within these epochs.
             [ "$size,$head" != 2000000,softmax ] || averaged=60
-            read -ra best < <(settings "study-tuned$found_in.jsonl" "\"head\":\"$head\"")
+            read -ra best < <(settings "study-tuned$found_in.jsonl" "$head" 1)
             cell "tuned-$size/$head-$seed" --heads "$head" --parameters "$size" "${best[@]}" --seeds "$seed" --epochs "$epochs" --finetune "$averaged"
         done
     done

@@ -135,8 +135,7 @@ impl Line<'_> {
                 self.words.splice(0..0, run);
                 Ok(self.becomes(&["dialog", "eval"]))
             }
-            (Some(Model::Gpt), false) => Ok(self.named("--run", &["transformer"])),
-            (Some(Model::AwdLstm) | None, false) => Ok(self.named("--run", &["eval"])),
+            (_, false) => Ok(self.named("--run", &["eval"])),
             (Some(Model::AwdLstm) | None, true) => Ok(self.named("--run", &["dynamic-eval"])),
             (Some(model), true) => {
                 Err(format!("--dynamic is for language models; this is a run of {}", model.name()).into())
@@ -362,7 +361,7 @@ mod tests {
             ("eval PATH/lstm --dynamic", "dynamic-eval --run PATH/lstm"),
             ("eval PATH/dialogues --json", "dialog eval PATH/dialogues --json"),
             ("eval --run PATH/dialogues", "dialog eval PATH/dialogues"),
-            ("eval PATH/transformer", "transformer --run PATH/transformer"),
+            ("eval PATH/transformer --split valid", "eval --run PATH/transformer --split valid"),
             ("generate PATH/lstm", "generate --run PATH/lstm"),
             ("generate PATH/transformer --tokens 5", "generate --run PATH/transformer --tokens 5"),
             ("generate PATH/dialogues", "dialog respond PATH/dialogues"),

@@ -141,7 +141,7 @@ enum Command {
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Generate(GenerateArgs),
-    /// What runs have learnt: rank, kl, plif, gradient, compare.
+    /// What runs of LSTM language models have learnt: rank, kl, plif, gradient, compare.
     Analyse(AnalyseArgs),
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
@@ -270,9 +270,7 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use awd_lstm::Dropouts;
     use clap::CommandFactory;
-    use highrank::Precision;
 
     #[test]
     fn the_command_lines_are_consistent() {
@@ -301,31 +299,5 @@ mod tests {
         assert_eq!(check("train --help"), Ok(()));
         let error = check("train --data nowhere --head best").unwrap_err();
         assert!(error.contains("'best'") && !error.contains('\n'), "{error}");
-    }
-
-    #[test]
-    fn each_dropout_has_its_own_option() {
-        let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
-                    --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
-        let cli = PtbMos::parse_from(line.split_whitespace());
-        let Some(Command::Train(args)) = cli.command else { panic!("train") };
-        let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
-        let expected =
-            Dropouts { output: 0.1, hidden: 0.2, input: 0.3, latent: 0.4, embedding: 0.5, weight: 0.6 };
-        assert_eq!(dropouts, expected);
-    }
-
-    #[test]
-    fn overrides_replace_the_presets_settings() {
-        use awd_lstm::HeadKind;
-        let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
-        let cli = PtbMos::parse_from(line.split(' '));
-        let Some(Command::Train(args)) = cli.command else { panic!("train") };
-        let model = args.training.model(HeadKind::Softmax, 50);
-        assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));
-        assert_eq!((model.dropouts.weight, model.dropouts.output), (0.25, 0.2));
-        assert_eq!((args.head, model.precision), (Some(HeadKind::Softmax), Precision::Tf32));
-        let config = args.training.procedure().unwrap();
-        assert_eq!((config.seed, config.lr, config.bptt), (5, 3.0, 35));
     }
 }

@@ -9,20 +9,22 @@ use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
 use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
+use gpt::Transformer;
 use runs::Error;
 use runs::data::Part;
 use runs::data::Tokens;
 use runs::error::check;
-use runs::load_weights;
+use runs::{Folder, Settings, kind_of_run, load_weights};
 use runs::ranks::Ranks;
 use serde::Serialize;
 
 use crate::args::TokenArgs;
+use crate::commands::transformer;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Working;
-use crate::ranks::agree;
+use crate::ranks::{agree, refuse};
 use crate::statistics::decimal;
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
@@ -69,7 +71,7 @@ pub enum Split {
 
 impl Split {
     /// The text, in messages.
-    fn what(self) -> &'static str {
+    pub fn what(self) -> &'static str {
         match self {
             Self::Train => "the training text",
             Self::Valid => VALID,
@@ -105,7 +107,10 @@ pub enum Weights {
 
 impl Weights {
     /// Their file.
-    fn file(self, run: &RunFolder) -> Result<PathBuf, Error> {
+    ///
+    /// # Errors
+    /// A run that does not keep them.
+    pub fn file<S: Settings>(self, run: &Folder<S>) -> Result<PathBuf, Error> {
         match self {
             Self::Best => run.best_weights(),
             Self::Last => run.last_weights(),
@@ -173,6 +178,9 @@ impl Perplexities {
 /// # Errors
 /// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
 pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
+    if kind_of_run(&args.run).is_ok_and(|kind| kind == Transformer::KIND) {
+        return refuse(ranks, "eval of a transformer").and_then(|()| transformer::eval(args));
+    }
     let name = device::resolve(args.device);
     let Prepared { config, texts, model } = agree(ranks, prepare(args, name, ranks))?;
     ranks.check_same("model", &config.model)?;
@@ -284,7 +292,7 @@ fn texts(
 }
 
 /// The first so many tokens of a text, or all there are.
-fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
+pub fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
     let count = most.map_or(tokens.len(), |most| tokens.len().min(most));
     match tokens {
         Tokens::Memory(ids) => ids[..count].to_vec(),

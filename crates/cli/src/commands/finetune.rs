@@ -73,8 +73,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;
-    let mut model = config.model.clone();
-    args.overrides.apply_to_model(&mut model);
+    let model = args.overrides.model(config.model.clone());
     model.validate()?;
     let weights = |model: &ModelConfig| ModelConfig {
         dropouts: config.model.dropouts,

@@ -14,7 +14,7 @@ use runs::Versions;
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 
-use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
+use crate::args::{Overrides, ReduceArgs, TrainingArgs};
 use crate::device;
 use crate::failure::Failure;
 use crate::files::check_run_folder;
@@ -195,11 +195,11 @@ fn opened(
         now.model.head = head;
     }
     args.training.text.apply_to(&mut now.text);
-    // These may be others.
-    let overrides =
-        Overrides { epochs: None, max_time: None, patience: None, ..args.training.overrides.clone() };
-    overrides.apply_to_model(&mut now.model);
-    overrides.apply_to_procedure(&mut now.train)?;
+    let given = args.training.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
+    let overrides = Overrides { given, ..args.training.overrides.clone() };
+    now.text = overrides.given.apply("text", &now.text);
+    now.model = overrides.model(now.model);
+    now.train = overrides.procedure(now.train)?;
     config.check(&now)?;
     // What else is wrong with them is found before the text is read.
     extension(args, &config)?;
@@ -208,7 +208,12 @@ fn opened(
 
 /// What is to be changed of the run.
 fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
-    let Overrides { epochs, max_time, patience, .. } = args.training.overrides;
+    let given = &args.training.overrides.given;
     let device = device_of(args.training.device, args.change_device, &config.device)?;
-    Ok(Extension { epochs, max_minutes: max_time.map(TimeLimit::minutes), patience, device })
+    Ok(Extension {
+        epochs: given.value("train.epochs"),
+        max_minutes: given.value("train.max_minutes"),
+        patience: given.value("train.patience"),
+        device,
+    })
 }

@@ -65,6 +65,37 @@ fn every_option_reaches_the_configuration() {
 }
 
 #[test]
+fn set_has_the_last_word_for_every_model() {
+    let folder = folder();
+    let path = folder.path();
+    super::dialog::write(&path.join("talk"), 1);
+    let (talk, cpu) = (super::dialog::SMALL, super::dialog::CPU);
+    let gpt = "--model gpt --d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2 --steps 4";
+    for (line, out) in [
+        (format!("train {SMALL} --epochs 1"), "lstm"),
+        (format!("train --from lstm --epochs 1 {cpu}"), "tuned"),
+        (format!("train talk --model seq2seq {talk} {cpu}"), "answers"),
+        (format!("train data {gpt} {cpu}"), "gpt"),
+    ] {
+        let line = line.replace(" --lr 5", "");
+        objects(path, &format!("{line} --set train.lr=0.25 --lr 0.5 --out {out} --json"));
+        assert_eq!(config(path, out)["train"]["lr"], 0.25, "{line}");
+        // It is checked before anything is read.
+        let nowhere = line.replace("--data data", "--data nowhere").replace("train talk", "train nowhere");
+        let nowhere = nowhere.replace("train data", "train nowhere").replace("--from lstm", "--from nowhere");
+        refused(path, &format!("{nowhere} --set train.rate=1 --out run"), &["train.rate: unknown field `rate`"]);
+    }
+    // A run goes on with its settings, but for those that extend it.
+    refused(path, "train --resume lstm --set train.lr=9", &["train.lr is 9.0 now, but 0.25 in the run"]);
+    refused(path, "train --resume answers --set train.lr=9", &["train.lr is 9.0 now, but 0.25 in the run"]);
+    for run in ["lstm", "answers"] {
+        let epochs = config(path, run)["train"]["epochs"].as_u64().unwrap() + 1;
+        objects(path, &format!("train --resume {run} --set train.epochs={epochs} --json"));
+        assert_eq!(config(path, run)["train"]["epochs"], epochs);
+    }
+}
+
+#[test]
 fn a_runs_own_file_repeats_it() {
     let folder = folder();
     let path = folder.path();
@@ -294,38 +325,6 @@ fn without_a_terminal_steps_are_lines() {
     let said = errors(&format!("train {SMALL} --epochs 1 --out second"));
     assert!(!said.contains(" step "), "{said}");
     assert_eq!(lines(&path.join("second/steps.jsonl"))[0]["step"], 20);
-}
-
-#[test]
-fn all_that_runs_recorded_is_one_table() {
-    let folder = folder();
-    let path = folder.path();
-    objects(path, &format!("train {SMALL} --epochs 2 --validate-every 15 --out first --json"));
-    fs::rename(path.join("first"), path.join("a,b")).unwrap();
-    objects(path, &format!("train {SMALL} --epochs 1 --lr 2 --out second --json").replace("--lr 5", ""));
-    let output = run(path, "curves --run a,b second --csv all.csv");
-    let all = fs::read_to_string(path.join("all.csv")).unwrap();
-    let count = |run: &str| {
-        ["metrics.jsonl", "steps.jsonl"]
-            .map(|file| lines(&path.join(run).join(file)).len())
-            .iter()
-            .sum::<usize>()
-    };
-    let expected = count("a,b") + count("second");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("wrote {expected} lines to all.csv\n"));
-    assert_eq!(all.lines().count(), 1 + expected);
-    assert!(all.starts_with("run,line,epoch,step,"), "{all}");
-    for name in ["gradient_norm", "clipped", "lr", "nll", "valid_ppl", "test_ppl", "ended"] {
-        assert!(all.lines().next().unwrap().split(',').any(|column| column == name), "no {name} in {all}");
-    }
-    assert!(all.lines().filter(|line| line.starts_with("\"a,b\",")).count() == count("a,b"), "{all}");
-    // Validations within epochs are drawn between the epochs.
-    objects(path, "curves --run a,b second --out pictures --json");
-    assert!(path.join("pictures/curves.svg").is_file());
-    refused(path, "curves --run data --csv other.csv", &["`data` is not a run folder"]);
-    refused(path, "curves --run second --csv nowhere/all.csv", &["cannot write `nowhere/all.csv`"]);
-    refused(path, "curves --run second --csv other.csv --json", &["--json"]);
-    assert!(!path.join("other.csv").exists());
 }
 
 #[test]

@@ -10,8 +10,8 @@ use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fi
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
-use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
-use crate::args::{RecordArgs, Setting, apply};
+use super::settings::DialogKnobs;
+use crate::args::{Given, RecordArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{check_run_folder, refuse_file};
@@ -53,18 +53,9 @@ pub struct TrainArgs {
     /// One JSON object an epoch, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-    /// How the dialogues are read.
+    /// Settings that replace the preset's.
     #[command(flatten)]
-    pub text: TextArgs,
-    /// The sizes.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The procedure.
-    #[command(flatten)]
-    pub procedure: ProcedureArgs,
-    /// A setting by its place in config.json, such as train.lr=0.001; may be given several times. It replaces the preset's.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<Setting>,
+    pub given: Given<DialogKnobs>,
 }
 
 /// Trains as the arguments say and saves the run, or continues one.
@@ -87,16 +78,13 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
     }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
     let model = |vocab: usize| -> Result<ModelConfig, Failure> {
-        let set = apply(&args.settings, "model", &preset.model(head, vocab))?;
-        let mut model = ModelConfig { head, vocab, ..set };
-        args.model.apply_to(&mut model);
+        let model = args.given.apply("model", &preset.model(head, vocab));
         model.validate()?;
         Ok(model)
     };
-    let mut train: TrainConfig = apply(&args.settings, "train", &preset.train())?;
-    args.procedure.apply_to(&mut train);
+    let train: TrainConfig = args.given.apply("train", &preset.train());
     train.validate()?;
-    let text = apply(&args.settings, "text", &args.text.config())?;
+    let text = args.given.apply("text", &DialogConfig::default());
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
@@ -141,14 +129,13 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     if let Some(head) = args.head {
         now.model.head = head;
     }
-    args.text.apply_to(&mut now.text);
-    args.model.apply_to(&mut now.model);
-    // These may be others.
-    let ProcedureArgs { epochs, patience, .. } = args.procedure;
-    let others = ProcedureArgs { epochs: None, patience: None, ..args.procedure.clone() };
-    others.apply_to(&mut now.train);
+    let given = args.given.without(&["train.epochs", "train.stop.patience"]);
+    now.text = given.apply("text", &now.text);
+    now.model = given.apply("model", &now.model);
+    now.train = given.apply("train", &now.train);
     config.check(&now)?;
     let device = device_of(args.device, args.change_device, &config.device)?;
+    let (epochs, patience) = (args.given.value("train.epochs"), args.given.value("train.stop.patience"));
     let change = Extension { epochs, patience, device, max_minutes: None };
     let data = args.data.as_ref().unwrap_or(&config.data);
     let corpus = load(data, &config.text)?;

@@ -112,8 +112,13 @@ impl SweepArgs {
     pub fn seeds(&self) -> Result<Vec<u64>, Failure> {
         match &self.seeds {
             Some(seeds) => Ok(seeds.0.clone()),
-            None => Ok(vec![self.training.with(Overrides::default()).procedure()?.seed]),
+            None => Ok(vec![self.training().procedure()?.seed]),
         }
+    }
+
+    /// What all runs have in common.
+    pub fn training(&self) -> TrainingArgs {
+        self.training.with(Overrides::of(self.training.overrides.set.clone()))
     }
 
     /// What is equal.

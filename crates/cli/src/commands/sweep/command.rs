@@ -34,7 +34,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     let output = agree(processes, output)?;
     let checked = || -> Result<_, Failure> {
         args.out.as_deref().map_or(Ok(()), found::check_out)?;
-        Ok((args.data()?, args.training.text()))
+        Ok((args.data()?, args.training().text()))
     };
     let (data, text) = agree(processes, checked())?;
     let tokens = &args.training.tokens;

@@ -5,7 +5,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use runs::text::comma_list;
 
-use crate::args::Overrides;
+use crate::args::{Given, LstmKnobs, Overrides, SET};
 
 /// Settings that were given, each with its values as text.
 ///
@@ -15,6 +15,8 @@ use crate::args::Overrides;
 pub struct Grid {
     /// The settings, in the order of their definition.
     pub axes: Vec<Axis>,
+    /// Settings of all runs, which have the last word.
+    pub set: Given<LstmKnobs>,
 }
 
 /// A setting and the values it takes.
@@ -54,9 +56,11 @@ pub fn number(value: &str) -> Option<f64> {
 
 /// The options of [`Overrides`] but the seed, of which a sweep has a list of its own.
 fn settings() -> impl Iterator<Item = Arg> {
-    let command = Overrides::augment_args(Command::new("settings"));
-    let settings: Vec<Arg> = command.get_arguments().filter(|arg| arg.get_id() != "seed").cloned().collect();
-    settings.into_iter()
+    options().into_iter().filter(|arg| arg.get_id() != "seed" && arg.get_id() != SET)
+}
+
+fn options() -> Vec<Arg> {
+    Overrides::augment_args(Command::new("settings")).get_arguments().cloned().collect()
 }
 
 /// The name of an option, without dashes.
@@ -124,7 +128,8 @@ const SHOWN: [&str; 5] = ["epochs", "lr", "d-embedding", "lstm", "components"];
 
 impl Args for Grid {
     fn augment_args(command: Command) -> Command {
-        settings().fold(command, |command, setting| {
+        let set = options().into_iter().filter(|arg| arg.get_id() == SET);
+        settings().fold(command.args(set), |command, setting| {
             let hidden = setting.is_hide_set() || !SHOWN.contains(&flag(&setting));
             let listed = lone(setting).value_parser(ValueParser::string()).help_heading(HEADING);
             command.arg(listed.hide(hidden))
@@ -144,7 +149,7 @@ impl FromArgMatches for Grid {
                 axes.push(axis_of(&setting, text)?);
             }
         }
-        Ok(Self { axes })
+        Ok(Self { axes, set: Given::of_set(matches) })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -178,7 +183,7 @@ mod tests {
     #[test]
     fn values_are_those_between_commas_or_of_lists_colons() {
         let axes = grid("--lr 10,20 --components 3 --lstm 9,8").unwrap().axes;
-        assert_eq!(axes, [of("lr", &["10", "20"]), of("lstm", &["9,8"]), of("components", &["3"])]);
+        assert_eq!(axes, [of("lstm", &["9,8"]), of("lr", &["10", "20"]), of("components", &["3"])]);
         let axes = grid("--lstm 9,8:7 --precision full,bf16").unwrap().axes;
         assert_eq!(axes, [of("lstm", &["9,8", "7"]), of("precision", &["full", "bf16"])]);
         assert!(!axes[0].is_numeric() && of("lr", &["1e1", "20"]).is_numeric());
@@ -198,7 +203,8 @@ mod tests {
     #[test]
     fn combinations_are_read_by_the_settings_themselves() {
         let read = overrides([("lr", "15"), ("lstm", "9,8"), ("dropout-latent", "0.2")].into_iter()).unwrap();
-        assert_eq!((read.lr, read.dropout_latent, read.d_embedding), (Some(15.0), Some(0.2), None));
+        let setting = |place: &str| read.given.value::<f64>(place);
+        assert_eq!((setting("train.lr"), setting("model.dropouts.latent"), read.d_embedding), (Some(15.0), Some(0.2), None));
         assert_eq!(read.lstm.unwrap().0, [9, 8]);
         assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
         assert_eq!(axis("lr", "15").unwrap(), of("lr", &["15"]));

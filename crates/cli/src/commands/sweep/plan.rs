@@ -30,7 +30,7 @@ impl Plan {
             preset: args.training.preset().to_string(),
             device: device::resolve(args.training.device()).to_string(),
             data: absolute(args.data()?),
-            text: args.training.text(),
+            text: args.training().text(),
             tokens: args.training.tokens.remembered(),
         };
         let planner = Planner::new(args, corpus.vocabulary().len())?;

@@ -122,7 +122,7 @@ fn width_depth_and_components_are_traded_at_equal_size() {
     // A single layer of a softmax is as wide as its embedding, so that nothing is left to solve for.
     let left_out = |text: &str| plan.notes.iter().filter(|note| note.contains(text)).count();
     let none_left =
-        "left out: softmax, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
+        "left out: softmax, lstm 16, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
     assert_eq!(left_out(none_left), 1, "{:?}", plan.notes);
     assert!(
         plan.runs
@@ -192,7 +192,7 @@ fn what_cannot_be_planned_is_one_line() {
         ("--lr-decay 0.5", "softmax: --lr-decay needs"),
         ("--lr-decay-from 3 --lr-decay-on-plateau --lr-decay 0.5", "cannot be used with"),
         ("--finetune 0", "softmax: epochs is 0"),
-        ("--latent-lr 0", "softmax: latent_lr is 0"),
+        ("--latent-lr 0", "mos: latent_lr is 0"),
         ("--finetune --finetune-lr 0", "softmax: lr is 0"),
     ] {
         let message = plan(line).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use awd_lstm::{HeadKind, ModelConfig};
 
-use crate::args::Overrides;
+use crate::args::{Given, Overrides};
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis};
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};
@@ -84,7 +84,8 @@ impl<'a> Planner<'a> {
     pub fn cell(&self, head: HeadKind, chosen: &[Choice]) -> Result<Cell, Failure> {
         let (budgets, chosen): (Vec<Choice>, Vec<Choice>) =
             chosen.iter().partition(|(flag, _)| *flag == PARAMETERS);
-        let overrides = grid::overrides(chosen.into_iter())?;
+        let mut overrides = grid::overrides(chosen.into_iter())?;
+        overrides.given = overrides.given.and(&self.args.training.overrides.set);
         let budget = match budgets.first() {
             Some((_, budget)) => Some(budget.parse()?),
             None => self.budget,
@@ -98,11 +99,12 @@ impl<'a> Planner<'a> {
         };
         model.validate()?;
         // A rate that was chosen for training is also better for finetuning than the preset's.
-        let lr = self.args.finetune_lr.or(overrides.lr);
+        let lr = self.args.finetune_lr.or(overrides.given.value("train.lr"));
         let train = self.args.training.with(overrides).procedure()?;
         let preset = self.args.training.preset();
         let finetuning = self.args.finetune.map(|epochs| {
-            let overrides = Overrides { lr, epochs, ..Overrides::default() };
+            let given = Given::default().with("train.lr", lr).with("train.epochs", epochs);
+            let overrides = Overrides::of(given);
             finetuning(preset.name(), &train, &overrides)
         });
         let finetuning = finetuning.transpose()?;

@@ -15,13 +15,15 @@ use super::args::TransformerArgs;
 use super::head::{HeadArgs, Size};
 use super::sizes::matching;
 use super::text::Text;
-use crate::args::Head;
+use crate::args::{Head, TokenArgs};
+use crate::commands::eval::{EvalArgs, Split, Weights, first};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
+use crate::statistics::decimal;
 use crate::training::{Output, absolute, fit, fresh_folder};
 
 /// What came of a run.
@@ -49,13 +51,20 @@ struct Outcome {
     run: String,
 }
 
-/// How well the held-out texts are predicted.
-#[derive(Debug, Clone, Serialize)]
+/// How well texts are predicted; accuracies are in percent.
+#[derive(Debug, Clone, Default, Serialize)]
 struct Scores {
-    valid_ppl: f64,
-    test_ppl: f64,
-    /// In percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     valid_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     test_accuracy: Option<f64>,
     /// The language's own perplexity on the test text, if it is generated.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,10 +76,19 @@ struct Scores {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
-    let scored = args.training.eval_tokens;
-    check(scored.is_none_or(|tokens| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
+    let scored = args.given.value("train.eval_tokens");
+    check(scored.is_none_or(|tokens: usize| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
     if let Some(path) = &args.run {
-        return score_run(args, path);
+        return eval(&EvalArgs {
+            run: path.clone(),
+            data: args.data.clone(),
+            split: None,
+            max_tokens: scored,
+            weights: Weights::Best,
+            device: args.device,
+            json: args.json,
+            tokens: TokenArgs::default(),
+        });
     }
     let output = Output::new(command, args.json, &args.record, Interrupt::of_training(true)?)?;
     if let Some(path) = &args.resume {
@@ -78,12 +96,13 @@ pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
     }
     args.head.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
-    let model = args.model(&args.head, args.d_embedding(), Size::new(1, args.text.vocab_size));
+    let text_config = args.text_config();
+    let model = args.model(&args.head, args.d_embedding(), Size::new(1, text_config.vocab_size));
     model.validate()?;
     args.procedure(model.context, model.context).validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
-    let text = Text::load(args.data.as_deref(), &args.text.config())?;
-    let vocabulary = Size::new(text.corpus.vocabulary().len(), args.text.vocab_size);
+    let text = Text::load(args.data.as_deref(), &text_config)?;
+    let vocabulary = Size::new(text.corpus.vocabulary().len(), text_config.vocab_size);
     let name = device::resolve(args.device);
     let device = device::open(name)?;
     let model = match args.model.equal_parameters {
@@ -129,7 +148,7 @@ fn train(
         data: args.data.as_deref().map_or_else(PathBuf::new, absolute),
         corpus: Fingerprint::of(&text.corpus),
         finetunes: None,
-        text: args.text.config(),
+        text: args.text_config(),
         tokens: None,
         train: args.procedure(text.corpus.train().len(), model.context),
         model,
@@ -146,18 +165,13 @@ fn train(
 fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
     let run = RunFolder::resume(path)?;
     let config = run.config()?;
-    let text = Text::load(data(args, &config), &config.text)?;
+    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let text = Text::load(args.data.as_deref().or(of_run), &config.text)?;
     config.corpus.check(&text.corpus)?;
     let device = device::open(config.device.parse()?)?;
     let mut trainer = trainer(&config, &text, &device, output)?;
     trainer.restore(&run)?;
     fit_and_print(trainer, &run, &text, output)
-}
-
-/// The folder of a run's text, unless that was generated.
-fn data<'a>(args: &'a TransformerArgs, config: &'a RunConfig) -> Option<&'a Path> {
-    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
-    args.data.as_deref().or(of_run)
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
@@ -180,7 +194,7 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
     ));
     let last = fit(&mut trainer, run, output.progress(), output)?;
     let best = trainer.best().expect("a finished run has a best model");
-    let valid = score("validation text", best, text.corpus.valid(), &config.train)?;
+    let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
     let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
     let outcome = Outcome {
         head: config.preset.clone(),
@@ -195,11 +209,12 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
         tokens_per_s: last.tokens_per_s,
         train_ppl: last.train_ppl.unwrap_or(f64::NAN),
         scores: Scores {
-            valid_ppl: valid.perplexity(),
-            test_ppl: last.test_ppl.unwrap_or(f64::NAN),
+            valid_ppl: Some(valid.perplexity()),
+            test_ppl: last.test_ppl,
             valid_accuracy: valid.accuracy(),
             test_accuracy: last.test_accuracy,
             floor_ppl: text.floor_ppl(of_test),
+            ..Scores::default()
         },
         run: path,
     };
@@ -217,28 +232,55 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
     Ok(())
 }
 
-/// Prints the perplexities of a saved run: of its best model, or of the last one before there is a best.
-fn score_run(args: &TransformerArgs, path: &Path) -> Result<(), Failure> {
-    let run = RunFolder::open(path)?;
+/// Prints the perplexities of a saved run.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
+pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
+    if let Some(tokens) = args.max_tokens {
+        check(tokens > 1, "max-tokens", tokens, "at least 2")?;
+    }
+    let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
+    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let data = args.data.as_deref().or(of_run);
+    let weights = match args.weights.file(&run) {
+        // One that was stopped before its first validation.
+        Err(Error::NotARun { .. }) if args.weights == Weights::Best => run.last_weights()?,
+        file => file?,
+    };
     let device = device::open(device::resolve(args.device))?;
-    let text = Text::load_held_out(data(args, &config), &config.text, run.vocabulary()?)?;
-    let weights = match run.best_weights() {
-        Err(Error::NotARun { .. }) => run.last_weights()?,
-        best => best?,
+    let text = match args.split {
+        Some(Split::Train) => {
+            let text = Text::load(data, &config.text)?;
+            config.corpus.check(&text.corpus)?;
+            text
+        }
+        _ => Text::load_held_out(data, &config.text, run.vocabulary()?)?,
     };
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
-    let train = config.train.clone().with_eval_tokens(args.training.eval_tokens);
-    let [valid, test] = [("validation text", text.corpus.valid()), ("test text", text.corpus.test())]
-        .map(|(what, text)| score(what, &model, text, &train));
-    let (valid, test) = (valid?, test?);
-    let scores = Scores {
-        valid_ppl: valid.perplexity(),
-        test_ppl: test.perplexity(),
-        valid_accuracy: valid.accuracy(),
-        test_accuracy: test.accuracy(),
-        floor_ppl: text.floor_ppl(test.tokens + 1),
-    };
+    let train = config.train.clone().with_eval_tokens(args.max_tokens);
+    let mut scores = Scores::default();
+    for split in [Split::Train, Split::Valid, Split::Test] {
+        if args.split.map_or(split == Split::Train, |wanted| wanted != split) {
+            continue;
+        }
+        let ids = match split {
+            Split::Train => first(text.corpus.train(), args.max_tokens),
+            Split::Valid => text.corpus.valid().to_vec(),
+            Split::Test => text.corpus.test().to_vec(),
+        };
+        let score = score(split.what(), &model, &ids, &train)?;
+        let (ppl, accuracy) = (Some(score.perplexity()), score.accuracy());
+        match split {
+            Split::Train => (scores.train_ppl, scores.train_accuracy) = (ppl, accuracy),
+            Split::Valid => (scores.valid_ppl, scores.valid_accuracy) = (ppl, accuracy),
+            Split::Test => {
+                (scores.test_ppl, scores.test_accuracy) = (ppl, accuracy);
+                scores.floor_ppl = text.floor_ppl(score.tokens + 1);
+            }
+        }
+    }
     if args.json {
         print_json(&scores);
     } else {
@@ -254,18 +296,18 @@ fn score(what: &str, model: &Gpt, text: &[u32], train: &TrainConfig) -> Result<S
     let score = evaluate(model, text, train.batch, |share| bar.set(share))?;
     match score.nll.is_finite() {
         true => Ok(score),
-        false => Err(format!("the perplexity of the {what} is not finite").into()),
+        false => Err(format!("the perplexity of {what} is not finite").into()),
     }
 }
 
 impl Scores {
     fn text(&self) -> String {
-        let Self { valid_ppl, test_ppl, .. } = self;
-        let test_accuracy = self.test_accuracy.unwrap_or(f64::NAN);
+        let all = [("train", self.train_ppl), ("valid", self.valid_ppl), ("test", self.test_ppl)];
+        let ppls = all.iter().filter_map(|(name, ppl)| Some(format!("{name} {}", decimal((*ppl)?, 2))));
         let floor =
             self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
-        format!(
-            "perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{floor}, accuracy test {test_accuracy:.1} %"
-        )
+        let accuracy = self.test_accuracy;
+        let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
+        format!("perplexity {}{floor}{accuracy}", ppls.collect::<Vec<_>>().join(", "))
     }
 }

@@ -7,4 +7,4 @@ mod sizes;
 mod text;
 
 pub use args::TransformerArgs;
-pub use command::run;
+pub use command::{eval, run};
