@@ -14,13 +14,13 @@ use rand_pcg::Pcg64;
 use runs::error::check;
 use serde::Serialize;
 
-use highrank_cli::device::{self, DeviceChoice, forget_peak, memory_bytes};
+use highrank_cli::device::{self, DeviceChoice, memory_bytes};
 use highrank_cli::failure::Failure;
 use highrank_cli::print::print_json;
 use highrank_cli::println;
 
 use crate::head_throughput::Layers;
-use crate::timing::median_seconds;
+use crate::timing::{forget_peak, median_seconds};
 
 /// Times forward and backward of a whole transformer whose decoder matrix is the embedding.
 #[derive(Debug, Clone, Parser)]
@@ -95,8 +95,7 @@ pub fn run(args: &TransformerStepArgs) -> Result<(), Failure> {
     if burn && args.head != HeadKind::Softmax {
         return Err(format!("--layers burn has no {}, only --head softmax", args.head).into());
     }
-    let model =
-        GptConfig::new(d, head.with_tied(true)).with_layers(args.depth).with_context(args.context);
+    let model = GptConfig::new(d, head.with_tied(true)).with_layers(args.depth).with_context(args.context);
     model.validate()?;
     check(args.batch > 0, "batch", args.batch, "at least 1")?;
     let name = device::resolve(args.device);
@@ -130,9 +129,9 @@ pub fn run(args: &TransformerStepArgs) -> Result<(), Failure> {
         print_json(&measured);
     } else {
         let Measurement { head, device, median_ms, tokens_per_s, .. } = &measured;
-        let peak = measured.added_peak_bytes.map_or(String::new(), |bytes| {
-            format!(", added peak memory {:.1} MB", bytes as f64 / 1e6)
-        });
+        let peak = measured
+            .added_peak_bytes
+            .map_or(String::new(), |bytes| format!(", added peak memory {:.1} MB", bytes as f64 / 1e6));
         println!("{head} on {device}: {median_ms:.1} ms a step, {tokens_per_s:.0} tokens/s{peak}");
     }
     Ok(())

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("transformer_step", |args, _| highrank_benches::transformer_step::run(&args))
+    highrank_cli::programs::start("transformer_step", |args, _| {
+        highrank_benches::transformer_step::run(&args)
+    })
 }

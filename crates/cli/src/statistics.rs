@@ -1,4 +1,4 @@
-//! Means, spreads and medians, and large numbers as text.
+//! Means and spreads, and large numbers as text.
 
 /// Mean and sample standard deviation; the latter is 0 for a single value.
 pub fn mean_and_spread(values: &[f64]) -> (f64, f64) {
@@ -24,14 +24,6 @@ pub fn mean_and_spread_text(values: &[f64], digits: usize) -> String {
         1 => decimal(mean, digits),
         _ => format!("{} ± {}", decimal(mean, digits), decimal(spread, digits)),
     }
-}
-
-/// The middle value, halfway between the two middle ones of an even number; none of no values.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    Some((values[(values.len() - 1) / 2] + upper) / 2.0)
 }
 
 /// A number with commas between its thousands.
@@ -71,12 +63,5 @@ mod tests {
         assert_eq!(mean_and_spread(&[4.0]), (4.0, 0.0));
         assert_eq!(mean_and_spread_text(&[1.0, 2.0, 6.0], 1), "3.0 ± 2.6");
         assert_eq!(mean_and_spread_text(&[4.0], 0), "4");
-    }
-
-    #[test]
-    fn half_of_the_values_are_below_the_median() {
-        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median([]), None);
     }
 }

@@ -178,7 +178,8 @@ impl<K: Knobs> Args for Given<K> {
 
 impl<K: Knobs> FromArgMatches for Given<K> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let options = K::ALL.iter().filter_map(|knob| matches.get_one::<Setting>(knob.name)).cloned().collect();
+        let options =
+            K::ALL.iter().filter_map(|knob| matches.get_one::<Setting>(knob.name)).cloned().collect();
         Ok(Self { settings: options, of: PhantomData }.and(&Self::of_set(matches)))
     }
 

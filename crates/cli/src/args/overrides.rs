@@ -46,12 +46,24 @@ pub struct Overrides {
 pub struct LstmKnobs;
 
 /// An option that help lists.
-const fn shown(name: &'static str, place: &'static str, form: Form, value: &'static str, help: &'static str) -> Knob {
+const fn shown(
+    name: &'static str,
+    place: &'static str,
+    form: Form,
+    value: &'static str,
+    help: &'static str,
+) -> Knob {
     Knob { name, place, form, value, hidden: false, help }
 }
 
 /// An option that help leaves out.
-const fn rare(name: &'static str, place: &'static str, form: Form, value: &'static str, help: &'static str) -> Knob {
+const fn rare(
+    name: &'static str,
+    place: &'static str,
+    form: Form,
+    value: &'static str,
+    help: &'static str,
+) -> Knob {
     Knob { hidden: true, ..shown(name, place, form, value, help) }
 }
 
@@ -104,7 +116,12 @@ impl Knobs for LstmKnobs {
 
     fn check(setting: &Setting) -> Result<(), String> {
         // Types do not depend on the preset.
-        checked(setting, &Preset::Small.model(HeadKind::Mos, 1), &Preset::Small.train(), &TextConfig::default())
+        checked(
+            setting,
+            &Preset::Small.model(HeadKind::Mos, 1),
+            &Preset::Small.train(),
+            &TextConfig::default(),
+        )
     }
 }
 
@@ -249,7 +266,9 @@ mod tests {
         }
         assert_eq!(settings("--max-time=1h30m")["train"]["max_minutes"], 90.0);
         // --set has the last word.
-        let both = settings("--set train.lr=3 --lr 4 --dropout-latent 0.1 --set model.dropouts.latent=0.25 --lstm 9,8 --set model.lstm_sizes=[7,6]");
+        let both = settings(
+            "--set train.lr=3 --lr 4 --dropout-latent 0.1 --set model.dropouts.latent=0.25 --lstm 9,8 --set model.lstm_sizes=[7,6]",
+        );
         assert_eq!((&both["train"]["lr"], &both["model"]["dropouts"]["latent"]), (&json!(3.0), &json!(0.25)));
         assert_eq!(both["model"]["lstm_sizes"], json!([7, 6]));
     }

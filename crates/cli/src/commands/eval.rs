@@ -14,8 +14,8 @@ use runs::Error;
 use runs::data::Part;
 use runs::data::Tokens;
 use runs::error::check;
-use runs::{Folder, Settings, kind_of_run, load_weights};
 use runs::ranks::Ranks;
+use runs::{Folder, Settings, kind_of_run, load_weights};
 use serde::Serialize;
 
 use crate::args::TokenArgs;

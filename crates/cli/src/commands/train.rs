@@ -94,8 +94,9 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
     // A dry run has nothing to save.
     let interrupt =
         if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
-    let output =
-        interrupt.and_then(|interrupt| Output::new(format!("{program} train"), args.json, &args.training.record, interrupt));
+    let output = interrupt.and_then(|interrupt| {
+        Output::new(format!("{program} train"), args.json, &args.training.record, interrupt)
+    });
     let output = agree(ranks, output)?;
     let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {
@@ -195,7 +196,8 @@ fn opened(
         now.model.head = head;
     }
     args.training.text.apply_to(&mut now.text);
-    let given = args.training.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
+    let given =
+        args.training.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
     let overrides = Overrides { given, ..args.training.overrides.clone() };
     now.text = overrides.given.apply("text", &now.text);
     now.model = overrides.model(now.model);

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use runs::data::Corpus;
 use runs::ranks::Ranks;
-use runs::{EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics};
+use runs::{
+    EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
+};
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
@@ -99,9 +101,7 @@ impl Job {
             print_note(words(&config.text, &corpus));
             frequency::note(&config.model, &corpus).iter().for_each(print_note);
         }
-        // How much of its time a restored run has left, its trainer knows alone.
-        let time = config.train.max_minutes.filter(|_| !restored);
-        let progress = output.progress().with_characters(config.text.characters).with_time(time);
+        let progress = output.progress().with_characters(config.text.characters);
         fit(&mut trainer, &run, progress, &output)
     }
 }

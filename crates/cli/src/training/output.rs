@@ -62,7 +62,6 @@ impl Output {
     /// A reporter of a run, which an interrupt stops.
     pub fn progress(&self) -> Progress {
         let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
-        let progress = progress.until(&self.interrupt).with_log_every(self.log_every());
-        progress.with_every_interval(self.log_every.is_some())
+        progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
     }
 }

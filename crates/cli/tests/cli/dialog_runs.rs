@@ -70,8 +70,8 @@ fn runs_of_both_kinds_are_listed_together() {
 
     let listed = objects(path, "runs --json --sort kind");
     let runs: Vec<&str> = listed.iter().map(|run| run["run"].as_str().unwrap()).collect();
-    assert_eq!(runs, ["runs/words", "runs/talk", "runs/broken"]);
-    let [words, talk, broken] = &listed[..] else { panic!() };
+    assert_eq!(runs, ["runs/talk", "runs/words", "runs/broken"]);
+    let [talk, words, broken] = &listed[..] else { panic!() };
     assert_eq!((&words["kind"], &words["ended"]), (&"language-model".into(), &"epochs".into()));
     assert_eq!((&talk["kind"], &talk["ended"]), (&"dialogues".into(), &"epochs".into()));
     for name in ["valid_ppl", "test_ppl", "train_ppl", "seconds"] {

@@ -83,7 +83,11 @@ fn set_has_the_last_word_for_every_model() {
         // It is checked before anything is read.
         let nowhere = line.replace("--data data", "--data nowhere").replace("train talk", "train nowhere");
         let nowhere = nowhere.replace("train data", "train nowhere").replace("--from lstm", "--from nowhere");
-        refused(path, &format!("{nowhere} --set train.rate=1 --out run"), &["train.rate: unknown field `rate`"]);
+        refused(
+            path,
+            &format!("{nowhere} --set train.rate=1 --out run"),
+            &["train.rate: unknown field `rate`"],
+        );
     }
     // A run goes on with its settings, but for those that extend it.
     refused(path, "train --resume lstm --set train.lr=9", &["train.lr is 9.0 now, but 0.25 in the run"]);

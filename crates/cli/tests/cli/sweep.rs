@@ -205,7 +205,7 @@ fn sweeps_that_cannot_be_made() {
         ("--equal shares", "unknown equality `shares`; known: sizes, parameters"),
         ("--equal sizes --parameters 9", "--parameters needs --equal parameters"),
         ("--for mos", "HEAD:SETTING=VALUE"),
-        ("--for mos:rate=3", "unknown setting `rate`; known: epochs, lr"),
+        ("--for mos:rate=3", "unknown setting `rate`; known: d-embedding, lstm"),
         ("--for moc:lr=3", "--for names the head moc, which is not among --heads"),
         ("--finetune-lr 3", "--finetune"),
         ("--finetune 0", "epochs is 0"),

@@ -46,7 +46,11 @@ fn results_are_drawn_anew_from_their_lines() {
     );
 
     // Sizes that are the same within each sweep differ between them.
-    let nameless = read(path, "lines.jsonl").lines().next().unwrap().replace("\"settings\":{\"lr\":2}", "\"settings\":{}");
+    let nameless = read(path, "lines.jsonl")
+        .lines()
+        .next()
+        .unwrap()
+        .replace("\"settings\":{\"lr\":2}", "\"settings\":{}");
     let parameters = first[0]["parameters"].as_u64().unwrap();
     let larger = nameless.replace(&format!("\"parameters\":{parameters}"), "\"parameters\":98765");
     fs::write(path.join("sizes.jsonl"), format!("{nameless}\n{larger}\n")).unwrap();

@@ -58,7 +58,10 @@ mod tests {
 
     #[test]
     fn every_option_is_a_setting() {
-        let words = DialogKnobs::ALL.iter().enumerate().map(|(index, knob)| format!("--{}={}", knob.name, index + 11));
+        let words = DialogKnobs::ALL
+            .iter()
+            .enumerate()
+            .map(|(index, knob)| format!("--{}={}", knob.name, index + 11));
         let command = Given::<DialogKnobs>::augment_args(Command::new("train").no_binary_name(true));
         let matches = command.try_get_matches_from(words).unwrap();
         let given = Given::<DialogKnobs>::from_arg_matches(&matches).unwrap();

@@ -65,7 +65,8 @@ pub struct TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(format!("{program} train"), args.json, &args.record, Interrupt::of_training(true)?)?;
+    let output =
+        Output::new(format!("{program} train"), args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),

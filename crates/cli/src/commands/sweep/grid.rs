@@ -204,7 +204,10 @@ mod tests {
     fn combinations_are_read_by_the_settings_themselves() {
         let read = overrides([("lr", "15"), ("lstm", "9,8"), ("dropout-latent", "0.2")].into_iter()).unwrap();
         let setting = |place: &str| read.given.value::<f64>(place);
-        assert_eq!((setting("train.lr"), setting("model.dropouts.latent"), read.d_embedding), (Some(15.0), Some(0.2), None));
+        assert_eq!(
+            (setting("train.lr"), setting("model.dropouts.latent"), read.d_embedding),
+            (Some(15.0), Some(0.2), None)
+        );
         assert_eq!(read.lstm.unwrap().0, [9, 8]);
         assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
         assert_eq!(axis("lr", "15").unwrap(), of("lr", &["15"]));

@@ -77,7 +77,12 @@ struct Scores {
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
     let scored = args.given.value("train.eval_tokens");
-    check(scored.is_none_or(|tokens: usize| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
+    check(
+        scored.is_none_or(|tokens: usize| tokens > 1),
+        "eval_tokens",
+        scored.unwrap_or_default(),
+        "at least 2",
+    )?;
     if let Some(path) = &args.run {
         return eval(&EvalArgs {
             run: path.clone(),
