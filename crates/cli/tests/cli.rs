@@ -109,6 +109,27 @@ fn objects(folder: &Path, line: &str) -> Vec<Value> {
     HIGHRANK.objects(folder, &arguments(line))
 }
 
+/// The content of a file.
+fn read(path: &Path, name: &str) -> String {
+    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The configuration of a run.
+fn config(path: &Path, run: &str) -> Value {
+    serde_json::from_str(&read(path, &format!("{run}/config.json"))).unwrap()
+}
+
+/// The lines of a file as JSON objects.
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The names of the runs that lines are of.
+fn names(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
+}
+
 /// A folder whose folder `data` holds a small generated corpus.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();

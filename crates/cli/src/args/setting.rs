@@ -109,11 +109,20 @@ pub fn with<T: Serialize + DeserializeOwned>(
     let failed = |name: &str, error: serde_json::Error| format!("{name}: {error}");
     let mut value = serde_json::to_value(base).map_err(|error| failed(section, error))?;
     for (path, setting) in leaves(&value, settings) {
+        let at = |value| path.iter().try_fold(value, |place: &Value, key| place.get(key));
+        let name = format!("{section}.{}", path.join("."));
+        let is_given = !setting.is_null();
         let place = path.iter().fold(&mut value, |place, key| &mut place[key.as_str()]);
         *place = setting;
         // One by one, so that the error can name it.
-        if let Err(error) = serde_json::from_value::<T>(value.clone()) {
-            return Err(failed(&format!("{section}.{}", path.join(".")), error));
+        let read: T = serde_json::from_value(value.clone()).map_err(|error| failed(&name, error))?;
+        let read = serde_json::to_value(read).map_err(|error| failed(section, error))?;
+        // Some structs pass over what they do not know.
+        if is_given && at(&read).is_none() {
+            let (last, above) = path.split_last().expect("a place has a name");
+            let known = above.iter().try_fold(&read, |place, key| place.get(key)).and_then(Value::as_object);
+            let known: Vec<String> = known.into_iter().flat_map(Map::keys).map(|key| format!("`{key}`")).collect();
+            return Err(format!("{name}: unknown field `{last}`, expected one of {}", known.join(", ")));
         }
     }
     serde_json::from_value(value).map_err(|error| failed(section, error))

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{edit, objects, program, refused, run};
+use crate::harness::number;
 
 /// A model and procedure of a second or so.
 pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
@@ -33,10 +34,6 @@ pub(super) fn write(data: &Path, seed: u64) {
 /// Trains with the small settings and returns the objects on standard output.
 pub(super) fn train(folder: &Path, more: &str) -> Vec<Value> {
     objects(folder, &format!("dialog train --data data {SMALL} {CPU} --json {more}"))
-}
-
-pub(super) fn number(line: &Value, key: &str) -> f64 {
-    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
 }
 
 /// Runs the program with `input` as its standard input.

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::dialog::{CPU, SMALL, folder, number, train};
-use super::{edit, objects, refused, run};
+use super::dialog::{CPU, SMALL, folder, train};
+use super::{config, edit, objects, refused, run};
+use crate::harness::number;
 
 fn text(path: &Path, line: &str) -> String {
     let output = run(path, line);
@@ -36,7 +37,7 @@ fn a_finished_run_is_extended() {
         let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
         assert!(read("straight") == read("first"), "{file}");
     }
-    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!((&config["train"]["epochs"], &config["train"]["stop"]["patience"]), (&3.into(), &12.into()));
     assert_eq!(config["extensions"][0]["setting"], "train.epochs");
     assert_eq!(config["extensions"][1]["setting"], "train.stop.patience");

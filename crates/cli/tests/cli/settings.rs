@@ -5,18 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, folder, objects, refused, run};
-
-/// The configuration of a run.
-fn config(path: &Path, run: &str) -> Value {
-    serde_json::from_slice(&fs::read(path.join(run).join("config.json")).unwrap()).unwrap()
-}
-
-/// The lines of a file as JSON objects.
-fn lines(file: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(file).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
+use super::{SMALL, config, folder, lines, objects, refused, run};
 
 /// Names in a folder, sorted.
 fn names(path: &Path) -> Vec<String> {
@@ -61,7 +50,7 @@ fn every_option_reaches_the_configuration() {
     let plateau = "--epochs 1 --lr-decay 0.25 --lr-decay-on-plateau --no-test";
     objects(path, &format!("train {SMALL} {plateau} --out second --json"));
     let decay = json!({"factor": 0.25, "when": "plateau"});
-    assert_eq!(self::config(path, "second")["train"]["lr_decay"], decay);
+    assert_eq!(super::config(path, "second")["train"]["lr_decay"], decay);
 }
 
 #[test]
@@ -268,7 +257,7 @@ fn a_run_is_extended_to_the_bits_of_a_longer_one() {
     refused(path, "train --resume extended --epochs 3", &["cannot extend `extended`: epochs is 3"]);
     // The same total changes nothing.
     objects(path, "train --resume extended --epochs 4 --json");
-    assert_eq!(self::config(path, "extended"), config);
+    assert_eq!(super::config(path, "extended"), config);
 }
 
 #[test]
@@ -296,7 +285,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
     if !cfg!(feature = "cuda") {
         let cuda = "train --resume first --epochs 3 --device cuda --change-device";
         refused(path, cuda, &["without the device `cuda`"]);
-        assert_eq!(self::config(path, "first"), config);
+        assert_eq!(super::config(path, "first"), config);
     }
     refused(path, "train --data data --change-device --device flex --out run", &["--resume RUN"]);
 }

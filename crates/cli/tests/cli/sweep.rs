@@ -6,27 +6,15 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::{edit, folder, objects, program, refused, run};
-use crate::harness::wait_for;
+use super::{edit, folder, names, objects, program, read, refused, run};
+use crate::harness::{wait_for, number};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";
 
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
-}
-
-fn names(lines: &[Value]) -> Vec<&str> {
-    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
-}
-
 /// When the last checkpoint of a run was written.
 fn time(path: &Path, run: &str) -> std::time::SystemTime {
     fs::metadata(path.join(run).join("checkpoint/model.safetensors")).unwrap().modified().unwrap()
-}
-
-fn read(path: &Path, name: &str) -> String {
-    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]

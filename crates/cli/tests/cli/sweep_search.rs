@@ -5,18 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{folder, objects, refused, run};
+use super::{folder, names, objects, read, refused, run};
 
 /// A procedure of a second or so.
 const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
-
-fn names(lines: &[Value]) -> Vec<&str> {
-    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
-}
-
-fn read(path: &Path, name: &str) -> String {
-    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 #[test]
 fn results_are_drawn_anew_from_their_lines() {
@@ -77,11 +69,11 @@ fn data_and_heads_may_be_those_of_a_file() {
     let path = folder.path();
     let write = |text: &str| fs::write(path.join("settings.json"), text).unwrap();
     let line = "sweep --config settings.json --seeds 3 --out out --dry-run --json";
-    write(r#"{"data": "data", "heads": ["moc", "gss"], "model": {"components": 3}, "train": {"lr": 7}}"#);
+    write(r#"{"data": "data", "head": "moc", "model": {"components": 3}, "train": {"lr": 7}}"#);
     let listed = objects(path, line);
-    assert_eq!(names(&listed), ["moc-s3", "gss-s3"]);
+    assert_eq!(names(&listed), ["moc-s3"]);
     assert_eq!((&listed[0]["components"], &listed[0]["exact"]["train"]["lr"]), (&json!(3), &json!(7.0)));
-    assert_eq!(names(&objects(path, &format!("{line} --heads plif"))), ["plif-s3"]);
+    assert_eq!(names(&objects(path, &format!("{line} --heads plif --set train.lr=2"))), ["plif-s3"]);
     write(r#"{"data": "data", "head": "plif", "train": {"seed": 9}}"#);
     assert_eq!(names(&objects(path, &line.replace("--seeds 3", ""))), ["plif-s9"]);
     write("{}");
@@ -91,12 +83,6 @@ fn data_and_heads_may_be_those_of_a_file() {
         &["sweep needs --data DIR, or `data` in the file"],
     );
     refused(path, "sweep --out run", &["--data <DIR>"]);
-    write(r#"{"heads": ["mos", "mos"]}"#);
-    refused(
-        path,
-        "sweep --config settings.json --out run",
-        &["heads must be at least one, each of them once"],
-    );
 }
 
 /// `scripts/study.sh` in a folder, with environment variables.

@@ -4,14 +4,11 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{folder, objects, refused, run};
+use super::{config, folder, objects, refused, run};
+use crate::harness::number;
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2";
-
-fn number(line: &Value, key: &str) -> f64 {
-    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
-}
 
 #[test]
 fn settings_that_make_no_model_are_refused() {
@@ -192,8 +189,7 @@ fn epochs_are_rounds_over_the_whole_text() {
         "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run",
     );
     assert_eq!(lines.len(), 3);
-    let config: Value =
-        serde_json::from_slice(&fs::read(folder.path().join("run/config.json")).unwrap()).unwrap();
+    let config = config(folder.path(), "run");
     // 3,000 tokens in steps of 512.
     assert_eq!((&config["train"]["steps"], &config["train"]["rounds"]), (&12.into(), &2.into()));
 }

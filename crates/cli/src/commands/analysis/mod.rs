@@ -8,6 +8,5 @@ pub mod kl;
 pub mod plif;
 pub mod rank;
 mod runs;
-mod spectrum_plot;
 pub mod text;
 mod token_gains;

@@ -7,7 +7,7 @@ use awd_lstm::HeadKind;
 use clap::Args;
 use runs::Error;
 
-use crate::args::{DistinctList, Overrides, SettingsFile, TrainingArgs};
+use crate::args::{DistinctList, Overrides, TrainingArgs};
 use crate::commands::sweep::grid::Grid;
 use crate::commands::sweep::per_head::PerHead;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ pub struct SweepArgs {
     pub out: Option<PathBuf>,
     /// Output layers, separated by commas, or all: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif,
     /// adaptive. A setting that a head does not have, such as the components of a softmax, makes no further runs of that head
-    /// [default: those of the file of --config; softmax,mos; with --from, all there].
+    /// [default: that of the file of --config; softmax,mos; with --from, all there].
     #[arg(long)]
     pub heads: Option<Heads>,
     /// Seeds, separated by commas; everything is trained with each [default: the preset's].
@@ -96,7 +96,7 @@ impl SweepArgs {
 
     /// The output layers that are asked for, if any are.
     pub fn named_heads(&self) -> Option<Vec<HeadKind>> {
-        let of_file = || self.training.config.as_ref().and_then(SettingsFile::heads);
+        let of_file = || self.training.config.as_ref().and_then(|file| file.head).map(|head| vec![head]);
         self.heads.as_ref().map(|heads| heads.0.clone()).or_else(of_file)
     }
 
