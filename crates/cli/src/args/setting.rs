@@ -121,7 +121,8 @@ pub fn with<T: Serialize + DeserializeOwned>(
         if is_given && at(&read).is_none() {
             let (last, above) = path.split_last().expect("a place has a name");
             let known = above.iter().try_fold(&read, |place, key| place.get(key)).and_then(Value::as_object);
-            let known: Vec<String> = known.into_iter().flat_map(Map::keys).map(|key| format!("`{key}`")).collect();
+            let known: Vec<String> =
+                known.into_iter().flat_map(Map::keys).map(|key| format!("`{key}`")).collect();
             return Err(format!("{name}: unknown field `{last}`, expected one of {}", known.join(", ")));
         }
     }

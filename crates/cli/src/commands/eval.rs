@@ -132,15 +132,63 @@ impl FromStr for Weights {
     }
 }
 
-/// Perplexities, of what and how.
-#[derive(Debug, Default, Serialize)]
-struct Perplexities {
+/// How well texts are predicted; accuracies are in percent, where they are counted.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Scores {
     #[serde(skip_serializing_if = "Option::is_none")]
     train_ppl: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     valid_ppl: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     test_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_accuracy: Option<f64>,
+    /// A generated language's own perplexity on the test text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor_ppl: Option<f64>,
+}
+
+impl Scores {
+    /// Notes how well a text is predicted.
+    pub fn set(&mut self, split: Split, ppl: f64, accuracy: Option<f64>) {
+        let places = match split {
+            Split::Train => (&mut self.train_ppl, &mut self.train_accuracy),
+            Split::Valid => (&mut self.valid_ppl, &mut self.valid_accuracy),
+            Split::Test => (&mut self.test_ppl, &mut self.test_accuracy),
+        };
+        (*places.0, *places.1) = (Some(ppl), accuracy);
+    }
+
+    /// The perplexities that there are, in the order of the texts.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
+        let all = [
+            ("train", "train_bpc", self.train_ppl),
+            ("valid", "valid_bpc", self.valid_ppl),
+            ("test", "test_bpc", self.test_ppl),
+        ];
+        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
+    }
+
+    /// Bits per character under their names in JSON.
+    fn bits(&self) -> Vec<(&'static str, f64)> {
+        self.all().map(|(_, bits, ppl)| (bits, ppl)).collect()
+    }
+
+    /// The scores in words; tokens may be `characters`.
+    pub fn text(&self, characters: bool) -> String {
+        let all: Vec<(&str, f64)> = self.all().map(|(name, _, ppl)| (name, ppl)).collect();
+        let ppls: Vec<String> =
+            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
+        let floor =
+            self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
+        let accuracy = self.test_accuracy;
+        let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
+        format!("perplexity {}{floor}{}{accuracy}", ppls.join(", "), bits_text(characters, &all))
+    }
 }
 
 /// The object on standard output.
@@ -151,7 +199,7 @@ struct Evaluated {
     parameters: usize,
     weights: Weights,
     #[serde(flatten)]
-    ppl: Perplexities,
+    scores: Scores,
     /// Predicted tokens.
     tokens: usize,
     /// Wall-clock time of scoring.
@@ -159,18 +207,6 @@ struct Evaluated {
     device: String,
     model: ModelConfig,
     train: TrainConfig,
-}
-
-impl Perplexities {
-    /// Those that there are, in the order of the texts.
-    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
-        let all = [
-            ("train", "train_bpc", self.train_ppl),
-            ("valid", "valid_bpc", self.valid_ppl),
-            ("test", "test_bpc", self.test_ppl),
-        ];
-        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
-    }
 }
 
 /// Scores texts with a saved run's weights and prints the perplexities.
@@ -188,7 +224,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
         let parts: Vec<Part> = texts.iter().map(|(_, batches)| part(batches, &model.device())).collect();
         ranks.check_same("text", &parts)?;
     }
-    let (mut ppl, mut tokens, start) = (Perplexities::default(), 0, Instant::now());
+    let (mut scores, mut tokens, start) = (Scores::default(), 0, Instant::now());
     for (split, batches) in &texts {
         let _scoring = ranks.is_first().then(|| Working::new(format!("scoring {}", split.what())));
         let of_text = mean_nll_among(ranks, &model, batches)?.exp();
@@ -196,12 +232,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
             return agree(ranks, Err("the perplexity is not finite".into()));
         }
         tokens += batches.predictions();
-        let place = match split {
-            Split::Train => &mut ppl.train_ppl,
-            Split::Valid => &mut ppl.valid_ppl,
-            Split::Test => &mut ppl.test_ppl,
-        };
-        *place = Some(of_text);
+        scores.set(*split, of_text, None);
     }
     if !ranks.is_first() {
         return Ok(());
@@ -209,13 +240,13 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     let seconds = start.elapsed().as_secs_f64();
     let characters = config.text.characters;
     if args.json {
-        let bits: Vec<(&'static str, f64)> = ppl.all().map(|(_, bits, ppl)| (bits, ppl)).collect();
+        let bits = scores.bits();
         let evaluated = Evaluated {
             run: args.run.clone(),
             head: config.model.head,
             parameters: config.model.num_params(),
             weights: args.weights,
-            ppl,
+            scores,
             tokens,
             seconds,
             device: name.to_string(),
@@ -224,10 +255,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
         };
         print_json(&with_bits(&evaluated, characters, &bits));
     } else {
-        let all: Vec<(&str, f64)> = ppl.all().map(|(name, _, ppl)| (name, ppl)).collect();
-        let texts: Vec<String> =
-            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
-        println!("perplexity {}{}", texts.join(", "), bits_text(characters, &all));
+        println!("{}", scores.text(characters));
     }
     Ok(())
 }

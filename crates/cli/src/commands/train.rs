@@ -1,7 +1,6 @@
 //! `train`: a model on text, saved as a run.
 
 mod dry_run;
-mod parts;
 
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{edit, folder, names, objects, program, read, refused, run};
-use crate::harness::{wait_for, number};
+use crate::harness::{number, wait_for};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";

@@ -16,14 +16,13 @@ use super::head::{HeadArgs, Size};
 use super::sizes::matching;
 use super::text::Text;
 use crate::args::{Head, TokenArgs};
-use crate::commands::eval::{EvalArgs, Split, Weights, first};
+use crate::commands::eval::{EvalArgs, Scores, Split, Weights, first};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::statistics::decimal;
 use crate::training::{Output, absolute, fit, fresh_folder};
 
 /// What came of a run.
@@ -49,26 +48,6 @@ struct Outcome {
     scores: Scores,
     /// Where the run is.
     run: String,
-}
-
-/// How well texts are predicted; accuracies are in percent.
-#[derive(Debug, Clone, Default, Serialize)]
-struct Scores {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    train_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    valid_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    train_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    valid_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_accuracy: Option<f64>,
-    /// The language's own perplexity on the test text, if it is generated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    floor_ppl: Option<f64>,
 }
 
 /// Runs the command. `command` continues a run that is stopped, with `--resume RUN`.
@@ -201,6 +180,10 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
     let best = trainer.best().expect("a finished run has a best model");
     let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
     let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
+    let mut scores = Scores::default();
+    scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
+    scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
+    scores.floor_ppl = text.floor_ppl(of_test);
     let outcome = Outcome {
         head: config.preset.clone(),
         device: config.device.clone(),
@@ -213,14 +196,7 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
         seconds: last.seconds,
         tokens_per_s: last.tokens_per_s,
         train_ppl: last.train_ppl.unwrap_or(f64::NAN),
-        scores: Scores {
-            valid_ppl: Some(valid.perplexity()),
-            test_ppl: last.test_ppl,
-            valid_accuracy: valid.accuracy(),
-            test_accuracy: last.test_accuracy,
-            floor_ppl: text.floor_ppl(of_test),
-            ..Scores::default()
-        },
+        scores,
         run: path,
     };
     if output.json {
@@ -230,7 +206,7 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
             "{} with {parameters} parameters after {} steps: {}; saved in {}",
             outcome.head,
             outcome.steps,
-            outcome.scores.text(),
+            outcome.scores.text(config.text.characters),
             outcome.run
         );
     }
@@ -276,20 +252,15 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
             Split::Test => text.corpus.test().to_vec(),
         };
         let score = score(split.what(), &model, &ids, &train)?;
-        let (ppl, accuracy) = (Some(score.perplexity()), score.accuracy());
-        match split {
-            Split::Train => (scores.train_ppl, scores.train_accuracy) = (ppl, accuracy),
-            Split::Valid => (scores.valid_ppl, scores.valid_accuracy) = (ppl, accuracy),
-            Split::Test => {
-                (scores.test_ppl, scores.test_accuracy) = (ppl, accuracy);
-                scores.floor_ppl = text.floor_ppl(score.tokens + 1);
-            }
+        scores.set(split, score.perplexity(), score.accuracy());
+        if split == Split::Test {
+            scores.floor_ppl = text.floor_ppl(score.tokens + 1);
         }
     }
     if args.json {
         print_json(&scores);
     } else {
-        println!("{} in {}: {}", config.preset, run.path().display(), scores.text());
+        println!("{}", scores.text(config.text.characters));
     }
     Ok(())
 }
@@ -302,17 +273,5 @@ fn score(what: &str, model: &Gpt, text: &[u32], train: &TrainConfig) -> Result<S
     match score.nll.is_finite() {
         true => Ok(score),
         false => Err(format!("the perplexity of {what} is not finite").into()),
-    }
-}
-
-impl Scores {
-    fn text(&self) -> String {
-        let all = [("train", self.train_ppl), ("valid", self.valid_ppl), ("test", self.test_ppl)];
-        let ppls = all.iter().filter_map(|(name, ppl)| Some(format!("{name} {}", decimal((*ppl)?, 2))));
-        let floor =
-            self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
-        let accuracy = self.test_accuracy;
-        let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
-        format!("perplexity {}{floor}{accuracy}", ppls.collect::<Vec<_>>().join(", "))
     }
 }
