@@ -117,8 +117,8 @@ pub fn with<T: Serialize + DeserializeOwned>(
         // One by one, so that the error can name it.
         let read: T = serde_json::from_value(value.clone()).map_err(|error| failed(&name, error))?;
         let read = serde_json::to_value(read).map_err(|error| failed(section, error))?;
-        // Some structs pass over what they do not know.
-        if is_given && at(&read).is_none() {
+        // Some structs pass over what they do not know; others leave out what is the default.
+        if is_given && at(&read).is_none() && passes_over_unknown::<T>(&value, &path) {
             let (last, above) = path.split_last().expect("a place has a name");
             let known = above.iter().try_fold(&read, |place, key| place.get(key)).and_then(Value::as_object);
             let known: Vec<String> =
@@ -127,6 +127,14 @@ pub fn with<T: Serialize + DeserializeOwned>(
         }
     }
     serde_json::from_value(value).map_err(|error| failed(section, error))
+}
+
+/// Whether `T` is read from a value that has an unknown field beside the place `path`.
+fn passes_over_unknown<T: DeserializeOwned>(value: &Value, path: &[String]) -> bool {
+    let mut probe = value.clone();
+    let above = path[..path.len() - 1].iter().fold(&mut probe, |place, key| &mut place[key.as_str()]);
+    above["?"] = Value::Null;
+    serde_json::from_value::<T>(probe).is_ok()
 }
 
 /// Settings with their places; objects that `base` has are entered.

@@ -119,9 +119,7 @@ fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
     let train = |out: &str, more: &str| {
         objects(path, &format!("train {SMALL} --epochs 1 --out {out} --json {more}")).remove(1)
     };
-    let config = |run: &str| -> Value {
-        serde_json::from_slice(&fs::read(path.join(run).join("config.json")).unwrap()).unwrap()
-    };
+    let config = |run: &str| config(path, run);
     let plain = train("plain", "");
     let slow = train("slow", "--latent-lr 0.1");
     assert_ne!(plain["valid_ppl"], slow["valid_ppl"]);
