@@ -11,7 +11,7 @@ use awd_lstm::lstm::{LstmArgs, portable};
 use burn::tensor::{Device, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use highrank::Precision;
-use highrank_cli::workload::LstmStack;
+use highrank_benches::workload::LstmStack;
 use highrank_kernels::Floats;
 
 /// Width of the input, then units of each layer.

@@ -12,7 +12,7 @@ use awd_lstm::{HeadKind, Preset};
 use burn::tensor::Device;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use highrank::Precision;
-use highrank_cli::workload::Training;
+use highrank_benches::workload::Training;
 
 const VOCAB: usize = 10_000;
 

@@ -5,7 +5,6 @@
 //! cargo run --release --example transformer -- --data DIR --head mos --steps N  real text, any head
 //! cargo run --release --example transformer -- --resume RUN                     continues after Ctrl-C or a crash
 //! cargo run --release --example transformer -- --run RUN                        perplexities of a saved run
-//! cargo run --release --example transformer -- --compare --vocab-size 131072    a step with Burn's own layers and with the head
 //! ```
 
 use std::process::ExitCode;

@@ -5,13 +5,13 @@
 #   scripts/pictures.sh --check     # writes nothing; fails if a picture is not what its file gives
 #
 # results/NAME.jsonl becomes results/NAME.svg, and where there are several pictures, a setting each, results/NAME-SETTING.svg:
-#   lines of `sweep` or `ablation`                    perplexity against each setting, or of each head
+#   lines of `sweep`                                  perplexity against each setting, or of each head
 #   lines with `head`, `epoch` or `step`, and `valid_ppl`    a curve a head, as `curves` draws them
 #   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
 #   lines that `synthetic` or `synthetic repeated` printed with --json  results/NAME-PICTURE.svg each
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
-# A picture without such a file is of runs that are not kept; it is named and left alone. A picture that is not there is drawn if a page
-# shows it: what no page shows is not kept.
+# A picture that no command draws, such as of runs that are not kept, is named and left alone. A picture that is not there is drawn if a
+# page shows it: what no page shows is not kept.
 #
 # Environment variable: PROGRAMS, the folder of the programs `highrank`, `bench_report` and `studies` (built if it is not given).
 set -euo pipefail
@@ -85,7 +85,8 @@ for file in results/*.jsonl; do
         *'"singular_values"'* | *'"squared_share"'* | *'"slope_mean"'*) plot "$file" "$name" ;;
         *'"mode_match_spread"'*) experiment "$file" "$name" synthetic ;;
         *'"guessing"'*) experiment "$file" "$name" synthetic repeated ;;
-        *'"bleu"'*) echo "$file: tables alone (dialog table)" ;;
+        *'"bleu"'*) echo "$file: tables alone" ;;
+        *'"trial"'*) echo "$file: draws of a random search, whose pictures are left alone" ;;
         *'"best_epoch"'* | *'"lstm_sizes"'*)
             if is_one_model "$file"; then echo "$file: one model, nothing to compare"; else plot "$file" "$name"; fi
             ;;
@@ -105,7 +106,7 @@ shown() { grep -rqF --include='*.md' --exclude-dir=target "$1" .; }
 
 differ=0
 for picture in results/*.svg benches/results/*.svg; do
-    [ -f "$drawn/$picture" ] || echo "$picture: left alone, for its runs are not kept"
+    [ -f "$drawn/$picture" ] || echo "$picture: left alone, for no file gives it"
 done
 for new in "$drawn"/results/*.svg "$drawn"/benches/results/*.svg; do
     picture=${new#"$drawn/"}

@@ -13,7 +13,7 @@
 #   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.7
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
-#   search      twenty trials a head at SIZE parameters; validation text alone                                             4
+#   search      twenty draws a head at SIZE parameters, those of results/study-search*.jsonl; validation text alone         4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
 #   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           6
@@ -186,44 +186,34 @@ found() {
     [ ${#ordered[@]} = 0 ] || predictions -ordered "${ordered[@]}"
 }
 
-# The same twenty draws for either head, one cell each, so that several processes share them. Chosen by what averaging leaves.
-trials=$(seq 20)
+# settings FILE HEAD N: the settings of the N-th result of a head in results/FILE, as options.
+settings() {
+    grep -- "\"head\":\"$2\"" "$results/$1" | sed -n "$3p" | sed -E 's/.*"settings":\{([^}]*)\}.*/\1/; s/"([a-z-]+)":"([^"]*)"(,|$)/--\1=\2 /g; s/"([a-z-]+)":([^,"]+)(,|$)/--\1=\2 /g'
+}
+results=$(dirname "$0")/../results
+[ "$size" = 2000000 ] && found_in=-2000000 || found_in=
+# The twenty draws for either head that are in results/study-search*.jsonl, one cell each, so that several processes share them.
 search() {
-    local head trial shape epochs
-    for trial in $trials; do
+    local head trial drawn epochs=2
+    [ "$size" = 2000000 ] || epochs=1
+    for trial in $(seq 20); do
         for head in mos softmax; do
-            case $size,$head in
-                2000000,mos) epochs=2 shape=(--lstm "128:192:256:192,128" --components "5,10,15") ;;
-                2000000,*) epochs=2 shape=(--lstm "64:64,64:128,64:192,64") ;;
-                *,mos) epochs=1 shape=(--lstm "96:128:160" --components "3,5") ;;
-                *) epochs=1 shape=(--lstm "64:64,64:128,64") ;;
-            esac
-            ! is_mixture "$head" || shape+=(--latent-lr 0.5..2 --dropout-latent 0.0..0.4)
-            cell "search-$size/$head-$trial" --heads "$head" --parameters "$size" --trials 1 --trial-seed "$trial" --lr 12..40 "${shape[@]}" \
-                --dropout-output 0.0..0.4 --dropout-input 0.0..0.4 --dropout-hidden 0.0..0.3 --dropout-weight 0.0..0.5 \
-                --seeds 1 --epochs "$epochs" --finetune 1 --no-test
+            read -ra drawn < <(settings "study-search$found_in.jsonl" "$head" "$trial")
+            cell "search-$size/$head-$trial" --heads "$head" --parameters "$size" "${drawn[@]}" --seeds 1 --epochs "$epochs" --finetune 1 --no-test
         done
     done
 }
+# The draws whose validation perplexity after averaging was the lowest.
 tuned() {
-    local head seed trial found
-    for head in softmax mos; do
-        found=$out/search-$size/$head.jsonl
-        for trial in $trials; do
-            [ -f "$out/search-$size/$head-$trial/done" ] ||
-                { echo "error: \`$out/search-$size/$head-$trial\` is not done: the part search comes first" >&2; exit 2; }
-        done
-        cat "$out/search-$size/$head"-*/results.jsonl > "$found.$$"
-        mv "$found.$$" "$found"
-    done
-    local epochs=15 averaged
+    local head seed best epochs=15 averaged
     [ "$size" = 2000000 ] || epochs=10
     for seed in 11 12 13; do
         for head in mos softmax; do
             averaged=$epochs
             # The mixture has arrived by then; the softmax goes on for as long as averaging helps, within these epochs.
             [ "$size,$head" != 2000000,softmax ] || averaged=60
-            cell "tuned-$size/$head-$seed" --best-of "$out/search-$size/$head.jsonl" --seeds "$seed" --epochs "$epochs" --finetune "$averaged"
+            read -ra best < <(settings "study-tuned$found_in.jsonl" "$head" 1)
+            cell "tuned-$size/$head-$seed" --heads "$head" --parameters "$size" "${best[@]}" --seeds "$seed" --epochs "$epochs" --finetune "$averaged"
         done
     done
 }
@@ -235,7 +225,7 @@ averaged_anew() {
         "$program" train --resume "$new" "${extra[@]}" --json
     else
         rm -rf "$new"
-        "$program" finetune --run "$run" --out "$new" "${@:3}" "${extra[@]}" --json
+        "$program" train --from "$run" --out "$new" "${@:3}" "${extra[@]}" --json
     fi
 }
 # further NAME RUN OPTIONS...: a run averaged anew in a folder of its own.

@@ -9,12 +9,13 @@ use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision}
 use serde::Serialize;
 
 use highrank_cli::args::{Head, HeadSizes, List};
-use highrank_cli::device::{self, DeviceChoice, DeviceName, forget_peak, memory_bytes};
+use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
 use highrank_cli::failure::Failure;
 use highrank_cli::println;
-use highrank_cli::statistics::median;
-use highrank_cli::timing::seconds_of;
-use highrank_cli::workload::{
+
+use crate::threads;
+use crate::timing::{forget_peak, median, seconds_of};
+use crate::workload::{
     FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
 };
 
@@ -176,7 +177,7 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
     config.validate()?;
     args.validate()?;
     let name = device::resolve(args.device);
-    device::use_threads(name, args.threads)?;
+    threads::use_threads(name, args.threads)?;
     let device = device::open(name)?;
     if !device.supports_dtype(args.dtype.dtype()) {
         return Err(format!(
@@ -495,7 +496,7 @@ fn measure(
         device: name.to_string(),
         precision: args.precision,
         dtype: args.dtype,
-        threads: device::threads(name),
+        threads: threads::threads(name),
         mode: args.mode,
         options: args.options,
         targets: args.targets,

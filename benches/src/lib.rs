@@ -5,3 +5,7 @@
 pub mod head_throughput;
 pub mod report;
 pub mod step_throughput;
+pub mod threads;
+pub mod timing;
+pub mod transformer_step;
+pub mod workload;

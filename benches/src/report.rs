@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use highrank_cli::failure::Failure;
 use highrank_cli::picture::{self, Area, Picture};
-use highrank_cli::statistics::median;
+
+use crate::timing::median;
 
 /// Prints the medians and ratios of recorded runs as a Markdown table.
 #[derive(Debug, Clone, Parser)]

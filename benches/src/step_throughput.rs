@@ -10,8 +10,10 @@ use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
 use highrank_cli::failure::Failure;
 use highrank_cli::println;
 use highrank_cli::sizes::{LastLstm, matching};
-use highrank_cli::timing::median_seconds;
-use highrank_cli::workload::{LstmStack, Training};
+
+use crate::threads;
+use crate::timing::median_seconds;
+use crate::workload::{LstmStack, Training};
 
 /// Times a training step (forward, backward, clipping, update) on random tokens, or the LSTM layers alone.
 #[derive(Debug, Clone, Parser)]
@@ -85,7 +87,7 @@ pub fn run(args: &StepThroughputArgs) -> Result<(), Failure> {
         return Err("--repeats is 0, but a measurement needs at least 1".into());
     }
     let name = device::resolve(args.device);
-    device::use_threads(name, args.threads)?;
+    threads::use_threads(name, args.threads)?;
     let measured = measure(args, name, &device::open(name)?)?;
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
@@ -122,7 +124,7 @@ fn measure(args: &StepThroughputArgs, name: DeviceName, device: &Device) -> Resu
         parameters: model.num_params(),
         device: name.to_string(),
         precision,
-        threads: device::threads(name),
+        threads: threads::threads(name),
         tokens,
         median_ms: seconds * 1e3,
         tokens_per_s: tokens as f64 / seconds,

@@ -9,6 +9,7 @@ use harness::Program;
 
 const HEAD: Program = Program(env!("CARGO_BIN_EXE_head_throughput"));
 const STEP: Program = Program(env!("CARGO_BIN_EXE_step_throughput"));
+const TRANSFORMER: Program = Program(env!("CARGO_BIN_EXE_transformer_step"));
 const REPORT: Program = Program(env!("CARGO_BIN_EXE_bench_report"));
 
 #[test]
@@ -30,6 +31,25 @@ fn a_training_step_is_timed() {
     STEP.refused(path, "--device nonsense", &["unknown device `nonsense`", "auto, flex"]);
     let alone = STEP.objects(path, &format!("{small} --threads 1 --precision bf16 --json")).remove(0);
     assert_eq!((&alone["threads"], &alone["precision"]), (&1.into(), &"bf16".into()));
+}
+
+#[test]
+fn a_step_of_a_transformer_is_timed_with_either_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let small = "--vocab 50 --d-model 8 --depth 1 --context 8 --batch 4 --repeats 1 --device cpu";
+    let measured = ["--layers burn", "--layers fused", "--head mos"]
+        .map(|more| TRANSFORMER.objects(path, &format!("{small} {more} --json")).remove(0));
+    for object in &measured {
+        assert!(object["median_ms"].as_f64().unwrap() > 0.0 && object["tokens"] == 32, "{object}");
+        // Small weights cannot be far from the uniform distribution.
+        assert!((object["loss"].as_f64().unwrap() - 50f64.ln()).abs() < 0.3, "{object}");
+    }
+    let [burn, fused] = [0, 1].map(|index: usize| measured[index]["loss"].as_f64().unwrap());
+    assert!((burn - fused).abs() < 1e-4, "{burn} {fused}");
+    TRANSFORMER.refused(path, &format!("{small} --layers burn --head mos"), &["--layers burn has no mos"]);
+    TRANSFORMER.refused(path, &format!("{small} --head plif"), &["must be softmax, moc or mos"]);
+    TRANSFORMER.refused(path, "--repeats 0", &["repeats is 0"]);
 }
 
 #[test]

@@ -5,8 +5,10 @@
 //! cargo run --release -p highrank-studies -- synthetic repeated   a language of repeated symbols
 //! cargo run --release -p highrank-studies -- theorems             what the papers prove, measured
 //! cargo run --release -p highrank-studies -- slowdown             a mixture's training time over a softmax's
+//! cargo run --release -p highrank-studies -- references           more references for responses in dialogues
 //! ```
 
+mod references;
 mod slowdown;
 mod synthetic;
 mod theorems;
@@ -15,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::references::ReferencesArgs;
 use crate::slowdown::SlowdownArgs;
 use crate::synthetic::SyntheticArgs;
 use crate::theorems::TheoremsArgs;
@@ -26,6 +29,7 @@ enum Study {
     Synthetic(Box<SyntheticArgs>),
     Theorems(TheoremsArgs),
     Slowdown(SlowdownArgs),
+    References(ReferencesArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
         Study::Synthetic(args) => synthetic::run(&args),
         Study::Theorems(args) => theorems::run(&args),
         Study::Slowdown(args) => slowdown::run(&args),
+        Study::References(args) => references::run(&args),
     })
 }
 

@@ -9,6 +9,8 @@ use highrank::Precision;
 use plotters::prelude::SeriesLabelPosition;
 use serde::Serialize;
 
+use highrank_benches::timing::median_seconds;
+use highrank_benches::workload::Training;
 use highrank_cli::args::DistinctList;
 use highrank_cli::chart::{Chart, Scale};
 use highrank_cli::device::{self, DeviceChoice};
@@ -17,8 +19,6 @@ use highrank_cli::files::create_folder;
 use highrank_cli::picture;
 use highrank_cli::print::print_json;
 use highrank_cli::println;
-use highrank_cli::timing::median_seconds;
-use highrank_cli::workload::Training;
 
 /// Times training steps of a Mixture of Softmaxes and of the softmax model that it is compared with, at the same batch for several
 /// numbers of components, and each at its own batch. Beside them what the paper measured on GPUs.

@@ -106,7 +106,7 @@ mod redrawn {
         let output = script(copy.path(), &["--check"]);
         assert_eq!(output.status.code(), Some(1));
         let (lines, errors) = (text(&output.stdout), text(&output.stderr));
-        assert!(lines.contains("results/alone.svg: left alone, for its runs are not kept"), "{lines}");
+        assert!(lines.contains("results/alone.svg: left alone, for no file gives it"), "{lines}");
         assert!(lines.contains("results/other.jsonl: no picture"), "{lines}");
         assert!(lines.contains("results/seeds.jsonl: one model, nothing to compare"), "{lines}");
         assert_eq!(errors.lines().count(), 5, "{errors}");

@@ -332,6 +332,26 @@ fn a_mixture_is_timed_beside_a_softmax() {
 }
 
 #[test]
+fn references_are_retrieved_from_the_training_text() {
+    use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let config = LanguageConfig { words: 20, utterances: 24, max_words: 3, ..Default::default() };
+    let language = Language::new(config).unwrap();
+    language.write_corpus(&path.join("data"), Sizes { train: 24, valid: 3, test: 3 }, 1).unwrap();
+    let line = "references --data data --out refs.jsonl";
+    STUDIES.refused(path, &format!("{line} --window 0"), &["window is 0"]);
+    STUDIES.refused(path, &format!("{line} --extra 0"), &["extra is 0"]);
+    STUDIES.refused(path, &line.replace("--data data", "--data nowhere"), &["`nowhere` does not exist"]);
+    assert!(!path.join("refs.jsonl").exists());
+    let written = STUDIES.objects(path, &format!("{line} --extra 2 --json")).remove(0);
+    let text = fs::read_to_string(path.join("refs.jsonl")).unwrap();
+    assert_eq!(written["references"], 3 * text.lines().count());
+    STUDIES.refused(path, line, &["`refs.jsonl` exists already"]);
+}
+
+#[test]
 fn theorems_are_measured_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -86,7 +86,7 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
             Ok(line.named("--run", &["analyse", &what]))
         }
         "plot" => line.plot(),
-        "sweep" | "ablation" => line.sweep(&first),
+        "sweep" => line.sweep(),
         _ => Ok(line.becomes(&[&first])),
     }
 }
@@ -135,8 +135,7 @@ impl Line<'_> {
                 self.words.splice(0..0, run);
                 Ok(self.becomes(&["dialog", "eval"]))
             }
-            (Some(Model::Gpt), false) => Ok(self.named("--run", &["transformer"])),
-            (Some(Model::AwdLstm) | None, false) => Ok(self.named("--run", &["eval"])),
+            (_, false) => Ok(self.named("--run", &["eval"])),
             (Some(Model::AwdLstm) | None, true) => Ok(self.named("--run", &["dynamic-eval"])),
             (Some(model), true) => {
                 Err(format!("--dynamic is for language models; this is a run of {}", model.name()).into())
@@ -178,9 +177,9 @@ impl Line<'_> {
     }
 
     /// The options of a sweep in a file, each by its name; those of the line come before them.
-    fn sweep(mut self, command: &str) -> Result<Vec<OsString>, Failure> {
-        let file = self.places(&[command]).first().map(|&at| self.words.remove(at));
-        let Some(file) = file else { return Ok(self.becomes(&[command])) };
+    fn sweep(mut self) -> Result<Vec<OsString>, Failure> {
+        let file = self.places(&["sweep"]).first().map(|&at| self.words.remove(at));
+        let Some(file) = file else { return Ok(self.becomes(&["sweep"])) };
         let path = Path::new(&file);
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let damaged = |reason: &str| Error::Damaged {
@@ -213,7 +212,7 @@ impl Line<'_> {
                 }
             }
         }
-        Ok(self.becomes(&[command]))
+        Ok(self.becomes(&["sweep"]))
     }
 
     /// The value of `--model`, which is taken away.
@@ -362,7 +361,7 @@ mod tests {
             ("eval PATH/lstm --dynamic", "dynamic-eval --run PATH/lstm"),
             ("eval PATH/dialogues --json", "dialog eval PATH/dialogues --json"),
             ("eval --run PATH/dialogues", "dialog eval PATH/dialogues"),
-            ("eval PATH/transformer", "transformer --run PATH/transformer"),
+            ("eval PATH/transformer --split valid", "eval --run PATH/transformer --split valid"),
             ("generate PATH/lstm", "generate --run PATH/lstm"),
             ("generate PATH/transformer --tokens 5", "generate --run PATH/transformer --tokens 5"),
             ("generate PATH/dialogues", "dialog respond PATH/dialogues"),

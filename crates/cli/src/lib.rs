@@ -1,8 +1,7 @@
 //! The programs of highrank: training, evaluating, analysing and timing language models with high-rank output layers.
 //!
 //! * [`programs`]: each program from its command line to its exit status;
-//! * [`device`]: devices by name, as command lines and run folders write them;
-//! * [`workload`]: what benches and throughput programs time.
+//! * [`device`]: devices by name, as command lines and run folders write them.
 //!
 //! The other modules are what benches and studies share with the programs.
 //!
@@ -32,6 +31,4 @@ pub mod sizes;
 mod sparkline;
 pub mod statistics;
 mod suggestion;
-pub mod timing;
 mod training;
-pub mod workload;

@@ -136,28 +136,6 @@ where
     Ok(())
 }
 
-/// Draws `points` as marks in the style `index`, with `label` in the chart's legend.
-///
-/// # Errors
-/// What plotters says.
-pub fn marks<'a, 'b: 'a, X, Y>(
-    chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>,
-    points: &[(X::ValueType, Y::ValueType)],
-    index: usize,
-    label: &str,
-) -> Result<(), Failure>
-where
-    X: Ranged<ValueType: Clone + 'static>,
-    Y: Ranged<ValueType: Clone + 'static>,
-{
-    let style = LineStyle::nth(index);
-    chart
-        .draw_series(points.iter().cloned().map(|place| EmptyElement::at(place) + mark(style, (0, 0))))?
-        .label(label)
-        .legend(move |(x, y)| EmptyElement::at((0, 0)) + mark(style, (x + 12, y)));
-    Ok(())
-}
-
 /// A mark at `center`, in pixels.
 fn mark<'b>(style: LineStyle, (x, y): (i32, i32)) -> DynElement<'static, SVGBackend<'b>, (i32, i32)> {
     let (full, open) = (style.color.filled(), style.color.stroke_width(1));

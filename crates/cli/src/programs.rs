@@ -21,7 +21,7 @@ use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::runs::{self as list, RunsArgs};
 use crate::commands::study::{self, StudyArgs};
-use crate::commands::sweep::{self, AblationArgs, SweepArgs};
+use crate::commands::sweep::{self, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
 use crate::exit;
@@ -71,7 +71,7 @@ fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Fa
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, program| transformer::run(&args, program))
+    start("transformer", |args, program| transformer::run(&args, program.into()))
 }
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
@@ -141,7 +141,7 @@ enum Command {
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Generate(GenerateArgs),
-    /// What runs have learnt: rank, kl, plif, gradient, compare.
+    /// What runs of LSTM language models have learnt: rank, kl, plif, gradient, compare.
     Analyse(AnalyseArgs),
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
@@ -183,9 +183,6 @@ enum Command {
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     #[command(hide = true)]
     DynamicEval(DynamicEvalArgs),
-    /// A sweep of heads of equal numbers of parameters, unless the options say otherwise.
-    #[command(hide = true)]
-    Ablation(Box<AblationArgs>),
     #[command(hide = true)]
     Transformer(Box<TransformerArgs>),
     #[command(hide = true)]
@@ -247,7 +244,6 @@ impl Command {
             Self::Eval(args) => eval::run(&args, ranks),
             Self::Finetune(args) => finetune::run(&args, program, ranks),
             Self::Sweep(args) => sweep::run(&args, program, ranks),
-            Self::Ablation(args) => sweep::run(&args.0, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
             Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
             Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
@@ -265,8 +261,8 @@ impl Command {
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
-            Self::Transformer(args) => transformer::run(&args, "highrank transformer"),
-            Self::Dialog(args) => dialog::run(&args, "highrank dialog"),
+            Self::Transformer(args) => transformer::run(&args, format!("{program} train")),
+            Self::Dialog(args) => dialog::run(&args, program),
         }
     }
 }
@@ -274,9 +270,7 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use awd_lstm::Dropouts;
     use clap::CommandFactory;
-    use highrank::Precision;
 
     #[test]
     fn the_command_lines_are_consistent() {
@@ -305,31 +299,5 @@ mod tests {
         assert_eq!(check("train --help"), Ok(()));
         let error = check("train --data nowhere --head best").unwrap_err();
         assert!(error.contains("'best'") && !error.contains('\n'), "{error}");
-    }
-
-    #[test]
-    fn each_dropout_has_its_own_option() {
-        let line = "ptb_mos train --data d --dropout-output 0.1 --dropout-hidden 0.2 --dropout-input 0.3 \
-                    --dropout-latent 0.4 --dropout-embedding 0.5 --dropout-weight 0.6";
-        let cli = PtbMos::parse_from(line.split_whitespace());
-        let Some(Command::Train(args)) = cli.command else { panic!("train") };
-        let dropouts = args.training.model(awd_lstm::HeadKind::Mos, 50).dropouts;
-        let expected =
-            Dropouts { output: 0.1, hidden: 0.2, input: 0.3, latent: 0.4, embedding: 0.5, weight: 0.6 };
-        assert_eq!(dropouts, expected);
-    }
-
-    #[test]
-    fn overrides_replace_the_presets_settings() {
-        use awd_lstm::HeadKind;
-        let line = "ptb_mos train --data d --head softmax --d-embedding 16 --dropout-weight 0.25 --seed 5 --lr 3 --precision tf32";
-        let cli = PtbMos::parse_from(line.split(' '));
-        let Some(Command::Train(args)) = cli.command else { panic!("train") };
-        let model = args.training.model(HeadKind::Softmax, 50);
-        assert_eq!((model.d_embedding, model.lstm_sizes.as_slice()), (16, [256, 16].as_slice()));
-        assert_eq!((model.dropouts.weight, model.dropouts.output), (0.25, 0.2));
-        assert_eq!((args.head, model.precision), (Some(HeadKind::Softmax), Precision::Tf32));
-        let config = args.training.procedure().unwrap();
-        assert_eq!((config.seed, config.lr, config.bptt), (5, 3.0, 35));
     }
 }

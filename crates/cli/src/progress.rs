@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use runs::{EpochMetrics, LOG_INTERVAL, StepMetrics, TrainObserver, ValidationMetrics};
+use runs::{EpochMetrics, StepMetrics, TrainObserver, ValidationMetrics};
 
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note, with_bits};
@@ -15,7 +15,7 @@ use crate::sparkline::Curves;
 use crate::statistics::decimal;
 
 /// A bar on standard error that looks as `template` says; a length that is not known yet may be set later.
-pub fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
+fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is a constant");
     ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr())
         .with_style(style.progress_chars("=> "))
@@ -81,10 +81,10 @@ impl Drop for ShareBar {
 }
 
 /// Curves that a bar and the observer of a training share.
-pub type SharedCurves = Arc<Mutex<Curves>>;
+type SharedCurves = Arc<Mutex<Curves>>;
 
 /// The bar of a training, above its curves. Each line is drawn as wide as the terminal is at that moment, so nothing wraps.
-pub fn training_bar(curves: &SharedCurves) -> ProgressBar {
+fn training_bar(curves: &SharedCurves) -> ProgressBar {
     let curves = curves.clone();
     let below = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
         let curves = curves.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,84 +97,44 @@ pub fn training_bar(curves: &SharedCurves) -> ProgressBar {
         .with_style(style.progress_chars("=> ").with_key("curves", below))
 }
 
-/// Signs of life of a training between its reports. Training asks whether to stop before every step, and before every piece of a
-/// text that it scores.
-pub struct Pulse {
-    /// Steps between two reports.
-    every: usize,
-    /// How often training asked since the last report.
-    asked: usize,
+/// Signs of life of a training between its reports. Training asks whether to stop before every step, and before every piece of a text
+/// that it scores.
+struct Pulse {
+    /// When training began, or the last report was made.
     since: Instant,
-    /// Whether no step was done yet in this process.
-    fresh: bool,
-    /// Whether the last report was of the last step of an epoch.
-    scoring: bool,
-    /// Whether it was said that a text is scored.
-    said: bool,
-    /// When the time of the training is over, if that is known.
-    end: Option<Instant>,
-    /// How long the steps up to the last report took; none if they were fewer than usual.
-    usual: Option<Duration>,
+    /// How often training asked since.
+    asked: usize,
+    phase: Phase,
 }
 
-/// What is to be told between two reports.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Sign {
-    /// The first step is done, after this time.
-    FirstStep(Duration),
-    /// A held-out text is being scored.
+/// What a training is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Before its first report in this process.
+    First,
+    Steps,
+    /// After the last step of an epoch, until it is said.
     Scoring,
 }
 
 impl Pulse {
-    /// Of a training that reports every so many steps.
-    pub fn new(every: usize) -> Self {
-        let since = Instant::now();
-        Self { every, asked: 0, since, fresh: true, scoring: false, said: false, end: None, usual: None }
-    }
-
-    /// Begins anew with the first step of a training, which has so much time if that is known.
-    pub fn started(&mut self, time: Option<Duration>) {
-        let end = time.and_then(|time| Instant::now().checked_add(time));
-        *self = Self { end, ..Self::new(self.every) };
-    }
-
-    /// Begins anew after a report; `scoring` after the one of an epoch's last step.
-    pub fn reported(&mut self, scoring: bool) {
-        let usual = if self.asked == self.every { Some(self.since.elapsed()) } else { self.usual };
-        *self = Self { fresh: false, scoring, end: self.end, usual, ..Self::new(self.every) };
+    fn new(phase: Phase) -> Self {
+        Self { since: Instant::now(), asked: 0, phase }
     }
 
     /// What there is to tell when training asks whether to stop.
-    pub fn asked(&mut self) -> Option<Sign> {
+    fn asked(&mut self) -> Option<String> {
         self.asked += 1;
-        if self.fresh && self.asked == 2 {
-            return Some(Sign::FirstStep(self.since.elapsed()));
-        }
-        // Steps would have been reported by then.
-        let late = self.usual.is_some_and(|usual| self.since.elapsed() > 2 * usual);
-        let over = self.end.is_some_and(|end| Instant::now() > end);
-        let scoring = self.scoring || self.asked > self.every + 1 || late || over;
-        let tells = scoring && !self.said && self.since.elapsed() >= PATIENCE;
-        self.said |= tells;
-        tells.then_some(Sign::Scoring)
-    }
-}
-
-impl Sign {
-    /// The line of a log, if it is worth one.
-    pub fn line(self) -> Option<String> {
-        match self {
-            Self::FirstStep(time) => (time >= PATIENCE).then(|| format!("first step: {}", short(time))),
-            Self::Scoring => Some("scoring held-out text".into()),
-        }
-    }
-
-    /// What stands beside a bar.
-    pub fn message(self) -> String {
-        match self {
-            Self::FirstStep(time) => format!("first step: {}", short(time)),
-            Self::Scoring => "scoring held-out text".into(),
+        let time = self.since.elapsed();
+        match self.phase {
+            Phase::First if self.asked == 2 && time >= PATIENCE => {
+                Some(format!("first step: {}", short(time)))
+            }
+            Phase::Scoring if time >= PATIENCE => {
+                self.phase = Phase::Steps;
+                Some("scoring held-out text".into())
+            }
+            _ => None,
         }
     }
 }
@@ -185,9 +145,6 @@ fn position(share: f64) -> u64 {
 
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// What is said of some steps, of which so much time is left, in a log and beside a bar; `bool`: whether tokens are characters.
-pub type StepTexts = fn(&StepMetrics, bool, Option<Duration>) -> [String; 2];
 
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
 /// left, above curves of the loss and of the validation perplexity; without a terminal, such lines every now and then.
@@ -204,7 +161,6 @@ pub struct Progress {
     epochs: bool,
     /// In front of every line about steps.
     label: String,
-    says: StepTexts,
     /// When training began in this process, and the share of its work that was done by then.
     start: (Instant, f64),
     /// The share that is done.
@@ -215,8 +171,6 @@ pub struct Progress {
     /// Shown below the bar.
     curves: SharedCurves,
     pulse: Pulse,
-    /// The time that training has, if that is known.
-    time: Option<Duration>,
 }
 
 impl Progress {
@@ -231,14 +185,12 @@ impl Progress {
             json,
             epochs: true,
             label: String::new(),
-            says: step_texts,
             start: (Instant::now(), 0.0),
             share: 0.0,
             interrupt: None,
             characters: false,
             curves,
-            pulse: Pulse::new(LOG_INTERVAL),
-            time: None,
+            pulse: Pulse::new(Phase::First),
         }
     }
 
@@ -258,25 +210,9 @@ impl Progress {
         Self { characters, ..self }
     }
 
-    /// The same reporter with other words about steps.
-    pub fn with_step_texts(self, says: StepTexts) -> Self {
-        Self { says, ..self }
-    }
-
     /// The same reporter, which writes a line for every interval where there is no terminal, if that is asked for.
     pub fn with_every_interval(self, every_interval: bool) -> Self {
         Self { every_interval, ..self }
-    }
-
-    /// The same reporter of a training that reports every so many steps.
-    pub fn with_log_every(self, steps: usize) -> Self {
-        Self { pulse: Pulse::new(steps), ..self }
-    }
-
-    /// The same reporter of a training that ends after so many minutes, if it does.
-    pub fn with_time(self, minutes: Option<f64>) -> Self {
-        let time = minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok());
-        Self { time, ..self }
     }
 
     fn curves(&self) -> std::sync::MutexGuard<'_, Curves> {
@@ -336,14 +272,14 @@ impl TrainObserver for Progress {
         self.share = share;
         self.logged = Instant::now();
         self.bar.set_position(position(share));
-        self.pulse.started(self.time);
+        self.pulse = Pulse::new(Phase::First);
     }
 
     fn on_interval(&mut self, interval: &StepMetrics) {
         let StepMetrics { epoch, epochs, step, steps, nll, share, .. } = *interval;
         self.share = share;
-        self.pulse.reported(step == steps);
-        let [line, message] = (self.says)(interval, self.characters, self.left());
+        self.pulse = Pulse::new(if step == steps { Phase::Scoring } else { Phase::Steps });
+        let [line, message] = step_texts(interval, self.characters, self.left());
         if self.is_due() {
             self.line(&format!("{}{line}", self.label));
             self.logged = Instant::now();
@@ -356,9 +292,9 @@ impl TrainObserver for Progress {
 
     fn stop(&mut self) -> bool {
         if let Some(sign) = self.pulse.asked() {
-            self.bar.set_message(sign.message());
-            if let Some(line) = sign.line().filter(|_| !self.terminal && self.epochs) {
-                self.line(&line);
+            self.bar.set_message(sign.clone());
+            if !self.terminal && self.epochs {
+                self.line(&sign);
             }
         }
         self.interrupt.as_ref().is_some_and(Interrupt::is_noted)
@@ -366,7 +302,7 @@ impl TrainObserver for Progress {
 
     fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
         self.share = share;
-        self.pulse.reported(false);
+        self.pulse = Pulse::new(Phase::Steps);
         self.curves().add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
@@ -386,7 +322,7 @@ impl TrainObserver for Progress {
 
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
-        self.pulse.reported(false);
+        self.pulse = Pulse::new(Phase::Steps);
         self.curves().add_perplexity(metrics.valid_ppl);
         if !self.epochs {
             return;
@@ -408,12 +344,12 @@ impl TrainObserver for Progress {
 /// What an interval's line in `steps.jsonl` says, for people, and the part of it that stands beside a bar.
 fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) -> [String; 2] {
     let StepMetrics { epoch, epochs, step, steps, tokens_per_s, nll, ppl, .. } = *interval;
-    let [lr, norm, ar, tar] =
-        [interval.lr, interval.gradient_norm, interval.ar.unwrap_or(0.0), interval.tar.unwrap_or(0.0)]
-            .map(three_digits);
+    let [lr, norm] = [interval.lr, interval.gradient_norm].map(three_digits);
+    let [ar, tar] = [("ar", interval.ar), ("tar", interval.tar)]
+        .map(|(name, value)| value.map_or(String::new(), |value| format!(" {name} {}", three_digits(value))));
     let line = format!(
         "epoch {epoch}/{epochs} step {step}/{steps} loss {nll:.3} ppl {}{} lr {lr} norm {norm} \
-         clipped {:.0} % ar {ar} tar {tar} {tokens_per_s:.0} tokens/s{}{}",
+         clipped {:.0} %{ar}{tar} {tokens_per_s:.0} tokens/s{}{}",
         decimal(ppl, 2),
         if characters { format!(" bpc {:.4}", ppl.log2()) } else { String::new() },
         interval.clipped * 100.0,
@@ -428,7 +364,7 @@ fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) 
 }
 
 /// The time that is left as the end of a line; nothing where it is not known.
-pub fn left_text(left: Option<Duration>) -> String {
+fn left_text(left: Option<Duration>) -> String {
     left.map_or(String::new(), |left| format!(", {} left", short(left)))
 }
 
@@ -557,32 +493,17 @@ mod tests {
 
     #[test]
     fn signs_of_life_come_between_reports() {
-        let mut pulse = Pulse::new(3);
-        assert_eq!(pulse.asked(), None);
-        assert!(matches!(pulse.asked(), Some(Sign::FirstStep(_))));
-        assert_eq!((pulse.asked(), pulse.asked()), (None, None));
-        // A fourth step without a report is none.
-        pulse.since -= PATIENCE;
-        assert_eq!((pulse.asked(), pulse.asked()), (Some(Sign::Scoring), None));
-        pulse.reported(false);
-        pulse.since -= PATIENCE;
-        assert_eq!((pulse.asked(), pulse.asked()), (None, None));
-        pulse.reported(true);
-        assert_eq!(pulse.asked(), None, "it is a moment yet");
-        pulse.since -= PATIENCE;
-        assert_eq!(pulse.asked(), Some(Sign::Scoring));
-        // Time that is over, and more of it than the steps before a report took.
-        pulse.started(Some(Duration::ZERO));
-        pulse.reported(false);
-        pulse.since -= PATIENCE;
-        assert_eq!((pulse.asked(), pulse.asked()), (Some(Sign::Scoring), None));
-        pulse.started(None);
-        pulse.asked = 3;
-        pulse.reported(false);
-        pulse.since -= PATIENCE;
-        assert_eq!(pulse.asked(), Some(Sign::Scoring));
-        assert_eq!(Sign::FirstStep(Duration::from_secs(1)).line(), None);
-        assert_eq!(Sign::FirstStep(Duration::from_secs(62)).line().unwrap(), "first step: 1 min 02 s");
+        let late = |phase| Pulse { since: Instant::now() - PATIENCE, ..Pulse::new(phase) };
+        let mut first = late(Phase::First);
+        assert_eq!(
+            (first.asked(), first.asked(), first.asked()),
+            (None, Some("first step: 2 s".into()), None)
+        );
+        let mut scoring = late(Phase::Scoring);
+        assert_eq!((scoring.asked(), scoring.asked()), (Some("scoring held-out text".into()), None));
+        for mut pulse in [late(Phase::Steps), Pulse::new(Phase::First), Pulse::new(Phase::Scoring)] {
+            assert_eq!((pulse.asked(), pulse.asked()), (None, None), "{:?}", pulse.phase);
+        }
     }
 
     #[test]

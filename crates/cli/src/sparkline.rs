@@ -1,4 +1,4 @@
-//! How a training goes as one line of block characters, for a terminal.
+//! How a training goes, in characters, for a terminal.
 
 use std::fmt::Write;
 
@@ -90,6 +90,41 @@ fn sparkline(values: &[f64], columns: usize) -> String {
     means.iter().copied().map(block).collect()
 }
 
+/// Rows and columns of [`lines_as_text`].
+const PLOT: (usize, usize) = (12, 60);
+
+/// Labelled lines of values above 0 as one plot, each with a mark of its own, heights in logarithms.
+pub fn lines_as_text(lines: &[(String, Vec<(f64, f64)>)]) -> String {
+    const MARKS: [char; 4] = ['○', '●', '□', '■'];
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let ends = |of: fn(&(f64, f64)) -> f64| {
+        let values = || points().map(of).filter(|value| value.is_finite());
+        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+    };
+    let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
+    let place = |share: f64, count: usize| (share.clamp(0.0, 1.0) * (count - 1) as f64).round() as usize;
+    let mut cells = vec![[' '; PLOT.1]; PLOT.0];
+    for ((_, points), mark) in lines.iter().zip(MARKS.iter().cycle()) {
+        for (x, y) in points.iter().filter(|point| point.1.is_finite()) {
+            let column = place((x - left) / (right - left).max(1e-9), PLOT.1);
+            let row = place((high / y).ln() / (high / low).ln().max(1e-9), PLOT.0);
+            cells[row][column] = *mark;
+        }
+    }
+    let mut text = String::new();
+    for (row, cells) in cells.iter().enumerate() {
+        let label = match row {
+            0 => decimal(high, 1),
+            row if row + 1 == PLOT.0 => decimal(low, 1),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "{label:>9} │{}", cells.iter().collect::<String>().trim_end());
+    }
+    let _ = writeln!(text, "{:>9} └{}", "", "─".repeat(PLOT.1));
+    let legend = lines.iter().zip(MARKS.iter().cycle()).map(|((label, _), mark)| format!("{mark} {label}"));
+    text + &format!("{:>11}{}", "", legend.collect::<Vec<_>>().join("   "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +167,19 @@ mod tests {
         assert_eq!(curves(&[], &[]).line(80), None);
         assert_eq!(curves(&[6.9], &[400.0]).line(80), None);
         assert_eq!(curves(&[6.9, 6.0], &[400.0]).line(80).unwrap(), "loss 6.900 █▁ 6.000");
+    }
+
+    #[test]
+    fn lines_are_plotted_between_their_ends() {
+        let text = lines_as_text(&[
+            ("one".into(), vec![(1.0, 100.0), (2.0, 10.0)]),
+            ("other".into(), vec![(1.0, 10.0), (2.0, f64::NAN)]),
+        ]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), PLOT.0 + 2);
+        assert_eq!(lines[0], "    100.0 │○");
+        assert!(lines[PLOT.0 - 1].starts_with("     10.0 │●") && lines[PLOT.0 - 1].ends_with('○'), "{text}");
+        assert_eq!(lines[PLOT.0 + 1].trim(), "○ one   ● other");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Means, spreads and medians, and large numbers as text.
+//! Means and spreads, and large numbers as text.
 
 /// Mean and sample standard deviation; the latter is 0 for a single value.
 pub fn mean_and_spread(values: &[f64]) -> (f64, f64) {
@@ -24,36 +24,6 @@ pub fn mean_and_spread_text(values: &[f64], digits: usize) -> String {
         1 => decimal(mean, digits),
         _ => format!("{} ± {}", decimal(mean, digits), decimal(spread, digits)),
     }
-}
-
-/// The middle value, halfway between the two middle ones of an even number; none of no values.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    Some((values[(values.len() - 1) / 2] + upper) / 2.0)
-}
-
-/// Spearman's rank correlation of pairs: 1 where the second numbers rise with the first, −1 where they fall; none where either side
-/// has fewer than two different numbers.
-pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
-    let xs = ranks(pairs.iter().map(|pair| pair.0).collect());
-    let ys = ranks(pairs.iter().map(|pair| pair.1).collect());
-    // Ranks of either side have the same mean.
-    let mean = (pairs.len() as f64 + 1.0) / 2.0;
-    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
-    let scale = (product(&xs, &xs) * product(&ys, &ys)).sqrt();
-    (scale > 0.0).then(|| product(&xs, &ys) / scale)
-}
-
-/// The place of each value in ascending order, counted from 1; equal values share the middle of theirs.
-fn ranks(values: Vec<f64>) -> Vec<f64> {
-    let place = |value: &f64| {
-        let below = values.iter().filter(|other| *other < value).count();
-        let same = values.iter().filter(|other| *other == value).count();
-        below as f64 + (same as f64 + 1.0) / 2.0
-    };
-    values.iter().map(place).collect()
 }
 
 /// A number with commas between its thousands.
@@ -93,27 +63,5 @@ mod tests {
         assert_eq!(mean_and_spread(&[4.0]), (4.0, 0.0));
         assert_eq!(mean_and_spread_text(&[1.0, 2.0, 6.0], 1), "3.0 ± 2.6");
         assert_eq!(mean_and_spread_text(&[4.0], 0), "4");
-    }
-
-    #[test]
-    fn rank_correlation_is_that_of_the_places() {
-        let rising = [(1.0, 10.0), (2.0, 100.0), (5.0, 101.0)];
-        assert_eq!(rank_correlation(&rising), Some(1.0));
-        assert_eq!(rank_correlation(&rising.map(|(x, y)| (x, -y))), Some(-1.0));
-        // Without ties: 1 - 6 sum(d²) / (n (n² - 1)), here of differences 1, 1, 1, 1.
-        let swapped = [(1.0, 2.0), (2.0, 1.0), (3.0, 4.0), (4.0, 3.0)];
-        assert!((rank_correlation(&swapped).unwrap() - 0.6).abs() < 1e-12);
-        // Places 1.5, 1.5, 3 and 1, 2, 3.
-        let tied = rank_correlation(&[(0.0, 1.0), (0.0, 2.0), (1.0, 3.0)]).unwrap();
-        assert!((tied - 0.75f64.sqrt()).abs() < 1e-12);
-        assert_eq!(rank_correlation(&[(1.0, 2.0), (1.0, 3.0)]), None);
-        assert_eq!(rank_correlation(&[]), None);
-    }
-
-    #[test]
-    fn half_of_the_values_are_below_the_median() {
-        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median([]), None);
     }
 }

@@ -29,8 +29,6 @@ pub struct SettingsFile {
     pub preset: Option<Preset>,
     /// The output layer.
     pub head: Option<HeadKind>,
-    /// The output layers of a sweep.
-    several: Option<Vec<HeadKind>>,
     /// The device.
     pub device: Option<DeviceName>,
     /// The data folder.
@@ -46,7 +44,6 @@ pub struct SettingsFile {
 struct Content {
     preset: Option<String>,
     head: Option<HeadKind>,
-    heads: Option<Vec<HeadKind>>,
     device: Option<String>,
     data: Option<PathBuf>,
     #[serde(default)]
@@ -68,11 +65,6 @@ struct Content {
 }
 
 impl SettingsFile {
-    /// The output layers of a sweep: `heads`, or the one `head`.
-    pub fn heads(&self) -> Option<Vec<HeadKind>> {
-        self.several.clone().or_else(|| self.head.map(|head| vec![head]))
-    }
-
     /// Reads and checks a file: its names and the types of its values.
     ///
     /// # Errors
@@ -110,18 +102,7 @@ impl SettingsFile {
             return Err(in_file(&format!("head is {head}, but model.head is {other}")).into());
         }
         let head = content.head.or(of_model);
-        let several = content.heads;
-        if let Some(heads) = &several {
-            if let Some(head) = head {
-                let line = format!("it has both the head {head} and `heads`; leave one of them out");
-                return Err(in_file(&line).into());
-            }
-            let twice = (1..heads.len()).find(|&index| heads[..index].contains(&heads[index]));
-            if heads.is_empty() || twice.is_some() {
-                return Err(in_file(&"heads must be at least one, each of them once").into());
-            }
-        }
-        Ok(Self { path: path.to_path_buf(), preset, head, several, device, data, text, model, train })
+        Ok(Self { path: path.to_path_buf(), preset, head, device, data, text, model, train })
     }
 
     /// The file.
@@ -185,15 +166,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_takes_all_heads_or_the_one() {
-        let heads = |text: &str| read(text).unwrap().heads();
-        assert_eq!(heads(r#"{"heads": ["gss", "mos"]}"#), Some(vec![HeadKind::Gss, HeadKind::Mos]));
-        assert_eq!(heads(r#"{"head": "moc"}"#), Some(vec![HeadKind::Moc]));
-        assert_eq!(heads(r#"{"model": {"head": "moc"}}"#), Some(vec![HeadKind::Moc]));
-        assert_eq!(heads("{}"), None);
-    }
-
-    #[test]
     fn the_last_lstm_goes_with_the_width_of_another_head() {
         let sizes = |text: &str, head| read(text).unwrap().model(&Preset::Small.model(head, 50)).lstm_sizes;
         let width = r#"{"model": {"d_embedding": 20}}"#;
@@ -211,21 +183,12 @@ mod tests {
     fn what_is_wrong_is_one_line_with_the_name() {
         for (text, expected) in [
             ("{", "line 1"),
-            ("[]", "expected struct"),
             (r#"{"colour": 1}"#, "unknown field `colour`, expected one of `preset`, `head`"),
-            (r#"{"model": {"colour": 1}}"#, "model.colour: unknown field `colour`, expected one of `vocab`"),
             (r#"{"model": {"dropouts": {"all": 0.1}}}"#, "model.dropouts.all: unknown field `all`"),
             (r#"{"train": {"lr": "fast"}}"#, "train.lr: invalid type: string \"fast\""),
-            (r#"{"train": {"epochs": -1}}"#, "train.epochs: invalid value"),
-            (r#"{"train": {"patient": 1}}"#, "`patience`"),
             (r#"{"text": {"characters": 1}}"#, "text.characters: invalid type"),
             (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
-            (r#"{"head": "mix"}"#, "unknown variant `mix`"),
-            (r#"{"heads": []}"#, "heads must be at least one"),
-            (r#"{"heads": ["mos", "gss", "mos"]}"#, "each of them once"),
-            (r#"{"heads": ["mix"]}"#, "unknown variant `mix`"),
-            (r#"{"head": "mos", "heads": ["gss"]}"#, "it has both the head mos and `heads`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
             (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
         ] {

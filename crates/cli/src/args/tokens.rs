@@ -12,7 +12,7 @@ use crate::print::print_note;
 use crate::progress::Working;
 
 /// Options of the commands that read a whole corpus.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct TokenArgs {
     /// Folder to keep the encoded text of a large corpus in, so that the next command need not encode it again [default:
     /// the run's, or .encoded in the data folder]. It takes four bytes a token.

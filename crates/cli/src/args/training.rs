@@ -7,13 +7,14 @@ use runs::data::TextConfig;
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
 use crate::args::record::RecordArgs;
-use crate::args::setting::{CHECKED, Setting, apply, checked};
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
 
 /// What is trained, on which text, where, and how often it is saved. `O` are the settings that replace the preset's.
+///
+/// The order of precedence is `--set`, options, file, preset.
 #[derive(Debug, Clone, Args)]
 pub struct TrainingArgs<O: Args = Overrides> {
     /// Sizes, procedure and reading of the text to start from: small, paper, doc, awd-lstm, lms-plif, wikitext2,
@@ -24,10 +25,6 @@ pub struct TrainingArgs<O: Args = Overrides> {
     /// of them. Options of the command line replace the file's.
     #[arg(long, value_name = "FILE", value_parser = SettingsFile::read)]
     pub config: Option<SettingsFile>,
-    /// A setting by its place in config.json, such as train.lr=15 or model.dropouts.latent=0.2; may be given several times. It
-    /// replaces the preset's and the file's; an option of its own replaces it.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
-    pub settings: Vec<Setting>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda [default: auto].
     #[arg(long)]
     pub device: Option<DeviceChoice>,
@@ -45,11 +42,6 @@ pub struct TrainingArgs<O: Args = Overrides> {
     pub overrides: O,
 }
 
-/// A setting of a language model. Types do not depend on the preset.
-fn setting(text: &str) -> Result<Setting, String> {
-    checked(text, &Preset::Small.model(HeadKind::Mos, 1), &Preset::Small.train())
-}
-
 impl<O: Args> TrainingArgs<O> {
     /// The preset to start from.
     pub fn preset(&self) -> Preset {
@@ -63,23 +55,11 @@ impl<O: Args> TrainingArgs<O> {
         self.device.or(of_file).unwrap_or_default()
     }
 
-    /// How the text is read: as the preset and the file say, unless the options say otherwise.
-    pub fn text(&self) -> TextConfig {
-        let mut text = self.preset().text();
-        if let Some(file) = &self.config {
-            text = file.text(&text);
-        }
-        text = apply(&self.settings, "text", &text).expect(CHECKED);
-        self.text.apply_to(&mut text);
-        text
-    }
-
     /// The same with other settings in the place of the preset's.
     pub fn with<P: Args>(&self, overrides: P) -> TrainingArgs<P> {
         TrainingArgs {
             preset: self.preset,
             config: self.config.clone(),
-            settings: self.settings.clone(),
             device: self.device,
             record: self.record.clone(),
             text: self.text.clone(),
@@ -90,6 +70,16 @@ impl<O: Args> TrainingArgs<O> {
 }
 
 impl TrainingArgs {
+    /// How the text is read.
+    pub fn text(&self) -> TextConfig {
+        let mut text = self.preset().text();
+        if let Some(file) = &self.config {
+            text = file.text(&text);
+        }
+        self.text.apply_to(&mut text);
+        self.overrides.given.apply("text", &text)
+    }
+
     /// The model with this output layer for a vocabulary of `vocab` words: the preset's with the file's settings and the
     /// overrides.
     pub fn model(&self, head: HeadKind, vocab: usize) -> ModelConfig {
@@ -97,11 +87,7 @@ impl TrainingArgs {
         if let Some(file) = &self.config {
             model = file.model(&model);
         }
-        let set = apply(&self.settings, "model", &model).expect(CHECKED);
-        // The head has an option of its own, and the vocabulary is the text's.
-        model = ModelConfig { head, vocab, ..set };
-        self.overrides.apply_to_model(&mut model);
-        model
+        self.overrides.model(model)
     }
 
     /// The procedure: the preset's with the file's settings and the overrides, checked.
@@ -122,8 +108,7 @@ impl TrainingArgs {
             }
             config = file.train(&config);
         }
-        config = apply(&self.settings, "train", &config).expect(CHECKED);
-        self.overrides.apply_to_procedure(&mut config)?;
+        let config = self.overrides.procedure(config)?;
         config.validate()?;
         Ok(config)
     }

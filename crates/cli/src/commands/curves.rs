@@ -1,6 +1,4 @@
-//! `curves`: validation perplexities of several runs in one picture, or all that they recorded as one table.
-
-mod table;
+//! `curves`: validation perplexities of several runs in one picture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +8,14 @@ use plotters::prelude::SeriesLabelPosition;
 use runs::Error;
 use serde::{Deserialize, Serialize};
 
-use self::table::METRICS;
 use crate::chart::{Chart, Keyed, Scale};
 use crate::failure::Failure;
 use crate::files::{Force, create_folder};
 use crate::picture;
 use crate::statistics::decimal;
+
+/// A line a validation, in a run's folder.
+const METRICS: &str = "metrics.jsonl";
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -26,10 +26,6 @@ pub struct CurvesArgs {
     /// Folder for `curves.svg`.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
-    /// Instead of the picture, write all lines of metrics.jsonl and steps.jsonl of the runs to this file, as one table in
-    /// CSV for other tools. The runs may still be under way.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "json"])]
-    pub csv: Option<PathBuf>,
     /// Whether files are replaced.
     #[command(flatten)]
     pub force: Force,
@@ -80,12 +76,6 @@ struct Curve {
 /// # Errors
 /// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
-    if let Some(file) = &args.csv {
-        args.force.check(file)?;
-        let lines = table::save(&args.runs, file)?;
-        println!("wrote {lines} lines to {}", file.display());
-        return Ok(());
-    }
     args.force.check_in(&args.out, &["curves.svg"])?;
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
@@ -142,12 +132,18 @@ impl Curve {
             return Err(format!("run `{}` has no finished epoch to draw", folder.display()).into());
         }
         Ok(Self {
-            run: table::name(folder),
+            run: name(folder),
             axis,
             best_valid_ppl: points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min),
             points,
         })
     }
+}
+
+/// The last part of a run's path.
+fn name(folder: &Path) -> String {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| folder.display().to_string())
 }
 
 /// Perplexities of the runs over the epochs or steps.
@@ -178,7 +174,6 @@ mod tests {
         CurvesArgs {
             runs: runs.iter().map(|run| run.to_path_buf()).collect(),
             out: out.to_path_buf(),
-            csv: None,
             force: Force::default(),
             json: true,
         }

@@ -9,20 +9,22 @@ use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
 use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
+use gpt::Transformer;
 use runs::Error;
 use runs::data::Part;
 use runs::data::Tokens;
 use runs::error::check;
-use runs::load_weights;
 use runs::ranks::Ranks;
+use runs::{Folder, Settings, kind_of_run, load_weights};
 use serde::Serialize;
 
 use crate::args::TokenArgs;
+use crate::commands::transformer;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::print::{bits_text, print_json, print_note, with_bits};
 use crate::progress::Working;
-use crate::ranks::agree;
+use crate::ranks::{agree, refuse};
 use crate::statistics::decimal;
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
@@ -69,7 +71,7 @@ pub enum Split {
 
 impl Split {
     /// The text, in messages.
-    fn what(self) -> &'static str {
+    pub fn what(self) -> &'static str {
         match self {
             Self::Train => "the training text",
             Self::Valid => VALID,
@@ -105,7 +107,10 @@ pub enum Weights {
 
 impl Weights {
     /// Their file.
-    fn file(self, run: &RunFolder) -> Result<PathBuf, Error> {
+    ///
+    /// # Errors
+    /// A run that does not keep them.
+    pub fn file<S: Settings>(self, run: &Folder<S>) -> Result<PathBuf, Error> {
         match self {
             Self::Best => run.best_weights(),
             Self::Last => run.last_weights(),
@@ -127,15 +132,63 @@ impl FromStr for Weights {
     }
 }
 
-/// Perplexities, of what and how.
-#[derive(Debug, Default, Serialize)]
-struct Perplexities {
+/// How well texts are predicted; accuracies are in percent, where they are counted.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Scores {
     #[serde(skip_serializing_if = "Option::is_none")]
     train_ppl: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     valid_ppl: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     test_ppl: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid_accuracy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_accuracy: Option<f64>,
+    /// A generated language's own perplexity on the test text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor_ppl: Option<f64>,
+}
+
+impl Scores {
+    /// Notes how well a text is predicted.
+    pub fn set(&mut self, split: Split, ppl: f64, accuracy: Option<f64>) {
+        let places = match split {
+            Split::Train => (&mut self.train_ppl, &mut self.train_accuracy),
+            Split::Valid => (&mut self.valid_ppl, &mut self.valid_accuracy),
+            Split::Test => (&mut self.test_ppl, &mut self.test_accuracy),
+        };
+        (*places.0, *places.1) = (Some(ppl), accuracy);
+    }
+
+    /// The perplexities that there are, in the order of the texts.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
+        let all = [
+            ("train", "train_bpc", self.train_ppl),
+            ("valid", "valid_bpc", self.valid_ppl),
+            ("test", "test_bpc", self.test_ppl),
+        ];
+        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
+    }
+
+    /// Bits per character under their names in JSON.
+    fn bits(&self) -> Vec<(&'static str, f64)> {
+        self.all().map(|(_, bits, ppl)| (bits, ppl)).collect()
+    }
+
+    /// The scores in words; tokens may be `characters`.
+    pub fn text(&self, characters: bool) -> String {
+        let all: Vec<(&str, f64)> = self.all().map(|(name, _, ppl)| (name, ppl)).collect();
+        let ppls: Vec<String> =
+            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
+        let floor =
+            self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
+        let accuracy = self.test_accuracy;
+        let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
+        format!("perplexity {}{floor}{}{accuracy}", ppls.join(", "), bits_text(characters, &all))
+    }
 }
 
 /// The object on standard output.
@@ -146,7 +199,7 @@ struct Evaluated {
     parameters: usize,
     weights: Weights,
     #[serde(flatten)]
-    ppl: Perplexities,
+    scores: Scores,
     /// Predicted tokens.
     tokens: usize,
     /// Wall-clock time of scoring.
@@ -156,23 +209,14 @@ struct Evaluated {
     train: TrainConfig,
 }
 
-impl Perplexities {
-    /// Those that there are, in the order of the texts.
-    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
-        let all = [
-            ("train", "train_bpc", self.train_ppl),
-            ("valid", "valid_bpc", self.valid_ppl),
-            ("test", "test_bpc", self.test_ppl),
-        ];
-        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
-    }
-}
-
 /// Scores texts with a saved run's weights and prints the perplexities.
 ///
 /// # Errors
 /// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
 pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
+    if kind_of_run(&args.run).is_ok_and(|kind| kind == Transformer::KIND) {
+        return refuse(ranks, "eval of a transformer").and_then(|()| transformer::eval(args));
+    }
     let name = device::resolve(args.device);
     let Prepared { config, texts, model } = agree(ranks, prepare(args, name, ranks))?;
     ranks.check_same("model", &config.model)?;
@@ -180,7 +224,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
         let parts: Vec<Part> = texts.iter().map(|(_, batches)| part(batches, &model.device())).collect();
         ranks.check_same("text", &parts)?;
     }
-    let (mut ppl, mut tokens, start) = (Perplexities::default(), 0, Instant::now());
+    let (mut scores, mut tokens, start) = (Scores::default(), 0, Instant::now());
     for (split, batches) in &texts {
         let _scoring = ranks.is_first().then(|| Working::new(format!("scoring {}", split.what())));
         let of_text = mean_nll_among(ranks, &model, batches)?.exp();
@@ -188,12 +232,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
             return agree(ranks, Err("the perplexity is not finite".into()));
         }
         tokens += batches.predictions();
-        let place = match split {
-            Split::Train => &mut ppl.train_ppl,
-            Split::Valid => &mut ppl.valid_ppl,
-            Split::Test => &mut ppl.test_ppl,
-        };
-        *place = Some(of_text);
+        scores.set(*split, of_text, None);
     }
     if !ranks.is_first() {
         return Ok(());
@@ -201,13 +240,13 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     let seconds = start.elapsed().as_secs_f64();
     let characters = config.text.characters;
     if args.json {
-        let bits: Vec<(&'static str, f64)> = ppl.all().map(|(_, bits, ppl)| (bits, ppl)).collect();
+        let bits = scores.bits();
         let evaluated = Evaluated {
             run: args.run.clone(),
             head: config.model.head,
             parameters: config.model.num_params(),
             weights: args.weights,
-            ppl,
+            scores,
             tokens,
             seconds,
             device: name.to_string(),
@@ -216,10 +255,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
         };
         print_json(&with_bits(&evaluated, characters, &bits));
     } else {
-        let all: Vec<(&str, f64)> = ppl.all().map(|(name, _, ppl)| (name, ppl)).collect();
-        let texts: Vec<String> =
-            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
-        println!("perplexity {}{}", texts.join(", "), bits_text(characters, &all));
+        println!("{}", scores.text(characters));
     }
     Ok(())
 }
@@ -284,7 +320,7 @@ fn texts(
 }
 
 /// The first so many tokens of a text, or all there are.
-fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
+pub fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
     let count = most.map_or(tokens.len(), |most| tokens.len().min(most));
     match tokens {
         Tokens::Memory(ids) => ids[..count].to_vec(),

@@ -58,7 +58,7 @@ pub struct FinetuneArgs {
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = Interrupt::of_training(ranks.is_first())
-        .and_then(|interrupt| Output::new(program, args.json, &args.record, interrupt));
+        .and_then(|interrupt| Output::new(format!("{program} train"), args.json, &args.record, interrupt));
     let output = agree(ranks, output)?;
     let ranks = args.reduce.apply_to(ranks);
     let (config, out) = agree(&ranks, settings(args))?;
@@ -73,8 +73,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;
-    let mut model = config.model.clone();
-    args.overrides.apply_to_model(&mut model);
+    let model = args.overrides.model(config.model.clone());
     model.validate()?;
     let weights = |model: &ModelConfig| ModelConfig {
         dropouts: config.model.dropouts,

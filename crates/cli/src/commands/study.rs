@@ -1,6 +1,7 @@
 //! The study that runs without a command: a softmax against a Mixture of Softmaxes of equal size, on a language whose
 //! next-word distribution is known.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
@@ -10,19 +11,25 @@ use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
 use highrank::analysis::{Spectrum, kl_divergence};
+use plotters::prelude::SeriesLabelPosition;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::Error;
-use runs::Fitted;
 use runs::data::Corpus;
 use runs::error::check;
+use runs::{EpochMetrics, Fitted, StepMetrics, TrainObserver};
 use serde::Serialize;
 
+use crate::chart::{Chart, Keyed, Scale};
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
+use crate::files::{Force, create_folder};
+use crate::picture;
 use crate::print::{print_json, print_note};
 use crate::progress::Progress;
-use crate::statistics::mean_and_spread_text;
+use crate::sparkline::lines_as_text;
+use crate::statistics::{grouped, mean_and_spread_text};
+use crate::training::fresh_folder;
 
 /// Lengths of the generated texts in tokens.
 const TRAIN_TOKENS: usize = 100_000;
@@ -46,6 +53,9 @@ pub struct StudyArgs {
     /// The first seed.
     #[arg(long, default_value_t = 28)]
     pub seed: u64,
+    /// Folder for the picture of the learning curves, learning.svg [default: a new one under runs/].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -70,23 +80,38 @@ struct Outcome {
     rank: usize,
 }
 
-/// Trains both heads for every seed and prints the table.
+/// A label and the perplexity of the validation text after each epoch.
+type Curve = (String, Vec<(f64, f64)>);
+
+/// Trains both heads for every seed, prints the table and draws the learning curves.
 ///
 /// # Errors
-/// If the device is missing, or training goes wrong.
+/// If the device is missing, training goes wrong, or the picture cannot be written.
 pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     check(args.seeds > 0, "seeds", args.seeds, "at least 1")?;
-    let device = device::open(device::resolve(args.device))?;
     let StudyArgs { seeds, seed, json, .. } = *args;
-    let language = Language::new(LanguageConfig::default())?;
+    let out = args.out.clone().unwrap_or_else(|| fresh_folder("study"));
+    Force::default().check_in(&out, &["learning.svg"])?;
+    let name = device::resolve(args.device);
+    let config = LanguageConfig::default();
+    let [softmax, _] = models(config.vocab);
+    print_note(format_args!(
+        "trains a softmax and a Mixture of Softmaxes of {} parameters each for {EPOCHS} epochs on a generated language of {} words, whose \
+         next-word distribution is known; about {} on two cores (here: {name})",
+        grouped(softmax.num_params()),
+        grouped(config.vocab),
+        if seeds == 1 { "a minute".to_string() } else { format!("{seeds} minutes") },
+    ));
+    let device = device::open(name)?;
+    let language = Language::new(config)?;
     let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
     let mut text = |tokens| language.generate(tokens, &mut rng);
     let corpus =
         Corpus::from_ids(language.vocabulary(), text(TRAIN_TOKENS), text(VALID_TOKENS), text(TEST_TOKENS))?;
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut curves) = (vec![], vec![]);
     for seed in seeds_from(seed, seeds) {
         for model in models(corpus.vocabulary().len()) {
-            let outcome = train_one(&model, seed, &language, &corpus, &device)?;
+            let (outcome, points) = train_one(&model, seed, &language, &corpus, &device)?;
             if json {
                 print_json(&outcome);
             } else {
@@ -95,13 +120,52 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
                     "{head}, seed {seed}: test perplexity {test_ppl:.2} after {seconds:.0} s"
                 ));
             }
+            let of = if seeds == 1 { String::new() } else { format!(", seed {seed}") };
+            curves.push((format!("{}{of}", model.head), points));
             outcomes.push(outcome);
         }
     }
     if !json {
         print_table(&outcomes);
+        println!("\nvalidation perplexity over epochs, of the first seed:\n{}", lines_as_text(&curves[..2]));
     }
+    draw(curves, &out)?;
+    print_note(format_args!("learning curves: {}", out.join("learning.svg").display()));
     Ok(())
+}
+
+/// Draws the learning curves into a folder.
+fn draw(lines: Vec<Curve>, out: &Path) -> Result<(), Failure> {
+    let chart = Chart {
+        caption: "Validation perplexity on a language whose truth is known".into(),
+        x: ("epoch", Scale::Linear),
+        y: ("perplexity (log)", Scale::Logarithmic),
+        lines,
+        labels: SeriesLabelPosition::UpperRight,
+    };
+    create_folder(out)?;
+    picture::save(&Keyed(chart), &out.join("learning"))
+}
+
+/// Shows a bar, and keeps the perplexity of the validation text after each epoch.
+struct Watch {
+    progress: Progress,
+    points: Vec<(f64, f64)>,
+}
+
+impl TrainObserver for Watch {
+    fn on_start(&mut self, share: f64) {
+        self.progress.on_start(share);
+    }
+
+    fn on_interval(&mut self, interval: &StepMetrics) {
+        self.progress.on_interval(interval);
+    }
+
+    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
+        self.progress.on_epoch(metrics, share);
+        self.points.push((metrics.epoch as f64, metrics.valid_ppl));
+    }
 }
 
 /// So many seeds from `first` on; 0 follows the largest.
@@ -157,16 +221,16 @@ fn train_one(
     language: &Language,
     corpus: &Corpus,
     device: &Device,
-) -> Result<Outcome, Failure> {
+) -> Result<(Outcome, Vec<(f64, f64)>), Failure> {
     let started = Instant::now();
     let mut trainer = Trainer::new(LmTask::new(model, &procedure(seed), corpus, device)?);
-    let mut progress = Progress::bar_only(format!("{} ", model.head));
-    let result = trainer.fit(None, &mut progress);
-    progress.finish();
+    let mut watch = Watch { progress: Progress::bar_only(format!("{} ", model.head)), points: vec![] };
+    let result = trainer.fit(None, &mut watch);
+    watch.progress.finish();
     let Fitted::Finished(last) = result? else { unreachable!("the progress bar never says stop") };
     let best = trainer.best().expect("a finished run has a best model");
     let (kl, rows) = against_truth(best, language, corpus.test(), device)?;
-    Ok(Outcome {
+    let outcome = Outcome {
         head: model.head,
         seed,
         parameters: model.num_params(),
@@ -177,7 +241,8 @@ fn train_one(
         kl,
         // The entries were computed in f32, so that is their roundoff.
         rank: Spectrum::of(&rows, model.vocab)?.rank_with(f64::from(f32::EPSILON)),
-    })
+    };
+    Ok((outcome, watch.points))
 }
 
 /// The mean of `KL(truth || model)` over the contexts of `text` in nats, and the log-probabilities in its first

@@ -1,7 +1,6 @@
 //! `train`: a model on text, saved as a run.
 
 mod dry_run;
-mod parts;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use runs::Versions;
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 
-use crate::args::{Overrides, ReduceArgs, TimeLimit, TrainingArgs};
+use crate::args::{Overrides, ReduceArgs, TrainingArgs};
 use crate::device;
 use crate::failure::Failure;
 use crate::files::check_run_folder;
@@ -94,8 +93,9 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
     // A dry run has nothing to save.
     let interrupt =
         if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
-    let output =
-        interrupt.and_then(|interrupt| Output::new(program, args.json, &args.training.record, interrupt));
+    let output = interrupt.and_then(|interrupt| {
+        Output::new(format!("{program} train"), args.json, &args.training.record, interrupt)
+    });
     let output = agree(ranks, output)?;
     let ranks = &args.reduce.apply_to(ranks);
     match &args.resume {
@@ -195,11 +195,12 @@ fn opened(
         now.model.head = head;
     }
     args.training.text.apply_to(&mut now.text);
-    // These may be others.
-    let overrides =
-        Overrides { epochs: None, max_time: None, patience: None, ..args.training.overrides.clone() };
-    overrides.apply_to_model(&mut now.model);
-    overrides.apply_to_procedure(&mut now.train)?;
+    let given =
+        args.training.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
+    let overrides = Overrides { given, ..args.training.overrides.clone() };
+    now.text = overrides.given.apply("text", &now.text);
+    now.model = overrides.model(now.model);
+    now.train = overrides.procedure(now.train)?;
     config.check(&now)?;
     // What else is wrong with them is found before the text is read.
     extension(args, &config)?;
@@ -208,7 +209,12 @@ fn opened(
 
 /// What is to be changed of the run.
 fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
-    let Overrides { epochs, max_time, patience, .. } = args.training.overrides;
+    let given = &args.training.overrides.given;
     let device = device_of(args.training.device, args.change_device, &config.device)?;
-    Ok(Extension { epochs, max_minutes: max_time.map(TimeLimit::minutes), patience, device })
+    Ok(Extension {
+        epochs: given.value("train.epochs"),
+        max_minutes: given.value("train.max_minutes"),
+        patience: given.value("train.patience"),
+        device,
+    })
 }

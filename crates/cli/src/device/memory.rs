@@ -17,13 +17,6 @@ pub fn memory_bytes(name: DeviceName, device: &Device) -> Option<(u64, u64)> {
     }
 }
 
-/// Starts a new measurement of the process's largest resident memory: what was needed before counts no more. Without
-/// effect where the system does not let a process do so, and on GPUs.
-pub fn forget_peak() {
-    // Linux; elsewhere there is no such file, and no peak is known either.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
-}
-
 /// The process's largest resident memory so far in bytes, where the system tells (Linux).
 fn resident_peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

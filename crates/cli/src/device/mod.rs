@@ -5,11 +5,9 @@ mod cuda;
 mod memory;
 mod name;
 mod open;
-mod threads;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use memory::{forget_peak, memory_bytes};
+pub use memory::memory_bytes;
 pub use name::{DeviceChoice, DeviceName};
 pub use open::{open, open_at, resolve};
-pub use threads::{threads, use_threads};

@@ -18,7 +18,7 @@ pub fn finetuning(preset: &str, origin: &TrainConfig, overrides: &Overrides) -> 
     train.lr = preset.map_or(train.lr, Preset::finetune_lr);
     train.lr_decay = None;
     train.average_from_start = true;
-    overrides.apply_to_procedure(&mut train)?;
+    let train = overrides.procedure(train)?;
     train.validate()?;
     if !train.average_from_start {
         return Err("finetune averages from the start: leave --average-from-start out".into());

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use runs::data::Corpus;
 use runs::ranks::Ranks;
-use runs::{EpochMetrics, FinalMetrics, Fitted, StepMetrics, TrainObserver, ValidationMetrics};
+use runs::{
+    EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
+};
 
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
@@ -53,18 +55,7 @@ impl Job {
         if !is_first {
             return Ok(());
         }
-        let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
-        let ppls = |valid: &'static str, test: &'static str| {
-            let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
-            all.into_iter().filter_map(|(name, ppl)| Some((name, ppl?))).collect::<Vec<_>>()
-        };
-        if json {
-            print_json(&with_bits(&last, characters, &ppls("valid_bpc", "test_bpc")));
-        } else {
-            let bits = bits_text(characters, &ppls("valid", "test"));
-            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
-            println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
-        }
+        print_last(&last, json, characters);
         Ok(())
     }
 
@@ -110,13 +101,54 @@ impl Job {
             print_note(words(&config.text, &corpus));
             frequency::note(&config.model, &corpus).iter().for_each(print_note);
         }
-        // How much of its time a restored run has left, its trainer knows alone.
-        let time = config.train.max_minutes.filter(|_| !restored);
-        let progress = output.progress().with_characters(config.text.characters).with_time(time);
-        let mut watch = Watch { progress, run: &run };
-        let result = trainer.fit(Some(&run), &mut watch);
-        watch.progress.finish();
-        finish(result?, &output, &run.path().display().to_string())
+        let progress = output.progress().with_characters(config.text.characters);
+        fit(&mut trainer, &run, progress, &output)
+    }
+}
+
+/// Trains a run of any model to its end; reports steps and epochs, draws its curves, and stops after an interrupt.
+///
+/// # Errors
+/// What goes wrong in training, or [`Interrupted`](crate::interrupt::Interrupted) once the run is saved.
+pub fn fit<T: Task>(
+    trainer: &mut runs::Trainer<T>,
+    run: &runs::Folder<T::Settings>,
+    progress: Progress,
+    output: &Output,
+) -> Result<FinalMetrics, Failure> {
+    let mut watch = Watch { progress, run };
+    let result = trainer.fit(Some(run), &mut watch);
+    watch.progress.finish();
+    finish(result?, output, &run.path().display().to_string())
+}
+
+/// The same, and prints the final perplexities.
+///
+/// # Errors
+/// As [`fit`].
+pub fn fit_and_print<T: Task>(
+    mut trainer: runs::Trainer<T>,
+    run: &runs::Folder<T::Settings>,
+    progress: Progress,
+    output: &Output,
+) -> Result<(), Failure> {
+    print_last(&fit(&mut trainer, run, progress, output)?, output.json, false);
+    Ok(())
+}
+
+/// Prints the end of a run, as an object with `json`; tokens may be `characters`.
+fn print_last(last: &FinalMetrics, json: bool, characters: bool) {
+    let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = *last;
+    let ppls = |valid: &'static str, test: &'static str| {
+        let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
+        all.into_iter().filter_map(|(name, ppl)| Some((name, ppl?))).collect::<Vec<_>>()
+    };
+    if json {
+        print_json(&with_bits(last, characters, &ppls("valid_bpc", "test_bpc")));
+    } else {
+        let bits = bits_text(characters, &ppls("valid", "test"));
+        let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
+        println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
     }
 }
 
@@ -158,7 +190,7 @@ fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, F
     match fitted {
         Fitted::Finished(last) => Ok(last),
         Fitted::Stopped => {
-            let line = format!("stopped and saved; to go on: {} train --resume {path}", output.program);
+            let line = format!("stopped and saved; to go on: {} --resume {path}", output.command);
             Err(output.interrupt.end(line).into())
         }
     }
@@ -179,12 +211,12 @@ impl TrainObserver for Listener<'_> {
 }
 
 /// Reports progress, and draws the curves after every epoch.
-struct Watch<'a> {
+struct Watch<'a, S: Settings> {
     progress: Progress,
-    run: &'a RunFolder,
+    run: &'a runs::Folder<S>,
 }
 
-impl TrainObserver for Watch<'_> {
+impl<S: Settings> TrainObserver for Watch<'_, S> {
     fn on_start(&mut self, share: f64) {
         self.progress.on_start(share);
     }

@@ -10,11 +10,10 @@ mod output;
 mod vocabulary;
 
 pub use crate::files::absolute;
-pub use curves::{AS_MET, WITHIN};
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts, require_test};
-pub use job::{Folder, Job, fresh_folder};
+pub use job::{Folder, Job, fit, fit_and_print, fresh_folder};
 pub use output::Output;
 pub use vocabulary::words;
 

@@ -13,8 +13,8 @@ use crate::progress::Progress;
 /// What is reported while a run is trained, and how often it is saved.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Name of the program that was started.
-    pub program: &'static str,
+    /// The command that continues a stopped run, but for `--resume RUN`.
+    pub command: String,
     /// Objects on standard output.
     pub json: bool,
     /// Time between two checkpoints inside of an epoch.
@@ -33,7 +33,7 @@ impl Output {
     /// # Errors
     /// If the time is no positive number, or the number of steps is 0.
     pub fn new(
-        program: &'static str,
+        command: String,
         json: bool,
         record: &RecordArgs,
         interrupt: Interrupt,
@@ -46,7 +46,7 @@ impl Output {
         if log_every == Some(0) {
             return Err(Error::invalid("log-every", 0, "at least 1 step").into());
         }
-        Ok(Self { program, json, checkpoint_every, log_every, interrupt, quiet: false })
+        Ok(Self { command, json, checkpoint_every, log_every, interrupt, quiet: false })
     }
 
     /// The same, but nothing is said of the run.
@@ -62,7 +62,6 @@ impl Output {
     /// A reporter of a run, which an interrupt stops.
     pub fn progress(&self) -> Progress {
         let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
-        let progress = progress.until(&self.interrupt).with_log_every(self.log_every());
-        progress.with_every_interval(self.log_every.is_some())
+        progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
     }
 }

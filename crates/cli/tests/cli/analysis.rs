@@ -15,8 +15,8 @@ fn runs() -> TempDir {
     fs::create_dir(path.join("words")).unwrap();
     for name in ["train.txt", "valid.txt", "test.txt"] {
         let text = fs::read_to_string(path.join("data").join(name)).unwrap();
-        // A word in need of escaping, and one that no other run has.
-        fs::write(path.join("words").join(name), text.replace("word1", "<b>&")).unwrap();
+        // A word that no other run has.
+        fs::write(path.join("words").join(name), text.replace("word1", "zebra")).unwrap();
     }
     objects(path, &format!("train --data words --head softmax {sizes} --epochs 1 --out other --json"));
     folder
@@ -70,7 +70,7 @@ fn saved_runs_are_looked_into() {
     let few = objects(path, "gradient-loss --run mos --tokens 1 --split valid --json");
     assert_eq!(few[0]["contexts"], 1);
 
-    let compare = objects(path, "compare --run mos --run softmax --most 4 --top 3 --out pictures --json");
+    let compare = objects(path, "compare --run mos --run softmax --most 4 --top 3 --json");
     let (summary, tokens) = compare.split_last().unwrap();
     assert_eq!(tokens.len(), 4);
     let gains: Vec<f64> = tokens.iter().map(|token| number(token, "gain")).collect();
@@ -84,8 +84,6 @@ fn saved_runs_are_looked_into() {
         );
     }
     assert!((number(summary, "ppl_a") / number(&eval[0], "test_ppl") - 1.0).abs() < 1e-5);
-    let page = fs::read_to_string(path.join("pictures/compare.html")).unwrap();
-    assert!(page.contains("mos against softmax") && !page.contains("<eos>"));
 
     let plif = objects(path, "plif --run plif --out pictures --json");
     assert_eq!((plif.len(), &plif[0]["pieces"]), (1, &20.into()));

@@ -1,4 +1,4 @@
-//! `dialog`: bad input, a small run from its first step to its responses, and the study at its smallest.
+//! Models of dialogues: bad input, and a small run from its first step to its responses.
 
 use std::fs;
 use std::io::Write;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{edit, objects, program, refused, run};
+use crate::harness::number;
 
 /// A model and procedure of a second or so.
 pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
@@ -33,10 +34,6 @@ pub(super) fn write(data: &Path, seed: u64) {
 /// Trains with the small settings and returns the objects on standard output.
 pub(super) fn train(folder: &Path, more: &str) -> Vec<Value> {
     objects(folder, &format!("dialog train --data data {SMALL} {CPU} --json {more}"))
-}
-
-pub(super) fn number(line: &Value, key: &str) -> f64 {
-    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
 }
 
 /// Runs the program with `input` as its standard input.
@@ -228,26 +225,15 @@ fn settings_out_of_range() {
         ("--preset huge", "unknown preset `huge`; known: small, paper"),
         ("--device abacus", "unknown device `abacus`"),
         ("--vocab-size 5", "vocab_size is 5, but must be at least 6"),
-        ("--max-words 0", "max_words is 0"),
-        ("--d-embedding 0", "d_embedding is 0"),
         ("--d-utterance 0", "d_utterance is 0"),
-        ("--d-context 0", "d_context is 0"),
-        ("--d-decoder 0", "d_decoder is 0"),
-        ("--window 0", "window is 0"),
-        ("--components 0", "components is 0"),
         ("--head plif --knots 0", "knots is 0"),
         ("--head mos-plif --plif-bound -1", "plif_bound is -1"),
-        ("--dropout 1", "dropout is 1"),
-        ("--init nan", "init is NaN"),
-        ("--epochs 0", "epochs is 0"),
-        ("--updates 0", "updates is 0"),
+        ("--init nan", "'nan' for '--init <W>'"),
+        ("--set text.max_words=0", "max_words is 0"),
+        ("--set train.lrr=3", "train.lrr: unknown field `lrr`"),
         ("--batch 20", "batch is 20, but must be a multiple of run"),
-        ("--run-length 0", "run is 0"),
-        ("--lr 0", "lr is 0"),
         ("--clip -1", "clip is -1"),
-        ("--patience 0", "stop.patience is 0"),
         ("--improvement 1.5", "stop.improvement is 1.5"),
-        ("--increase 0", "stop.increase is 0"),
         ("--log-every 0", "log-every is 0"),
         ("--checkpoint-every 0", "checkpoint-every is 0"),
         ("--colour blue", "--colour"),
@@ -256,8 +242,6 @@ fn settings_out_of_range() {
     }
     refused(folder.path(), "dialog train --out run", &["--data <DIR>"]);
     refused(folder.path(), "dialog eval", &["<RUN>"]);
-    refused(folder.path(), "dialog table", &["<RUN>"]);
-    refused(folder.path(), "dialog table first --side-by-side 3 --json", &["--side-by-side"]);
     refused(
         folder.path(),
         "dialog train --data data --device auto --change-device",
@@ -265,8 +249,6 @@ fn settings_out_of_range() {
     );
     refused(folder.path(), "dialog train --resume run --change-device", &["--device"]);
     refused(folder.path(), "dialog dance", &["dance"]);
-    refused(folder.path(), "dialog --seeds 0", &["seeds is 0, but must be at least 1"]);
-    refused(folder.path(), "dialog --heads mos,mos", &["`mos` is there twice"]);
     for (more, expected) in [
         ("--width 0", "width"),
         ("--n-best 0", "n_best"),
@@ -276,17 +258,7 @@ fn settings_out_of_range() {
         ("--contexts 0", "contexts is 0"),
         ("--bleu exact", "unknown form of BLEU `exact`; known: four_orders, short_weights, repository_2017"),
     ] {
-        for command in ["eval", "table"] {
-            refused(folder.path(), &format!("dialog {command} first {more}"), &[expected]);
-        }
-    }
-    for (more, expected) in [
-        ("--by-length 0", "by-length is 0, but must be above 0"),
-        ("--by-length -1", "by-length is -1"),
-        ("--by-length inf", "alpha is inf"),
-        ("--side-by-side 0", "side-by-side is 0, but must be at least 1"),
-    ] {
-        refused(folder.path(), &format!("dialog table first {more}"), &[expected]);
+        refused(folder.path(), &format!("dialog eval first {more}"), &[expected]);
     }
 }
 
@@ -294,7 +266,7 @@ fn settings_out_of_range() {
 fn folders_that_are_no_run_of_dialogues() {
     let folder = folder();
     let path = folder.path();
-    let commands = ["dialog eval RUN", "dialog table RUN", "dialog respond RUN", "dialog train --resume RUN"];
+    let commands = ["dialog eval RUN", "dialog respond RUN", "dialog train --resume RUN"];
     for command in commands {
         refused(path, &command.replace("RUN", "data"), &["`data` is not a run folder", "config.json"]);
     }
@@ -387,9 +359,9 @@ fn steps_are_logged_and_each_run_has_a_folder_of_its_own() {
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert!(output.status.success(), "{errors}");
         assert!(out.starts_with("best epoch ") && out.contains(": perplexity valid "), "{out}");
-        let steps: Vec<&str> = errors.lines().filter(|line| line.contains(" of 6: ")).collect();
+        let steps: Vec<&str> = errors.lines().filter(|line| line.contains("/6 loss ")).collect();
         assert_eq!(steps.len(), 6, "{errors}");
-        assert!(steps[1].starts_with("epoch 1/2, step 4 of 6: "), "{errors}");
+        assert!(steps[1].starts_with("epoch 1/2 step 4/6 loss "), "{errors}");
         assert!(errors.starts_with("moc with "), "{errors}");
     }
     for name in ["dialog-small-moc-1", "dialog-small-moc-1-2"] {
@@ -428,7 +400,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
     assert_eq!(ended.code(), Some(130), "{errors}");
     assert!(errors.contains("\nstopping after this step, then saving; press again"), "{errors}");
     let last = errors.lines().last().unwrap();
-    assert_eq!(last, "stopped and saved; to go on: highrank dialog train --resume stopped");
+    assert_eq!(last, "stopped and saved; to go on: highrank train --resume stopped");
 
     objects(path, "dialog train --resume stopped --json");
     let metrics = |run: &str| -> Vec<Value> {
@@ -472,51 +444,4 @@ fn exported_weights_come_back_as_the_same_model() {
     let eval = |run: &str| objects(path, &format!("dialog eval {run} {CPU} --contexts 3 --json")).remove(0);
     let (first, second) = (eval("first"), eval("second"));
     assert_eq!((&first["test_ppl"], &first["single"]), (&second["test_ppl"], &second["single"]));
-}
-
-#[test]
-fn references_are_retrieved_from_the_training_text() {
-    let folder = folder();
-    let path = folder.path();
-    let line = "dialog retrieve --data data --out refs.jsonl";
-    refused(path, &format!("{line} --window 0"), &["window is 0"]);
-    refused(path, &format!("{line} --extra 0"), &["extra is 0"]);
-    refused(path, &line.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
-    assert!(!path.join("refs.jsonl").exists());
-    let written = objects(path, &format!("{line} --extra 2 --json")).remove(0);
-    let text = fs::read_to_string(path.join("refs.jsonl")).unwrap();
-    assert_eq!(written["references"], 3 * text.lines().count());
-    refused(path, line, &["`refs.jsonl` exists already"]);
-    // They are what `eval` reads.
-    train(path, "--out first");
-    let eval =
-        objects(path, &format!("dialog eval first {CPU} --refs refs.jsonl --contexts 5 --json")).remove(0);
-    assert_eq!(eval["mean_references"], 3.0);
-}
-
-#[test]
-fn the_study_at_its_smallest() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
-    let lines = objects(path, &format!("dialog --smallest {CPU} --json"));
-    let heads: Vec<&str> = lines.iter().map(|line| line["head"].as_str().unwrap()).collect();
-    assert_eq!(heads, ["softmax", "moc", "mos"]);
-    for line in &lines {
-        let (right, answers) = (number(line, "right"), number(line, "answers"));
-        assert!((0.0..=answers).contains(&right) && answers > 1.0, "{line}");
-        assert!((0.0..=1.0 + 1e-9).contains(&number(line, "probability")), "{line}");
-        assert!(number(line, "floor_ppl") > 1.0 && number(line, "test_ppl").is_finite(), "{line}");
-        assert_eq!(line["floor_ppl"], lines[0]["floor_ppl"]);
-        assert!(number(line, "parameters") <= number(&lines[0], "parameters"), "{line}");
-    }
-    let table = run(path, &format!("dialog --smallest --heads softmax,mos --seeds 2 {CPU}"));
-    let (out, errors) = (String::from_utf8(table.stdout).unwrap(), String::from_utf8(table.stderr).unwrap());
-    assert!(table.status.success(), "{errors}");
-    let lines: Vec<&str> = out.lines().collect();
-    assert!(
-        lines[0].starts_with("head") && lines[1].starts_with("softmax") && lines[2].starts_with("mos"),
-        "{out}"
-    );
-    assert!(lines[1].contains(" ± ") && lines.len() == 4, "{out}");
-    assert_eq!(fs::read_dir(path).unwrap().count(), 0);
 }

@@ -5,11 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, folder, objects, refused, run};
-
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
-}
+use super::{SMALL, config, folder, objects, refused, run};
+use crate::harness::number;
 
 #[test]
 fn a_text_that_is_not_scored_need_not_be_there() {
@@ -48,7 +45,7 @@ fn each_text_and_any_slice_of_it_is_scored() {
     }
     let train = eval("--split train");
     // All but the first token are predicted, in one column as in the test.
-    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!(train["tokens"], json!(number(&config["corpus"]["train"], "length") as u64 - 1));
     assert!(train.get("valid_ppl").is_none() && number(&train, "train_ppl") > 1.0);
     let (few, more) = (eval("--split train --max-tokens 50"), eval("--split train --limit 400"));
@@ -122,9 +119,7 @@ fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
     let train = |out: &str, more: &str| {
         objects(path, &format!("train {SMALL} --epochs 1 --out {out} --json {more}")).remove(1)
     };
-    let config = |run: &str| -> Value {
-        serde_json::from_slice(&fs::read(path.join(run).join("config.json")).unwrap()).unwrap()
-    };
+    let config = |run: &str| config(path, run);
     let plain = train("plain", "");
     let slow = train("slow", "--latent-lr 0.1");
     assert_ne!(plain["valid_ppl"], slow["valid_ppl"]);

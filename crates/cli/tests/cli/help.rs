@@ -14,8 +14,7 @@ fn help_names_the_program_and_its_commands() {
     assert!(help.contains("Usage: highrank ") && !help.contains("ptb_mos"), "{help}");
     let shown = ["train", "eval", "generate", "analyse", "sweep", "runs", "plot", "import", "export"];
     // What the others become, or were called before.
-    let hidden =
-        ["rank", "kl", "compare", "plif", "finetune", "dynamic-eval", "ablation", "transformer", "dialog"];
+    let hidden = ["rank", "kl", "compare", "plif", "finetune", "dynamic-eval", "transformer", "dialog"];
     for command in shown.iter().chain(&hidden) {
         let listed = help.lines().any(|line| line.trim_start().starts_with(&format!("{command} ")));
         assert_eq!(listed, shown.contains(command), "{command}");

@@ -2,13 +2,10 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{SMALL, folder, objects, refused, run};
-
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
-}
+use super::{SMALL, config, folder, objects, refused, run};
+use crate::harness::number;
 
 #[test]
 fn a_run_is_finetuned_in_a_run_of_its_own() {
@@ -21,7 +18,7 @@ fn a_run_is_finetuned_in_a_run_of_its_own() {
     assert!(number(end, "valid_ppl") < number(start, "valid_ppl"), "{end} from {start}");
     assert!(tuned[..3].iter().all(|epoch| epoch["averaging"] == true));
     assert_eq!(fs::read(path.join("first/best/model.safetensors")).unwrap(), before);
-    let config: Value = serde_json::from_slice(&fs::read(path.join("second/config.json")).unwrap()).unwrap();
+    let config = config(path, "second");
     assert_eq!(config["train"]["average_from_start"], true);
     assert!(config["finetunes"].as_str().unwrap().ends_with("first"));
     assert!(path.join("second/curves.svg").is_file());

@@ -23,10 +23,10 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn no_file_is_replaced_without_a_word() {
     let folder = folder();
     let path = folder.path();
-    for name in ["test.jsonl", "all.csv", "model.safetensors"] {
+    for name in ["test.jsonl", "file", "model.safetensors"] {
         fs::write(path.join("data").join(name), "mine").unwrap();
     }
-    for name in ["curves.svg", "spectrum.svg", "gradient_loss.svg", "plif.svg", "compare.html"] {
+    for name in ["curves.svg", "spectrum.svg", "gradient_loss.svg", "plif.svg"] {
         fs::create_dir_all(path.join("drawn")).unwrap();
         fs::write(path.join("drawn").join(name), "mine").unwrap();
     }
@@ -34,15 +34,12 @@ fn no_file_is_replaced_without_a_word() {
     // It is found before anything else: none of these runs exist.
     for (line, file) in [
         ("dialog eval nowhere --responses data/test.jsonl", "data/test.jsonl"),
-        ("dialog retrieve --data nowhere --out data/test.jsonl", "data/test.jsonl"),
         ("dialog export nowhere --out data/model.safetensors", "data/model.safetensors"),
         ("export --run nowhere --out data/model.safetensors", "data/model.safetensors"),
-        ("curves --run nowhere --csv data/all.csv", "data/all.csv"),
         ("curves --run nowhere --out drawn", "drawn/curves.svg"),
         ("rank --run nowhere --out drawn", "drawn/spectrum.svg"),
         ("gradient-loss --run nowhere --out drawn", "drawn/gradient_loss.svg"),
         ("plif --from nowhere.jsonl --out drawn", "drawn/plif.svg"),
-        ("compare --run nowhere nowhere --out drawn", "drawn/compare.html"),
     ] {
         let told = format!("`{file}` exists already; name another file, or replace it with --force");
         refused(path, line, &[&told]);
@@ -50,12 +47,12 @@ fn no_file_is_replaced_without_a_word() {
         refused(path, &format!("{line} --force"), &["nowhere"]);
     }
     for (line, told) in [
-        ("curves --run nowhere --csv data", "`data` is a folder; name a file"),
-        ("curves --run nowhere --csv none/all.csv", "cannot write `none/all.csv`: its folder does not exist"),
-        ("rank --run nowhere --out data/all.csv", "`data/all.csv` is a file; name a folder"),
+        ("dialog eval nowhere --responses data", "`data` is a folder; name a file"),
+        ("dialog eval nowhere --responses none/all", "cannot write `none/all`: its folder does not exist"),
+        ("rank --run nowhere --out data/file", "`data/file` is a file; name a folder"),
         (
             "sweep --from nowhere.jsonl --out drawn",
-            "`drawn` holds `compare.html`; name a folder that is new or empty, or",
+            "`drawn` holds `curves.svg`; name a folder that is new or empty, or",
         ),
     ] {
         refused(path, line, &[told]);
@@ -79,7 +76,6 @@ fn no_run_is_put_among_other_files() {
         "dialog train --data data --out data".into(),
         "dialog import --weights model.safetensors --data data --out data".into(),
         format!("sweep {SMALL} --out data"),
-        format!("ablation {SMALL} --out data"),
     ] {
         refused(path, &line, &[told]);
         let to_file = line.replace("--out data", "--out model.safetensors");

@@ -23,7 +23,8 @@ const RUN: &str = "--epochs 12 --dropout-embedding 0.1 --dropout-weight 0.3 --js
 const OFTEN: &str = "--checkpoint-every 0.0002";
 
 fn start(folder: &Path, line: &str) -> Child {
-    program(folder, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    let errors = fs::File::create(folder.join("errors")).unwrap();
+    program(folder, line).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
 }
 
 /// Lines of `metrics.jsonl` without wall-clock times.
@@ -95,7 +96,8 @@ fn a_run_killed_at_random_moments_ends_as_an_undisturbed_one() {
             sleep(whole.mul_f64(rng.random_range(0.0..0.6)));
             match child.try_wait().unwrap() {
                 Some(status) => {
-                    assert!(status.success(), "{line}: {status}");
+                    let errors = fs::read_to_string(path.join("errors")).unwrap();
+                    assert!(status.success(), "{line}: {status}, {errors}");
                     break;
                 }
                 None => {

@@ -5,18 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, folder, objects, refused, run};
-
-/// The configuration of a run.
-fn config(path: &Path, run: &str) -> Value {
-    serde_json::from_slice(&fs::read(path.join(run).join("config.json")).unwrap()).unwrap()
-}
-
-/// The lines of a file as JSON objects.
-fn lines(file: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(file).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
+use super::{SMALL, config, folder, lines, objects, refused, run};
 
 /// Names in a folder, sorted.
 fn names(path: &Path) -> Vec<String> {
@@ -61,7 +50,42 @@ fn every_option_reaches_the_configuration() {
     let plateau = "--epochs 1 --lr-decay 0.25 --lr-decay-on-plateau --no-test";
     objects(path, &format!("train {SMALL} {plateau} --out second --json"));
     let decay = json!({"factor": 0.25, "when": "plateau"});
-    assert_eq!(self::config(path, "second")["train"]["lr_decay"], decay);
+    assert_eq!(super::config(path, "second")["train"]["lr_decay"], decay);
+}
+
+#[test]
+fn set_has_the_last_word_for_every_model() {
+    let folder = folder();
+    let path = folder.path();
+    super::dialog::write(&path.join("talk"), 1);
+    let (talk, cpu) = (super::dialog::SMALL, super::dialog::CPU);
+    let gpt = "--model gpt --d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2 --steps 4";
+    for (line, out) in [
+        (format!("train {SMALL} --epochs 1"), "lstm"),
+        (format!("train --from lstm --epochs 1 {cpu}"), "tuned"),
+        (format!("train talk --model seq2seq {talk} {cpu}"), "answers"),
+        (format!("train data {gpt} {cpu}"), "gpt"),
+    ] {
+        let line = line.replace(" --lr 5", "");
+        objects(path, &format!("{line} --set train.lr=0.25 --lr 0.5 --out {out} --json"));
+        assert_eq!(config(path, out)["train"]["lr"], 0.25, "{line}");
+        // It is checked before anything is read.
+        let nowhere = line.replace("--data data", "--data nowhere").replace("train talk", "train nowhere");
+        let nowhere = nowhere.replace("train data", "train nowhere").replace("--from lstm", "--from nowhere");
+        refused(
+            path,
+            &format!("{nowhere} --set train.rate=1 --out run"),
+            &["train.rate: unknown field `rate`"],
+        );
+    }
+    // A run goes on with its settings, but for those that extend it.
+    refused(path, "train --resume lstm --set train.lr=9", &["train.lr is 9.0 now, but 0.25 in the run"]);
+    refused(path, "train --resume answers --set train.lr=9", &["train.lr is 9.0 now, but 0.25 in the run"]);
+    for run in ["lstm", "answers"] {
+        let epochs = config(path, run)["train"]["epochs"].as_u64().unwrap() + 1;
+        objects(path, &format!("train --resume {run} --set train.epochs={epochs} --json"));
+        assert_eq!(config(path, run)["train"]["epochs"], epochs);
+    }
 }
 
 #[test]
@@ -139,22 +163,14 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     let train = fs::read_to_string(path.join("data/train.txt")).unwrap();
     let tokens = train.split_whitespace().count() + train.lines().count();
     assert_eq!((&plan["train_tokens"], &plan["epochs"]), (&json!(tokens), &json!(4)));
-    let parts = plan["parts"].as_object().unwrap();
-    let sum: u64 = parts
-        .values()
-        .map(|part| match part.as_array() {
-            Some(layers) => layers.iter().map(|layer| layer.as_u64().unwrap()).sum(),
-            None => part.as_u64().unwrap(),
-        })
-        .sum();
-    assert_eq!(plan["parameters"], sum);
-    assert_eq!(plan["weights_bytes"], 4 * sum);
+    let parameters = plan["parameters"].as_u64().unwrap();
+    assert_eq!(plan["weights_bytes"], 4 * parameters);
     let number = |name: &str| plan[name].as_f64().unwrap_or_else(|| panic!("{name} in {plan}"));
     assert!(number("tokens_per_s") > 0.0 && number("step_seconds") > 0.0, "{plan}");
     assert!(number("timed_steps") >= 2.0, "{plan}");
     assert!(number("run_seconds") >= 4.0 * number("epoch_seconds"), "{plan}");
     if cfg!(target_os = "linux") {
-        assert_eq!(number("expected_bytes"), number("peak_bytes") + 8.0 * sum as f64);
+        assert_eq!(number("expected_bytes"), number("peak_bytes") + 8.0 * parameters as f64);
     }
     // As a run of these settings has them.
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
@@ -189,7 +205,7 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     let output = run(path, &format!("train {SMALL} --epochs 4 --max-time 1s --no-test --dry-run"));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.lines().count() == 6, "{text}");
-    for part in ["embedding", "LSTM 2", "latent", "prior", "decoder bias", "steps timed", "memory: "] {
+    for part in ["parameters", "training", "steps timed", "memory: "] {
         assert!(text.contains(part), "no {part} in {text}");
     }
     assert_eq!(names(path), before);
@@ -233,7 +249,7 @@ fn a_run_is_extended_to_the_bits_of_a_longer_one() {
     refused(path, "train --resume extended --epochs 3", &["cannot extend `extended`: epochs is 3"]);
     // The same total changes nothing.
     objects(path, "train --resume extended --epochs 4 --json");
-    assert_eq!(self::config(path, "extended"), config);
+    assert_eq!(super::config(path, "extended"), config);
 }
 
 #[test]
@@ -261,7 +277,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
     if !cfg!(feature = "cuda") {
         let cuda = "train --resume first --epochs 3 --device cuda --change-device";
         refused(path, cuda, &["without the device `cuda`"]);
-        assert_eq!(self::config(path, "first"), config);
+        assert_eq!(super::config(path, "first"), config);
     }
     refused(path, "train --data data --change-device --device flex --out run", &["--resume RUN"]);
 }
@@ -294,38 +310,6 @@ fn without_a_terminal_steps_are_lines() {
     let said = errors(&format!("train {SMALL} --epochs 1 --out second"));
     assert!(!said.contains(" step "), "{said}");
     assert_eq!(lines(&path.join("second/steps.jsonl"))[0]["step"], 20);
-}
-
-#[test]
-fn all_that_runs_recorded_is_one_table() {
-    let folder = folder();
-    let path = folder.path();
-    objects(path, &format!("train {SMALL} --epochs 2 --validate-every 15 --out first --json"));
-    fs::rename(path.join("first"), path.join("a,b")).unwrap();
-    objects(path, &format!("train {SMALL} --epochs 1 --lr 2 --out second --json").replace("--lr 5", ""));
-    let output = run(path, "curves --run a,b second --csv all.csv");
-    let all = fs::read_to_string(path.join("all.csv")).unwrap();
-    let count = |run: &str| {
-        ["metrics.jsonl", "steps.jsonl"]
-            .map(|file| lines(&path.join(run).join(file)).len())
-            .iter()
-            .sum::<usize>()
-    };
-    let expected = count("a,b") + count("second");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("wrote {expected} lines to all.csv\n"));
-    assert_eq!(all.lines().count(), 1 + expected);
-    assert!(all.starts_with("run,line,epoch,step,"), "{all}");
-    for name in ["gradient_norm", "clipped", "lr", "nll", "valid_ppl", "test_ppl", "ended"] {
-        assert!(all.lines().next().unwrap().split(',').any(|column| column == name), "no {name} in {all}");
-    }
-    assert!(all.lines().filter(|line| line.starts_with("\"a,b\",")).count() == count("a,b"), "{all}");
-    // Validations within epochs are drawn between the epochs.
-    objects(path, "curves --run a,b second --out pictures --json");
-    assert!(path.join("pictures/curves.svg").is_file());
-    refused(path, "curves --run data --csv other.csv", &["`data` is not a run folder"]);
-    refused(path, "curves --run second --csv nowhere/all.csv", &["cannot write `nowhere/all.csv`"]);
-    refused(path, "curves --run second --csv other.csv --json", &["--json"]);
-    assert!(!path.join("other.csv").exists());
 }
 
 #[test]

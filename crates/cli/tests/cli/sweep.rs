@@ -6,36 +6,24 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::{edit, folder, objects, program, refused, run};
-use crate::harness::wait_for;
+use super::{edit, folder, names, objects, program, read, refused, run};
+use crate::harness::{number, wait_for};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";
-
-fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
-}
-
-fn names(lines: &[Value]) -> Vec<&str> {
-    lines.iter().map(|line| line["run"].as_str().unwrap()).collect()
-}
 
 /// When the last checkpoint of a run was written.
 fn time(path: &Path, run: &str) -> std::time::SystemTime {
     fs::metadata(path.join(run).join("checkpoint/model.safetensors")).unwrap().modified().unwrap()
 }
 
-fn read(path: &Path, name: &str) -> String {
-    fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
 #[test]
-fn an_ablation_trains_what_is_left_of_it() {
+fn a_sweep_at_equal_size_trains_what_is_left_of_it() {
     let folder = folder();
     let path = folder.path();
     let line = |heads: &str, seeds: &str| {
         format!(
-            "ablation {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
+            "sweep {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
         )
     };
     let first = objects(path, &line("softmax,mos-plif", "28"));
@@ -66,7 +54,7 @@ fn an_ablation_trains_what_is_left_of_it() {
     refused(path, &changed, &["`out/softmax-s28`", "train.lr is 6.0 now, but 5.0 in the run"]);
     let fewer = line("softmax", "28").replace("--parameters 4000", "--parameters 10 --out run");
     refused(path, &fewer.replace("--out out", ""), &["softmax: parameters is 10, but the softmax head has"]);
-    let more = format!("ablation --data data --parameters {} --out run", usize::MAX);
+    let more = format!("sweep --data data --parameters {} --out run", usize::MAX);
     refused(path, &more, &["parameters is 18446744073709551615, but must be at most 2^40"]);
 }
 
@@ -205,7 +193,7 @@ fn sweeps_that_cannot_be_made() {
         ("--equal shares", "unknown equality `shares`; known: sizes, parameters"),
         ("--equal sizes --parameters 9", "--parameters needs --equal parameters"),
         ("--for mos", "HEAD:SETTING=VALUE"),
-        ("--for mos:rate=3", "unknown setting `rate`; known: epochs, lr"),
+        ("--for mos:rate=3", "unknown setting `rate`; known: d-embedding, lstm"),
         ("--for moc:lr=3", "--for names the head moc, which is not among --heads"),
         ("--finetune-lr 3", "--finetune"),
         ("--finetune 0", "epochs is 0"),

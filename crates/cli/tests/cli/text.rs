@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::{SMALL, folder, objects, program, refused, run};
+use super::{SMALL, config, folder, objects, program, refused, run};
 use serde_json::{Value, json};
 
 #[test]
@@ -130,7 +130,7 @@ fn one_billion_word_is_read_in_lower_case_with_a_capped_vocabulary() {
     objects(path, &format!("{train} --lower-case=false --vocab-size 20 --out second"));
     assert_eq!(text_settings(path, "second"), capped(false, 20));
     // Nothing regularises.
-    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!((&config["train"]["alpha"], &config["train"]["beta"]), (&json!(0.0), &json!(0.0)));
     // A run goes on as it reads.
     refused(path, "train --resume first --lower-case=false", &["text.lower_case", "true", "false"]);

@@ -1,17 +1,14 @@
-//! `transformer`: bad input, a small run from its first step to its evaluation, and the comparison with Burn's own layers.
+//! Transformers: bad input, and a small run from its first step to its evaluation.
 
 use std::fs;
 
 use serde_json::Value;
 
-use super::{folder, objects, refused, run};
+use super::{config, folder, objects, refused, run};
+use crate::harness::number;
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2";
-
-fn number(line: &Value, key: &str) -> f64 {
-    line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"))
-}
 
 #[test]
 fn settings_that_make_no_model_are_refused() {
@@ -29,21 +26,15 @@ fn settings_that_make_no_model_are_refused() {
         ("--head monotonic-net --units 0", &["units is 0"]),
         ("--dropout-latent 1", &["latent dropout is 1"]),
         ("--attention-heads 3", &["attention_heads is 3, but must be a divisor of d_model"]),
-        ("--d-model 0", &["d_model is 0"]),
-        ("--d-embedding 0", &["d_embedding is 0"]),
-        ("--layers 0", &["layers is 0"]),
-        ("--context 0", &["context is 0"]),
-        ("--dropout 1", &["dropout is 1"]),
+        ("--set model.context=0", &["context is 0"]),
+        ("--set model.head.vocab=3", &["the head is chosen by --head"]),
         ("--steps 0", &["steps is 0"]),
         ("--steps 10 --rounds 3", &["rounds is 3, but must be a divisor"]),
         ("--steps 10 --epochs 1", &["--steps", "--epochs"]),
         ("--steps 10 --warmup 10", &["warmup is 10"]),
-        ("--lr 0", &["lr is 0"]),
-        ("--clip nan", &["clip is NaN"]),
-        ("--batch 0", &["batch is 0"]),
+        ("--clip nan", &["'nan' for '--clip <NORM>'"]),
         ("--valid-tokens 1", &["valid_tokens is 1"]),
         ("--eval-tokens 1", &["eval_tokens is 1"]),
-        ("--repeats 0", &["repeats is 0"]),
         ("--characters", &["--characters is given, but the generated language"]),
         ("--vocab-size 2", &["vocab_size is 2"]),
         ("--device abacus", &["unknown device `abacus`"]),
@@ -72,7 +63,7 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     let lines = objects(path, &format!("{train} --out first"));
     assert_eq!(lines.len(), 3);
     for (index, line) in lines[..2].iter().enumerate() {
-        assert_eq!((&line["round"], &line["step"]), (&(index + 1).into(), &(20 * (index + 1)).into()));
+        assert_eq!(line["epoch"], index + 1);
         for key in ["seconds", "tokens_per_s", "train_ppl", "valid_ppl", "train_accuracy", "valid_accuracy"] {
             assert!(number(line, key) > 0.0, "{key} in {line}");
         }
@@ -109,6 +100,13 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     for key in ["valid_ppl", "test_ppl", "valid_accuracy", "test_accuracy"] {
         assert!((number(&scores, key) / number(last, key) - 1.0).abs() < 1e-6, "{key}: {scores} and {last}");
     }
+
+    // Each text by itself, or its beginning.
+    let of = |more: &str| objects(path, &format!("eval first --json {more}")).remove(0);
+    assert_eq!(of("--split test")["test_ppl"], scores["test_ppl"]);
+    assert!(of("--split valid").get("test_ppl").is_none() && number(&of("--split train"), "train_ppl") > 1.0);
+    assert_ne!(of("--limit 50")["test_ppl"], scores["test_ppl"]);
+    refused(path, "eval first --split dev", &["unknown split `dev`; known: train, valid, test"]);
 
     // The same seed makes the same model, another seed another.
     objects(path, &format!("{train} --out second"));
@@ -191,8 +189,7 @@ fn epochs_are_rounds_over_the_whole_text() {
         "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run",
     );
     assert_eq!(lines.len(), 3);
-    let config: Value =
-        serde_json::from_slice(&fs::read(folder.path().join("run/config.json")).unwrap()).unwrap();
+    let config = config(folder.path(), "run");
     // 3,000 tokens in steps of 512.
     assert_eq!((&config["train"]["steps"], &config["train"]["rounds"]), (&12.into(), &2.into()));
 }
@@ -215,27 +212,6 @@ fn a_loss_that_is_not_finite_stops_the_training() {
 }
 
 #[test]
-fn burns_own_layers_are_compared_with_the_head() {
-    let folder = folder();
-    let line = format!("transformer {SMALL} --vocab-size 50 --compare --repeats 1 --device cpu --json");
-    let rows = objects(folder.path(), &line);
-    let names: Vec<_> =
-        rows.iter().map(|row| (row["part"].as_str().unwrap(), row["layer"].as_str().unwrap())).collect();
-    let parts = ["output", "model"].map(|part| ["burn", "softmax", "mos"].map(|layer| (part, layer)));
-    assert_eq!(names, parts.concat());
-    for row in &rows {
-        assert!(number(row, "median_ms") > 0.0 && number(row, "speedup") > 0.0, "{row}");
-        assert_eq!((&row["tokens"], &row["rows"], &row["d_embedding"]), (&32.into(), &50.into(), &8.into()));
-        assert!(!cfg!(target_os = "linux") || number(row, "added_peak_bytes") > 0.0, "{row}");
-        // Small weights cannot be far from the uniform distribution.
-        assert!((number(row, "loss") - 50f64.ln()).abs() < 0.3, "{row}");
-    }
-    // The same layer with the same weights.
-    assert!((number(&rows[3], "loss") - number(&rows[4], "loss")).abs() < 1e-4, "{rows:?}");
-    assert!(!folder.path().join("runs").exists());
-}
-
-#[test]
 #[cfg(unix)]
 fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
     use std::process::Stdio;
@@ -254,7 +230,7 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
         let errors = String::from_utf8(output.stderr).unwrap();
         if signal == "INT" {
             assert_eq!(output.status.code(), Some(130), "{errors}");
-            let expected = "stopped and saved; to go on: highrank transformer --resume INT";
+            let expected = "stopped and saved; to go on: highrank train --resume INT";
             assert_eq!(errors.lines().last(), Some(expected), "{errors}");
             let scores = objects(path, "transformer --run INT --json").remove(0);
             assert!(number(&scores, "test_ppl").is_finite(), "{scores}");

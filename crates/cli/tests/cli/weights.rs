@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
-use super::{SMALL, edit, folder, objects, refused, run};
+use super::{SMALL, config, edit, folder, objects, refused, run};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
 fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
@@ -150,8 +150,7 @@ fn a_connected_model_is_trained_goes_out_and_comes_back() {
     );
     let printed = objects(path, &line);
     assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config: serde_json::Value =
-        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!(config["model"]["lower_components"], serde_json::json!([2, 1]));
     assert_eq!(config["train"]["prior_cv"], 0.01);
     let out = objects(path, "export --run first --out model.safetensors --json");
@@ -176,8 +175,7 @@ fn a_model_with_gates_is_trained_goes_out_and_comes_back() {
     let line = format!("train {SMALL} --head mixtape --frequent 6 --d-gate 3 --epochs 1 --out first --json");
     let printed = objects(path, &line);
     assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config: serde_json::Value =
-        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!((&config["model"]["frequent"], &config["model"]["d_gate"]), (&6.into(), &3.into()));
     let out = objects(path, "export --run first --out model.safetensors --json");
     // Those of a softmax, contexts with their bias, features, base, vectors and biases of the gates.
@@ -197,8 +195,7 @@ fn a_model_with_clusters_is_trained_goes_out_and_comes_back() {
     let line = format!("train {SMALL} --head adaptive --cutoffs 3,7 --epochs 1 --out first --json");
     let printed = objects(path, &line);
     assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config: serde_json::Value =
-        serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    let config = config(path, "first");
     assert_eq!(config["model"]["cutoffs"], serde_json::json!([3, 7]));
     objects(path, "export --run first --out model.safetensors --json");
     let imported =

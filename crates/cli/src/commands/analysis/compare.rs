@@ -8,11 +8,9 @@ use runs::error::check;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::Analysis;
-use crate::commands::analysis::html;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::token_gains::{Summary, Token};
 use crate::failure::Failure;
-use crate::files::Force;
 use crate::print::print_json;
 use crate::statistics::decimal;
 
@@ -28,12 +26,6 @@ pub struct CompareArgs {
     /// How many of each model's most probable words are shown.
     #[arg(long, value_name = "K", default_value_t = 5)]
     pub top: usize,
-    /// Folder for the same as one page, compare.html.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Whether files are replaced.
-    #[command(flatten)]
-    pub force: Force,
     /// The text.
     #[command(flatten)]
     pub text: HeldOutArgs,
@@ -44,9 +36,6 @@ pub struct CompareArgs {
 /// # Errors
 /// Bad input: not two runs, a damaged one, different vocabularies, text that is too short or not covered.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    if let Some(out) = &args.out {
-        args.force.check_in(out, &["compare.html"])?;
-    }
     if args.runs.len() != 2 {
         let given = args.runs.len();
         return Err(format!("{given} runs given, but compare takes two: --run A --run B").into());
@@ -55,11 +44,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         check(value > 0, name, value, "at least 1")?;
     }
     let runs = SavedRun::open_all(&args.runs)?;
-    let analysis = Analysis::open(runs, &args.text, 1, args.out.as_deref())?;
+    let analysis = Analysis::open(runs, &args.text, 1, None)?;
     let (summary, tokens) = compare(&analysis, args.most, args.top)?;
-    if let Some(out) = &args.out {
-        html::write(&out.join("compare.html"), &summary, &tokens)?;
-    }
     if args.text.json {
         tokens.iter().for_each(print_json);
         print_json(&summary);

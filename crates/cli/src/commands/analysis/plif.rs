@@ -6,15 +6,16 @@ use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
-use plotters::prelude::*;
+use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::failure::Failure;
 use crate::files::Force;
-use crate::picture::{self, Area, CAPTION, FONT, Picture, TEXT, legend, line};
+use crate::picture;
 
 /// Places at which a function is drawn.
 const POINTS: usize = 401;
@@ -64,8 +65,19 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
     }
     let rows = frame::rows(&args.source, "function of a PLIF", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
-    let lines = rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
-    picture::save(&PlifPlot { lines }, &out.join("plif"))
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> =
+        rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
+    let places = || lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
+    let ends = [places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max)];
+    lines.push(("identity, the start".into(), ends.map(|end| (end, end)).to_vec()));
+    let chart = Chart {
+        caption: "Learnt function f of the logits (PLIF)".into(),
+        x: ("logit z", Scale::Linear),
+        y: ("f(z)", Scale::Linear),
+        lines,
+        labels: SeriesLabelPosition::UpperLeft,
+    };
+    picture::save(&chart, &out.join("plif"))
 }
 
 fn look(args: &PlifArgs) -> Result<Vec<Report>, Failure> {
@@ -130,43 +142,4 @@ impl Row for Report {
             self.logit_max,
         )
     }
-}
-
-/// Learnt functions beside the identity they started from.
-struct PlifPlot {
-    lines: Vec<(String, Vec<(f64, f64)>)>,
-}
-
-impl Picture for PlifPlot {
-    fn size(&self) -> (u32, u32) {
-        (640, 520)
-    }
-
-    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
-        let points = || self.lines.iter().flat_map(|(_, points)| points);
-        let (from, to) = range(points().map(|point| point.0));
-        let (low, high) = range(points().map(|point| point.1).chain([from, to]));
-        let mut chart = ChartBuilder::on(area)
-            .caption("Learnt function f of the logits (PLIF)", (FONT, CAPTION))
-            .margin(12)
-            .x_label_area_size(46)
-            .y_label_area_size(58)
-            .build_cartesian_2d(from..to, low..high)?;
-        chart
-            .configure_mesh()
-            .label_style((FONT, TEXT))
-            .light_line_style(WHITE)
-            .x_desc("logit z")
-            .y_desc("f(z)")
-            .draw()?;
-        for (index, (label, points)) in self.lines.iter().enumerate() {
-            line(&mut chart, points, index, label)?;
-        }
-        line(&mut chart, &[(from, from), (to, to)], self.lines.len(), "identity, the start")?;
-        legend(&mut chart, SeriesLabelPosition::UpperLeft)
-    }
-}
-
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
 }

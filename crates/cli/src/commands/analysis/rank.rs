@@ -7,12 +7,13 @@ use burn::tensor::DType;
 use clap::Args;
 use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
 use highrank::cast_parameters;
+use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
-use crate::commands::analysis::spectrum_plot::SpectrumPlot;
 use crate::commands::analysis::text::Window;
 use crate::device::DeviceName;
 use crate::failure::Failure;
@@ -32,6 +33,9 @@ pub struct RankArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 }
+
+/// Smallest normalised singular value that is drawn: below, f64 has rounding errors only.
+const LOWEST: f64 = 1e-16;
 
 /// A run's rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,6 +79,14 @@ impl Rank {
 
     fn largest(&self) -> f64 {
         self.singular_values.first().copied().unwrap_or(0.0)
+    }
+
+    /// The share of singular values at or below a value, over the value, the largest being 1: figure 1 of Yang et al.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let count = self.singular_values.len() as f64;
+        let share = |index: usize| 100.0 * (1.0 - index as f64 / count);
+        let values = self.singular_values.iter().enumerate().rev();
+        values.map(|(index, value)| ((value / self.largest()).max(LOWEST), share(index))).collect()
     }
 }
 
@@ -125,11 +137,14 @@ pub fn run(args: &RankArgs) -> Result<(), Failure> {
     }
     let rows = frame::rows(&args.source, "rank of a run", args.out.as_deref(), || look(args))?;
     let Some(out) = &args.out else { return Ok(()) };
-    let line = |row: &Rank| {
-        let values = row.singular_values.iter().map(|value| value / row.largest());
-        (label(&row.run, row.head), values.collect())
+    let chart = Chart {
+        caption: "Spectrum of the matrix of log-probabilities".into(),
+        x: ("singular value over the largest (log)", Scale::Logarithmic),
+        y: ("singular values at or below, %", Scale::Linear),
+        lines: rows.iter().map(|row| (label(&row.run, row.head), row.points())).collect(),
+        labels: SeriesLabelPosition::LowerRight,
     };
-    picture::save(&SpectrumPlot::new(rows.iter().map(line).collect()), &out.join("spectrum"))
+    picture::save(&chart, &out.join("spectrum"))
 }
 
 fn look(args: &RankArgs) -> Result<Vec<Rank>, Failure> {

@@ -1,25 +1,64 @@
-//! `dialog`: responses to the last utterances of a conversation, by an encoder-decoder that ends in any output layer.
-//!
-//! Without a command, a study on a generated language of dialogues whose right answers are known.
+//! `dialog`: responses to the last utterances of a conversation, by an encoder-decoder that ends in any output layer. What the commands
+//! `train`, `eval`, `generate`, `import` and `export` become for such models.
 
-mod args;
 mod beam;
-mod command;
 mod eval;
 mod held_out;
-mod progress;
 mod respond;
-mod retrieve;
 mod saved;
 mod scores;
 mod settings;
-mod study;
-mod table;
 mod train;
 mod weights;
 
-pub use args::DialogArgs;
-pub use command::run;
+use clap::{Parser, Subcommand};
 
-/// What the folder of a run of dialogues says of it.
-pub type DialogRecord = runs::Record<seq2seq::train::Dialogues>;
+use self::eval::EvalArgs;
+use self::respond::RespondArgs;
+use self::train::TrainArgs;
+use self::weights::{ExportArgs, ImportArgs};
+use crate::failure::Failure;
+
+/// Models that answer in a conversation.
+///
+/// A data folder holds train.jsonl, valid.jsonl and test.jsonl, one dialogue a line:
+/// {"topic": "MUSIC", "turns": [["A", "do you like jazz"], ["B", "uh-huh"]]}
+#[derive(Debug, Clone, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct DialogArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: DialogCommand,
+}
+
+/// What can be done with dialogues.
+#[derive(Debug, Clone, Subcommand)]
+enum DialogCommand {
+    /// Train on dialogues.
+    Train(Box<TrainArgs>),
+    /// Perplexity and BLEU of a saved run's best model.
+    Eval(EvalArgs),
+    /// Answer the lines of standard input by a saved run's best model.
+    ///
+    /// Each line is said by the user. The most probable responses follow with their log-probabilities in nats, and the
+    /// conversation goes on as if the first of them had been given. An empty line begins a new conversation.
+    Respond(RespondArgs),
+    /// Make a run of a PyTorch model's weights.
+    Import(Box<ImportArgs>),
+    /// Write a run's best model for PyTorch.
+    Export(ExportArgs),
+}
+
+/// Does what the command line asks for; `program` is the one that was started.
+///
+/// # Errors
+/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+pub fn run(args: &DialogArgs, program: &'static str) -> Result<(), Failure> {
+    match &args.command {
+        DialogCommand::Train(args) => train::run(args, program),
+        DialogCommand::Eval(args) => eval::run(args),
+        DialogCommand::Respond(args) => respond::run(args),
+        DialogCommand::Import(args) => weights::import(args),
+        DialogCommand::Export(args) => weights::export(args),
+    }
+}

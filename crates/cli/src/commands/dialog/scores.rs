@@ -5,8 +5,6 @@ use std::collections::HashSet;
 use seq2seq::metrics::{BleuForm, BleuMean, BleuScores, mean_length};
 use serde::Serialize;
 
-use crate::statistics::mean_and_spread;
-
 /// How good responses are, as means over contexts.
 #[derive(Debug, Clone, Serialize)]
 pub struct Scores {
@@ -63,9 +61,9 @@ impl Scores {
     pub fn table(&self) -> String {
         let title = format!("BLEU ({})", self.bleu);
         let mut table = line(&title, &std::array::from_fn(|order| format!("BLEU-{} p / r", order + 1)));
-        table += &line("true response", &cells(&[self.single]));
+        table += &line("true response", &cells(&self.single));
         if let (Some(scores), Some(references)) = (&self.references, self.mean_references) {
-            table += &line(&format!("{references:.1} references"), &cells(&[*scores]));
+            table += &line(&format!("{references:.1} references"), &cells(scores));
         }
         table
     }
@@ -76,17 +74,10 @@ fn line(title: &str, cells: &[String; 4]) -> String {
     format!("{title:<22}{cells}\n")
 }
 
-/// Precision and recall of every order, such as `.072 / .276`: means, with the spread where there are several scores.
-pub fn cells(scores: &[BleuScores]) -> [String; 4] {
-    let text = |of: &dyn Fn(&BleuScores) -> f64| {
-        let (mean, spread) = mean_and_spread(&scores.iter().map(of).collect::<Vec<f64>>());
-        match scores.len() {
-            1 => digits(mean),
-            _ => format!("{} ± {}", digits(mean), digits(spread)),
-        }
-    };
+/// Precision and recall of every order, such as `.072 / .276`.
+fn cells(scores: &BleuScores) -> [String; 4] {
     std::array::from_fn(|order| {
-        format!("{} / {}", text(&|scores| scores.precision[order]), text(&|scores| scores.recall[order]))
+        format!("{} / {}", digits(scores.precision[order]), digits(scores.recall[order]))
     })
 }
 
@@ -125,8 +116,5 @@ mod tests {
         let scores = Scores::new(BleuForm::FourOrders, false, of_contexts());
         assert_eq!((scores.references, scores.table().lines().count()), (None, 2));
         assert_eq!(digits(4.0 / 3.0), "1.333");
-        let other = BleuScores { precision: [0.5; 4], ..scores.single };
-        let text = &cells(&[scores.single, other])[0];
-        assert!(text.starts_with(".417 ± .118 / .667 ± .000"), "{text}");
     }
 }

@@ -4,23 +4,21 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
-use runs::{Error, Extension, FinalMetrics, Fitted, Versions};
+use runs::{Error, Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
-use super::progress::View;
 use super::saved::summary;
-use super::settings::{ModelArgs, ProcedureArgs, TextArgs};
-use crate::args::{RecordArgs, Setting, apply};
+use super::settings::DialogKnobs;
+use crate::args::{Given, RecordArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{check_run_folder, refuse_file};
 use crate::interrupt::Interrupt;
-use crate::print::{print_json, print_note};
+use crate::print::print_note;
 use crate::progress::Working;
-use crate::statistics::decimal;
-use crate::training::{Output, absolute, device_of, extend, fresh_folder};
+use crate::training::{Output, absolute, device_of, extend, fit_and_print, fresh_folder};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -55,28 +53,20 @@ pub struct TrainArgs {
     /// One JSON object an epoch, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-    /// How the dialogues are read.
+    /// Settings that replace the preset's.
     #[command(flatten)]
-    pub text: TextArgs,
-    /// The sizes.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The procedure.
-    #[command(flatten)]
-    pub procedure: ProcedureArgs,
-    /// A setting by its place in config.json, such as train.lr=0.001; may be given several times. It replaces the preset's.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<Setting>,
+    pub given: Given<DialogKnobs>,
 }
 
 /// Trains as the arguments say and saves the run, or continues one.
 ///
-/// `program` is the name that a run which is stopped is continued with.
+/// `program` is the one that was started.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(true)?)?;
+    let output =
+        Output::new(format!("{program} train"), args.json, &args.record, Interrupt::of_training(true)?)?;
     match &args.resume {
         Some(path) => resume(args, path, &output),
         None => start(args, &output),
@@ -89,16 +79,13 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
     }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
     let model = |vocab: usize| -> Result<ModelConfig, Failure> {
-        let set = apply(&args.settings, "model", &preset.model(head, vocab))?;
-        let mut model = ModelConfig { head, vocab, ..set };
-        args.model.apply_to(&mut model);
+        let model = args.given.apply("model", &preset.model(head, vocab));
         model.validate()?;
         Ok(model)
     };
-    let mut train: TrainConfig = apply(&args.settings, "train", &preset.train())?;
-    args.procedure.apply_to(&mut train);
+    let train: TrainConfig = args.given.apply("train", &preset.train());
     train.validate()?;
-    let text = apply(&args.settings, "text", &args.text.config())?;
+    let text = args.given.apply("text", &DialogConfig::default());
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
@@ -129,7 +116,7 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         summary(&config.model),
         out.display()
     ));
-    fit(trainer, &run, args, output)
+    fit_and_print(trainer, &run, output.progress(), output)
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure> {
@@ -143,14 +130,13 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     if let Some(head) = args.head {
         now.model.head = head;
     }
-    args.text.apply_to(&mut now.text);
-    args.model.apply_to(&mut now.model);
-    // These may be others.
-    let ProcedureArgs { epochs, patience, .. } = args.procedure;
-    let others = ProcedureArgs { epochs: None, patience: None, ..args.procedure.clone() };
-    others.apply_to(&mut now.train);
+    let given = args.given.without(&["train.epochs", "train.stop.patience"]);
+    now.text = given.apply("text", &now.text);
+    now.model = given.apply("model", &now.model);
+    now.train = given.apply("train", &now.train);
     config.check(&now)?;
     let device = device_of(args.device, args.change_device, &config.device)?;
+    let (epochs, patience) = (args.given.value("train.epochs"), args.given.value("train.stop.patience"));
     let change = Extension { epochs, patience, device, max_minutes: None };
     let data = args.data.as_ref().unwrap_or(&config.data);
     let corpus = load(data, &config.text)?;
@@ -166,7 +152,7 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
         path.display(),
         if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
     ));
-    fit(trainer, &run, args, output)
+    fit_and_print(trainer, &run, output.progress(), output)
 }
 
 /// Reads the dialogues in a folder.
@@ -180,27 +166,4 @@ fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Resul
     let device = device::open(config.device.parse::<DeviceName>()?)?;
     let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
-}
-
-/// Trains to the end, and prints it.
-fn fit(mut trainer: Trainer, run: &RunFolder, args: &TrainArgs, output: &Output) -> Result<(), Failure> {
-    let mut view = View::of_run(run, output, args.record.log_every.is_some());
-    let result = trainer.fit(Some(run), &mut view);
-    view.finish();
-    let last = match result? {
-        Fitted::Finished(last) => last,
-        Fitted::Stopped => {
-            let path = run.path().display();
-            let line = format!("stopped and saved; to go on: {} train --resume {path}", output.program);
-            return Err(output.interrupt.end(line).into());
-        }
-    };
-    if args.json {
-        print_json(&last);
-    } else {
-        let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
-        let (valid, test) = (decimal(valid_ppl, 2), decimal(test_ppl.unwrap_or(f64::NAN), 2));
-        println!("best epoch {best_epoch}: perplexity valid {valid}, test {test}");
-    }
-    Ok(())
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use awd_lstm::HeadKind;
 use clap::Args;
 use runs::Versions;
-use seq2seq::data::Corpus;
+use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
 use seq2seq::{ModelConfig, Preset, weights};
 use serde::Serialize;
 
 use super::saved::{Saved, summary};
-use super::settings::{ModelArgs, TextArgs};
+use super::settings::DialogKnobs;
+use crate::args::Given;
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{Force, check_run_folder, refuse_file};
@@ -40,12 +41,9 @@ pub struct ImportArgs {
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-    /// How the dialogues are read.
+    /// Settings that are not the preset's.
     #[command(flatten)]
-    pub text: TextArgs,
-    /// The model's sizes, where they are not the preset's.
-    #[command(flatten)]
-    pub model: ModelArgs,
+    pub given: Given<DialogKnobs>,
 }
 
 /// Options of `dialog export`.
@@ -86,10 +84,10 @@ struct Exported {
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
     refuse_file(&args.data)?;
-    let text = args.text.config();
+    let text = args.given.apply("text", &DialogConfig::default());
+    text.validate()?;
     let corpus = Corpus::load(&args.data, &text)?;
-    let mut model = args.preset.model(args.head, corpus.vocabulary().len());
-    args.model.apply_to(&mut model);
+    let model = args.given.apply("model", &args.preset.model(args.head, corpus.vocabulary().len()));
     model.validate()?;
     // A file is read and written, nothing is computed: the CPU does for every device.
     let read = weights::read(&args.weights, &model, &device::open(DeviceName::any_cpu())?)?;
@@ -103,7 +101,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         text,
         tokens: None,
         model,
-        train: args.preset.train(),
+        train: args.given.apply("train", &args.preset.train()),
         extensions: vec![],
     };
     RunFolder::create(&args.out, &config, corpus.vocabulary())?.save_best(&read)?;

@@ -37,34 +37,11 @@ pub enum Content {
     },
 }
 
-/// What a run trains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A language model.
-    LanguageModel,
-    /// A model that responds in dialogues.
-    Dialogues,
-    /// A transformer.
-    Transformer,
-}
-
-impl Kind {
-    /// The kind in a table.
-    fn name(self) -> &'static str {
-        match self {
-            Self::LanguageModel => "language",
-            Self::Dialogues => "dialogues",
-            Self::Transformer => "transformer",
-        }
-    }
-}
-
 /// Settings and results of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// What it trains.
-    pub kind: Kind,
+    /// What it trains: language-model, dialogues or transformer.
+    pub kind: &'static str,
     /// Where it stands.
     pub state: RunState,
     /// Why training ended; none before the end.
@@ -149,7 +126,8 @@ impl Listed {
                 let failed = run.failed.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
                 format!(
                     "{name:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {:<15} {}{}{failed}",
-                    run.kind.name(),
+                    // Short enough for its column.
+                    run.kind.trim_end_matches("-model"),
                     run.head,
                     grouped(run.parameters),
                     run.d_embedding,
@@ -178,7 +156,7 @@ impl Summary {
     }
 
     /// What every kind of run has.
-    fn of<S: Settings>(kind: Kind, record: &Record<S>) -> Self {
+    fn of<S: Settings>(kind: &'static str, record: &Record<S>) -> Self {
         let config = &record.config;
         Self {
             kind,
@@ -211,7 +189,7 @@ impl Summary {
             d_embedding: model.d_embedding,
             lstm_sizes: model.lstm_sizes.clone(),
             components: model.head.is_mixture().then_some(model.components),
-            ..Self::of(Kind::LanguageModel, record)
+            ..Self::of("language-model", record)
         }
     }
 
@@ -223,7 +201,7 @@ impl Summary {
             d_embedding: model.d_embedding,
             lstm_sizes: vec![model.d_utterance, model.d_context, model.d_decoder],
             components: model.head.is_mixture().then_some(model.components),
-            ..Self::of(Kind::Dialogues, record)
+            ..Self::of("dialogues", record)
         }
     }
 
@@ -234,7 +212,7 @@ impl Summary {
             // Parameters are created when they are first used: this allocates hardly any, wherever it is.
             parameters: model.num_params(&device::open(DeviceName::any_cpu())?)?,
             d_embedding: model.head.d_embedding,
-            ..Self::of(Kind::Transformer, record)
+            ..Self::of("transformer", record)
         })
     }
 }

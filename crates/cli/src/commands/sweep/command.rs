@@ -29,12 +29,13 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         refuse(processes, "sweep --from")?;
         return redraw(args);
     }
-    let output = Interrupt::of_training(processes.is_first())
-        .and_then(|interrupt| Output::new(program, false, &args.training.record, interrupt));
+    let output = Interrupt::of_training(processes.is_first()).and_then(|interrupt| {
+        Output::new(format!("{program} train"), false, &args.training.record, interrupt)
+    });
     let output = agree(processes, output)?;
     let checked = || -> Result<_, Failure> {
         args.out.as_deref().map_or(Ok(()), found::check_out)?;
-        Ok((args.data()?, args.text()?))
+        Ok((args.data()?, args.training().text()))
     };
     let (data, text) = agree(processes, checked())?;
     let tokens = &args.training.tokens;

@@ -5,8 +5,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use runs::text::comma_list;
 
-use crate::args::Overrides;
-use crate::commands::sweep::range::Range;
+use crate::args::{Given, LstmKnobs, Overrides, SET};
 
 /// Settings that were given, each with its values as text.
 ///
@@ -16,6 +15,8 @@ use crate::commands::sweep::range::Range;
 pub struct Grid {
     /// The settings, in the order of their definition.
     pub axes: Vec<Axis>,
+    /// Settings of all runs, which have the last word.
+    pub set: Given<LstmKnobs>,
 }
 
 /// A setting and the values it takes.
@@ -23,20 +24,18 @@ pub struct Grid {
 pub struct Axis {
     /// The name of its option, without dashes.
     pub flag: String,
-    /// Its values as they were written; at least one, unless there is a range.
+    /// Its values as they were written; at least one.
     pub values: Vec<String>,
-    /// What values are drawn from instead.
-    pub range: Option<Range>,
 }
 
 /// Title of these options in help texts.
 const HEADING: &str = "Instead of the preset's settings (several values with commas between them: all are tried; lists such \
-                       as those of --lstm with colons between them; with --trials a range such as 10..40 too)";
+                       as those of --lstm with colons between them)";
 
 impl Axis {
     /// An axis of these values.
     pub fn new(flag: &str, values: Vec<String>) -> Self {
-        Self { flag: flag.to_string(), values, range: None }
+        Self { flag: flag.to_string(), values }
     }
 
     /// Whether every value is a number.
@@ -46,7 +45,7 @@ impl Axis {
 
     /// Whether it has more than one value.
     pub fn is_open(&self) -> bool {
-        self.range.is_some() || self.values.len() > 1
+        self.values.len() > 1
     }
 }
 
@@ -57,9 +56,11 @@ pub fn number(value: &str) -> Option<f64> {
 
 /// The options of [`Overrides`] but the seed, of which a sweep has a list of its own.
 fn settings() -> impl Iterator<Item = Arg> {
-    let command = Overrides::augment_args(Command::new("settings"));
-    let settings: Vec<Arg> = command.get_arguments().filter(|arg| arg.get_id() != "seed").cloned().collect();
-    settings.into_iter()
+    options().into_iter().filter(|arg| arg.get_id() != "seed" && arg.get_id() != SET)
+}
+
+fn options() -> Vec<Arg> {
+    Overrides::augment_args(Command::new("settings")).get_arguments().cloned().collect()
 }
 
 /// The name of an option, without dashes.
@@ -91,21 +92,13 @@ pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
     axis_of(&setting, text).map_err(|error| crate::exit::line_of(&error))
 }
 
-/// The values in `text`: one if the setting takes it as it is, a range, or those between colons, or else commas.
+/// The values in `text`: one if the setting takes it as it is, or those between colons, or else commas.
 fn axis_of(setting: &Arg, text: &str) -> Result<Axis, Error> {
     let of = |values| Axis::new(flag(setting), values);
     if read(setting, text).is_ok() {
         return Ok(of(vec![text.to_string()]));
     }
     let invalid = |message: String| Error::raw(ErrorKind::InvalidValue, message + "\n");
-    if let Some(range) = Range::parse(flag(setting), text, read(setting, "1.5").is_err()) {
-        let range = range.map_err(invalid)?;
-        let (low, high) = text.split_once("..").expect("a range has two ends");
-        for end in [low, high] {
-            read(setting, end.trim())?;
-        }
-        return Ok(Axis { range: Some(range), ..of(vec![]) });
-    }
     let between = if text.contains(':') { ':' } else { ',' };
     let mut values: Vec<String> = vec![];
     for value in text.split(between).map(str::trim) {
@@ -135,7 +128,8 @@ const SHOWN: [&str; 5] = ["epochs", "lr", "d-embedding", "lstm", "components"];
 
 impl Args for Grid {
     fn augment_args(command: Command) -> Command {
-        settings().fold(command, |command, setting| {
+        let set = options().into_iter().filter(|arg| arg.get_id() == SET);
+        settings().fold(command.args(set), |command, setting| {
             let hidden = setting.is_hide_set() || !SHOWN.contains(&flag(&setting));
             let listed = lone(setting).value_parser(ValueParser::string()).help_heading(HEADING);
             command.arg(listed.hide(hidden))
@@ -155,7 +149,7 @@ impl FromArgMatches for Grid {
                 axes.push(axis_of(&setting, text)?);
             }
         }
-        Ok(Self { axes })
+        Ok(Self { axes, set: Given::of_set(matches) })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -189,21 +183,16 @@ mod tests {
     #[test]
     fn values_are_those_between_commas_or_of_lists_colons() {
         let axes = grid("--lr 10,20 --components 3 --lstm 9,8").unwrap().axes;
-        assert_eq!(axes, [of("lr", &["10", "20"]), of("lstm", &["9,8"]), of("components", &["3"])]);
+        assert_eq!(axes, [of("lstm", &["9,8"]), of("lr", &["10", "20"]), of("components", &["3"])]);
         let axes = grid("--lstm 9,8:7 --precision full,bf16").unwrap().axes;
         assert_eq!(axes, [of("lstm", &["9,8", "7"]), of("precision", &["full", "bf16"])]);
         assert!(!axes[0].is_numeric() && of("lr", &["1e1", "20"]).is_numeric());
-        let axes = grid("--lr 10..20 --components 3..5 --lstm 8..64").unwrap().axes;
-        assert!(axes.iter().all(|axis| axis.range.is_some() && axis.values.is_empty() && axis.is_open()));
         for (line, expected) in [
             ("--lr 10,ten", "'ten' for '--lr <LR>'"),
             ("--lr 10,", "'--lr <LR>'"),
             ("--components 3,3.5", "'3.5' for '--components <K>'"),
             ("--lstm 9:8,x", "'8,x' for '--lstm <SIZES>'"),
             ("--lr 3,4,3", "--lr has the value `3` twice"),
-            ("--lr 4..3", "--lr is 4..3, but a range goes from a number to a larger one"),
-            ("--components 3..4.5", "'4.5' for '--components <K>'"),
-            ("--precision full..bf16", "a range is of two numbers"),
             ("--seed 3", "--seed"),
         ] {
             let message = crate::exit::line_of(&grid(line).unwrap_err());
@@ -214,7 +203,11 @@ mod tests {
     #[test]
     fn combinations_are_read_by_the_settings_themselves() {
         let read = overrides([("lr", "15"), ("lstm", "9,8"), ("dropout-latent", "0.2")].into_iter()).unwrap();
-        assert_eq!((read.lr, read.dropout_latent, read.d_embedding), (Some(15.0), Some(0.2), None));
+        let setting = |place: &str| read.given.value::<f64>(place);
+        assert_eq!(
+            (setting("train.lr"), setting("model.dropouts.latent"), read.d_embedding),
+            (Some(15.0), Some(0.2), None)
+        );
         assert_eq!(read.lstm.unwrap().0, [9, 8]);
         assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
         assert_eq!(axis("lr", "15").unwrap(), of("lr", &["15"]));

@@ -28,12 +28,19 @@ impl<'a> Marks<'a> {
         Self { cells, finetuned: cells::all_finetuned(outcomes) }
     }
 
-    /// The names of the rows.
+    /// Whether every head has one combination of values.
+    pub fn is_one_a_head(&self) -> bool {
+        self.cells.iter().all(|cell| self.is_alone(cell))
+    }
+
+    fn is_alone(&self, cell: &Cell) -> bool {
+        self.cells.iter().filter(|other| other.head() == cell.head()).count() == 1
+    }
+
+    /// The names of the rows; the values of a head that has one combination are in the table.
     fn labels(&self) -> Vec<String> {
-        let alone = |cell: &Cell| self.cells.iter().filter(|other| other.head() == cell.head()).count() == 1;
         let label = |cell: &Cell| {
-            // What was chosen for a head is in the table.
-            if cell.first().chosen.is_some() && alone(cell) {
+            if self.is_alone(cell) {
                 return cell.head().to_string();
             }
             let settings =

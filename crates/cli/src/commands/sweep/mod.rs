@@ -1,13 +1,12 @@
-//! `sweep`: heads by values of settings by seeds, with one table and pictures; `ablation` is a sweep with other defaults.
+//! `sweep`: heads by values of settings by seeds, with one table and pictures.
 //!
-//! * [`args`], [`grid`], [`range`], [`per_head`]: the command line;
-//! * [`planned`]: runs before they are trained; [`plan`]: which there are, [`trials`] of random search, or the [`best_of`] it;
-//!   [`planner`]: their settings, with sizes solved for; [`found`], where they are;
+//! * [`args`], [`grid`], [`per_head`]: the command line;
+//! * [`planned`]: runs before they are trained; [`plan`]: which there are; [`planner`]: their settings, with sizes solved for;
+//!   [`found`], where they are;
 //! * [`stages`], [`rank`]: a run to its end;
-//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`trends`], [`pictures`], [`scatter`], [`marks`]: what came of it.
+//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`pictures`], [`marks`]: what came of it.
 
 mod args;
-mod best_of;
 mod cells;
 mod command;
 mod found;
@@ -21,14 +20,10 @@ mod pictures;
 mod plan;
 mod planned;
 mod planner;
-mod range;
 mod rank;
 mod results;
-mod scatter;
 mod stages;
 mod table;
-mod trends;
-mod trials;
 
-pub use args::{AblationArgs, SweepArgs};
+pub use args::SweepArgs;
 pub use command::run;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::commands::sweep::grid::number;
-use crate::commands::sweep::planned::{Chosen, PARAMETERS, Planned, Varying};
+use crate::commands::sweep::planned::{Planned, Varying};
 use crate::commands::sweep::rank::Rank;
 use crate::training::Record;
 
@@ -26,12 +26,6 @@ pub struct Outcome {
     /// The settings that vary for this head.
     #[serde(default, serialize_with = "object", deserialize_with = "pairs")]
     pub settings: Varying,
-    /// Its number, if its settings were drawn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trial: Option<usize>,
-    /// What its settings were chosen from, if they were.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<Chosen>,
     /// Number of parameters.
     pub parameters: usize,
     /// Width of the embedding.
@@ -127,8 +121,6 @@ impl Outcome {
             head: model.head,
             seed: train.seed,
             settings: planned.settings.clone(),
-            trial: planned.trial,
-            chosen: planned.chosen.clone(),
             parameters: model.num_params(),
             d_embedding: model.d_embedding,
             lstm_sizes: model.lstm_sizes.clone(),
@@ -148,11 +140,6 @@ impl Outcome {
                 finetuning: planned.finetuning.clone(),
             })),
         }
-    }
-
-    /// What settings are searched for: the head, and the number of parameters if there are several.
-    pub fn head_and_budget(&self) -> (HeadKind, Option<&str>) {
-        (self.head, self.setting(PARAMETERS))
     }
 
     /// The value of a setting, if it varies for this head.

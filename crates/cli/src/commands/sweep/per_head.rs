@@ -9,7 +9,7 @@ use crate::commands::sweep::grid::{self, Axis};
 /// Settings of one head, which replace those of all heads.
 ///
 /// Written as `mos:dropout-latent=0.2,lr=15`. A value may hold commas: `mos:lstm=96,64,lr=15`. A setting may have several values,
-/// with colons between them, or a range, as in a sweep's own options.
+/// with colons between them, as in a sweep's own options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PerHead {
     /// The head.
@@ -57,8 +57,7 @@ mod tests {
         let settings =
             [("lstm", "96,64"), ("lr", "15")].map(|(name, value)| Axis::new(name, vec![value.into()]));
         assert_eq!(read, PerHead { head: HeadKind::Mos, settings: settings.into() });
-        let read: PerHead = "mos:lr=10..20,components=3:5:10".parse().unwrap();
-        assert!(read.settings[0].range.is_some());
+        let read: PerHead = "mos:lr=10,components=3:5:10".parse().unwrap();
         assert_eq!(read.settings[1].values, ["3", "5", "10"]);
         for (text, expected) in [
             ("lr=15", "HEAD:SETTING=VALUE"),

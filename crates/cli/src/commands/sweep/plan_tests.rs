@@ -1,7 +1,6 @@
-//! Plans of grids and of random searches.
+//! Plans of grids.
 
 use super::*;
-use crate::commands::sweep::planned::Planned;
 use clap::Parser;
 use runs::data::Vocabulary;
 
@@ -122,8 +121,7 @@ fn width_depth_and_components_are_traded_at_equal_size() {
     assert_eq!(models.len(), all);
     // A single layer of a softmax is as wide as its embedding, so that nothing is left to solve for.
     let left_out = |text: &str| plan.notes.iter().filter(|note| note.contains(text)).count();
-    let none_left =
-        "left out: softmax, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
+    let none_left = "left out: softmax, lstm 16, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
     assert_eq!(left_out(none_left), 1, "{:?}", plan.notes);
     assert!(
         plan.runs
@@ -193,14 +191,7 @@ fn what_cannot_be_planned_is_one_line() {
         ("--lr-decay 0.5", "softmax: --lr-decay needs"),
         ("--lr-decay-from 3 --lr-decay-on-plateau --lr-decay 0.5", "cannot be used with"),
         ("--finetune 0", "softmax: epochs is 0"),
-        ("--latent-lr 0", "softmax: latent_lr is 0"),
-        ("--lr 5..6", "--lr is a range, which needs --trials N"),
-        ("--for mos:lr=5..6", "--lr is a range, which needs --trials N"),
-        ("--trials 0", "trials is 0, but must be at least 1"),
-        ("--trials 2 --no-test=false", "trials never score the test text"),
-        ("--trials 2 --equal parameters", "--trials with --equal parameters needs --parameters N"),
-        ("--trials 2 --parameters 9", "softmax of 9 parameters: no draw is possible: parameters is 9, but"),
-        ("--trials 2 --lr 0,3", "softmax, lr 0: lr is 0"),
+        ("--latent-lr 0", "mos: latent_lr is 0"),
         ("--finetune --finetune-lr 0", "softmax: lr is 0"),
     ] {
         let message = plan(line).unwrap_err().to_string();
@@ -219,74 +210,17 @@ fn names_of_folders_are_plain() {
     assert_eq!(plan.runs.len(), 4);
 }
 
-/// A search.
-const SEARCH: &str = "--lstm 16,12 --lr 2..40 --dropout-output 0.1..0.5 --for mos:components=2..9 --seeds 3";
-
-fn of(plan: &Plan, head: &str) -> Vec<Planned> {
-    plan.runs.iter().filter(|run| run.name.starts_with(head)).cloned().collect()
-}
-
 #[test]
-fn every_head_has_as_many_trials_of_the_same_draws() {
-    let plan = plan(&format!("{SEARCH} --trials 5")).unwrap();
-    let expected: Vec<String> =
-        (1..=5).flat_map(|trial| ["softmax", "mos"].map(|head| format!("{head}-t{trial}-s3"))).collect();
-    assert_eq!(names(&plan), expected);
-    for (softmax, mos) in of(&plan, "softmax").iter().zip(&of(&plan, "mos")) {
-        assert_eq!(softmax.config.train, mos.config.train);
-        assert!(
-            (2.0..=40.0).contains(&mos.config.train.lr) && (2..=9).contains(&mos.config.model.components)
-        );
-        assert!(!mos.config.train.test);
-        assert_eq!(softmax.config.model.dropouts.output, mos.config.model.dropouts.output);
-        let flags = |run: &Planned| run.settings.iter().map(|(flag, _)| flag.clone()).collect::<Vec<_>>();
-        assert_eq!(flags(softmax), ["lr", "dropout-output"]);
-        assert_eq!(flags(mos), ["lr", "dropout-output", "components"]);
-        assert_eq!(softmax.trial, mos.trial);
+fn what_is_not_said_is_the_preset() {
+    let parse = |line: &str| Line::parse_from(line.split(' ')).args;
+    let sweep = parse("--data d");
+    assert_eq!((sweep.heads().len(), sweep.seeds().unwrap()), (2, vec![28]));
+    assert_eq!((sweep.out(), parse("--from a/b.jsonl c.jsonl").out()), ("runs/sweep".into(), "a/b".into()));
+    assert_eq!(parse("--data d --heads all").heads(), HeadKind::ALL);
+    assert_eq!(parse("--data d --finetune --rank 5").finetune, Some(None));
+    assert_eq!(parse("--data d --finetune 3").finetune, Some(Some(3)));
+    for (line, expected) in [("--heads mos", "--data <DIR>"), ("--from f --dry-run", "cannot be used with")] {
+        let message = crate::exit::line_of(&Line::try_parse_from(line.split(' ')).unwrap_err());
+        assert!(message.contains(expected), "{line}: {message}");
     }
-    let mut rates: Vec<f64> = of(&plan, "mos").iter().map(|run| run.config.train.lr).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.dedup();
-    assert_eq!(rates.len(), 5);
-}
-
-#[test]
-fn draws_depend_on_the_seed_and_their_number_alone() {
-    let configs =
-        |line: &str| of(&plan(line).unwrap(), "mos").into_iter().map(|run| run.config).collect::<Vec<_>>();
-    let first = configs(&format!("{SEARCH} --trials 3"));
-    assert_eq!(first, configs(&format!("{SEARCH} --trials 3")));
-    assert_eq!(first, configs(&format!("{SEARCH} --trials 9"))[..3]);
-    let rates =
-        |configs: &[awd_lstm::train::RunConfig]| configs.iter().map(|run| run.train.lr).collect::<Vec<_>>();
-    assert_ne!(rates(&first), rates(&configs(&format!("{SEARCH} --trials 3 --trial-seed 2"))));
-    // Another setting changes no other.
-    assert_eq!(rates(&first), rates(&configs(&format!("{SEARCH} --clip 0.1..0.3 --heads mos --trials 3"))));
-}
-
-#[test]
-fn trials_are_of_equal_size_and_possible() {
-    let line = "--heads softmax,mos --lr 5,10 --lstm 8..64 --layers 1..3 --last-lstm 8..60 --components 2..40 \
-                --parameters 20000,40000 --trials 12 --seeds 3";
-    let plan = plan(line).unwrap();
-    assert_eq!(plan.runs.len(), 2 * 2 * 12);
-    for run in &plan.runs {
-        let (_, budget) = run.settings.iter().find(|(flag, _)| flag == "parameters").unwrap();
-        let off = run.config.model.num_params() as f64 / budget.parse::<f64>().unwrap() - 1.0;
-        assert!(off.abs() <= 0.1, "{}: {off}", run.name);
-        assert!(run.name.contains(&format!("-p{budget}-t")), "{}", run.name);
-    }
-    assert!(
-        plan.notes
-            .iter()
-            .any(|note| note.contains("draws left out, the first: the softmax head has no size"))
-    );
-}
-
-#[test]
-fn fewer_settings_than_trials_are_said() {
-    let plan = plan("--heads softmax,mos --components 2,3,4 --trials 3 --seeds 1,2").unwrap();
-    assert_eq!(plan.runs.len(), 2 + 2 * 3);
-    assert_eq!(plan.notes, ["softmax: there are no more than 1 different settings to try"]);
-    assert_eq!(&names(&plan)[..4], ["softmax-t1-s1", "softmax-t1-s2", "mos-t1-s1", "mos-t1-s2"]);
 }

@@ -7,7 +7,7 @@ use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use runs::data::Fingerprint;
 use runs::data::TextConfig;
 use runs::{KeptTokens, Versions};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::commands::sweep::grid::Axis;
 use crate::failure::Failure;
@@ -21,14 +21,10 @@ pub type Varying = Vec<(String, String)>;
 /// A run of a sweep.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    /// Name of its folder: the head, the settings that vary or the number of the trial, and the seed.
+    /// Name of its folder: the head, the settings that vary, and the seed.
     pub name: String,
     /// The settings that vary for its head.
     pub settings: Varying,
-    /// Its number, if its settings are drawn.
-    pub trial: Option<usize>,
-    /// What its settings were chosen from, if they were.
-    pub chosen: Option<Chosen>,
     /// Everything that defines it.
     pub config: RunConfig,
     /// The procedure of finetuning after it, if there is any.
@@ -47,11 +43,7 @@ pub struct Plan {
 }
 
 /// What the runs of a sweep have in common.
-pub struct Runs<'a> {
-    /// The output layers.
-    pub heads: &'a [HeadKind],
-    /// The seeds.
-    pub seeds: &'a [u64],
+pub struct Runs {
     /// The text.
     pub corpus: Fingerprint,
     /// The preset.
@@ -66,7 +58,7 @@ pub struct Runs<'a> {
     pub tokens: Option<KeptTokens>,
 }
 
-impl Runs<'_> {
+impl Runs {
     /// A run with these settings.
     pub fn planned(&self, name: String, settings: Varying, of_run: Settings, seed: u64) -> Planned {
         let config = RunConfig {
@@ -83,19 +75,8 @@ impl Runs<'_> {
             extensions: vec![],
         };
         let finetuning = of_run.finetuning.map(|train| TrainConfig { seed, ..train });
-        Planned { name, settings, trial: None, chosen: None, config, finetuning }
+        Planned { name, settings, config, finetuning }
     }
-}
-
-/// What the settings of a run were chosen from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Chosen {
-    /// The run whose settings they are.
-    pub run: String,
-    /// Number of settings that were tried.
-    pub among: usize,
-    /// Its perplexity of the validation text: the lowest, a mean over its seeds.
-    pub valid_ppl: f64,
 }
 
 /// A setting and a value chosen for it, as it was written.
@@ -120,7 +101,7 @@ impl Settings {
 }
 
 /// An error that says of which run it is.
-pub fn at<'a>(head: HeadKind, chosen: impl Iterator<Item = Choice<'a>>, error: &Failure) -> Failure {
-    let settings = chosen.map(|(flag, value)| format!(", {flag} {value}"));
+pub fn at(head: HeadKind, chosen: &[Choice], error: &Failure) -> Failure {
+    let settings = chosen.iter().map(|(flag, value)| format!(", {flag} {value}"));
     format!("{head}{}: {error}", settings.collect::<String>()).into()
 }

@@ -1,8 +1,8 @@
 //! Model and procedure of a head with chosen settings.
 
-use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use awd_lstm::{HeadKind, ModelConfig};
 
-use crate::args::Overrides;
+use crate::args::{Given, Overrides};
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis};
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};
@@ -48,19 +48,15 @@ impl<'a> Planner<'a> {
         }
         let mut planner = Self { args, vocab, budget: None };
         if equal == Equal::Parameters && args.parameters.is_none() {
-            let axes = &args.training.overrides.axes;
-            if args.trials.is_some() {
-                return Err("--trials with --equal parameters needs --parameters N".into());
-            }
-            let first =
-                axes.iter().filter_map(|axis| Some((axis.flag.as_str(), axis.values.first()?.as_str())));
+            let axes = args.training.overrides.axes.iter();
+            let first = axes.map(|axis| (axis.flag.as_str(), axis.values[0].as_str()));
             let overrides = grid::overrides(first)?;
             planner.budget = Some(planner.base(HeadKind::Mos, &overrides).num_params());
         }
         Ok(planner)
     }
 
-    /// The settings of a head that were given, its own in the place of those of all, and without numbers of parameters.
+    /// The settings that were given and that a head has, its own in the place of those of all, without numbers of parameters.
     pub fn axes(&self, head: HeadKind) -> Vec<Axis> {
         let own = || self.args.per_head.iter().filter(|of| of.head == head).flat_map(|of| &of.settings);
         let of_all = self.args.training.overrides.axes.iter();
@@ -71,6 +67,7 @@ impl<'a> Planner<'a> {
             axes.retain(|other| other.flag != axis.flag);
             axes.push(axis.clone());
         }
+        axes.retain(|axis| has(head, &axis.flag));
         axes
     }
 
@@ -87,31 +84,27 @@ impl<'a> Planner<'a> {
     pub fn cell(&self, head: HeadKind, chosen: &[Choice]) -> Result<Cell, Failure> {
         let (budgets, chosen): (Vec<Choice>, Vec<Choice>) =
             chosen.iter().partition(|(flag, _)| *flag == PARAMETERS);
-        let overrides = grid::overrides(chosen.into_iter())?;
+        let mut overrides = grid::overrides(chosen.into_iter())?;
+        overrides.given = overrides.given.and(&self.args.training.overrides.set);
         let budget = match budgets.first() {
             Some((_, budget)) => Some(budget.parse()?),
             None => self.budget,
         };
         let base = self.base(head, &overrides);
         base.validate()?;
-        let mut model = match budget.map(|budget| self.solved(&base, &overrides, budget)) {
+        let model = match budget.map(|budget| self.solved(&base, &overrides, budget)) {
             None => base,
             Some(Ok(model)) => model,
             Some(Err(reason)) => return Ok(Cell::Impossible(reason.to_string())),
         };
-        let preset = self.args.training.preset();
-        neutralise_model(&mut model, &preset.model(head, self.vocab));
         model.validate()?;
         // A rate that was chosen for training is also better for finetuning than the preset's.
-        let lr = self.args.finetune_lr.or(overrides.lr);
-        let mut train = self.args.training.with(overrides).procedure()?;
-        neutralise_procedure(&mut train, head, &preset.train());
-        if self.args.trials.is_some() {
-            // Settings are chosen by the validation text alone.
-            train.test = false;
-        }
+        let lr = self.args.finetune_lr.or(overrides.given.value("train.lr"));
+        let train = self.args.training.with(overrides).procedure()?;
+        let preset = self.args.training.preset();
         let finetuning = self.args.finetune.map(|epochs| {
-            let overrides = Overrides { lr, epochs, ..Overrides::default() };
+            let given = Given::default().with("train.lr", lr).with("train.epochs", epochs);
+            let overrides = Overrides::of(given);
             finetuning(preset.name(), &train, &overrides)
         });
         let finetuning = finetuning.transpose()?;
@@ -153,33 +146,14 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Sets what the head ignores to that of another model, so that models that differ in nothing else are the same.
-pub fn neutralise_model(model: &mut ModelConfig, neutral: &ModelConfig) {
-    if !model.head.is_mixture() {
-        model.components = neutral.components;
-    }
-    if !model.head.has_contexts() {
-        model.dropouts.latent = neutral.dropouts.latent;
-    }
-    if model.head != HeadKind::Mixtape {
-        model.frequent = neutral.frequent;
-        model.d_gate = neutral.d_gate;
-    }
-    if !model.head.reads_layers() {
-        model.lower_components.clone_from(&neutral.lower_components);
-    }
-    if !model.head.has_plif() {
-        model.knots = neutral.knots;
-        model.plif_bound = neutral.plif_bound;
-    }
-}
-
-/// Sets what the head ignores to that of another procedure.
-pub fn neutralise_procedure(train: &mut TrainConfig, head: HeadKind, neutral: &TrainConfig) {
-    if !head.is_mixture() {
-        train.prior_cv = neutral.prior_cv;
-    }
-    if !head.has_contexts() {
-        train.latent_lr = neutral.latent_lr;
+/// Whether a head has the setting `flag`; it ignores those of parts that it lacks.
+fn has(head: HeadKind, flag: &str) -> bool {
+    match flag {
+        "components" | "prior-cv" => head.is_mixture(),
+        "latent-lr" | "dropout-latent" => head.has_contexts(),
+        "frequent" | "d-gate" => head == HeadKind::Mixtape,
+        "lower-components" => head.reads_layers(),
+        "knots" | "plif-bound" => head.has_plif(),
+        _ => true,
     }
 }

@@ -36,7 +36,6 @@ pub fn axes<'a>(settings: impl Iterator<Item = &'a (String, String)>) -> Vec<Axi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::sweep::planned::Chosen;
     use crate::commands::sweep::rank::Rank;
     use crate::commands::sweep::table::tests::outcome;
     use awd_lstm::HeadKind;
@@ -48,8 +47,6 @@ mod tests {
         let rich = Outcome {
             rank: Some(Rank { rank: 40, rank_contexts: 1200, rank_precision: "f64".into() }),
             finetuned: plain.trained.clone(),
-            trial: Some(7),
-            chosen: Some(Chosen { run: "mos-t3-s1".into(), among: 20, valid_ppl: 9.5 }),
             ..outcome(HeadKind::Mos, &settings, 29, 10.0)
         };
         let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain.clone() };

@@ -11,10 +11,7 @@ use crate::commands::sweep::listing::sizes;
 use crate::commands::sweep::marks::Marks;
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::AxisPicture;
-use crate::commands::sweep::planned::Chosen;
 use crate::commands::sweep::results::RESULTS;
-use crate::commands::sweep::scatter::Scatter;
-use crate::commands::sweep::trends;
 use crate::failure::Failure;
 use crate::markdown::{Column, markdown};
 use crate::picture;
@@ -33,8 +30,8 @@ pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
     Ok(replace(&folder.join(RESULTS), lines.as_bytes())?)
 }
 
-/// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there
-/// is none, `perplexities`.
+/// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there is none or every head
+/// has but one combination of values, `perplexities`.
 ///
 /// # Errors
 /// Files that cannot be written.
@@ -43,52 +40,27 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Fa
     if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
         return Ok(());
     }
-    let (drawn, chosen) = (is_drawn(outcomes), outcomes.iter().any(|outcome| outcome.chosen.is_some()));
-    let mut numeric = false;
-    // The values that were chosen for each head are no axis.
-    for axis in axes.iter().filter(|axis| axis.is_numeric() && !chosen) {
-        numeric = true;
-        let stem = folder.join(format!("by-{}", axis.flag));
-        // Early on, there may be one value yet, or none.
-        if let (true, Some(drawn)) = (drawn, Scatter::new(outcomes, axis)) {
-            picture::save(&drawn, &stem)?;
-        } else if let (false, Some(drawn)) = (drawn, AxisPicture::new(outcomes, axis)) {
-            picture::save(&drawn, &stem)?;
-        }
+    let marks = Marks::new(outcomes);
+    let numeric = || axes.iter().filter(|axis| axis.is_numeric());
+    if marks.is_one_a_head() || numeric().count() == 0 {
+        return picture::save(&marks, &folder.join("perplexities"));
     }
-    match numeric {
-        true => Ok(()),
-        false => picture::save(&Marks::new(outcomes), &folder.join("perplexities")),
+    // Early on, there may be one value yet, or none.
+    for (axis, picture) in numeric().filter_map(|axis| Some((axis, AxisPicture::new(outcomes, axis)?))) {
+        picture::save(&picture, &folder.join(format!("by-{}", axis.flag)))?;
     }
-}
-
-/// Whether the settings were drawn at random.
-fn is_drawn(outcomes: &[Outcome]) -> bool {
-    outcomes.iter().any(|outcome| outcome.trial.is_some())
+    Ok(())
 }
 
 /// A Markdown table with one line a head and combination of values: means over seeds, with the standard deviation where there are
-/// several. Trials of a head are in the order of their validation perplexities, and below them is what these depend on. Runs that failed
-/// are named below it.
+/// several. Runs that failed are named below it.
 pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
-    let mut cells = Cell::all(outcomes);
-    if is_drawn(outcomes) {
-        let place = |cell: &Cell| outcomes.iter().position(|outcome| outcome.head == cell.head());
-        let valid = |cell: &Cell| cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
-        cells.sort_by(|a, b| place(a).cmp(&place(b)).then(valid(a).total_cmp(&valid(b))));
-    }
+    let cells = Cell::all(outcomes);
     let mut columns: Vec<Column> = vec![];
     let mut column = |title: &str, of: &dyn Fn(&Cell) -> String| {
         columns.push((title.to_string(), cells.iter().map(of).collect()));
     };
     column("head", &|cell| cell.head().to_string());
-    if is_drawn(outcomes) {
-        column("trial", &|cell| cell.first().trial.map_or(NOTHING.into(), |trial| trial.to_string()));
-    }
-    if outcomes.iter().any(|outcome| outcome.chosen.is_some()) {
-        let text = |chosen: &Chosen| format!("{} of {}", chosen.run, chosen.among);
-        column("settings of", &|cell| cell.first().chosen.as_ref().map_or(NOTHING.into(), text));
-    }
     // Parameters and the sizes that everything has are shown anyway.
     let hidden = ["parameters", "d-embedding", "components"];
     for axis in axes.iter().filter(|axis| !hidden.contains(&axis.flag.as_str())) {
@@ -130,8 +102,7 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     );
     let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
     let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
-    let trends = if is_drawn(outcomes) { trends::lines(&cells, axes) } else { String::new() };
-    markdown(&columns) + &trends + &failures
+    markdown(&columns) + &failures
 }
 
 #[cfg(test)]
@@ -156,8 +127,6 @@ pub mod tests {
             head,
             seed,
             settings: settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
-            trial: None,
-            chosen: None,
             parameters: 1_234_567,
             d_embedding: 30,
             lstm_sizes: vec![64, 30],
@@ -201,41 +170,6 @@ pub mod tests {
     }
 
     #[test]
-    fn trials_are_ranked_by_validation() {
-        let trial =
-            |number, head, lr, ppl| Outcome { trial: Some(number), ..outcome(head, &[("lr", lr)], 28, ppl) };
-        let mut outcomes = [
-            trial(1, HeadKind::Mos, "5", 12.0),
-            trial(1, HeadKind::Softmax, "5", 9.0),
-            trial(2, HeadKind::Mos, "6", 10.0),
-            trial(3, HeadKind::Mos, "7", 11.0),
-        ];
-        // The test text has no say, and what failed comes last.
-        if let Some(trained) = &mut outcomes[3].trained {
-            trained.test_ppl = Some(1.0);
-        }
-        outcomes[0].trained = None;
-        let text = table(&outcomes, &[axis("lr", &["5", "6", "7"])]);
-        let starts: Vec<String> = text
-            .lines()
-            .skip(2)
-            .map(|line| line.split(" | ").take(3).collect::<Vec<_>>().join(" "))
-            .collect();
-        assert_eq!(starts, ["| mos 2 6", "| mos 3 7", "| mos 1 5", "| softmax 1 5"], "{text}");
-    }
-
-    #[test]
-    fn what_was_chosen_is_named() {
-        let chosen = Chosen { run: "mos-t7-s28".into(), among: 20, valid_ppl: 9.0 };
-        let outcome = Outcome { chosen: Some(chosen), ..outcome(HeadKind::Mos, &[("lr", "5")], 11, 10.0) };
-        let text = table(&[outcome], &[axis("lr", &["5"])]);
-        assert!(
-            text.starts_with("| head | settings of | lr |") && text.contains("| mos-t7-s28 of 20 | 5 |"),
-            "{text}"
-        );
-    }
-
-    #[test]
     fn results_are_written_with_their_pictures() {
         let of = |axes: &[Axis], outcomes: &[Outcome]| {
             let folder = tempfile::tempdir().unwrap();
@@ -251,11 +185,8 @@ pub mod tests {
         let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
         let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
         assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.svg results.jsonl table.md");
-        let trials = [by_lr("5"), by_lr("6")].map(|outcome| Outcome { trial: Some(1), ..outcome });
-        assert_eq!(of(&axes, &trials), "by-lr.svg results.jsonl table.md");
-        let chosen = Chosen { run: "mos".into(), among: 2, valid_ppl: 9.0 };
-        let chosen =
-            [by_lr("5"), by_lr("6")].map(|outcome| Outcome { chosen: Some(chosen.clone()), ..outcome });
+        // Each head has a setting of its own.
+        let chosen = [by_lr("5"), outcome(HeadKind::Softmax, &[("lr", "6")], 28, 20.0)];
         assert_eq!(of(&axes, &chosen), "perplexities.svg results.jsonl table.md");
         let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain[0].clone() };
         assert_eq!(of(&axes, &[failed]), "results.jsonl table.md");

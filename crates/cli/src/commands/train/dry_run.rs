@@ -10,7 +10,6 @@ use runs::data::Corpus;
 use runs::{StepMetrics, TrainObserver};
 use serde::Serialize;
 
-use super::parts::Parts;
 use crate::device::{self, DeviceName, memory_bytes};
 use crate::failure::Failure;
 use crate::print::print_json;
@@ -32,7 +31,6 @@ struct Plan {
     head: String,
     device: String,
     parameters: usize,
-    parts: Parts,
     vocab: usize,
     /// How the vocabulary is counted.
     words: String,
@@ -97,7 +95,6 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
         head: model.head.to_string(),
         device: config.device.clone(),
         parameters: model.num_params(),
-        parts: Parts::of(model),
         vocab: model.vocab,
         words: words(&config.text, corpus),
         train_tokens: corpus.train().len(),
@@ -196,8 +193,6 @@ impl TrainObserver for Watch {
 impl Plan {
     /// For people.
     fn text(&self) -> String {
-        let named: Vec<String> =
-            self.parts.named().iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
         let time = |seconds| short(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         let size = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
         let memory = match (self.peak_bytes, self.expected_bytes) {
@@ -211,7 +206,7 @@ impl Plan {
             _ => format!("more than {}; this system does not say more", size(4 * self.weights_bytes)),
         };
         format!(
-            "model: {} with {} parameters: {}\n\
+            "model: {} with {} parameters\n\
              text: {} training, {} validation and {} test tokens\n\
              vocabulary: {}\n\
              steps: {} an epoch, {} epochs; {:.3} s a step, {:.0} tokens/s on {} ({} steps timed)\n\
@@ -219,7 +214,6 @@ impl Plan {
              memory: {memory}\n",
             self.head,
             grouped(self.parameters),
-            named.join(", "),
             grouped(self.train_tokens),
             grouped(self.valid_tokens),
             grouped(self.test_tokens),

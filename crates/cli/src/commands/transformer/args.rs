@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Parser;
 use gpt::{GptConfig, TrainConfig};
 use highrank::HeadConfig;
+use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{CHECKED, RecordArgs, Setting, TextArgs, apply, checked};
+use crate::args::{Form, Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
@@ -25,26 +26,16 @@ pub struct TransformerArgs {
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// Train nothing: perplexities of the model of this run.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds", "compare"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds"])]
     pub run: Option<PathBuf>,
     /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "out", "run", "compare", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
+        "out", "run", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
         "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "equal_parameters", "layers",
-        "attention_heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight_decay", "clip",
-        "valid_tokens", "eval_tokens", "seed",
+        "attention-heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip",
+        "valid-tokens", "eval-tokens", "seed", "set",
     ])]
     pub resume: Option<PathBuf>,
-    /// Time and memory of a step with Burn's Linear and CrossEntropyLoss and with the fused head, at the same sizes. Nothing
-    /// is trained then, unless --steps or --epochs is given too.
-    #[arg(long)]
-    pub compare: bool,
-    /// Prints what a comparison asks a process of its own for.
-    #[arg(long, value_name = "ROW", hide = true, requires = "compare")]
-    pub memory_of: Option<String>,
-    /// Timed steps of a comparison; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub repeats: usize,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
@@ -66,19 +57,40 @@ pub struct TransformerArgs {
     /// Procedure.
     #[command(flatten)]
     pub training: TrainingArgs,
-    /// A setting by its place in config.json, such as train.lr=0.001 or model.dropout=0.2, but for the head's; may be given several
-    /// times. It replaces an option.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting, conflicts_with = "resume")]
-    pub settings: Vec<Setting>,
+    /// Other settings.
+    #[command(flatten)]
+    pub given: Given<GptKnobs>,
 }
 
-/// A setting of a transformer.
-fn setting(text: &str) -> Result<Setting, String> {
-    if text.starts_with("model.head") {
-        return Err("the head is chosen by --head and its options".into());
+/// The settings of a transformer that have the same default for every text.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GptKnobs;
+
+const fn knob(name: &'static str, place: &'static str, value: &'static str, help: &'static str) -> Knob {
+    Knob { name, place, form: Form::Plain, value, hidden: false, help }
+}
+
+impl Knobs for GptKnobs {
+    const HEADING: &'static str = "Settings";
+    const SET: &'static str = "A setting by its place in config.json, such as train.lr=0.001 or model.dropout=0.2, but for the head's; may be \
+                               given several times. It has the last word";
+    #[rustfmt::skip]
+    const ALL: &'static [Knob] = &[
+        knob("attention-heads", "model.attention_heads", "N", "Attention heads of a layer [default: 4]"),
+        knob("dropout", "model.dropout", "P", "Dropout after the embedding and in each layer [default: 0.1]"),
+        knob("batch", "train.batch", "N", "Sequences of a step [default: 16]"),
+        knob("lr", "train.lr", "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
+        knob("weight-decay", "train.weight_decay", "W", "Weight decay of AdamW [default: 0.01]"),
+        knob("clip", "train.clip", "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
+        knob("valid-tokens", "train.valid_tokens", "N", "Tokens of the validation text that a round ends with [default: 20000]"),
+        knob("eval-tokens", "train.eval_tokens", "N", "Tokens of validation and test text that are scored at the end [default: all]"),
+        knob("seed", "train.seed", "SEED", "Seed of everything random [default: 28]"),
+    ];
+
+    fn check(setting: &Setting) -> Result<(), String> {
+        let head = HeadConfig::softmax(4, 2).with_tied(true);
+        checked(setting, &GptConfig::new(4, head), &TrainConfig::new(1), &TextConfig::default())
     }
-    let head = HeadConfig::softmax(4, 2).with_tied(true);
-    checked(text, &GptConfig::new(4, head), &TrainConfig::new(1))
 }
 
 /// The sizes of the model.
@@ -98,15 +110,9 @@ pub struct ModelArgs {
     /// Layers of the transformer [default: 2; 3 with --data].
     #[arg(long, value_name = "N")]
     pub layers: Option<usize>,
-    /// Attention heads of a layer.
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub attention_heads: usize,
     /// Longest sequence that the model reads [default: 32; 64 with --data].
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
-    /// Dropout after the embedding and in each layer.
-    #[arg(long, value_name = "P", default_value_t = 0.1)]
-    pub dropout: f64,
 }
 
 /// The procedure of the training.
@@ -122,36 +128,15 @@ pub struct TrainingArgs {
     /// Rounds of as many steps each, with validation after each [default: at most 4, to divide the steps].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// Sequences of a step.
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub batch: usize,
-    /// Highest learning rate, which then falls to 0 as a cosine does.
-    #[arg(long, default_value_t = 2e-3)]
-    pub lr: f64,
     /// Steps in which the learning rate rises [default: a tenth].
     #[arg(long, value_name = "N")]
     pub warmup: Option<usize>,
-    /// Weight decay of AdamW.
-    #[arg(long, default_value_t = 0.01)]
-    pub weight_decay: f64,
-    /// Largest norm of the gradient, over all parameters together.
-    #[arg(long, default_value_t = 1.0)]
-    pub clip: f64,
-    /// Tokens of the validation text that a round ends with.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub valid_tokens: usize,
-    /// Tokens of validation and test text that are scored at the end [default: all].
-    #[arg(long, visible_alias = "limit", value_name = "N")]
-    pub eval_tokens: Option<usize>,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 28)]
-    pub seed: u64,
 }
 
 impl TransformerArgs {
-    /// Whether a model is trained.
-    pub fn trains(&self) -> bool {
-        !self.compare || self.training.steps.is_some() || self.training.epochs.is_some()
+    /// How the text is read.
+    pub fn text_config(&self) -> TextConfig {
+        self.given.apply("text", &self.text.config())
     }
 
     /// The model with the output layer that `head` makes of the transformer's width, the embedding's and the vocabulary.
@@ -159,10 +144,8 @@ impl TransformerArgs {
         let (sizes, d_model) = (&self.model, self.d_model());
         let model = GptConfig::new(d_model, head.config(d_model, d_embedding, vocabulary))
             .with_context(sizes.context.unwrap_or(self.unless_data(32, 64)))
-            .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)))
-            .with_attention_heads(sizes.attention_heads)
-            .with_dropout(sizes.dropout);
-        apply(&self.settings, "model", &model).expect(CHECKED)
+            .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)));
+        self.given.apply("model", &model)
     }
 
     /// The width of the embedding, of a softmax if the parameters are to be as many as its.
@@ -176,19 +159,8 @@ impl TransformerArgs {
 
     /// The procedure on a training text of so many tokens, read in sequences of `context`.
     pub fn procedure(&self, tokens: usize, context: usize) -> TrainConfig {
-        let TrainingArgs {
-            steps,
-            epochs,
-            rounds,
-            batch,
-            lr,
-            warmup,
-            weight_decay,
-            clip,
-            valid_tokens,
-            eval_tokens,
-            seed,
-        } = self.training;
+        let TrainingArgs { steps, epochs, rounds, warmup } = self.training;
+        let batch = self.given.value("train.batch").unwrap_or(16_usize);
         let (steps, rounds) = match (steps, epochs) {
             (None, Some(epochs)) => {
                 (epochs.saturating_mul(tokens.div_ceil(batch.saturating_mul(context).max(1))), Some(epochs))
@@ -198,15 +170,11 @@ impl TransformerArgs {
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
         let train = TrainConfig::new(steps)
             .with_rounds(rounds)
-            .with_batch(batch)
-            .with_lr(lr)
+            .with_lr(2e-3)
             .with_warmup(warmup.unwrap_or(steps / 10))
-            .with_weight_decay(weight_decay)
-            .with_clip(clip)
-            .with_valid_tokens(Some(valid_tokens))
-            .with_eval_tokens(eval_tokens)
-            .with_seed(seed);
-        apply(&self.settings, "train", &train).expect(CHECKED)
+            .with_valid_tokens(Some(20_000))
+            .with_seed(28);
+        self.given.apply("train", &train)
     }
 
     fn unless_data(&self, without: usize, with: usize) -> usize {

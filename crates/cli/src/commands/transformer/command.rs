@@ -1,4 +1,4 @@
-//! The command: a comparison, a training, or the perplexities of a saved run.
+//! The command: a training, or the perplexities of a saved run.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,22 @@ use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, evaluate};
 use runs::data::Fingerprint;
 use runs::error::{Error, check};
-use runs::{Fitted, Score, Versions, load_weights};
+use runs::{Score, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
-use super::compare::Comparison;
 use super::head::{HeadArgs, Size};
 use super::sizes::matching;
 use super::text::Text;
-use super::view::View;
-use crate::args::Head;
+use crate::args::{Head, TokenArgs};
+use crate::commands::eval::{EvalArgs, Scores, Split, Weights, first};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::training::{Output, absolute, fresh_folder};
+use crate::training::{Output, absolute, fit, fresh_folder};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -51,69 +50,54 @@ struct Outcome {
     run: String,
 }
 
-/// How well the held-out texts are predicted.
-#[derive(Debug, Clone, Serialize)]
-struct Scores {
-    valid_ppl: f64,
-    test_ppl: f64,
-    /// In percent.
-    valid_accuracy: Option<f64>,
-    test_accuracy: Option<f64>,
-    /// The language's own perplexity on the test text, if it is generated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    floor_ppl: Option<f64>,
-}
-
-/// Runs the program. `program` is the name that a run which is stopped is continued with.
+/// Runs the command. `command` continues a run that is stopped, with `--resume RUN`.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TransformerArgs, program: &'static str) -> Result<(), Failure> {
-    check(args.repeats > 0, "repeats", args.repeats, "at least 1")?;
-    let scored = args.training.eval_tokens;
-    check(scored.is_none_or(|tokens| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")?;
+pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
+    let scored = args.given.value("train.eval_tokens");
+    check(
+        scored.is_none_or(|tokens: usize| tokens > 1),
+        "eval_tokens",
+        scored.unwrap_or_default(),
+        "at least 2",
+    )?;
     if let Some(path) = &args.run {
-        return score_run(args, path);
+        return eval(&EvalArgs {
+            run: path.clone(),
+            data: args.data.clone(),
+            split: None,
+            max_tokens: scored,
+            weights: Weights::Best,
+            device: args.device,
+            json: args.json,
+            tokens: TokenArgs::default(),
+        });
     }
-    let output = Output::new(program, args.json, &args.record, Interrupt::of_training(args.trains())?)?;
+    let output = Output::new(command, args.json, &args.record, Interrupt::of_training(true)?)?;
     if let Some(path) = &args.resume {
         return resume(args, path, &output);
     }
     args.head.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
-    let model = args.model(&args.head, args.d_embedding(), Size::new(1, args.text.vocab_size));
+    let text_config = args.text_config();
+    let model = args.model(&args.head, args.d_embedding(), Size::new(1, text_config.vocab_size));
     model.validate()?;
-    if args.trains() {
-        args.procedure(model.context, model.context).validate()?;
-    }
+    args.procedure(model.context, model.context).validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
-    let text = Text::load(args.data.as_deref(), &args.text.config())?;
-    let vocabulary = Size::new(text.corpus.vocabulary().len(), args.text.vocab_size);
+    let text = Text::load(args.data.as_deref(), &text_config)?;
+    let vocabulary = Size::new(text.corpus.vocabulary().len(), text_config.vocab_size);
     let name = device::resolve(args.device);
     let device = device::open(name)?;
-    let softmax = args.model(&softmax_of(&args.head), args.d_embedding(), vocabulary);
     let model = match args.model.equal_parameters {
-        true => matching(
-            |width| args.model(&args.head, width, vocabulary),
-            softmax.num_params(&device)?,
-            &device,
-        )?,
+        true => {
+            let softmax = args.model(&softmax_of(&args.head), args.d_embedding(), vocabulary);
+            let parameters = softmax.num_params(&device)?;
+            matching(|width| args.model(&args.head, width, vocabulary), parameters, &device)?
+        }
         false => args.model(&args.head, args.d_embedding(), vocabulary),
     };
-    if args.compare {
-        let head = args.head.head;
-        let mut models = vec![(HeadKind::Softmax.to_string(), softmax)];
-        if head != Head::Common(HeadKind::Softmax) {
-            models.push((head.to_string(), model.clone()));
-        }
-        let (batch, repeats) = (args.training.batch, args.repeats);
-        let comparison = Comparison { models, batch, repeats, name, device: &device };
-        if let Some(row) = &args.memory_of {
-            return comparison.print_memory(row);
-        }
-        comparison.run(args.json)?;
-    }
-    if args.trains() { train(args, &text, model, name, &device, &output) } else { Ok(()) }
+    train(args, &text, model, name, &device, &output)
 }
 
 /// The plain softmax with the precision of another head.
@@ -148,7 +132,7 @@ fn train(
         data: args.data.as_deref().map_or_else(PathBuf::new, absolute),
         corpus: Fingerprint::of(&text.corpus),
         finetunes: None,
-        text: args.text.config(),
+        text: args.text_config(),
         tokens: None,
         train: args.procedure(text.corpus.train().len(), model.context),
         model,
@@ -159,24 +143,19 @@ fn train(
     let path =
         path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed)));
     let run = RunFolder::create(&path, &config, text.corpus.vocabulary())?;
-    fit(trainer, &run, text, output)
+    fit_and_print(trainer, &run, text, output)
 }
 
 fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
     let run = RunFolder::resume(path)?;
     let config = run.config()?;
-    let text = Text::load(data(args, &config), &config.text)?;
+    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let text = Text::load(args.data.as_deref().or(of_run), &config.text)?;
     config.corpus.check(&text.corpus)?;
     let device = device::open(config.device.parse()?)?;
     let mut trainer = trainer(&config, &text, &device, output)?;
     trainer.restore(&run)?;
-    fit(trainer, &run, &text, output)
-}
-
-/// The folder of a run's text, unless that was generated.
-fn data<'a>(args: &'a TransformerArgs, config: &'a RunConfig) -> Option<&'a Path> {
-    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
-    args.data.as_deref().or(of_run)
+    fit_and_print(trainer, &run, &text, output)
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
@@ -185,7 +164,7 @@ fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) ->
 }
 
 /// Trains to the end, and prints what came of it.
-fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
+fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
     let (config, path) = (run.config()?, run.path().display().to_string());
     let (parameters, head) = (trainer.model().num_params(), &config.model.head);
     let rounds = trainer.state().epoch;
@@ -197,16 +176,14 @@ fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> R
         config.train.steps,
         if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
     ));
-    let mut view = View::new(&config.train, output.json, &output.interrupt, trainer.state().seconds);
-    let fitted = trainer.fit(Some(run), &mut view);
-    view.finish();
-    let Fitted::Finished(last) = fitted? else {
-        let line = format!("stopped and saved; to go on: {} --resume {path}", output.program);
-        return Err(output.interrupt.end(line).into());
-    };
+    let last = fit(&mut trainer, run, output.progress(), output)?;
     let best = trainer.best().expect("a finished run has a best model");
-    let valid = score("validation text", best, text.corpus.valid(), &config.train)?;
+    let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
     let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
+    let mut scores = Scores::default();
+    scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
+    scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
+    scores.floor_ppl = text.floor_ppl(of_test);
     let outcome = Outcome {
         head: config.preset.clone(),
         device: config.device.clone(),
@@ -219,13 +196,7 @@ fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> R
         seconds: last.seconds,
         tokens_per_s: last.tokens_per_s,
         train_ppl: last.train_ppl.unwrap_or(f64::NAN),
-        scores: Scores {
-            valid_ppl: valid.perplexity(),
-            test_ppl: last.test_ppl.unwrap_or(f64::NAN),
-            valid_accuracy: valid.accuracy(),
-            test_accuracy: last.test_accuracy,
-            floor_ppl: text.floor_ppl(of_test),
-        },
+        scores,
         run: path,
     };
     if output.json {
@@ -235,39 +206,61 @@ fn fit(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> R
             "{} with {parameters} parameters after {} steps: {}; saved in {}",
             outcome.head,
             outcome.steps,
-            outcome.scores.text(),
+            outcome.scores.text(config.text.characters),
             outcome.run
         );
     }
     Ok(())
 }
 
-/// Prints the perplexities of a saved run: of its best model, or of the last one before there is a best.
-fn score_run(args: &TransformerArgs, path: &Path) -> Result<(), Failure> {
-    let run = RunFolder::open(path)?;
+/// Prints the perplexities of a saved run.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
+pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
+    if let Some(tokens) = args.max_tokens {
+        check(tokens > 1, "max-tokens", tokens, "at least 2")?;
+    }
+    let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
+    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let data = args.data.as_deref().or(of_run);
+    let weights = match args.weights.file(&run) {
+        // One that was stopped before its first validation.
+        Err(Error::NotARun { .. }) if args.weights == Weights::Best => run.last_weights()?,
+        file => file?,
+    };
     let device = device::open(device::resolve(args.device))?;
-    let text = Text::load_held_out(data(args, &config), &config.text, run.vocabulary()?)?;
-    let weights = match run.best_weights() {
-        Err(Error::NotARun { .. }) => run.last_weights()?,
-        best => best?,
+    let text = match args.split {
+        Some(Split::Train) => {
+            let text = Text::load(data, &config.text)?;
+            config.corpus.check(&text.corpus)?;
+            text
+        }
+        _ => Text::load_held_out(data, &config.text, run.vocabulary()?)?,
     };
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
-    let train = config.train.clone().with_eval_tokens(args.training.eval_tokens);
-    let [valid, test] = [("validation text", text.corpus.valid()), ("test text", text.corpus.test())]
-        .map(|(what, text)| score(what, &model, text, &train));
-    let (valid, test) = (valid?, test?);
-    let scores = Scores {
-        valid_ppl: valid.perplexity(),
-        test_ppl: test.perplexity(),
-        valid_accuracy: valid.accuracy(),
-        test_accuracy: test.accuracy(),
-        floor_ppl: text.floor_ppl(test.tokens + 1),
-    };
+    let train = config.train.clone().with_eval_tokens(args.max_tokens);
+    let mut scores = Scores::default();
+    for split in [Split::Train, Split::Valid, Split::Test] {
+        if args.split.map_or(split == Split::Train, |wanted| wanted != split) {
+            continue;
+        }
+        let ids = match split {
+            Split::Train => first(text.corpus.train(), args.max_tokens),
+            Split::Valid => text.corpus.valid().to_vec(),
+            Split::Test => text.corpus.test().to_vec(),
+        };
+        let score = score(split.what(), &model, &ids, &train)?;
+        scores.set(split, score.perplexity(), score.accuracy());
+        if split == Split::Test {
+            scores.floor_ppl = text.floor_ppl(score.tokens + 1);
+        }
+    }
     if args.json {
         print_json(&scores);
     } else {
-        println!("{} in {}: {}", config.preset, run.path().display(), scores.text());
+        println!("{}", scores.text(config.text.characters));
     }
     Ok(())
 }
@@ -279,18 +272,6 @@ fn score(what: &str, model: &Gpt, text: &[u32], train: &TrainConfig) -> Result<S
     let score = evaluate(model, text, train.batch, |share| bar.set(share))?;
     match score.nll.is_finite() {
         true => Ok(score),
-        false => Err(format!("the perplexity of the {what} is not finite").into()),
-    }
-}
-
-impl Scores {
-    fn text(&self) -> String {
-        let Self { valid_ppl, test_ppl, .. } = self;
-        let test_accuracy = self.test_accuracy.unwrap_or(f64::NAN);
-        let floor =
-            self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
-        format!(
-            "perplexity valid {valid_ppl:.2}, test {test_ppl:.2}{floor}, accuracy test {test_accuracy:.1} %"
-        )
+        false => Err(format!("the perplexity of {what} is not finite").into()),
     }
 }

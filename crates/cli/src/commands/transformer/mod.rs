@@ -2,11 +2,9 @@
 
 mod args;
 mod command;
-mod compare;
 mod head;
 mod sizes;
 mod text;
-mod view;
 
 pub use args::TransformerArgs;
-pub use command::run;
+pub use command::{eval, run};

@@ -1,23 +1,24 @@
-//! `dialog retrieve`: references for test responses from similar training contexts.
+//! `references`: references for test responses from similar training contexts.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use seq2seq::data::DialogConfig;
 use seq2seq::retrieve::{RetrievalConfig, write_references};
 use serde::Serialize;
 
-use super::settings::TextArgs;
-use crate::failure::Failure;
-use crate::files::{Force, refuse_file};
-use crate::print::print_json;
+use highrank_cli::failure::Failure;
+use highrank_cli::files::{Force, refuse_file};
+use highrank_cli::print::print_json;
+use highrank_cli::println;
 
-/// Options of `dialog retrieve`.
+/// Finds references for test responses of dialogues: what was answered in similar training contexts.
 #[derive(Debug, Clone, Args)]
-pub struct RetrieveArgs {
+pub struct ReferencesArgs {
     /// Folder with train.jsonl and test.jsonl.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// File to write the references to, one JSON object a test response; `eval` reads it.
+    /// File to write the references to, one JSON object a test response; `highrank eval RUN --refs FILE` reads it.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Whether the file is replaced.
@@ -29,9 +30,6 @@ pub struct RetrieveArgs {
     /// References besides the true response, at most.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().extra)]
     pub extra: usize,
-    /// How the dialogues are read.
-    #[command(flatten)]
-    pub text: TextArgs,
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -47,11 +45,11 @@ struct Written {
 ///
 /// # Errors
 /// Bad input, or a file that exists already.
-pub fn run(args: &RetrieveArgs) -> Result<(), Failure> {
+pub fn run(args: &ReferencesArgs) -> Result<(), Failure> {
     args.force.check(&args.out)?;
     refuse_file(&args.data)?;
     let config = RetrievalConfig { window: args.window, extra: args.extra };
-    let references = write_references(&args.data, &args.out, &args.text.config(), config)?;
+    let references = write_references(&args.data, &args.out, &DialogConfig::default(), config)?;
     match args.json {
         true => print_json(&Written { file: args.out.clone(), references }),
         false => println!("{references} references written to {}", args.out.display()),
