@@ -14,7 +14,7 @@ use crate::backends::Setting;
 pub fn folders() -> Vec<PathBuf> {
     match std::env::var_os("HIGHRANK_GOLDEN_DIR") {
         Some(dir) => vec![PathBuf::from(dir)],
-        None => ["", "options", "mixtape", "doc", "adaptive"].map(own).into(),
+        None => ["", "options", "logprobs", "mixtape", "doc", "adaptive"].map(own).into(),
     }
 }
 
@@ -45,6 +45,18 @@ pub struct Entry {
     pub argmax_margin: Option<f64>,
     #[serde(default)]
     pub float32_deviation: BTreeMap<String, f64>,
+    /// Where the manifest says itself what a tensor may be off by.
+    #[serde(default)]
+    pub tolerance: Option<Stated>,
+}
+
+/// What tensors may be off by in each precision: usually, and those that need more.
+#[derive(Deserialize, Clone)]
+pub struct Stated {
+    pub f64: f64,
+    pub f32: f64,
+    pub f64_of: BTreeMap<String, f64>,
+    pub f32_of: BTreeMap<String, f64>,
 }
 
 impl Entry {
@@ -60,6 +72,7 @@ impl Entry {
             knot_margin: None,
             argmax_margin: None,
             float32_deviation: BTreeMap::new(),
+            tolerance: None,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `data` | heads, logit maps, LSTM layers and optimisers, dynamic evaluation, analyses |
 //! | `data/options` | losses with options: ignored tokens, hidden states of NaN, masked words, teachers; beam search |
+//! | `data/logprobs` | log-probabilities of given words, entropy, a divisor, distillation, losses of preferences and policies |
 //! | `data/mixtape` | Mixtape heads, made by `mixtape/generate.py` |
 //! | `data/doc` | direct output connection, contexts without a tanh alone, and losses with a penalty on the variation of the priors, made by `doc/generate.py` |
 //! | `data/adaptive` | adaptive softmax with a softmax or a mixture in the head cluster, losses with options among them, made by `adaptive/generate.py` |
@@ -21,6 +22,7 @@ mod case;
 mod compare;
 mod dynamic;
 mod head;
+mod logprobs;
 mod lstm;
 mod model;
 mod optimiser;
@@ -58,6 +60,8 @@ fn check(case: &Case, on: &Setting) -> Report {
     match case.entry.kind.as_str() {
         "head" => head::check(case, on, &mut report),
         "head_options" => options::check(case, on, &mut report),
+        "head_token_log_probs" | "head_entropy" => logprobs::check_words(case, on, &mut report),
+        "policy_losses" => logprobs::check_policy(case, on, &mut report),
         "prior_cv" => prior_cv::check(case, on, &mut report),
         "pointwise" => pointwise::check(case, on, &mut report),
         "lstm" => lstm::check(case, on, &mut report),
