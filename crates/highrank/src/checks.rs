@@ -78,6 +78,12 @@ impl TensorChecks {
         }
     }
 
+    /// What the tensors of another head agree with: its numbers are read as this one's sums.
+    pub(crate) fn agree(&self, what: &'static str, other: &Self) -> Result<(), HeadError> {
+        self.device(what, &other.device)?;
+        self.float_type(what, other.sums)
+    }
+
     /// A positive number that is multiplied and divided with: it and its inverse have all digits in the type of sums.
     pub(crate) fn scale(&self, name: &'static str, value: f64) -> Result<(), HeadError> {
         let least = match self.sums {

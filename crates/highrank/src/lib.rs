@@ -65,11 +65,15 @@ pub use context::{Activation, ContextConfig, LatentDropout, Start, TimeAxis};
 pub use error::HeadError;
 pub use head::{
     AdaptiveConfig, BeamSearch, BeamState, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,
-    LiveHypotheses, OutputHead, Sampling, StepLogProbs, Tail, TiedMatrix, TopK,
+    LiveHypotheses, LogProbOptions, OutputHead, Sampling, StepLogProbs, Tail, TiedMatrix, TokenLogProbs,
+    TopK,
 };
 pub use highrank_kernels::Precision;
 pub use logit_map::LogitMapConfig;
-pub use loss::{Loss, LossOptions, Reduction, TokenStatistics, linear_cross_entropy, validate_targets};
+pub use loss::{
+    Distribution, Loss, LossOptions, Reduction, TokenStatistics, linear_cross_entropy, validate_targets,
+};
+pub use ops::Divergence;
 pub use parameters::cast_parameters;
 /// The version of `rand` whose traits the random draws take.
 pub use rand;

@@ -356,6 +356,10 @@ impl<B: Backend> Bools<B> {
     pub fn or(self, other: Self) -> Self {
         Self(B::bool_or(self.0, other.0))
     }
+
+    pub fn and(self, other: Self) -> Self {
+        Self(B::bool_and(self.0, other.0))
+    }
 }
 
 macro_rules! operator {

@@ -15,7 +15,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
     LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput, Prediction,
-    PredictionCall, Wanted, assert_constant, is_cpu,
+    PredictionCall, Targets, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -32,6 +32,10 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         };
         let constants = statistics.map(|statistics| Self::from_inner(statistics.into_primitive()));
         std::iter::once(loss.into_primitive()).chain(constants).collect()
+    }
+
+    fn listed(call: LossCall<Self>) -> FloatTensor<Self> {
+        listed(call.input, call.objective).into_primitive()
     }
 
     fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
@@ -119,6 +123,36 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
         (scores.loss, backward)
     });
     (loss, statistics)
+}
+
+/// Log-probabilities of listed words, and entropies where asked for. Backward their sum, weighted by the upstream gradient, is an
+/// objective of the same words.
+fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
+    input: Likelihood<Floats<Autodiff<B, C>>>,
+    objective: Goal<Autodiff<B, C>>,
+) -> Floats<Autodiff<B, C>> {
+    let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
+    let types = dtypes(&parents);
+    let (input, objective) = (input.map(inner), constant(objective));
+    record("Listed", parents, |tracked| {
+        let backward = tracked.map(|tracked| {
+            let (input, objective) = (input.clone(), objective.clone());
+            move |upstream: Floats<B>| {
+                let tokens = input.tokens();
+                let ids = objective.targets.words().clone();
+                let listed = ids.dims::<2>()[1];
+                let factors = -upstream.clone().narrow(1, 0..listed);
+                let of_entropy = |_| upstream.clone().narrow(1, listed..listed + 1).reshape([tokens]);
+                let entropy = objective.entropy.clone().map(of_entropy);
+                let goal = Objective { entropy, ..Objective::new(Targets::Listed { ids, factors }) };
+                let ones = Floats::full([tokens], 1.0, &upstream.device(), upstream.dtype());
+                let (_, gradients) = B::score(input, goal, Some((ones, Wanted::from_array(tracked))));
+                rounded(gradients.into_array(), types)
+            }
+        });
+        let (scores, _) = B::score(input, objective, None);
+        (scores.listed.expect("listed words are scored"), backward)
+    })
 }
 
 /// A weighted sum of the losses, and statistics.

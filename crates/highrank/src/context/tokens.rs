@@ -27,12 +27,16 @@ impl Tokens {
         Self { hidden: hidden.reshape([tokens, width]).into(), leading, kept: None, latent_mask: None }
     }
 
-    /// Those of the tokens of `[.., H]` that are listed by number. Nothing else of the tensor is read, and the gradient of
+    /// Those of all tokens that are listed by number. Nothing else of the tensor is read, and the gradient of
     /// the others is exactly 0.
-    pub(crate) fn kept<const D: usize>(hidden: Tensor<D>, kept: Arc<[u32]>) -> Self {
-        let all = Self::all(hidden);
-        let numbers = Self::numbers(&kept, &Device::new(all.hidden.device()));
-        Self { hidden: all.hidden.select(0, numbers.into()), kept: Some(kept), ..all }
+    pub(crate) fn keeping(self, kept: Arc<[u32]>) -> Self {
+        let numbers = Self::numbers(&kept, &Device::new(self.hidden.device()));
+        Self { hidden: self.hidden.select(0, numbers.into()), kept: Some(kept), ..self }
+    }
+
+    /// The dimensions before the features.
+    pub(crate) fn leading(&self) -> &[usize] {
+        &self.leading
     }
 
     /// The same tokens with other hidden states.

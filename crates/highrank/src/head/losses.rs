@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use super::output::OutputHead;
 use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
-use crate::loss::{Loss, LossOptions, check_targets, leading, of_counted};
+use crate::loss::{Loss, LossOptions, TargetDistribution, check_targets, leading, of_counted};
 
 impl OutputHead {
     /// Mean of the tokens' negative log-likelihoods in nats, `−(1/N) Σ_n log P(y_n)`.
@@ -62,7 +62,7 @@ impl OutputHead {
         let checks = self.check(&hidden)?;
         let shape = leading::<D, T>(&hidden.dims())?;
         check_targets(&targets, shape, options, self.rows(), self.vocab(), &checks)?;
-        self.check_prior_cv(options)?;
+        self.check_use(options)?;
         match self.adaptive() {
             Some(adaptive) => adaptive.loss_with(hidden, targets, options),
             None => of_counted(
@@ -93,14 +93,24 @@ impl OutputHead {
         made.per_token.expect("values of tokens are asked for")
     }
 
-    /// Checks that there are priors where their variation is penalised.
-    fn check_prior_cv(&self, options: &LossOptions) -> Result<(), HeadError> {
-        match options.prior_cv != 0.0 && !self.context.has_priors() {
-            true => {
-                let reason = "this head has no priors: use a mixture, or leave it out";
-                Err(HeadError::Unused { option: "prior_cv", reason })
-            }
-            false => Ok(()),
+    /// Checks that this kind of head has a use for all options.
+    pub(super) fn check_use(&self, options: &LossOptions) -> Result<(), HeadError> {
+        let unused = |option, reason| Err(HeadError::Unused { option, reason });
+        if options.prior_cv != 0.0 && !self.context.has_priors() {
+            return unused("prior_cv", "this head has no priors: use a mixture, or leave it out");
         }
+        if self.clusters.is_none() {
+            return Ok(());
+        }
+        if matches!(options.distribution, Some(TargetDistribution::Model(..))) {
+            let reason =
+                "a head with clusters learns from teachers' lists and distributions only: use with_teacher";
+            return unused("distillation", reason);
+        }
+        if options.entropy_bonus != 0.0 {
+            let reason = "the loss of a head with clusters has none: add that of token_log_probs_with to it";
+            return unused("entropy_bonus", reason);
+        }
+        Ok(())
     }
 }

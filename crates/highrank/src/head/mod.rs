@@ -5,6 +5,7 @@ mod beam;
 mod clusters;
 mod config;
 mod continuation;
+mod distillation;
 mod input;
 mod logits;
 mod losses;
@@ -12,6 +13,7 @@ mod output;
 mod predict;
 mod sampling;
 mod select;
+mod words;
 
 pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
 pub use clusters::{AdaptiveConfig, Clusters, Tail};
@@ -23,3 +25,4 @@ pub use predict::TopK;
 pub use sampling::Sampling;
 #[cfg(feature = "analysis")]
 pub(crate) use select::best_pairs;
+pub use words::{LogProbOptions, TokenLogProbs};

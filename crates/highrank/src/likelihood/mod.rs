@@ -34,6 +34,7 @@
 //! bodies are composed of Burn's differentiable operations; autodiff then keeps the logits of all tokens.
 
 mod budget;
+mod divergence;
 mod draw;
 pub(crate) mod gated;
 mod kernels;
@@ -83,13 +84,30 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
     let scores = match has_kernels(&input.weight.primitive().device()) {
         true => {
             let call = LossCall { input, objective, weights };
-            Scores::from_parts(Dispatch::loss(call).into_iter().map(Floats::new))
+            let objective = call.objective.clone();
+            Scores::from_parts(&mut Dispatch::loss(call).into_iter().map(Floats::new), &objective)
         }
         false => portable::score(&input, &objective, None).0.weighted(weights),
     };
     match outside {
         Some(outside) if !is_sum => Scores { loss: scores.loss.fill_where(outside, f64::NAN), ..scores },
         _ => scores,
+    }
+}
+
+/// The log-probabilities of words `[N, m]` in nats, differentiable, and after them the entropy of each token, `[N, m + 1]`, if asked
+/// for. No word may be masked, unless all are.
+///
+/// # Panics
+/// If tensors do not fit each other, or on CPU backends, if a word is outside of the vocabulary.
+pub fn listed(input: Likelihood, ids: Ints, entropy: bool) -> Floats {
+    let (device, dtype) = (input.weight.device(), input.wide());
+    let factors = Floats::zeros(ids.dims::<2>(), &device, dtype);
+    let entropy = entropy.then(|| Floats::zeros([input.tokens()], &device, dtype));
+    let objective = Objective { entropy, ..Objective::new(Targets::Listed { ids, factors }) };
+    match has_kernels(&input.weight.primitive().device()) {
+        true => Floats::new(Dispatch::listed(LossCall { input, objective, weights: None })),
+        false => portable::score(&input, &objective, None).0.listed.expect("listed words are scored"),
     }
 }
 

@@ -24,15 +24,21 @@ pub(crate) fn joined<B: Backend>(parts: Vec<Floats<B>>) -> Option<Floats<B>> {
 pub(crate) struct ScoreParts<B: Backend> {
     loss: Vec<Floats<B>>,
     statistics: Vec<Floats<B>>,
+    listed: Vec<Floats<B>>,
 }
 
 impl<B: Backend> ScoreParts<B> {
-    pub(crate) fn add(&mut self, loss: Floats<B>, statistics: Option<Floats<B>>) {
-        self.loss.push(loss);
-        self.statistics.extend(statistics);
+    pub(crate) fn add(&mut self, part: Scores<Floats<B>>) {
+        self.loss.push(part.loss);
+        self.statistics.extend(part.statistics);
+        self.listed.extend(part.listed);
     }
 
     pub(crate) fn finish(self) -> Scores<Floats<B>> {
-        Scores { loss: Floats::cat(self.loss, 0), statistics: joined(self.statistics) }
+        Scores {
+            loss: Floats::cat(self.loss, 0),
+            statistics: joined(self.statistics),
+            listed: joined(self.listed),
+        }
     }
 }

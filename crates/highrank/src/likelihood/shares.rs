@@ -40,6 +40,12 @@ impl Shares {
         Self { of_tokens: weights, divisors: vec![], nothing: None }
     }
 
+    /// The weights `w` of a sum over a number, `[N]`.
+    pub(crate) fn over(weights: Tensor<1>, number: f64) -> Self {
+        let divisor = Tensor::full([1], number, (&weights.device(), weights.dtype()));
+        Self { of_tokens: weights / divisor.clone(), divisors: vec![divisor], nothing: None }
+    }
+
     /// The losses multiplied by their weights `w`, for those multiplied by their shares, `[N]`.
     pub(crate) fn undone(&self, losses: Tensor<1>) -> Tensor<1> {
         let dtype = losses.dtype();

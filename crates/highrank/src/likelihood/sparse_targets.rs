@@ -27,7 +27,7 @@ pub(crate) struct SparseTargets<B: Backend> {
 }
 
 impl<B: Kernels> SparseTargets<B> {
-    /// None if the targets are distributions over all words.
+    /// None if the targets are distributions over all words, of whatever kind.
     pub(crate) fn new(
         input: &Likelihood<Floats<B>>,
         objective: &Objective<Floats<B>, Ints<B>>,
@@ -42,7 +42,10 @@ impl<B: Kernels> SparseTargets<B> {
         let smooth = Floats::full([tokens, 1], objective.label_smoothing, &device, dtype)
             / count.clone().clamp(1.0, f32::MAX.into());
         let (level, ids, extra) = match &objective.targets {
-            Targets::Distributions { .. } => return None,
+            Targets::Distributions { .. } | Targets::Model { .. } => return None,
+            Targets::Listed { ids, factors } => {
+                (smooth.zeros_like(), ids.clone(), factors.clone().cast(dtype))
+            }
             Targets::Words(words) => {
                 let extra = Floats::full([tokens, 1], keep, &device, dtype);
                 (smooth, words.clone().reshape([tokens, 1]), extra)

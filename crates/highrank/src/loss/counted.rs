@@ -1,17 +1,14 @@
 //! The tokens that count, and what belongs to them.
 
-use std::sync::Arc;
-
-use burn::backend::Dispatch;
-use burn::tensor::kind::Basic;
-use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::options::TargetDistribution;
+use super::rows::{ScoredRows, is_cpu};
 use super::{LossOptions, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::likelihood::Shares;
-use crate::ops::{self, Objective, Targets, wide};
+use crate::ops::{Objective, Targets, wide};
 
 /// What the tokens that count are scored against, and the way from all tokens there and back.
 #[derive(Debug)]
@@ -22,18 +19,6 @@ pub(crate) struct CountedTokens {
     weights: Option<Tensor<1>>,
     /// What a mean divides by the sum of, if that is not the weights.
     divisors: Option<Tensor<1>>,
-}
-
-/// Which rows of hidden states are scored.
-#[derive(Debug)]
-struct ScoredRows {
-    /// N.
-    tokens: usize,
-    /// The numbers of those that are scored; `None` if they are all.
-    kept: Option<Arc<[u32]>>,
-    /// Of these, `true` for tokens that do not count, if there are any: they hold 0 and have weight 0. Where the device would have
-    /// to be waited for, or where nothing counts.
-    blank: Option<Tensor<1, Bool>>,
 }
 
 impl CountedTokens {
@@ -49,7 +34,7 @@ impl CountedTokens {
         vocab: usize,
         bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
     ) -> Result<Self, HeadError> {
-        let [tokens] = targets.dims();
+        let ([tokens], device) = (targets.dims(), targets.device());
         let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
         let rows = match options.read_back || is_cpu(&targets.device()) {
             true => {
@@ -85,12 +70,19 @@ impl CountedTokens {
                 let distributions = distributions.clone().reshape([tokens, width]).tensor::<2>();
                 Targets::Distributions { words, rows: rows.of(distributions).into() }
             }
+            Some(TargetDistribution::Model(teacher, divergence)) => {
+                let teacher = Box::new(teacher.of(rows.of_tokens(teacher.tokens()))?);
+                Targets::Model { words, teacher, divergence: *divergence }
+            }
         };
+        let bonus = options.entropy_bonus;
+        let entropy = (bonus != 0.0).then(|| Tensor::<1>::full([rows.scored()], -bonus, &device));
         let objective = Objective {
             targets,
             class_weights: of_words.map(Into::into),
             label_smoothing: options.label_smoothing,
             z_loss: options.z_loss,
+            entropy: entropy.map(Into::into),
             statistics: options.statistics,
         };
         let weights = rows.weights(weights);
@@ -106,11 +98,7 @@ impl CountedTokens {
 
     /// The hidden states that are scored.
     pub(crate) fn of_hidden<const D: usize>(&self, hidden: Tensor<D>) -> Tokens {
-        let tokens = match &self.rows.kept {
-            None => Tokens::all(hidden),
-            Some(kept) => Tokens::kept(hidden, kept.clone()),
-        };
-        tokens.map_hidden(|hidden| self.rows.blanked(hidden.tensor()).into())
+        self.rows.of_tokens(Tokens::all(hidden))
     }
 
     /// What the scored tokens are multiplied with in a mean.
@@ -142,93 +130,6 @@ impl CountedTokens {
         let ones = rows.ones_like().narrow(1, 0, 1);
         TokenStatistics::new(self.rows.spread(rows), self.rows.spread(ones), shape)
     }
-}
-
-impl ScoredRows {
-    /// Those of the tokens that count. A call without tokens has no shapes to work with: of none that count one is kept, blank.
-    fn keeping(counts: &[bool], device: &Device) -> Self {
-        let tokens = counts.len();
-        let kept: Arc<[u32]> = (0..tokens as u32).filter(|token| counts[*token as usize]).collect();
-        let (kept, blank) = match kept.len() {
-            0 => (Some(Arc::from([0])), Some(Tensor::from_data([true], device))),
-            count if count == tokens => (None, None),
-            _ => (Some(kept), None),
-        };
-        Self { tokens, kept, blank }
-    }
-
-    /// How many are scored.
-    fn scored(&self) -> usize {
-        self.kept.as_ref().map_or(self.tokens, |kept| kept.len())
-    }
-
-    /// The rows of tokens that are scored, with what those of blank tokens hold.
-    fn selected<const D: usize, K: Basic>(&self, rows: Tensor<D, K>) -> Tensor<D, K> {
-        match &self.kept {
-            None => rows,
-            Some(kept) => {
-                let numbers = Tokens::numbers(kept, &rows.device());
-                rows.select(0, numbers)
-            }
-        }
-    }
-
-    /// Rows that are scored with 0 in those of blank tokens.
-    fn blanked(&self, rows: Tensor<2>) -> Tensor<2> {
-        match &self.blank {
-            None => rows,
-            Some(blank) => {
-                let blank = blank.clone().unsqueeze_dim::<2>(1).expand(rows.dims());
-                rows.mask_fill(blank, 0.0)
-            }
-        }
-    }
-
-    /// The rows that are scored.
-    fn of(&self, rows: Tensor<2>) -> Tensor<2> {
-        self.blanked(self.selected(rows))
-    }
-
-    /// The integers of the tokens that are scored; `without` replaces those of blank tokens.
-    fn of_ints<const D: usize>(
-        &self,
-        values: Tensor<D, Int>,
-        without: impl FnOnce(Tensor<D, Int>, Tensor<1, Bool>) -> Tensor<D, Int>,
-    ) -> Tensor<D, Int> {
-        let values = self.selected(values);
-        match &self.blank {
-            None => values,
-            Some(blank) => without(values, blank.clone()),
-        }
-    }
-
-    /// The weights of the tokens that are scored.
-    fn weights(&self, weights: Option<Tensor<1>>) -> Option<Tensor<1>> {
-        let scored = match (weights, &self.blank) {
-            (Some(weights), _) => self.of(weights.unsqueeze_dim(1)),
-            (None, Some(blank)) => self.blanked(Tensor::ones([self.scored(), 1], &blank.device())),
-            (None, None) => return None,
-        };
-        Some(scored.squeeze_dim(1))
-    }
-
-    /// Rows of the scored tokens among those of all tokens: 0 for those that do not count.
-    fn spread(&self, rows: Tensor<2>) -> Tensor<2> {
-        let rows = self.blanked(rows);
-        match &self.kept {
-            None => rows,
-            Some(kept) => {
-                let (device, dtype, [_, width]) = (rows.device(), rows.dtype(), rows.dims());
-                let numbers = Tokens::numbers(kept, &device);
-                let none = Tensor::zeros([self.tokens, width], (&device, dtype));
-                none.select_assign(0, numbers, rows, IndexingUpdateOp::Add)
-            }
-        }
-    }
-}
-
-fn is_cpu(device: &Device) -> bool {
-    ops::is_cpu::<Dispatch>(device.as_dispatch())
 }
 
 /// How much tokens and words count.

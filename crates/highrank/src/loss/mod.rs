@@ -5,8 +5,11 @@
 //! ```text
 //! q̃_n      = (1 − ε) q_n + ε/V'        q_n the target: one word, a teacher's words or a distribution
 //! z_n      = Σ_k π_k LSE(f(z_k)/τ)²
-//! loss_n   = −Σ_v w_v q̃_nv log P(v) + λ z_n      w_v the class weights, 1 without them
+//! H_n      = −Σ_v P(v) log P(v)
+//! loss_n   = −Σ_v w_v q̃_nv log P(v) + λ z_n − λ_H H_n      w_v the class weights, 1 without them
 //! ```
+//!
+//! Under [another head's distribution](LossOptions::with_distillation) a divergence takes the place of the cross-entropy.
 //!
 //! The loss of a batch may gain [another term](LossOptions::with_prior_cv), the squared coefficient of variation of a mixture's
 //! priors.
@@ -15,13 +18,18 @@
 //! logits are.
 
 mod counted;
+mod distribution;
+mod listed;
 mod options;
 mod prior_cv;
 mod result;
+mod rows;
 mod score;
 
 pub use counted::validate_targets;
 pub(crate) use counted::{CountedTokens, CountedWords};
+pub use distribution::Distribution;
+pub(crate) use listed::ListedWords;
 pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};

@@ -3,8 +3,10 @@
 use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::{Floats, Ints};
 
+use super::distribution::Distribution;
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape, in_range, not_negative};
+use crate::ops::Divergence;
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -17,7 +19,9 @@ use crate::error::{HeadError, expect_shape, in_range, not_negative};
 /// | [distributions](Self::with_distributions) | a distribution over all words in place of one word |
 /// | [z-loss](Self::with_z_loss) | `λ (log normaliser)²`, which keeps logits near 0 (PaLM, Chowdhery et al. 2022, section 5) |
 /// | [prior variation](Self::with_prior_cv) | `λ cv²` of a mixture's priors, so all components are used (Takase et al., EMNLP 2018) |
-/// | [reduction](Self::with_reduction) | mean or sum |
+/// | [distillation](Self::with_distillation) | another head's distribution in place of a word, and how the two are compared |
+/// | [entropy bonus](Self::with_entropy_bonus) | `−λ H`, which keeps a policy from becoming sure too early (Williams and Peng 1991) |
+/// | [reduction](Self::with_reduction), [divisor](Self::with_divisor) | mean, sum, or a sum over a given number |
 /// | [per token](Self::with_per_token) | the value of each token as well |
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
 ///
@@ -50,7 +54,9 @@ pub struct LossOptions {
     pub(crate) label_smoothing: f64,
     pub(crate) z_loss: f64,
     pub(crate) prior_cv: f64,
+    pub(crate) entropy_bonus: f64,
     pub(crate) reduction: Reduction,
+    pub(crate) divisor: Option<f64>,
     pub(crate) per_token: bool,
     pub(crate) statistics: bool,
     /// Whether the host finds out which tokens count, on a GPU too.
@@ -76,6 +82,8 @@ pub(crate) enum TargetDistribution {
     Teacher { ids: Ints, probs: Floats },
     /// `[.., V]`, with the rows of the padding.
     Dense(Floats),
+    /// Those of another head, and how they are compared.
+    Model(Distribution, Divergence),
 }
 
 impl LossOptions {
@@ -128,6 +136,42 @@ impl LossOptions {
         self
     }
 
+    /// Learns another head's distributions: the [divergence](Divergence) of each token takes the place of its cross-entropy. Neither
+    /// head's probabilities are ever stored: those of a chunk of tokens exist at a time. The heads may differ in kind, width and
+    /// number of components; their words are the same.
+    ///
+    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. Where
+    /// one has some of a word that is masked in the other, a Kullback–Leibler divergence is infinite; the other two are not.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Distribution, Int, Tensor};
+    /// use highrank::{Divergence, HeadConfig, LossOptions};
+    ///
+    /// let device = Device::default().autodiff();
+    /// let teacher = HeadConfig::softmax(64, 100).init(&device);
+    /// let student = HeadConfig::mos(16, 8, 100, 3).init(&device);
+    /// let random = |width| Tensor::<3>::random([2, 5, width], Distribution::Default, &device);
+    /// let targets = Tensor::<2, Int>::zeros([2, 5], &device); // −100 where a token is padding
+    ///
+    /// let distribution = teacher.distribution(random(64));
+    /// let options = LossOptions::new()
+    ///     .with_ignore_index(-100)
+    ///     .with_distillation(distribution, Divergence::JensenShannon { beta: 0.5 });
+    /// student.loss_with(random(16), targets, &options).value.backward();
+    /// ```
+    pub fn with_distillation(mut self, teacher: Distribution, divergence: Divergence) -> Self {
+        self.distribution = Some(TargetDistribution::Model(teacher, divergence));
+        self
+    }
+
+    /// `λ`, any finite number: the loss of a token gains `−λ H` with the entropy `H = −Σ_v P(v) log P(v)` of its distribution, so
+    /// a λ above 0 rewards a distribution that stays broad. From the same sweep; a mixture's entropy is that of the mixed
+    /// distribution.
+    pub fn with_entropy_bonus(mut self, lambda: f64) -> Self {
+        self.entropy_bonus = lambda;
+        self
+    }
+
     /// `ε` in `[0, 1)`: how much of the target distribution is spread evenly over all unmasked words.
     pub fn with_label_smoothing(mut self, epsilon: f64) -> Self {
         self.label_smoothing = epsilon;
@@ -152,6 +196,16 @@ impl LossOptions {
     /// program takes the sums of each sequence apart and multiplies by about `K − 1`.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;
+        self
+    }
+
+    /// The sum over the tokens that count is divided by `n`, whatever the [reduction](Self::with_reduction) says: with the number of
+    /// tokens of a whole batch, the losses and gradients of its slices add up to those of the batch, however many tokens of a
+    /// slice count. If none does, the loss is 0 and so are all gradients.
+    ///
+    /// A finite number above 0.
+    pub fn with_divisor(mut self, n: f64) -> Self {
+        self.divisor = Some(n);
         self
     }
 
@@ -200,6 +254,12 @@ impl LossOptions {
             not_negative(name, value)?;
             checks.factor(name, value)?;
         }
+        in_range("entropy_bonus", self.entropy_bonus, "a finite number", f64::MIN..=f64::MAX)?;
+        checks.factor("entropy_bonus", self.entropy_bonus.abs())?;
+        if let Some(divisor) = self.divisor {
+            in_range("divisor", divisor, "a finite number above 0", f64::MIN_POSITIVE..=f64::MAX)?;
+            checks.scale("divisor", divisor)?;
+        }
         if let Some(weights) = &self.token_weights {
             expect_shape("token_weights", &weights.shape(), targets, "the shape of the targets")?;
             checks.tensor("token_weights", weights)?;
@@ -234,6 +294,21 @@ impl LossOptions {
                 let because = "of the targets and then a probability for each row of the decoder";
                 expect_shape("distributions", &distributions.shape(), &expected, because)?;
                 checks.tensor("distributions", distributions)
+            }
+            Some(TargetDistribution::Model(teacher, divergence)) => {
+                if let Divergence::JensenShannon { beta } = *divergence {
+                    in_range("beta", beta, "a number between 0 and 1", f64::MIN_POSITIVE..1.0)?;
+                }
+                let reason = "a divergence from another head has no single target: leave it out";
+                for (option, is_set) in [
+                    ("label_smoothing", self.label_smoothing != 0.0),
+                    ("class_weights", self.class_weights.is_some()),
+                ] {
+                    if is_set {
+                        return Err(HeadError::Unused { option, reason });
+                    }
+                }
+                teacher.check(targets, rows, vocab, checks)
             }
         }
     }

@@ -153,9 +153,10 @@ pub(crate) fn of_counted<const T: usize>(
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
 
-    let shares = match options.reduction {
-        Reduction::Mean => counted.shares(on),
-        Reduction::Sum => Shares::sum(counted.weights(on)),
+    let shares = match (options.divisor, options.reduction) {
+        (Some(divisor), _) => Shares::over(counted.weights(on), divisor),
+        (None, Reduction::Mean) => counted.shares(on),
+        (None, Reduction::Sum) => Shares::sum(counted.weights(on)),
     };
     let weights = (!options.per_token).then(|| shares.of_tokens.clone());
     let scores = likelihood::loss(input, counted.objective(), weights);
@@ -171,9 +172,11 @@ pub(crate) fn of_counted<const T: usize>(
     });
     let prior_cv = log_prior.filter(|_| options.prior_cv != 0.0).map(|log_prior| {
         let squared = prior_cv(log_prior, counted.shares(on).of_tokens);
-        let term = match options.reduction {
-            Reduction::Sum => squared.clone() * counted.weights(on).cast(squared.dtype()).sum(),
-            Reduction::Mean => squared.clone(),
+        let sum = || squared.clone() * counted.weights(on).cast(squared.dtype()).sum();
+        let term = match (options.divisor, options.reduction) {
+            (Some(divisor), _) => sum() / divisor,
+            (None, Reduction::Sum) => sum(),
+            (None, Reduction::Mean) => squared.clone(),
         };
         value = value.clone() + term.cast(value.dtype()) * options.prior_cv;
         squared

@@ -13,6 +13,7 @@
 
 mod activation;
 mod calls;
+mod divergence;
 mod gated;
 mod host;
 mod inputs;
@@ -25,6 +26,7 @@ mod predict;
 pub(crate) use crate::logit_map::MapFunction;
 pub use activation::{Activation, UnknownActivation};
 pub use calls::{LatentCall, LossCall, PredictionCall};
+pub use divergence::Divergence;
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
@@ -97,6 +99,10 @@ pub trait OutputOps: Backend {
     /// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the
     /// [statistics](Scores::statistics), if asked for.
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
+
+    /// The log-probabilities of [listed](Targets::Listed) words, `[N, m]`, and after them the entropy, `[N, m + 1]`, if the objective
+    /// has a factor for it.
+    fn listed(#[extension_type] call: LossCall<Self>) -> FloatTensor<Self>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
     fn latent(#[extension_type] args: LatentCall<Self>) -> FloatTensor<Self>;

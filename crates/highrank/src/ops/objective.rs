@@ -5,6 +5,9 @@ use std::ops::Range;
 use burn::backend::Backend;
 use highrank_kernels::{Floats, Ints};
 
+use super::divergence::Divergence;
+use super::likelihood::Likelihood;
+
 /// What the log-probabilities are scored against.
 #[derive(Debug, Clone)]
 pub enum Targets<F = Floats, I = Ints> {
@@ -27,6 +30,23 @@ pub enum Targets<F = Floats, I = Ints> {
         /// `[N, V]`
         rows: F,
     },
+    /// A sum of log-probabilities of m words a token, `−Σ_j c_nj log P(w_nj)`, which takes the place of the cross-entropy. The
+    /// factors may be any numbers, and a row may list a word several times. No word is masked, unless all are.
+    Listed {
+        /// `w`, shape `[N, m]`.
+        ids: I,
+        /// `c`, shape `[N, m]`.
+        factors: F,
+    },
+    /// The distribution of another head over the same vocabulary: its divergence takes the place of the cross-entropy.
+    Model {
+        /// The words whose `−log P(y)` is the token's nll, shape `[N]`.
+        words: I,
+        /// What the distribution depends on, for the same N tokens. Constants.
+        teacher: Box<Likelihood<F>>,
+        /// How the two are compared.
+        divergence: Divergence,
+    },
 }
 
 impl<F, I> Targets<F, I> {
@@ -40,22 +60,30 @@ impl<F, I> Targets<F, I> {
             Self::Distributions { words, rows } => {
                 Targets::Distributions { words: int(words), rows: float(rows) }
             }
+            Self::Listed { ids, factors } => Targets::Listed { ids: int(ids), factors: float(factors) },
+            Self::Model { words, teacher, divergence } => {
+                Targets::Model { words: int(words), teacher: Box::new(teacher.map(&mut float)), divergence }
+            }
         }
     }
 
-    /// The float tensor, if there is one.
+    /// The probabilities, if there are any.
     pub fn probabilities(&self) -> Option<&F> {
         match self {
-            Self::Words(_) => None,
+            Self::Words(_) | Self::Listed { .. } | Self::Model { .. } => None,
             Self::Teacher { probs, .. } => Some(probs),
             Self::Distributions { rows, .. } => Some(rows),
         }
     }
 
-    /// The word of each token.
+    /// The word of each token, `[N]`, or its listed words.
     pub fn words(&self) -> &I {
         match self {
-            Self::Words(words) | Self::Teacher { words, .. } | Self::Distributions { words, .. } => words,
+            Self::Words(words)
+            | Self::Teacher { words, .. }
+            | Self::Distributions { words, .. }
+            | Self::Model { words, .. } => words,
+            Self::Listed { ids, .. } => ids,
         }
     }
 }
@@ -63,17 +91,25 @@ impl<F, I> Targets<F, I> {
 impl<B: Backend> Targets<Floats<B>, Ints<B>> {
     /// Those of a range of tokens.
     pub fn slice(&self, tokens: Range<usize>) -> Self {
-        self.clone().map(|rows| rows.rows(tokens.clone()), |rows| rows.rows(tokens.clone()))
+        let of = |rows: &Ints<B>| rows.clone().rows(tokens.clone());
+        match self {
+            Self::Model { words, teacher, divergence } => Self::Model {
+                words: of(words),
+                teacher: Box::new(teacher.slice(tokens.start, tokens.end)),
+                divergence: *divergence,
+            },
+            other => other.clone().map(|rows| rows.rows(tokens.clone()), |rows| of(&rows)),
+        }
     }
 }
 
 /// What the loss of a token is made of:
 ///
 /// ```text
-/// loss_n = −Σ_v w_v q̃_nv log P(v) + λ z_n      q̃_n = (1 − ε) q_n + ε/V'      z_n = Σ_k π_k LSE(f(z_k)/τ)²
+/// loss_n = −Σ_v w_v q̃_nv log P(v) + λ z_n + e_n H_n      q̃_n = (1 − ε) q_n + ε/V'      z_n = Σ_k π_k LSE(f(z_k)/τ)²
 /// ```
 ///
-/// with `q_n` the target distribution, `V'` unmasked words, which alone have a part of `ε/V'`, and the weights `w` of words.
+/// with `q_n` the target distribution, the entropy `H_n = −Σ_v P(v) log P(v)`, `V'` unmasked words, which alone have a part of `ε/V'`, and the weights `w` of words.
 #[derive(Debug, Clone)]
 pub struct Objective<F = Floats, I = Ints> {
     /// What the tokens are scored against.
@@ -84,6 +120,8 @@ pub struct Objective<F = Floats, I = Ints> {
     pub label_smoothing: f64,
     /// `λ`, not negative.
     pub z_loss: f64,
+    /// `e`, shape `[N]`; `None` means 0.
+    pub entropy: Option<F>,
     /// Whether [`Scores::statistics`] are asked for.
     pub statistics: bool,
 }
@@ -91,7 +129,14 @@ pub struct Objective<F = Floats, I = Ints> {
 impl<F, I> Objective<F, I> {
     /// The cross-entropy alone.
     pub fn new(targets: Targets<F, I>) -> Self {
-        Self { targets, class_weights: None, label_smoothing: 0.0, z_loss: 0.0, statistics: false }
+        Self {
+            targets,
+            class_weights: None,
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            entropy: None,
+            statistics: false,
+        }
     }
 
     /// Whether it is the nll of one word a token and nothing else.
@@ -100,16 +145,23 @@ impl<F, I> Objective<F, I> {
             && self.class_weights.is_none()
             && self.label_smoothing == 0.0
             && self.z_loss == 0.0
+            && self.entropy.is_none()
             && !self.statistics
+    }
+
+    /// Whether it is about [listed](Targets::Listed) words.
+    pub fn lists_words(&self) -> bool {
+        matches!(self.targets, Targets::Listed { .. })
     }
 
     /// The same objective with each tensor changed by one of the functions.
     pub fn map<G, J>(self, mut float: impl FnMut(F) -> G, int: impl FnMut(I) -> J) -> Objective<G, J> {
         Objective {
             targets: self.targets.map(&mut float, int),
-            class_weights: self.class_weights.map(float),
+            class_weights: self.class_weights.map(&mut float),
             label_smoothing: self.label_smoothing,
             z_loss: self.z_loss,
+            entropy: self.entropy.map(float),
             statistics: self.statistics,
         }
     }
@@ -134,21 +186,26 @@ pub struct Scores<F = Floats> {
     pub loss: F,
     /// A row of [`Statistic`]s for each token, `[N, 5]`, if asked for. Constants: no gradient flows through them.
     pub statistics: Option<F>,
+    /// Of [listed](Targets::Listed) words: `log P(w_nj)`, and after them `H_n` if the objective has a factor for it; `[N, m]` or
+    /// `[N, m + 1]`.
+    pub listed: Option<F>,
 }
 
 impl<F> Scores<F> {
-    /// The loss, and after it the statistics, if there are any.
+    /// The loss, and after it the others that there are.
     pub fn into_parts(self) -> Vec<F> {
-        std::iter::once(self.loss).chain(self.statistics).collect()
+        std::iter::once(self.loss).chain(self.statistics).chain(self.listed).collect()
     }
 
-    /// The inverse of [`into_parts`](Self::into_parts).
+    /// The inverse of [`into_parts`](Self::into_parts), for the objective of the call.
     ///
     /// # Panics
-    /// If there is no loss.
-    pub fn from_parts(parts: impl IntoIterator<Item = F>) -> Self {
-        let mut parts = parts.into_iter();
-        Self { loss: parts.next().expect("every call makes a loss"), statistics: parts.next() }
+    /// If there are too few parts.
+    pub fn from_parts<G, I>(parts: &mut impl Iterator<Item = F>, objective: &Objective<G, I>) -> Self {
+        let mut next = || parts.next().expect("every call makes what its objective asks for");
+        let loss = next();
+        let statistics = objective.statistics.then(&mut next);
+        Self { loss, statistics, listed: objective.lists_words().then(&mut next) }
     }
 }
 

@@ -23,7 +23,7 @@
 //!
 //! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
 //!
-//! Target distributions over all words, weights of words, f64, and the maps whose few parameters every logit moves (generalised sigsoftmax, the
+//! Target distributions over all words, several listed words, entropies, other heads' distributions, weights of words, f64, and the maps whose few parameters every logit moves (generalised sigsoftmax, the
 //! monotonic network) take the portable path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
 //!
 //! # Panics

@@ -112,10 +112,10 @@ impl Sweep {
         let listed = match &objective.targets {
             Targets::Words(_) => None,
             Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
-            Targets::Distributions { .. } => return None,
+            Targets::Distributions { .. } | Targets::Listed { .. } | Targets::Model { .. } => return None,
         };
         // The kernels know one level for all words.
-        let has_weights = objective.class_weights.is_some();
+        let has_weights = objective.class_weights.is_some() || objective.entropy.is_some();
         if input.wide() != DType::F32 || listed == Some(0) || has_weights {
             return None;
         }
@@ -215,7 +215,7 @@ impl Sweep {
 
     fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
         let statistics = self.statistics.then(|| Floats::new(chunk.statistics.clone()));
-        scores.add(Floats::new(chunk.loss.clone()), statistics);
+        scores.add(Scores { loss: Floats::new(chunk.loss.clone()), statistics, listed: None });
     }
 
     /// Tokens of a chunk whose numbers can all be indexed.

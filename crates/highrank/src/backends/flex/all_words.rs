@@ -13,6 +13,7 @@ use super::component::Component;
 use super::mapped_logits::MappedLogits;
 use super::row::{find, larger, max, sum_of, sums};
 use super::target::Dense;
+use crate::ops::Divergence;
 
 /// Words of a tile: with all rows of a token it stays in the first-level cache.
 const TILE: usize = 256;
@@ -29,9 +30,9 @@ pub(super) const FAINT: f64 = 1e-30;
 pub(super) struct WordSums {
     /// What the dense target has of all words, `Σ_v q̃_v`; only where there is one component.
     pub(super) mass: f64,
-    /// `−Σ_v q̃_v log P_v` with the dense target for `q̃`.
+    /// `−Σ_v q̃_v log P_v` with the dense target for `q̃`, or the divergence from another head.
     pub(super) cross_entropy: f64,
-    /// This and the next two only for statistics.
+    /// This and the next two only where they are asked for.
     pub(super) entropy: f64,
     /// The likeliest word, the lowest of equals.
     pub(super) argmax: usize,
@@ -162,7 +163,7 @@ pub(super) fn sum_single_row<T: Real>(
 
 /// The second visit of a mixture's rows, and what it leaves for their gradients.
 pub(super) struct AllWords<T> {
-    /// `q̃_v / P_v` of the target, or `log P_v` in a faint tile, `[V]`.
+    /// `q̃_v / P_v` of the target, with all that it has of a word, or `log P_v` in a faint tile, `[V]`.
     ratios: Buffer<T>,
     /// Whether a tile is done in log space.
     faint: Vec<bool>,
@@ -177,8 +178,15 @@ struct Tile<T> {
     probs: [T; TILE],
     /// `log P_v`; 0 for masked words, which have no probability and no part of the target.
     log_probs: [T; TILE],
-    /// `q̃_v` of the target.
+    /// `q̃_v` of the target, at last with all that it has of a word.
     targets: [T; TILE],
+}
+
+/// What is asked for of all words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) entropy: bool,
+    pub(super) statistics: bool,
 }
 
 impl<T: Real> AllWords<T> {
@@ -199,7 +207,7 @@ impl<T: Real> AllWords<T> {
         logits: &MappedLogits<'_, T>,
         mixture: &mut [Component<T>],
         target: &Dense<'_, T>,
-        statistics: bool,
+        asked: Asked,
     ) -> WordSums {
         let (vocab, mut word_sums) = (logits.vocab, WordSums::default());
         for (number, start) in (0..vocab).step_by(TILE).enumerate() {
@@ -217,11 +225,11 @@ impl<T: Real> AllWords<T> {
                     row[start..end].iter_mut().for_each(|e| *e = exponential(*e));
                 }
             } else {
-                tile.take(target, masked.clone());
+                word_sums.cross_entropy += tile.take(target, masked.clone());
                 let ratios = &mut self.ratios[start..end];
                 tile.share(rows.chunks_exact(vocab), mixture, is_faint, masked.clone(), ratios);
             }
-            word_sums.add(tile, statistics, masked);
+            word_sums.add(tile, asked, masked);
         }
         word_sums
     }
@@ -236,7 +244,7 @@ impl<T: Real> AllWords<T> {
                 let log_weight = component.log_weight;
                 for (i, (e, log_prob)) in row.iter_mut().zip(ratios).enumerate() {
                     let share = (logarithm(*e) + log_weight - *log_prob).exp();
-                    *e = of_probs * exponential(*e) - target.of(tile * TILE + i) * share;
+                    *e = of_probs * exponential(*e) - target.at(tile * TILE + i, *log_prob) * share;
                 }
             } else {
                 for (e, ratios) in row.iter_mut().zip(ratios) {
@@ -296,10 +304,10 @@ impl<T: Real> Tile<T> {
         masked.for_each(|word| (self.probs[word], self.log_probs[word]) = (T::ZERO, T::ZERO));
     }
 
-    /// Its part of the target.
+    /// Its part of the target, and what that makes of the loss.
     #[inline(always)]
-    fn take(&mut self, target: &Dense<'_, T>, masked: impl Iterator<Item = usize>) {
-        let Dense { even, keep, row } = *target;
+    fn take(&mut self, target: &Dense<'_, T>, masked: impl Iterator<Item = usize> + Clone) -> f64 {
+        let Dense { even, keep, row, entropy, model } = *target;
         self.targets = [even; TILE];
         // Beyond the last word there is nothing.
         self.targets[self.end - self.start..].fill(T::ZERO);
@@ -307,7 +315,36 @@ impl<T: Real> Tile<T> {
             let targets = self.targets.iter_mut().zip(&row[self.start..self.end]);
             targets.for_each(|(target, q)| *target = keep.mul_add(*q, *target));
         }
+        masked.clone().for_each(|word| self.targets[word] = T::ZERO);
+        let mut loss = -sum_of(&self.targets, &self.log_probs, |target, log_prob| target * log_prob);
+        if entropy != T::ZERO {
+            let words = self.targets.iter_mut().zip(&self.probs).zip(&self.log_probs);
+            words.for_each(|((target, prob), log_prob)| *target += entropy * *prob * *log_prob);
+        }
+        if let Some((row, divergence)) = model {
+            loss += self.compare(&row[self.start..self.end], divergence, masked);
+        }
+        loss
+    }
+
+    /// Adds what a divergence from another head's log-probabilities pulls; what its words make of the divergence.
+    #[inline(always)]
+    fn compare(
+        &mut self,
+        log_t: &[T],
+        divergence: Divergence,
+        masked: impl Iterator<Item = usize> + Clone,
+    ) -> f64 {
+        let (mut terms, mut log_s) = ([T::ZERO; TILE], self.log_probs);
+        masked.clone().for_each(|word| log_s[word] = T::LOWEST);
+        let words = log_s.iter().zip(&self.probs).zip(log_t);
+        for (((log_s, s), log_t), (term, target)) in words.zip(terms.iter_mut().zip(&mut self.targets)) {
+            let [of_word, pull] = divergence.of_word(*s, *log_s, *log_t);
+            *term = of_word;
+            *target += pull;
+        }
         masked.for_each(|word| self.targets[word] = T::ZERO);
+        sum_of(&terms, &terms, |term, _| term)
     }
 
     /// Adds `Σ_v q̃_v r_kv` to the components' shares, and keeps what `q̃ r` is made of.
@@ -344,14 +381,15 @@ impl<T: Real> Tile<T> {
 
 impl WordSums {
     #[inline(always)]
-    fn add<T: Real>(&mut self, tile: Tile<T>, statistics: bool, masked: impl Iterator<Item = usize>) {
-        let Tile { start, end, probs, mut log_probs, targets } = tile;
-        self.cross_entropy -= sum_of(&targets, &log_probs, |target, log_prob| target * log_prob);
-        if !statistics {
+    fn add<T: Real>(&mut self, tile: Tile<T>, asked: Asked, masked: impl Iterator<Item = usize>) {
+        let Tile { start, end, probs, mut log_probs, .. } = tile;
+        if asked.entropy || asked.statistics {
+            // Beyond the last word both are 0.
+            self.entropy -= sum_of(&probs, &log_probs, |prob, log_prob| prob * log_prob);
+        }
+        if !asked.statistics {
             return;
         }
-        // Beyond the last word both are 0.
-        self.entropy -= sum_of(&probs, &log_probs, |prob, log_prob| prob * log_prob);
         masked.for_each(|word| log_probs[word] = T::LOWEST);
         let log_probs = &log_probs[..end - start];
         let best = max(log_probs);

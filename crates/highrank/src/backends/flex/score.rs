@@ -16,11 +16,12 @@ use super::call::{Call, as_read, gradient_buffers, gradient_tensors};
 use super::contexts::TokenContexts;
 use super::few_dimensions::FewDimensions;
 use super::gradient_form::GradientForm;
+use super::predict;
 use super::sweep::{self, Visitor};
 use super::target::TargetTable;
 use super::tensors::{assert_length, row_major, values};
 use super::workers::{TokenRows, Workers};
-use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Wanted};
+use crate::ops::{Gradients, Likelihood, Objective, Prediction, Scores, Statistic, Targets, Wanted};
 
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
@@ -54,16 +55,35 @@ fn run<T: Real>(
     let mut gradients: Option<Gradients<Buffer<T>>> = upstream.as_ref().map(buffers);
     let mut loss = vec![T::ZERO; call.tokens];
     let mut statistics = vec![T::ZERO; if objective.statistics { call.tokens * Statistic::COUNT } else { 0 }];
+    let columns = columns(objective);
+    let mut log_probs = vec![T::ZERO; call.tokens * columns];
     match call.logits.unmasked() {
-        0 => no_word_left(&mut loss, &mut statistics, gradients.as_mut()),
+        0 => {
+            no_word_left(&mut loss, &mut statistics, gradients.as_mut());
+            let listed = columns - usize::from(objective.entropy.is_some() && columns > 0);
+            log_probs.chunks_mut(columns.max(1)).for_each(|row| row[..listed].fill(T::LOWEST));
+        }
         _ => {
             let targets = TargetTable::new(input, objective, &call.logits);
             let upstream = upstream.as_ref().map(values);
-            let (loss, statistics, gradients) = (&mut loss[..], &mut statistics[..], gradients.as_mut());
-            let few_dimensions = FewDimensions::new(input, &call, gradients.as_deref());
+            let made = Made {
+                loss: &mut loss,
+                statistics: &mut statistics,
+                log_probs: &mut log_probs,
+                gradients: gradients.as_mut(),
+            };
+            let model = match &objective.targets {
+                Targets::Model { teacher, .. } => Some(&**teacher),
+                _ => None,
+            };
+            // Another head's logits are made chunk by chunk.
+            let few_dimensions = if model.is_some() {
+                None
+            } else {
+                FewDimensions::new(input, &call, made.gradients.as_deref())
+            };
             in_pool(|| {
-                let mut score =
-                    Score::new(&call, &targets, upstream, loss, statistics, gradients, few_dimensions);
+                let mut score = Score::new(&call, &targets, model, upstream, made, few_dimensions);
                 sweep::run(&call, &mut score);
                 score.finish();
             });
@@ -76,8 +96,17 @@ fn run<T: Real>(
         statistics: objective
             .statistics
             .then(|| Floats::new(cpu::tensor(statistics, [call.tokens, Statistic::COUNT]))),
+        listed: objective.lists_words().then(|| Floats::new(cpu::tensor(log_probs, [call.tokens, columns]))),
     };
     (scores, gradients)
+}
+
+/// Columns of [`Scores::listed`].
+fn columns(objective: &Objective<Floats<Flex>, Ints<Flex>>) -> usize {
+    match &objective.targets {
+        Targets::Listed { ids, .. } => ids.dims::<2>()[1] + usize::from(objective.entropy.is_some()),
+        _ => 0,
+    }
 }
 
 /// Where every word is masked, all have probability 0: losses are +∞, and gradients 0.
@@ -97,16 +126,25 @@ fn no_word_left<T: Real>(loss: &mut [T], statistics: &mut [T], gradients: Option
     }
 }
 
-/// Scores all tokens that it is shown.
-struct Score<'c, T> {
-    call: &'c Call<'c, T>,
-    workers: Workers<'c, T>,
+/// Where to write what is made of all tokens.
+struct Made<'c, T> {
     /// `[N]`
     loss: &'c mut [T],
     /// `[N, Statistic::COUNT]`, or nothing.
     statistics: &'c mut [T],
+    /// As [`Scores::listed`], or nothing.
+    log_probs: &'c mut [T],
     /// Those that are wanted; none without an upstream gradient.
     gradients: Option<&'c mut Gradients<Buffer<T>>>,
+}
+
+/// Scores all tokens that it is shown.
+struct Score<'c, T> {
+    call: &'c Call<'c, T>,
+    workers: Workers<'c, T>,
+    /// The other head whose distributions are the targets.
+    model: Option<&'c Likelihood<Floats<Flex>>>,
+    made: Made<'c, T>,
     form: GradientForm,
     /// Where the decoder has few; then there are no chunks.
     few_dimensions: Option<FewDimensions<T>>,
@@ -122,12 +160,12 @@ impl<'c, T: Real> Score<'c, T> {
     fn new(
         call: &'c Call<'c, T>,
         targets: &'c TargetTable<T>,
+        model: Option<&'c Likelihood<Floats<Flex>>>,
         upstream: Option<&'c [T]>,
-        loss: &'c mut [T],
-        statistics: &'c mut [T],
-        gradients: Option<&'c mut Gradients<Buffer<T>>>,
+        made: Made<'c, T>,
         few_dimensions: Option<FewDimensions<T>>,
     ) -> Self {
+        let gradients = &made.gradients;
         let chunk = if few_dimensions.is_some() { 0 } else { call.chunk };
         let (form, rows) = (GradientForm::at::<T>(call.precision), chunk * call.components);
         let has_d_decoder = gradients.as_ref().is_some_and(|gradients| gradients.weight.is_some());
@@ -136,9 +174,8 @@ impl<'c, T: Real> Score<'c, T> {
         Self {
             call,
             workers: Workers::new(call, targets, upstream, has_d_bias, form),
-            loss,
-            statistics,
-            gradients,
+            model,
+            made,
             form,
             few_dimensions,
             logits: Buffer::new(rows * call.logits.vocab),
@@ -149,7 +186,7 @@ impl<'c, T: Real> Score<'c, T> {
 
     /// After the last chunk: makes the gradients that are sums over all rows.
     fn finish(self) {
-        if let Some(gradients) = self.gradients {
+        if let Some(gradients) = self.made.gradients {
             if let (Some(few), Some(d_decoder)) = (&self.few_dimensions, &mut gradients.weight) {
                 few.finish(d_decoder);
             }
@@ -171,14 +208,23 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let Self { call, form, .. } = *self;
         let Call { components, d, precision, .. } = *call;
         let (vocab, rows) = (call.logits.vocab, tokens.len() * components);
-        let is_graded = self.gradients.is_some();
-        let d_log_prior = self.gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
+        let model = self.model.map(|model| {
+            let input = model.slice(tokens.start, tokens.end);
+            let log_probs = predict::predict(input, Prediction::LogProbs).expect("a tensor was asked for");
+            row_major(log_probs.cast(T::dtype()))
+        });
+        let Made { loss, statistics, log_probs, gradients } = &mut self.made;
+        let is_graded = gradients.is_some();
+        let d_log_prior = gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
+        let columns = log_probs.len() / call.tokens;
         let of_tokens = TokenRows {
             start: tokens.start,
             rows: &mut [],
             scales: &mut [],
-            loss: &mut self.loss[tokens.clone()],
-            statistics: part(self.statistics, &tokens, Statistic::COUNT),
+            loss: &mut loss[tokens.clone()],
+            statistics: part(statistics, &tokens, Statistic::COUNT),
+            log_probs: part(log_probs, &tokens, columns),
+            model: model.as_ref().map_or(&[], values),
             d_log_prior: part(d_log_prior.unwrap_or_default(), &tokens, components),
             gates: None,
             components,
@@ -194,7 +240,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
             ..of_tokens
         });
 
-        let Some(gradients) = &mut self.gradients else { return };
+        let Some(gradients) = &mut self.made.gradients else { return };
         let gradient = form.factor(logits, rows, vocab);
         if let Some(d_contexts) = contexts.d_contexts {
             multiply_rounded(d_contexts, gradient, call.decoder, false, precision);
@@ -217,7 +263,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
     }
 
     fn gradients(&mut self) -> Option<&mut Gradients<Buffer<T>>> {
-        self.gradients.as_deref_mut()
+        self.made.gradients.as_deref_mut()
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the tokens of a call are scored against, on slices.
 //!
-//! A token's target distribution `q̃` is a dense part, for all words, and something more for a few listed words, mostly for one.
+//! A token's target distribution `q̃` is a dense part, for all words, and something more for a few listed words, mostly for one. What a
+//! loss has of an entropy or of a divergence from another head is part of the dense one: of a word it is the gradient for its
+//! log-probability with the sign of a distribution's, and only known with the latter.
 
 use burn::backend::Flex;
 use highrank_kernels::cpu::{Buffer, Real};
@@ -9,7 +11,7 @@ use highrank_kernels::{Floats, Ints};
 use super::mapped_logits::MappedLogits;
 use super::tensors::{row_major, tensor_of, values};
 use crate::likelihood::{SparseTargets, Vocabulary};
-use crate::ops::{Likelihood, Objective, Targets};
+use crate::ops::{Divergence, Likelihood, Objective, Targets};
 
 /// The target distributions of a call's tokens, and what else their losses are made of.
 pub(super) struct TargetTable<T> {
@@ -25,6 +27,10 @@ pub(super) struct TargetTable<T> {
     extra: Vec<T>,
     /// Whether a token's distribution has some of a masked word, `[N]`; nothing where none can.
     has_masked: Vec<bool>,
+    /// As in [`Dense`], `[N]`, or nothing where no entropy is asked for.
+    entropy: Vec<T>,
+    /// If another head's distributions are the targets.
+    pub(super) divergence: Option<Divergence>,
     /// `λ`.
     z_loss: f64,
     pub(super) statistics: bool,
@@ -43,7 +49,8 @@ pub(super) struct Target<'a, T> {
     pub(super) z_loss: f64,
 }
 
-/// What a target distribution has of every word: `even + keep · row_v`, where masked words have no `even`.
+/// What a target distribution has of every word: `even + keep · row_v`, where masked words have no `even`; and what is only known
+/// with its log-probability.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dense<'a, T> {
     /// Of smoothing, or what a teacher's listed words leave to the others.
@@ -52,16 +59,41 @@ pub(super) struct Dense<'a, T> {
     pub(super) keep: T,
     /// `[V]`, or nothing.
     pub(super) row: &'a [T],
+    /// `e`, what the entropy is multiplied with.
+    pub(super) entropy: T,
+    /// Another head's log-probabilities, `[V]`, and how they are compared.
+    pub(super) model: Option<(&'a [T], Divergence)>,
 }
 
 impl<T: Real> Dense<'_, T> {
     /// Whether no word has any.
     #[inline(always)]
     pub(super) fn is_zero(&self) -> bool {
-        self.even == T::ZERO && self.row.is_empty()
+        self.even == T::ZERO && self.row.is_empty() && self.is_known()
     }
 
-    /// That of an unmasked word.
+    /// Whether it is what it is whatever the log-probabilities are.
+    #[inline(always)]
+    pub(super) fn is_known(&self) -> bool {
+        self.entropy == T::ZERO && self.model.is_none()
+    }
+
+    /// All that an unmasked word has of it, for the word's log-probability.
+    #[inline(always)]
+    pub(super) fn at(&self, word: usize, log_prob: T) -> T {
+        let mut all = self.of(word);
+        if !self.is_known() {
+            let prob = log_prob.exp_of_bounded();
+            all += self.entropy * prob * log_prob;
+            if let Some((row, divergence)) = self.model {
+                let [_, pull] = divergence.of_word(prob, log_prob, row[word]);
+                all += pull;
+            }
+        }
+        all
+    }
+
+    /// What an unmasked word has of it beforehand.
     #[inline(always)]
     pub(super) fn of(&self, word: usize) -> T {
         match self.row {
@@ -102,6 +134,8 @@ impl<T: Real> TargetTable<T> {
             listed: vec![],
             extra: vec![],
             has_masked: vec![],
+            entropy: objective.entropy.clone().map_or_else(Vec::new, numbers_of),
+            divergence: None,
             z_loss: objective.z_loss,
             statistics,
         };
@@ -120,6 +154,15 @@ impl<T: Real> TargetTable<T> {
                 if statistics {
                     table.listed = with_last(&table.listed, &words);
                     table.extra = with_last(&table.extra, &same(0.0));
+                }
+            }
+            Targets::Listed { ids, factors } => {
+                (table.listed, table.extra) = (read(ids), numbers_of(factors.clone()));
+            }
+            Targets::Model { words, divergence, .. } => {
+                table.divergence = Some(*divergence);
+                if statistics {
+                    (table.listed, table.extra) = (read(words), same(0.0));
                 }
             }
             Targets::Distributions { words, rows } => {
@@ -158,10 +201,21 @@ impl<T: Real> TargetTable<T> {
 
     /// Whether any token has a dense part.
     pub(super) fn has_dense(&self) -> bool {
-        self.rows.is_some() || self.even.iter().any(|even| *even != T::ZERO)
+        self.rows.is_some() || self.even.iter().any(|even| *even != T::ZERO) || self.needs_log_probs()
     }
 
-    pub(super) fn target(&self, token: usize) -> Target<'_, T> {
+    /// Whether the dense part is only known with the log-probabilities.
+    pub(super) fn needs_log_probs(&self) -> bool {
+        self.has_entropy() || self.divergence.is_some()
+    }
+
+    /// Whether the entropy is asked for.
+    pub(super) fn has_entropy(&self) -> bool {
+        !self.entropy.is_empty()
+    }
+
+    /// - model: the other head's log-probabilities for the token, `[V]`, where there is one
+    pub(super) fn target<'a>(&'a self, token: usize, model: &'a [T]) -> Target<'a, T> {
         let tokens = self.even.len();
         let listed = token * self.listed()..(token + 1) * self.listed();
         let row = self.rows.as_ref().map_or(&[][..], |rows| {
@@ -170,7 +224,13 @@ impl<T: Real> TargetTable<T> {
             &values[token % rows * vocab..][..vocab]
         });
         Target {
-            dense: Dense { even: self.even[token], keep: self.keep[token], row },
+            dense: Dense {
+                even: self.even[token],
+                keep: self.keep[token],
+                row,
+                entropy: self.entropy.get(token).copied().unwrap_or(T::ZERO),
+                model: self.divergence.map(|divergence| (model, divergence)),
+            },
             listed: &self.listed[listed.clone()],
             extra: &self.extra[listed],
             has_masked: self.has_masked.get(token).copied().unwrap_or(false),

@@ -25,7 +25,7 @@
 use highrank_kernels::cpu::{Buffer, Real};
 use pulp::{Simd, WithSimd};
 
-use super::all_words::{AllWords, WordSums, store_exponentials, sum_single_row};
+use super::all_words::{AllWords, Asked, WordSums, store_exponentials, sum_single_row};
 use super::component::Component;
 use super::mapped_logits::MappedLogits;
 use super::row::add_scaled;
@@ -37,18 +37,18 @@ use crate::ops::Statistic;
 pub(super) struct Token<'s, 'a, T> {
     pub(super) logits: &'s MappedLogits<'a, T>,
     pub(super) target: Target<'s, T>,
-    /// Whether its rows are components of a mixture.
+    /// Whether its rows are components of a mixture. So is a single row whose log-probabilities the target waits for.
     pub(super) is_mixture: bool,
     /// Whether the rows' gradients are asked for.
     pub(super) is_graded: bool,
-    pub(super) statistics: bool,
+    pub(super) asked: Asked,
 }
 
 impl<T: Real> Token<'_, '_, T> {
     /// Whether `log P_v` of all words is needed.
     #[inline(always)]
     fn needs_all_words(&self) -> bool {
-        !self.target.dense.is_zero() || self.statistics
+        !self.target.dense.is_zero() || self.asked.statistics || self.asked.entropy
     }
 }
 
@@ -92,7 +92,7 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> WordSums {
         let Self { token, rows, log_prior, mixture, listed, saved } = self;
-        let Token { logits, target, is_mixture, is_graded, statistics } = token;
+        let Token { logits, target, is_mixture, is_graded, asked } = token;
         let (vocab, width) = (logits.vocab, target.listed.len());
         let saved_of_row = saved.len() / mixture.len();
         let mut word_sums = WordSums::default();
@@ -109,7 +109,8 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
                     (top, store_exponentials(row, top))
                 } else {
                     let sum;
-                    (sum, word_sums) = sum_single_row(row, top, &target.dense, logits.unmasked(), statistics);
+                    let unmasked = logits.unmasked();
+                    (sum, word_sums) = sum_single_row(row, top, &target.dense, unmasked, asked.statistics);
                     (top, sum)
                 }
             };
@@ -130,6 +131,8 @@ pub(super) struct Loss<'s, 'a, T> {
     pub(super) word_sums: WordSums,
     /// The token's [statistics](Statistic), or nothing.
     pub(super) statistics: &'s mut [T],
+    /// Takes the log-probabilities of the listed words, and after them the entropy if that is asked for; or nothing.
+    pub(super) log_probs: &'s mut [T],
 }
 
 impl<T: Real> WithSimd for Loss<'_, '_, T> {
@@ -137,20 +140,26 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> T {
-        let Self { token, rows, scratch, mut word_sums, statistics } = self;
+        let Self { token, rows, scratch, mut word_sums, statistics, log_probs } = self;
         let Token { logits, target, .. } = token;
         let Scratch { mixture, listed, all_words } = scratch;
-        let Listed { mut loss, nll } = score_listed(logits, &target, mixture, listed);
+        let Listed { mut loss, nll } = score_listed(logits, &target, mixture, listed, log_probs);
         if !token.is_mixture {
             mixture[0].share += word_sums.mass;
         } else if token.needs_all_words() {
-            word_sums = all_words.run(rows, logits, mixture, &target.dense, token.statistics);
+            word_sums = all_words.run(rows, logits, mixture, &target.dense, token.asked);
+        }
+        if let (true, Some(slot)) = (token.asked.entropy, log_probs.get_mut(target.listed.len())) {
+            *slot = T::of(word_sums.entropy);
+        }
+        if token.asked.entropy {
+            loss += target.dense.entropy.wide() * word_sums.entropy;
         }
         loss += if target.has_masked { f64::INFINITY } else { word_sums.cross_entropy };
         let z_term: f64 = mixture.iter().map(|part| part.pull() * part.lse()).sum();
         // Also without a z-loss: a row that is not all numbers shows here, whichever words are listed.
         loss += target.z_loss * z_term;
-        if token.statistics {
+        if token.asked.statistics {
             statistics[Statistic::Nll as usize] = T::of(nll);
             statistics[Statistic::Entropy as usize] = T::of(word_sums.entropy);
             statistics[Statistic::Argmax as usize] = T::of(word_sums.argmax as f64);
@@ -169,13 +178,14 @@ struct Listed {
     nll: f64,
 }
 
-/// Turns `a − top` of the listed words into `e_i r_ki`.
+/// Turns `a − top` of the listed words into `e_i r_ki`; `log_probs` takes as many log-probabilities as it has places.
 #[inline(always)]
 fn score_listed<T: Real>(
     logits: &MappedLogits<'_, T>,
     target: &Target<'_, T>,
     mixture: &mut [Component<T>],
     listed: &mut [f64],
+    log_probs: &mut [T],
 ) -> Listed {
     let width = target.listed.len();
     let mut result = Listed { loss: 0.0, nll: 0.0 };
@@ -183,6 +193,7 @@ fn score_listed<T: Real>(
         let extra = extra.wide();
         if logits.is_masked(*word) {
             result.nll = f64::INFINITY;
+            log_probs.get_mut(i).into_iter().for_each(|slot| *slot = T::LOWEST);
             // A listed word of probability 0 adds nothing, even if it is masked.
             if extra != 0.0 {
                 result.loss = f64::INFINITY;
@@ -199,6 +210,7 @@ fn score_listed<T: Real>(
         let top = joints().fold(f64::NEG_INFINITY, f64::max);
         let log_prob = top + joints().map(|joint| (joint - top).exp()).sum::<f64>().ln();
         result.nll = -log_prob;
+        log_probs.get_mut(i).into_iter().for_each(|slot| *slot = T::of(log_prob));
         if extra != 0.0 {
             result.loss += extra * result.nll;
         }
@@ -259,7 +271,7 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
                 if is_mixture {
                     all_words.finish(row, component, of_exponentials, &target.dense);
                 } else {
-                    let Dense { even, keep, row: distribution } = target.dense;
+                    let Dense { even, keep, row: distribution, .. } = target.dense;
                     row.iter_mut().for_each(|e| *e = of_exponentials.mul_add(*e, -even));
                     row.iter_mut().zip(distribution).for_each(|(g, q)| *g = (-keep).mul_add(*q, *g));
                 }

@@ -13,7 +13,7 @@ use highrank_kernels::cpu::{Buffer, Real};
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::all_words::{AllWords, WordSums};
+use super::all_words::{AllWords, Asked, WordSums};
 use super::call::Call;
 use super::component::Component;
 use super::gate_rows::GateRows;
@@ -38,6 +38,10 @@ pub(super) struct TokenRows<'a, T> {
     pub(super) loss: &'a mut [T],
     /// `[tokens, Statistic::COUNT]`, or nothing.
     pub(super) statistics: &'a mut [T],
+    /// As [`Loss::log_probs`] of each token, or nothing.
+    pub(super) log_probs: &'a mut [T],
+    /// Another head's log-probabilities, `[tokens, V]`, or nothing.
+    pub(super) model: &'a [T],
     /// `[tokens, K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
     /// What the gates of words add to the rows, if there are any.
@@ -55,6 +59,10 @@ impl<T: Real> TokenRows<'_, T> {
         let tokens = tokens.min(self.tokens());
         let rows = tokens * self.components;
         let vocab = self.rows.len() / self.scales.len().max(1);
+        let [of_listed, of_model] =
+            [self.log_probs.len(), self.model.len()].map(|all| all / self.tokens().max(1));
+        let model;
+        (model, self.model) = self.model.split_at(tokens * of_model);
         let start = self.start;
         self.start += tokens;
         Self {
@@ -63,6 +71,8 @@ impl<T: Real> TokenRows<'_, T> {
             scales: take(&mut self.scales, rows),
             loss: take(&mut self.loss, tokens),
             statistics: take(&mut self.statistics, tokens * Statistic::COUNT),
+            log_probs: take(&mut self.log_probs, tokens * of_listed),
+            model,
             d_log_prior: take(&mut self.d_log_prior, rows),
             gates: self.gates.as_mut().map(|gates| gates.take(tokens)),
             components: self.components,
@@ -108,7 +118,7 @@ impl<'c, T: Real> Workers<'c, T> {
             }
             None => (0, 0),
         };
-        let has_ratios = targets.has_dense() && call.log_prior.is_some();
+        let has_ratios = targets.has_dense() && (call.log_prior.is_some() || targets.needs_log_probs());
         let worker = || Worker {
             gradients: SharedGradients {
                 bias: Buffer::new(if has_d_bias { vocab } else { 0 }),
@@ -160,13 +170,18 @@ impl<'c, T: Real> Workers<'c, T> {
     }
 
     /// What the stages of a token share.
-    fn token(&self, token: usize) -> Token<'c, 'c, T> {
+    ///
+    /// - model: another head's log-probabilities for the token, `[V]`, where there is one
+    fn token<'m>(&self, token: usize, model: &'m [T]) -> Token<'m, 'm, T>
+    where
+        'c: 'm,
+    {
         Token {
             logits: &self.call.logits,
-            target: self.targets.target(token),
-            is_mixture: self.call.log_prior.is_some(),
+            target: self.targets.target(token, model),
+            is_mixture: self.call.log_prior.is_some() || self.targets.needs_log_probs(),
             is_graded: self.upstream.is_some(),
-            statistics: self.targets.statistics,
+            asked: Asked { entropy: self.targets.has_entropy(), statistics: self.targets.statistics },
         }
     }
 
@@ -181,9 +196,19 @@ impl<'c, T: Real> Workers<'c, T> {
         let Worker { gradients, saved, scratch } = worker;
         let arch = Arch::new();
         while tokens.tokens() > 0 {
-            let TokenRows { start, rows, scales, loss, statistics, d_log_prior, mut gates, .. } =
-                tokens.take(1);
-            let token = self.token(start);
+            let TokenRows {
+                start,
+                rows,
+                scales,
+                loss,
+                statistics,
+                log_probs,
+                model,
+                d_log_prior,
+                mut gates,
+                ..
+            } = tokens.take(1);
+            let token = self.token(start, model);
             if let Some(gates) = &mut gates {
                 gates.add_to(rows);
             }
@@ -195,7 +220,8 @@ impl<'c, T: Real> Workers<'c, T> {
                 listed: &mut scratch.listed,
                 saved: &mut *saved,
             });
-            loss[0] = arch.dispatch(Loss { token, rows: &mut *rows, scratch, word_sums, statistics });
+            loss[0] =
+                arch.dispatch(Loss { token, rows: &mut *rows, scratch, word_sums, statistics, log_probs });
             let Some(upstream) = self.upstream else { continue };
             arch.dispatch(Backward {
                 token,
@@ -219,7 +245,21 @@ impl<'c, T: Real> Workers<'c, T> {
     /// Scores a mixture's tokens, at most one for each worker, row by row. A worker's scratch is that of one token, whoever works
     /// on its rows.
     fn score_rows(&self, chunk: TokenRows<'_, T>, all: &mut [Worker<T>]) {
-        let TokenRows { start, rows, scales, loss, statistics, d_log_prior, components, .. } = chunk;
+        let TokenRows {
+            start,
+            rows,
+            scales,
+            loss,
+            statistics,
+            log_probs,
+            model,
+            d_log_prior,
+            components,
+            ..
+        } = chunk;
+        let [of_listed, of_model] = [log_probs.len(), model.len()].map(|all| all / loss.len());
+        let token =
+            |token: usize| self.token(start + token, &model[token * of_model..(token + 1) * of_model]);
         let (vocab, width, arch) = (self.call.logits.vocab, self.targets.listed(), Arch::new());
         let (pieces, saved_of_row) = (pieces(loss.len(), components, all.len()), self.saved_of_row);
 
@@ -232,7 +272,7 @@ impl<'c, T: Real> Workers<'c, T> {
             let count = piece.rows.len();
             let (mixture, listed, saved) = &mut scratches[piece.token];
             Forward {
-                token: self.token(start + piece.token),
+                token: token(piece.token),
                 rows: take(&mut rest, count * vocab),
                 log_prior: self.log_prior(start + piece.token, piece.rows.clone()),
                 mixture: take(mixture, count),
@@ -245,11 +285,13 @@ impl<'c, T: Real> Workers<'c, T> {
             arch.dispatch(forward);
         });
 
-        let mut rest = statistics;
+        let (mut rest, mut of_words) = (statistics, log_probs);
         let jobs = rows.chunks_exact_mut(components * vocab).zip(loss).zip(&mut *all).enumerate();
-        let jobs = jobs.map(|(token, ((rows, loss), Worker { scratch, .. }))| {
-            let (token, statistics) = (self.token(start + token), take(&mut rest, Statistic::COUNT));
-            (Loss { token, rows, scratch, word_sums: WordSums::default(), statistics }, loss)
+        let jobs = jobs.map(|(number, ((rows, loss), Worker { scratch, .. }))| {
+            let statistics = take(&mut rest, Statistic::COUNT);
+            let log_probs = take(&mut of_words, of_listed);
+            let (token, word_sums) = (token(number), WordSums::default());
+            (Loss { token, rows, scratch, word_sums, statistics, log_probs }, loss)
         });
         let jobs: Vec<_> = jobs.collect();
         jobs.into_par_iter().with_max_len(1).for_each(|(job, loss)| *loss = arch.dispatch(job));
@@ -273,15 +315,15 @@ impl<'c, T: Real> Workers<'c, T> {
         });
         let jobs: Vec<_> = jobs.collect();
         jobs.into_par_iter().with_max_len(1).for_each(|(pieces, gradients)| {
-            for (token, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
+            for (number, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
                 let Scratch { mixture, listed, all_words } = scratch;
                 arch.dispatch(Backward {
-                    token: self.token(start + token),
+                    token: token(number),
                     rows: &mut *rows,
                     mixture: &mixture[of_token.clone()],
                     listed: &listed[of_token.start * width..of_token.end * width],
                     all_words,
-                    upstream: upstream[start + token],
+                    upstream: upstream[start + number],
                     saved,
                     d_log_prior,
                     scales: &mut *scales,

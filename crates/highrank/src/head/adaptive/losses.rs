@@ -44,9 +44,10 @@ impl AdaptiveHead<'_> {
         let blank: Vec<bool> = words.iter().map(Option::is_none).collect();
         let weights = weights.unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
         let weights = weights.mask_fill(Tensor::from_data(blank.as_slice(), &device), 0.0);
-        let shares = match options.reduction {
-            Reduction::Mean => Shares::weighted(weights.clone(), weights),
-            Reduction::Sum => Shares::sum(weights),
+        let shares = match (options.divisor, options.reduction) {
+            (Some(divisor), _) => Shares::over(weights, divisor),
+            (None, Reduction::Mean) => Shares::weighted(weights.clone(), weights),
+            (None, Reduction::Sum) => Shares::sum(weights),
         };
         let masses = options.statistics.then(|| division.tails.iter().map(|tail| tail.shares(on)).collect());
         // Sums, which add up whatever the tokens of a tail are.
@@ -135,7 +136,7 @@ impl AdaptiveHead<'_> {
     }
 
     /// Which words are not masked, and whose clusters are not.
-    fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
+    pub(in crate::head) fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
         let ranges: Vec<_> = self.clusters.ranges().collect();
         let mut unmasked = vec![true; self.clusters.vocab()];
         for (range, tail) in ranges.iter().zip(self.tails()) {

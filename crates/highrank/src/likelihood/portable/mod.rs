@@ -43,7 +43,7 @@ pub fn score<B: Kernels>(
     for block in blocks(input) {
         for chunk in block.chunks(&sweep.vocabulary) {
             let scored = sweep.score(&chunk);
-            scores.add(scored.loss(&chunk, objective), scored.statistics(&chunk, objective));
+            scores.add(scored.scores(&chunk, objective));
             if let Some((upstream, wanted)) = &gradient {
                 let scored = scored.gradients(&chunk, upstream.clone().rows(chunk.start..chunk.end));
                 gradients.add_chunk(chunk, scored, *wanted);

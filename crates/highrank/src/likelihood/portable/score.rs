@@ -4,9 +4,10 @@ use burn::tensor::DType;
 use highrank_kernels::{Bools, Floats, Ints};
 
 use super::chunk::{Chunk, Softmax};
+use super::log_probs as log_probs_of_all;
 use crate::likelihood::sparse_targets::SparseTargets;
 use crate::math::{log_sum_exp, log_sum_exp_dim};
-use crate::ops::{Kernels, Objective, Statistic, Targets};
+use crate::ops::{Kernels, Objective, Scores, Statistic, Targets};
 
 /// The gradients of a chunk's mapped logits and log-priors.
 pub(super) struct Scored<B: Kernels> {
@@ -23,27 +24,24 @@ pub(super) enum Score<B: Kernels> {
 }
 
 impl<B: Kernels> Score<B> {
-    /// `[tokens]`
-    pub(super) fn loss(&self, chunk: &Chunk<'_, B>, objective: &Objective<Floats<B>, Ints<B>>) -> Floats<B> {
-        let loss = match self {
-            Self::Words(scored) => scored.nll.clone(),
-            Self::General(scored) => scored.loss(),
-        };
-        let targets = objective.targets.slice(chunk.start..chunk.end);
-        or_infinite(loss, infinite(chunk, &targets))
-    }
-
-    /// `[tokens, Statistic::COUNT]`, if asked for.
-    pub(super) fn statistics(
+    /// What the objective asks for.
+    pub(super) fn scores(
         &self,
         chunk: &Chunk<'_, B>,
         objective: &Objective<Floats<B>, Ints<B>>,
-    ) -> Option<Floats<B>> {
+    ) -> Scores<Floats<B>> {
+        let targets = &objective.targets;
+        let infinite = infinite(chunk, &targets.slice(chunk.start..chunk.end));
         match self {
-            Self::General(scored) if objective.statistics => {
-                Some(scored.statistics(chunk, &objective.targets))
+            Self::Words(scored) => {
+                let loss = or_infinite(scored.nll.clone(), infinite);
+                Scores { loss, statistics: None, listed: None }
             }
-            _ => None,
+            Self::General(scored) => Scores {
+                loss: or_infinite(scored.loss(), infinite),
+                statistics: objective.statistics.then(|| scored.statistics(chunk, targets)),
+                listed: scored.listed(chunk, targets),
+            },
         }
     }
 
@@ -95,8 +93,11 @@ impl<B: Kernels> Words<B> {
 /// A chunk scored against any objective, by way of its target distributions: `[tokens, V]` of a chunk, never of all.
 ///
 /// With `r_k(v) = π_k p_k(v) / P(v)` and `s_k = Σ_v q_v r_k(v)`: `∂/∂f(z_k) = u (p_k (s_k + 2 λ π_k LSE_k) − q r_k)` and
-/// `∂/∂log π_k = u (λ π_k LSE_k² − s_k)`.
+/// `∂/∂log π_k = u (λ π_k LSE_k² − s_k)`, where `−q_v` is the gradient of the loss for `log P(v)`. What the loss has of an entropy or
+/// a divergence adds to `q`, which is no distribution then.
 pub(super) struct General<B: Kernels> {
+    /// The part of the loss that the targets make, `[tokens]`.
+    of_targets: Floats<B>,
     /// `q`, `[tokens, V]`
     q: Floats<B>,
     /// Of each row, `[tokens·K, V]`
@@ -109,6 +110,8 @@ pub(super) struct General<B: Kernels> {
     lse: Floats<B>,
     /// `π_k`, `[tokens, K]`
     prior: Floats<B>,
+    /// `e`, and the entropy, both `[tokens, 1]`.
+    entropy: Option<(Floats<B>, Floats<B>)>,
     z_loss: f64,
 }
 
@@ -118,7 +121,7 @@ impl<B: Kernels> General<B> {
         objective: &Objective<Floats<B>, Ints<B>>,
         sparse: Option<&SparseTargets<B>>,
     ) -> Self {
-        let (tokens, components) = (chunk.tokens(), chunk.components);
+        let (tokens, components, vocab) = (chunk.tokens(), chunk.components, chunk.input.vocab());
         let softmax = chunk.softmax();
         let joint = chunk.joint(softmax.log_probs());
         let log_probs = log_sum_exp_dim(joint.clone(), 1);
@@ -127,8 +130,25 @@ impl<B: Kernels> General<B> {
             Some(prior) => prior.clone().exp(),
             None => lse.zeros_like().add_scalar(1.0),
         };
-        let q = target_rows(chunk, objective, sparse);
-        Self { q, softmax, joint, log_probs, lse, prior, z_loss: objective.z_loss }
+        let rows = log_probs.clone().reshape([tokens, vocab]);
+        let (of_targets, mut q) = match &objective.targets {
+            Targets::Model { teacher, divergence, .. } => {
+                let teacher = teacher.slice(chunk.start, chunk.end).widened();
+                let student = chunk.vocabulary.with_minus_infinity(rows.clone());
+                divergence.of_rows(student, log_probs_of_all(&teacher))
+            }
+            _ => {
+                let q = target_rows(chunk, objective, sparse);
+                (-(q.clone() * rows.clone()).sum_dim(1).reshape([tokens]), q)
+            }
+        };
+        let entropy = objective.entropy.clone().map(|factor| {
+            let factor = factor.rows(chunk.start..chunk.end).cast(rows.dtype()).reshape([tokens, 1]);
+            let terms = entropy_terms(chunk, rows);
+            q = q.clone() + terms.clone() * factor.clone();
+            (factor, -terms.sum_dim(1))
+        });
+        Self { of_targets, q, softmax, joint, log_probs, lse, prior, entropy, z_loss: objective.z_loss }
     }
 
     /// `z_n`, `[tokens]`.
@@ -138,17 +158,28 @@ impl<B: Kernels> General<B> {
     }
 
     fn loss(&self) -> Floats<B> {
-        let loss = self.cross_entropy();
-        match self.z_loss {
-            0.0 => loss,
-            z_loss => loss + self.z_term().mul_scalar(z_loss),
+        let mut loss = self.of_targets.clone();
+        if self.z_loss != 0.0 {
+            loss = loss + self.z_term().mul_scalar(self.z_loss);
         }
+        if let Some((factor, entropy)) = &self.entropy {
+            let tokens = loss.num_elements();
+            loss = loss + (factor.clone() * entropy.clone()).reshape([tokens]);
+        }
+        loss
     }
 
-    fn cross_entropy(&self) -> Floats<B> {
+    /// As [`Scores::listed`].
+    fn listed(&self, chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<B>>) -> Option<Floats<B>> {
+        let Targets::Listed { ids, .. } = targets else { return None };
         let [tokens, vocab] = self.q.dims();
+        let ids = ids.clone().rows(chunk.start..chunk.end);
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
-        -(self.q.clone() * log_probs).sum_dim(1).reshape([tokens])
+        let listed = chunk.vocabulary.with_minus_infinity(log_probs).gather(1, ids);
+        Some(match &self.entropy {
+            Some((_, entropy)) => Floats::cat(vec![listed, entropy.clone()], 1),
+            None => listed,
+        })
     }
 
     /// `[tokens, Statistic::COUNT]`
@@ -163,8 +194,7 @@ impl<B: Kernels> General<B> {
         let words = targets.words().clone().rows(chunk.start..chunk.end);
         let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
         let nll = or_infinite(nll, infinite(chunk, &Targets::Words(words)));
-        let probs = chunk.vocabulary.with_minus_infinity(log_probs.clone()).exp();
-        let entropy = -(probs * log_probs.clone()).sum_dim(1);
+        let entropy = -entropy_terms(chunk, log_probs.clone()).sum_dim(1);
         let lowest = if log_probs.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
         let (of_words, no_word_left) = match &chunk.vocabulary.masked {
             Some(masked) => (masked.fill(log_probs.clone(), lowest), Some(masked.no_word_left.at_least(0.5))),
@@ -212,6 +242,11 @@ impl<B: Kernels> General<B> {
     }
 }
 
+/// `P(v) log P(v)` of log-probabilities `[tokens, V]`, 0 for masked words.
+fn entropy_terms<B: Kernels>(chunk: &Chunk<'_, B>, log_probs: Floats<B>) -> Floats<B> {
+    chunk.vocabulary.with_minus_infinity(log_probs.clone()).exp() * log_probs
+}
+
 /// `w q̃ = w ((1 − ε) q + ε/V')`, `[tokens, V]`.
 fn target_rows<B: Kernels>(
     chunk: &Chunk<'_, B>,
@@ -250,6 +285,7 @@ fn infinite<B: Kernels>(chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<
             (masked.of_words(ids, dtype) * probs.cast(dtype)).sum_dim(1).reshape([chunk.tokens()])
         }
         Targets::Distributions { rows, .. } => masked.mass(rows.cast(dtype)),
+        Targets::Listed { .. } | Targets::Model { .. } => return None,
     };
     Some(mass.above(0.0))
 }

@@ -160,7 +160,7 @@ fn composed_of_burns(input: &Likelihood<Floats<Flex>>, goal: &Goal, upstream: Fl
         &goal.clone().map(there, words),
         Some((there(upstream), Wanted::ALL)),
     );
-    let scores = Scores { loss: back(scores.loss), statistics: scores.statistics.map(back) };
+    let scores = Scores { loss: back(scores.loss), statistics: scores.statistics.map(back), listed: None };
     (scores, gradients.map(|gradient| gradient.map(back)))
 }
 

@@ -1,0 +1,110 @@
+//! Words that are asked for of each token.
+
+use burn::tensor::{Bool, Int, Tensor};
+
+use super::rows::{ScoredRows, is_cpu};
+use crate::context::Tokens;
+use crate::error::HeadError;
+use crate::ops::MASKING_BIAS;
+
+/// Words that are asked for of each token, and the way from all tokens to those that any word is asked of and back.
+pub(crate) struct ListedWords {
+    rows: ScoredRows,
+    /// `[N', m]`; in an ignored or masked place, or one outside of the vocabulary, the most probable by its bias.
+    ids: Tensor<2, Int>,
+    /// True in ignored places, of all tokens, `[N, m]`.
+    ignored: Option<Tensor<2, Bool>>,
+    /// True in places of masked words, `[N', m]`.
+    masked: Option<Tensor<2, Bool>>,
+    /// True in places that hold no word and are not ignored, `[N', m]`.
+    outside: Option<Tensor<2, Bool>>,
+}
+
+impl ListedWords {
+    /// Of words `[N, m]`, of which those that are `ignored` ask for nothing.
+    ///
+    /// - bias: of the decoder, −∞ for masked words
+    ///
+    /// # Errors
+    /// On CPUs, [`HeadError::Target`] of the first that is no word.
+    pub(crate) fn new(
+        words: Tensor<2, Int>,
+        ignored: &[i64],
+        vocab: usize,
+        bias: Option<Tensor<1>>,
+    ) -> Result<Self, HeadError> {
+        let ([tokens, width], device) = (words.dims(), words.device());
+        let is_ignored = ignored.iter().map(|index| words.clone().equal_elem(*index));
+        let is_ignored = is_ignored.reduce(Tensor::bool_or);
+        let rows = match is_cpu(&device) {
+            true => {
+                let words = words.to_data().iter::<i64>().collect::<Vec<_>>();
+                let asks = |word: &i64| !ignored.contains(word);
+                let outside = |word: &i64| asks(word) && !(0..vocab as i64).contains(word);
+                if let Some(place) = words.iter().position(outside) {
+                    return Err(HeadError::Target { target: words[place], token: place / width, vocab });
+                }
+                let counts: Vec<_> = words.chunks(width).map(|words| words.iter().any(asks)).collect();
+                ScoredRows::keeping(&counts, &device)
+            }
+            false => {
+                let blank = is_ignored.clone().map(|ignored| ignored.all_dim(1).squeeze_dim(1));
+                ScoredRows { tokens, kept: None, blank }
+            }
+        };
+        let words = rows.selected(words);
+        let bias = bias.map(Tensor::detach);
+        // A word that is not masked, if there is one.
+        let safe = match &bias {
+            Some(bias) => bias.clone().argmax(0).reshape([1, 1]).expand(words.dims()),
+            None => words.zeros_like(),
+        };
+        let last = vocab as i64 - 1;
+        let no_word = words.clone().lower_elem(0).bool_or(words.clone().greater_elem(last));
+        let ids = words.mask_where(no_word.clone(), safe.clone());
+        let masked = bias.map(|bias| {
+            let shape = ids.dims();
+            bias.select(0, ids.clone().reshape([shape[0] * shape[1]]))
+                .lower_equal_elem(MASKING_BIAS)
+                .reshape(shape)
+        });
+        let ids = match &masked {
+            Some(masked) => ids.mask_where(masked.clone(), safe),
+            None => ids,
+        };
+        let outside = (!is_cpu(&device)).then_some(no_word);
+        Ok(Self { rows, ids, ignored: is_ignored, masked, outside })
+    }
+
+    /// The words as a likelihood is asked for them, `[N', m]`.
+    pub(crate) fn ids(&self) -> Tensor<2, Int> {
+        self.ids.clone()
+    }
+
+    /// The hidden states of the tokens that words are asked of.
+    pub(crate) fn of_hidden<const D: usize>(&self, hidden: Tensor<D>) -> Tokens {
+        self.rows.of_tokens(Tokens::all(hidden))
+    }
+
+    /// The log-probabilities of all tokens, `[N, m]`, for those of [these](Self::ids) words: −∞ of masked words, 0 in ignored
+    /// places, NaN where there was no word.
+    pub(crate) fn among_all(&self, log_probs: Tensor<2>) -> Tensor<2> {
+        let mut log_probs = log_probs;
+        if let Some(masked) = &self.masked {
+            log_probs = log_probs.mask_fill(masked.clone(), f64::NEG_INFINITY);
+        }
+        if let Some(outside) = &self.outside {
+            log_probs = log_probs.mask_fill(outside.clone(), f64::NAN);
+        }
+        let log_probs = self.rows.spread(log_probs);
+        match &self.ignored {
+            Some(ignored) => log_probs.mask_fill(ignored.clone(), 0.0),
+            None => log_probs,
+        }
+    }
+
+    /// Values of all tokens, `[N, 1]`, for those of the scored ones; 0 for the others.
+    pub(crate) fn of_tokens(&self, values: Tensor<2>) -> Tensor<2> {
+        self.rows.spread(values)
+    }
+}

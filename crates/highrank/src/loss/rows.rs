@@ -1,0 +1,119 @@
+//! Which rows of hidden states are scored, and the way from those of all tokens there and back.
+
+use std::sync::Arc;
+
+use burn::backend::Dispatch;
+use burn::tensor::kind::Basic;
+use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor};
+
+use crate::context::Tokens;
+use crate::ops;
+
+/// Which rows of hidden states are scored.
+#[derive(Debug)]
+pub(super) struct ScoredRows {
+    /// N.
+    pub(super) tokens: usize,
+    /// The numbers of those that are scored; `None` if they are all.
+    pub(super) kept: Option<Arc<[u32]>>,
+    /// Of these, `true` for tokens that do not count, if there are any: they hold 0 and have weight 0. Where the device would have
+    /// to be waited for, or where nothing counts.
+    pub(super) blank: Option<Tensor<1, Bool>>,
+}
+
+impl ScoredRows {
+    /// Those of the tokens that count. A call without tokens has no shapes to work with: of none that count one is kept, blank.
+    pub(super) fn keeping(counts: &[bool], device: &Device) -> Self {
+        let tokens = counts.len();
+        let kept: Arc<[u32]> = (0..tokens as u32).filter(|token| counts[*token as usize]).collect();
+        let (kept, blank) = match kept.len() {
+            0 => (Some(Arc::from([0])), Some(Tensor::from_data([true], device))),
+            count if count == tokens => (None, None),
+            _ => (Some(kept), None),
+        };
+        Self { tokens, kept, blank }
+    }
+
+    /// The tokens that are scored, of all.
+    pub(super) fn of_tokens(&self, tokens: Tokens) -> Tokens {
+        let tokens = match &self.kept {
+            None => tokens,
+            Some(kept) => tokens.keeping(kept.clone()),
+        };
+        tokens.map_hidden(|hidden| self.blanked(hidden.tensor()).into())
+    }
+
+    /// How many are scored.
+    pub(super) fn scored(&self) -> usize {
+        self.kept.as_ref().map_or(self.tokens, |kept| kept.len())
+    }
+
+    /// The rows of tokens that are scored, with what those of blank tokens hold.
+    pub(super) fn selected<const D: usize, K: Basic>(&self, rows: Tensor<D, K>) -> Tensor<D, K> {
+        match &self.kept {
+            None => rows,
+            Some(kept) => {
+                let numbers = Tokens::numbers(kept, &rows.device());
+                rows.select(0, numbers)
+            }
+        }
+    }
+
+    /// Rows that are scored with 0 in those of blank tokens.
+    pub(super) fn blanked(&self, rows: Tensor<2>) -> Tensor<2> {
+        match &self.blank {
+            None => rows,
+            Some(blank) => {
+                let blank = blank.clone().unsqueeze_dim::<2>(1).expand(rows.dims());
+                rows.mask_fill(blank, 0.0)
+            }
+        }
+    }
+
+    /// The rows that are scored.
+    pub(super) fn of(&self, rows: Tensor<2>) -> Tensor<2> {
+        self.blanked(self.selected(rows))
+    }
+
+    /// The integers of the tokens that are scored; `without` replaces those of blank tokens.
+    pub(super) fn of_ints<const D: usize>(
+        &self,
+        values: Tensor<D, Int>,
+        without: impl FnOnce(Tensor<D, Int>, Tensor<1, Bool>) -> Tensor<D, Int>,
+    ) -> Tensor<D, Int> {
+        let values = self.selected(values);
+        match &self.blank {
+            None => values,
+            Some(blank) => without(values, blank.clone()),
+        }
+    }
+
+    /// The weights of the tokens that are scored.
+    pub(super) fn weights(&self, weights: Option<Tensor<1>>) -> Option<Tensor<1>> {
+        let scored = match (weights, &self.blank) {
+            (Some(weights), _) => self.of(weights.unsqueeze_dim(1)),
+            (None, Some(blank)) => self.blanked(Tensor::ones([self.scored(), 1], &blank.device())),
+            (None, None) => return None,
+        };
+        Some(scored.squeeze_dim(1))
+    }
+
+    /// Rows of the scored tokens among those of all tokens: 0 for those that do not count.
+    pub(super) fn spread(&self, rows: Tensor<2>) -> Tensor<2> {
+        let rows = self.blanked(rows);
+        match &self.kept {
+            None => rows,
+            Some(kept) => {
+                let (device, dtype, [_, width]) = (rows.device(), rows.dtype(), rows.dims());
+                let numbers = Tokens::numbers(kept, &device);
+                let none = Tensor::zeros([self.tokens, width], (&device, dtype));
+                none.select_assign(0, numbers, rows, IndexingUpdateOp::Add)
+            }
+        }
+    }
+}
+
+/// Whether the host may read tensors without waiting.
+pub(super) fn is_cpu(device: &Device) -> bool {
+    ops::is_cpu::<Dispatch>(device.as_dispatch())
+}
