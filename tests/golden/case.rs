@@ -150,6 +150,15 @@ impl Case {
         Some(words.iter().map(|word| word.as_u64().expect("a word") as usize).collect())
     }
 
+    /// The tensors whose names start with `prefix`, without it, as a case of another head.
+    pub fn part(&self, prefix: &str, head: &str) -> Self {
+        let entry = Entry { head: Some(head.into()), ..self.entry.clone() };
+        let named = self.tensors.iter();
+        let tensors =
+            named.filter_map(|(name, array)| Some((name.strip_prefix(prefix)?.into(), array.clone())));
+        Self { entry, tensors: tensors.collect() }
+    }
+
     /// Adds to one number of a tensor.
     pub fn damage(&mut self, name: &str, element: usize, by: f64) {
         self.tensors.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}")).values[element] += by;

@@ -1,17 +1,21 @@
 //! Log-probabilities of given words, entropy, a divisor, distillation, and losses of preferences and policies. Their manifest says
 //! what each tensor may be off by.
 
+mod distillation;
+mod divisor;
 mod policy;
 mod words;
 
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use highrank::OutputHead;
+use highrank::{LogProbOptions, OutputHead, TokenLogProbs};
 
 use crate::backends::Setting;
 use crate::case::{Array, Case};
 use crate::compare::{Report, values};
 use crate::head;
 
+pub use distillation::check as check_distillation;
+pub use divisor::check as check_divisor;
 pub use policy::check as check_policy;
 pub use words::check as check_words;
 
@@ -93,6 +97,18 @@ impl<'a> Checks<'a> {
 
     /// Compares a result that has a row for each token, 0 for those that do not count.
     fn compare_tokens<const D: usize>(&self, path: &str, name: &str, got: Tensor<D>, report: &mut Report) {
+        self.compare_tokens_with(path, name, got, self.case.array(name), report);
+    }
+
+    /// The same with another reference.
+    fn compare_tokens_with<const D: usize>(
+        &self,
+        path: &str,
+        name: &str,
+        got: Tensor<D>,
+        want: &Array,
+        report: &mut Report,
+    ) {
         let got = values(got);
         let width = got.len() / self.tokens();
         for token in (0..self.tokens()).filter(|token| !self.counted.contains(token)) {
@@ -100,7 +116,7 @@ impl<'a> Checks<'a> {
                 report.fail(format!("{path}: {name} is {x:e} of token {token}, which does not count"));
             }
         }
-        self.compare_values(path, name, got, self.case.array(name), report);
+        self.compare_values(path, name, got, want, report);
     }
 
     /// Compares a loss and all its gradients.
@@ -111,12 +127,33 @@ impl<'a> Checks<'a> {
         });
     }
 
+    /// Log-probabilities of all words, 0 where a token does not count, under the name that they have.
+    fn compare_log_probs(&self, head: &OutputHead, hidden: Tensor<2>, name: &str, report: &mut Report) {
+        if let Some(want) = self.case.find(name).filter(|_| !self.counted.is_empty()) {
+            let got = self.spread(head.forward(hidden.select(0, self.rows())));
+            // Products of Burn's own may be among the operations.
+            if !self.on.rounds_products {
+                self.compare_values("forward", name, values(got), want, report);
+            }
+        }
+    }
+
+    /// Log-probabilities `[N, m]` of words, and the entropy of each token, `[N]`.
+    fn fused(
+        &self,
+        hidden: Tensor<2>,
+        words: Tensor<2, Int>,
+        entropy: bool,
+    ) -> (Tensor<2>, Option<Tensor<1>>) {
+        let options = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(entropy);
+        let TokenLogProbs { log_probs, entropy } = self.head.token_log_probs_with(hidden, words, &options);
+        (log_probs, entropy.map(|entropy| entropy.squeeze_dim(1)))
+    }
+
     /// Log-probabilities `[N, m]` of words, and the entropy of each token, composed of the log-probabilities of all words; 0 where the
     /// token does not count. Burn differentiates them.
     fn composed(&self, hidden: Tensor<2>, words: Tensor<2, Int>) -> (Tensor<2>, Tensor<1>) {
-        let device = &self.on.device;
-        let rows: Vec<i64> = self.counted.iter().map(|token| *token as i64).collect();
-        let rows = Tensor::<1, Int>::from_data(rows.as_slice(), device);
+        let rows = self.rows();
         // What follows is of tokens that count; others hold anything.
         let all = self.head.forward(hidden.select(0, rows.clone()));
         let words = words.select(0, rows);
@@ -126,6 +163,12 @@ impl<'a> Checks<'a> {
         let finite = all.mask_fill(masked.clone(), 0.0);
         let entropy = -(finite.clone().exp() * finite).mask_fill(masked, 0.0).sum_dim(1);
         (self.spread(asked), self.spread(entropy).squeeze_dim(1))
+    }
+
+    /// The numbers of tokens that count.
+    fn rows(&self) -> Tensor<1, Int> {
+        let rows: Vec<i64> = self.counted.iter().map(|token| *token as i64).collect();
+        Tensor::from_data(rows.as_slice(), &self.on.device)
     }
 
     /// Rows of tokens that count, with rows of 0 for the others.

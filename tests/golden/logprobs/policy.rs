@@ -14,10 +14,16 @@ use crate::compare::Report;
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(checks) = Checks::new(case, on, report) else { return };
+    let sequences = Sequences::of(&checks);
+    let words = || case.ints::<1>("targets", &on.device).unsqueeze_dim::<2>(1);
     let hidden = checks.hidden();
-    let words = case.ints::<1>("targets", &on.device).unsqueeze_dim::<2>(1);
-    let (log_probs, entropy) = checks.composed(hidden.clone(), words);
-    Sequences::of(&checks).check("composed", &hidden, log_probs, entropy, report);
+    let (log_probs, entropy) = checks.fused(hidden.clone(), words(), case.find("entropy").is_some());
+    sequences.check("fused", &hidden, log_probs, entropy, report);
+    if !on.compiles {
+        let hidden = checks.hidden();
+        let (log_probs, entropy) = checks.composed(hidden.clone(), words());
+        sequences.check("composed", &hidden, log_probs, Some(entropy), report);
+    }
 }
 
 /// The tokens as B sequences of L.
@@ -58,7 +64,7 @@ impl<'a> Sequences<'a> {
         path: &str,
         hidden: &Tensor<2>,
         log_probs: Tensor<2>,
-        entropy: Tensor<1>,
+        entropy: Option<Tensor<1>>,
         report: &mut Report,
     ) {
         self.checks.compare_tokens(path, "token_log_probs", log_probs.clone(), report);
@@ -113,7 +119,13 @@ impl<'a> Sequences<'a> {
         made.value
     }
 
-    fn grpo(&self, path: &str, log_probs: Tensor<2>, entropy: Tensor<1>, report: &mut Report) -> Tensor<1> {
+    fn grpo(
+        &self,
+        path: &str,
+        log_probs: Tensor<2>,
+        entropy: Option<Tensor<1>>,
+        report: &mut Report,
+    ) -> Tensor<1> {
         let aggregation = match self.case.entry.hyperparameters["options"]["aggregation"].as_str() {
             Some("token_mean") => Aggregation::TokenMean,
             Some("sequence_mean") => Aggregation::SequenceMean,
@@ -125,7 +137,7 @@ impl<'a> Sequences<'a> {
         if self.case.find("kl_term").is_some() {
             options = options.with_kl_penalty(self.option("kl_weight"), self.given("ref_log_probs"));
         }
-        if self.case.find("entropy").is_some() {
+        if let Some(entropy) = entropy.filter(|_| self.case.find("entropy").is_some()) {
             self.checks.compare_tokens(path, "entropy", entropy.clone(), report);
             options = options.with_entropy_bonus(self.option("entropy_weight"), entropy.reshape(self.shape));
         }

@@ -10,9 +10,16 @@ use crate::compare::Report;
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(checks) = Checks::new(case, on, report) else { return };
+    checks.compare_log_probs(&checks.head, checks.hidden(), "log_probs", report);
     let hidden = checks.hidden();
-    let (log_probs, entropy) = checks.composed(hidden.clone(), words(&checks));
-    compare(&checks, "composed", &hidden, log_probs, entropy, report);
+    let (log_probs, entropy) =
+        checks.fused(hidden.clone(), words(&checks), case.find("entropy_upstream").is_some());
+    compare(&checks, "fused", &hidden, log_probs, entropy, report);
+    if !on.compiles {
+        let hidden = checks.hidden();
+        let (log_probs, entropy) = checks.composed(hidden.clone(), words(&checks));
+        compare(&checks, "composed", &hidden, log_probs, Some(entropy), report);
+    }
 }
 
 /// The words of each token, `[N, m]`: those of the case, or the first of all where it has none.
@@ -29,7 +36,7 @@ fn compare(
     path: &str,
     hidden: &Tensor<2>,
     log_probs: Tensor<2>,
-    entropy: Tensor<1>,
+    entropy: Option<Tensor<1>>,
     report: &mut Report,
 ) {
     let Checks { case, on, .. } = checks;
@@ -42,7 +49,7 @@ fn compare(
         let masked = log_probs.clone().is_inf();
         terms.push((log_probs.mask_fill(masked, 0.0) * case.tensor::<2>("upstream", on)).sum());
     }
-    if case.find("entropy_upstream").is_some() {
+    if let Some(entropy) = entropy.filter(|_| case.find("entropy_upstream").is_some()) {
         checks.compare_tokens(path, "entropy", entropy.clone(), report);
         terms.push((entropy * case.tensor::<1>("entropy_upstream", on)).sum());
     }

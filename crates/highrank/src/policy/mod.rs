@@ -1,7 +1,8 @@
 //! Losses of preference tuning and of policy gradients, as functions of log-probabilities.
 //!
-//! None of them reads logits. A head gives the log-probabilities of the tokens that were written, differentiable and without
-//! ever storing a `[.., V]` tensor; everything here is a few operations on `[B, L]`, B sequences of L tokens.
+//! None of them reads logits. [`token_log_probs`](crate::OutputHead::token_log_probs) gives the log-probabilities of the tokens that
+//! were written, differentiable and without a `[.., V]` tensor; everything here is a few operations on `[B, L]`, B sequences of L
+//! tokens.
 //!
 //! | function | loss |
 //! |---|---|
@@ -26,16 +27,19 @@
 //! # Example
 //! ```
 //! use burn::tensor::{Device, Distribution, Int, Tensor};
-//! use highrank::HeadConfig;
 //! use highrank::policy::{DpoOptions, Pairs, dpo_loss};
+//! use highrank::{HeadConfig, LogProbOptions};
 //!
 //! let device = Device::default().autodiff();
 //! let head = HeadConfig::mos(16, 8, 100, 3).init(&device);
 //! let hidden = Tensor::<3>::random([2, 4, 16], Distribution::Default, &device); // two answers
-//! let words = Tensor::<2, Int>::from_data([[5, 7, 9, 1], [5, 7, 2, 0]], &device);
-//! let mask = Tensor::<2, Int>::from_data([[0, 1, 1, 1], [0, 1, 1, 0]], &device).bool(); // prompt and padding
+//! // The prompt and the padding count for nothing, and cost nothing.
+//! let words = Tensor::<2, Int>::from_data([[-100, 7, 9, 1], [-100, 7, 2, -100]], &device);
+//! let mask = words.clone().not_equal_elem(-100);
 //!
-//! let log_probs = -head.nll(hidden, words);
+//! let options = LogProbOptions::new().with_ignore_index(-100);
+//! let made = head.token_log_probs_with(hidden, words.unsqueeze_dim(2), &options);
+//! let log_probs: Tensor<2> = made.log_probs.squeeze_dim(2);
 //! let reference = log_probs.clone().detach() - 0.1; // of a frozen model
 //! let pairs = Pairs::halves(2, &device); // the first half of the sequences is chosen
 //! let loss = dpo_loss(log_probs, reference, mask, &pairs, &DpoOptions::new());
