@@ -11,6 +11,7 @@ mod gradients;
 mod half;
 mod identities;
 mod interface;
+mod log_probs;
 mod loss_errors;
 mod loss_options;
 mod masked;

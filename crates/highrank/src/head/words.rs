@@ -178,7 +178,7 @@ impl OutputHead {
             .map(|(word, ignored)| !ignored && is_masked(word))
             .collect::<Vec<_>>();
         // Neither asks the losses for anything.
-        const NOTHING: i64 = i64::MIN;
+        const NOTHING: i64 = i32::MIN as i64;
         let asked = of_all.iter().zip(ignored.iter().zip(&masked));
         let asked: Vec<_> = asked
             .map(|(word, (ignored, masked))| if *ignored || *masked { NOTHING } else { *word })

@@ -14,7 +14,10 @@ use crate::ops::{Objective, Targets, wide};
 #[derive(Debug)]
 pub(crate) struct CountedTokens {
     rows: ScoredRows,
+    /// But for the entropy.
     objective: Objective,
+    /// `λ`, if it is not 0.
+    entropy_bonus: Option<f64>,
     /// Of the tokens that are scored; `None` means that all weights are 1.
     weights: Option<Tensor<1>>,
     /// What a mean divides by the sum of, if that is not the weights.
@@ -34,7 +37,7 @@ impl CountedTokens {
         vocab: usize,
         bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
     ) -> Result<Self, HeadError> {
-        let ([tokens], device) = (targets.dims(), targets.device());
+        let [tokens] = targets.dims();
         let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
         let rows = match options.read_back || is_cpu(&targets.device()) {
             true => {
@@ -75,25 +78,25 @@ impl CountedTokens {
                 Targets::Model { words, teacher, divergence: *divergence }
             }
         };
-        let bonus = options.entropy_bonus;
-        let entropy = (bonus != 0.0).then(|| Tensor::<1>::full([rows.scored()], -bonus, &device));
         let objective = Objective {
             targets,
             class_weights: of_words.map(Into::into),
             label_smoothing: options.label_smoothing,
             z_loss: options.z_loss,
-            entropy: entropy.map(Into::into),
+            entropy: None,
             statistics: options.statistics,
         };
         let weights = rows.weights(weights);
         // Without any the weights themselves: ones in their place would divide by the number of tokens.
         let divisors = divisors.and_then(|divisors| rows.weights(Some(divisors)));
-        Ok(Self { rows, objective, weights, divisors })
+        let entropy_bonus = (options.entropy_bonus != 0.0).then_some(options.entropy_bonus);
+        Ok(Self { rows, objective, entropy_bonus, weights, divisors })
     }
 
     /// What the scored tokens are scored against.
-    pub(crate) fn objective(&self) -> Objective {
-        self.objective.clone()
+    pub(crate) fn objective(&self, on: (&Device, DType)) -> Objective {
+        let bonus = |lambda: f64| Tensor::<1>::full([self.rows.scored()], -lambda, on).into();
+        Objective { entropy: self.entropy_bonus.map(bonus), ..self.objective.clone() }
     }
 
     /// The hidden states that are scored.

@@ -159,7 +159,7 @@ pub(crate) fn of_counted<const T: usize>(
         (None, Reduction::Sum) => Shares::sum(counted.weights(on)),
     };
     let weights = (!options.per_token).then(|| shares.of_tokens.clone());
-    let scores = likelihood::loss(input, counted.objective(), weights);
+    let scores = likelihood::loss(input, counted.objective(on), weights);
     let loss = scores.loss.tensor::<1>();
     let sum = match options.per_token {
         true => (loss.clone() * shares.of_tokens.clone().cast(loss.dtype())).sum(),

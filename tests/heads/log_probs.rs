@@ -1,0 +1,376 @@
+//! Log-probabilities of given words, entropies, divergences from another head and given divisors, beside the composed formulas.
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Reduction, TokenLogProbs};
+
+use crate::support::*;
+
+const VOCAB: usize = 11;
+const TOKENS: usize = 8;
+const WIDTH: usize = 3;
+const IGNORED: i64 = -100;
+const MASKED: [usize; 2] = [2, 9];
+
+fn ints<const D: usize>(values: &[i64], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+fn every_head() -> impl Iterator<Item = HeadConfig> {
+    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
+}
+
+/// Words of every kind: twice in a row, ignored in some places or all, masked.
+fn words(device: &Device) -> Tensor<2, Int> {
+    let mut words: Vec<i64> =
+        (0..TOKENS as i64).flat_map(|n| [(n * 5) % 11, (n * 3 + 1) % 11, (n * 5) % 11]).collect();
+    words[4] = IGNORED;
+    words[6..9].fill(IGNORED);
+    words[10] = MASKED[1] as i64;
+    ints(&words, [TOKENS, WIDTH], device)
+}
+
+/// Factors of log-probabilities, some of them negative, of which none meets a masked word.
+fn upstream(words: &Tensor<2, Int>, on: On<'_>) -> Tensor<2> {
+    let masked = MASKED.iter().map(|word| words.clone().equal_elem(*word as i64));
+    tensor([TOKENS, WIDTH], 5, on).mask_fill(masked.reduce(Tensor::bool_or).unwrap(), 0.0)
+}
+
+/// The tokens all of whose places are ignored hold what no computation survives.
+fn with_nan(hidden: Tensor<2>) -> Tensor<2> {
+    let [_, width] = hidden.dims();
+    let rows = Tensor::<1>::full([width], f64::NAN, (&hidden.device(), hidden.dtype()));
+    hidden.slice_assign([2..3, 0..width], rows.unsqueeze())
+}
+
+/// 0 in place of −∞, through which no gradient flows.
+fn finite(log_probs: Tensor<2>) -> Tensor<2> {
+    log_probs.clone().mask_fill(log_probs.is_inf(), 0.0)
+}
+
+/// Entropies `[N]` of log-probabilities.
+fn entropy(log_probs: Tensor<2>) -> Tensor<1> {
+    let probs = log_probs.clone().exp();
+    -(probs * finite(log_probs)).sum_dim(1).squeeze_dim::<1>(1)
+}
+
+fn heads_on(on: On<'_>) -> impl Iterator<Item = (HeadConfig, OutputHead)> {
+    every_head().map(move |config| {
+        let head = head(&config, on).mask_words(&MASKED).at_temperature(1.3);
+        (config, head)
+    })
+}
+
+#[test]
+fn log_probabilities_and_entropies_are_those_of_the_composed_program() {
+    for device in cpus().map(Device::autodiff) {
+        let on = (&device, DType::F64);
+        let (words, device) = (words(&device), &device);
+        let upstream = upstream(&words, on);
+        let of_entropy = tensor::<2>([TOKENS, 1], 6, on);
+        let ignored = words.clone().equal_elem(IGNORED);
+        for (config, head) in heads_on(on) {
+            let what = format!("{config:?}, {device:?}");
+            let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+            let options = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(true);
+
+            let hidden = with_nan(tensor([TOKENS, config.d_hidden], 1, on)).require_grad();
+            let made = head.token_log_probs_with(hidden.clone(), words.clone(), &options);
+            let TokenLogProbs { log_probs, entropy: made } = made;
+            let made = made.expect("asked for");
+            let counted = log_probs.clone().mask_fill(log_probs.clone().is_inf(), 0.0) * upstream.clone();
+            let loss = counted.sum() + (made.clone() * of_entropy.clone()).sum();
+            let got = (values(log_probs), values(made), all_gradients(&head, &hidden, loss));
+
+            let hidden = state();
+            let rows = head.forward(hidden.clone());
+            let all = rows.clone().gather(1, words.clone().clamp(0, VOCAB as i64 - 1));
+            let all = all.mask_fill(ignored.clone(), 0.0);
+            let of_tokens = entropy(rows).reshape([TOKENS, 1]);
+            let none = ignored.clone().all_dim(1);
+            let of_tokens = of_tokens.mask_fill(none, 0.0);
+            let loss = (finite(all.clone()) * upstream.clone()).sum()
+                + (of_tokens.clone() * of_entropy.clone()).sum();
+            let want = (values(all), values(of_tokens), all_gradients(&head, &hidden, loss));
+
+            let is_masked = |x: &f64| *x == f64::NEG_INFINITY;
+            let count = |xs: &[f64]| xs.iter().filter(|x| is_masked(x)).count();
+            assert!(count(&want.0) >= 2, "{what}: masked words are asked for");
+            let numbers = |xs: Vec<f64>| {
+                xs.into_iter().map(|x| if is_masked(&x) { -1e3 } else { x }).collect::<Vec<_>>()
+            };
+            assert_close(&numbers(got.0), &numbers(want.0), 1e-11, &format!("{what}: log-probabilities"));
+            assert_close(&got.1, &want.1, 1e-11, &format!("{what}: entropy"));
+            assert_close(&got.2, &want.2, 1e-10, &format!("{what}: gradients"));
+        }
+    }
+}
+
+#[test]
+fn one_word_a_token_is_the_negative_nll() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    for config in every_head() {
+        let head = head(&config, on);
+        let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+        let words = targets(TOKENS, VOCAB, &device);
+        let factors = tensor::<1>([TOKENS], 3, on);
+
+        let hidden = state();
+        let made = head.token_log_probs(hidden.clone(), words.clone().reshape([TOKENS, 1]));
+        let loss = (made.clone() * factors.clone().reshape([TOKENS, 1])).sum();
+        let got = all_gradients(&head, &hidden, loss);
+
+        let hidden = state();
+        let want = -head.nll(hidden.clone(), words.clone());
+        assert_close(&values(made), &values(want.clone()), 1e-13, &format!("{config:?}"));
+        assert_close(
+            &got,
+            &all_gradients(&head, &hidden, (want * factors).sum()),
+            1e-12,
+            &format!("{config:?}"),
+        );
+    }
+}
+
+#[test]
+fn an_entropy_bonus_adds_the_weighted_entropies() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    for (config, head) in heads_on(on).filter(|(config, _)| config.adaptive.is_none()) {
+        for per_token in [false, true] {
+            let what = format!("{config:?}, {per_token}");
+            let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+            let words = ints(&[0, 1, 3, IGNORED, 4, 5, 1, 8], [TOKENS], &device);
+            let weights = tensor::<1>([TOKENS], 3, on).add_scalar(1.2);
+            let options = LossOptions::new()
+                .with_ignore_index(IGNORED)
+                .with_token_weights(weights.clone())
+                .with_reduction(Reduction::Sum)
+                .with_per_token(per_token)
+                .with_statistics(per_token);
+            let bonus = options.clone().with_entropy_bonus(0.3).with_label_smoothing(0.1);
+
+            let hidden = state();
+            let made = head.loss_with(hidden.clone(), words.clone(), &bonus);
+            let got = (values(made.value.clone()), all_gradients(&head, &hidden, made.value));
+
+            let hidden = state();
+            let plain =
+                head.loss_with(hidden.clone(), words.clone(), &options.clone().with_label_smoothing(0.1));
+            let counted = words.clone().equal_elem(IGNORED).bool_not().float().cast(DType::F64);
+            let entropies = entropy(head.forward(hidden.clone())) * weights * counted;
+            let value = plain.value - entropies.sum() * 0.3;
+            assert_close(&got.0, &values(value.clone()), 1e-12, &what);
+            assert_close(&got.1, &all_gradients(&head, &hidden, value), 1e-10, &what);
+        }
+    }
+}
+
+const DIVERGENCES: [Divergence; 5] = [
+    Divergence::ForwardKl,
+    Divergence::ReverseKl,
+    Divergence::JensenShannon { beta: 0.5 },
+    Divergence::JensenShannon { beta: 0.1 },
+    Divergence::TotalVariation,
+];
+
+/// `[N]`
+fn composed(divergence: Divergence, log_s: Tensor<2>, log_t: Tensor<2>) -> Tensor<1> {
+    let (s, t) = (log_s.clone().exp(), log_t.clone().exp());
+    let (log_s, log_t) = (finite(log_s), finite(log_t));
+    let terms = match divergence {
+        Divergence::ForwardKl => t * (log_t - log_s),
+        Divergence::ReverseKl => s * (log_s - log_t),
+        Divergence::JensenShannon { beta } => {
+            let mixed = t.clone() * beta + s.clone() * (1.0 - beta);
+            // Of what neither has any, the logarithm of 1.
+            let mixed = mixed.clone().mask_fill(mixed.equal_elem(0.0), 1.0).log();
+            t * (log_t - mixed.clone()) * beta + s * (log_s - mixed) * (1.0 - beta)
+        }
+        Divergence::TotalVariation => (s - t).abs() * 0.5,
+        _ => unreachable!("listed above"),
+    };
+    terms.sum_dim(1).squeeze_dim(1)
+}
+
+#[test]
+fn divergences_are_those_of_the_composed_program() {
+    for device in cpus().map(Device::autodiff) {
+        let on = (&device, DType::F64);
+        let teachers = [HeadConfig::softmax(7, VOCAB), HeadConfig::mos(9, 4, VOCAB, 2)];
+        for (number, (config, head)) in
+            heads_on(on).filter(|(config, _)| config.adaptive.is_none()).enumerate()
+        {
+            let teacher = &teachers[number % 2];
+            let of_teacher = tensor::<2>([TOKENS, teacher.d_hidden], 8, on);
+            let teacher = self::head(teacher, on).mask_words(&MASKED).at_temperature(1.3);
+            for divergence in DIVERGENCES {
+                let what = format!("{config:?}, {divergence:?}, {device:?}");
+                let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+                let words = ints(&[0, 1, IGNORED, 3, 4, 5, 1, 8], [TOKENS], &device);
+                let given = tensor::<1>([TOKENS], 3, on);
+                let poisoned = with_nan(of_teacher.clone());
+                let options = LossOptions::new()
+                    .with_ignore_index(IGNORED)
+                    .with_per_token(true)
+                    .with_distillation(teacher.distribution(poisoned), divergence);
+                let hidden = with_nan(tensor([TOKENS, config.d_hidden], 1, on)).require_grad();
+                let made = head.loss_with(hidden.clone(), words.clone(), &options).per_token.unwrap();
+                let got = (values(made.clone()), all_gradients(&head, &hidden, (made * given.clone()).sum()));
+
+                let hidden = state();
+                let log_t = teacher.forward(of_teacher.clone()).detach();
+                let want = composed(divergence, head.forward(hidden.clone()), log_t);
+                let want = want.mask_fill(words.equal_elem(IGNORED), 0.0);
+                assert_close(&got.0, &values(want.clone()), 1e-11, &what);
+                let gradients = all_gradients(&head, &hidden, (want.clone() * given).sum());
+                assert_close(&got.1, &gradients, 1e-10, &what);
+
+                // A mean makes its gradients in the forward pass.
+                let hidden = state();
+                let options = LossOptions::new()
+                    .with_distillation(teacher.distribution(of_teacher.clone()), divergence)
+                    .with_statistics(true);
+                let all = targets(TOKENS, VOCAB, &device);
+                let mean = head.loss_with(hidden.clone(), all, &options).value;
+                let also = head.distill(hidden.clone(), teacher.distribution(of_teacher.clone()), divergence);
+                assert_close(&values(also), &values(mean.clone()), 1e-13, &what);
+                let got = all_gradients(&head, &hidden, mean.clone());
+                let hidden = state();
+                let log_t = teacher.forward(of_teacher.clone()).detach();
+                let want = composed(divergence, head.forward(hidden.clone()), log_t).mean();
+                assert_close(&values(mean), &values(want.clone()), 1e-11, &what);
+                assert_close(&got, &all_gradients(&head, &hidden, want), 1e-10, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_head_is_no_distance_from_itself() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    for (config, head) in heads_on(on).filter(|(config, _)| config.adaptive.is_none()) {
+        for divergence in DIVERGENCES {
+            let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+            let loss = head.distill(hidden.clone(), head.distribution(hidden.clone()), divergence);
+            let what = format!("{config:?}, {divergence:?}");
+            assert_close(&values(loss.clone()), &[0.0], 1e-6, &what);
+            if divergence != Divergence::TotalVariation {
+                let gradients = all_gradients(&head, &hidden, loss);
+                assert_close(&gradients, &vec![0.0; gradients.len()], 2e-6, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_word_that_one_side_masks_makes_a_divergence_infinite_or_leaves_it() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let of = |masked: &[usize]| head(&config, on).mask_words(masked);
+    let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
+    let distance = |student: &[usize], teacher: &[usize], divergence| {
+        let value = of(student).distill(hidden(), of(teacher).distribution(hidden()), divergence);
+        values(value)[0]
+    };
+    let (none, one): (&[usize], &[usize]) = (&[], &[4]);
+    assert_eq!(distance(one, none, Divergence::ForwardKl), f64::INFINITY);
+    assert_eq!(distance(none, one, Divergence::ReverseKl), f64::INFINITY);
+    for (student, teacher) in [(one, none), (none, one)] {
+        for divergence in [Divergence::JensenShannon { beta: 0.3 }, Divergence::TotalVariation] {
+            let value = distance(student, teacher, divergence);
+            assert!((1e-3..1.0).contains(&value), "{divergence:?}: {value}");
+        }
+    }
+    // What the other side masks is nothing to a word of probability 0.
+    assert!(distance(none, one, Divergence::ForwardKl).is_finite());
+    assert!(distance(one, none, Divergence::ReverseKl).is_finite());
+}
+
+#[test]
+fn slices_over_one_divisor_add_up_to_the_batch() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    for config in every_head() {
+        let head = head(&config, on);
+        let words = [3, IGNORED, IGNORED, 1, 5, 0, 8, 10];
+        let counted = words.iter().filter(|word| **word != IGNORED).count() as f64;
+        let all = tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        let run = |range: std::ops::Range<usize>, options: &LossOptions| {
+            let hidden = all.clone().narrow(0, range.start, range.len()).require_grad();
+            let words = ints(&words[range.clone()], [range.len()], &device);
+            let loss = head.loss_with(hidden.clone(), words, options).value;
+            let gradients = all_gradients(&head, &hidden, loss.clone());
+            let of_hidden = range.len() * config.d_hidden;
+            (values(loss)[0], gradients[..gradients.len() - of_hidden].to_vec(), gradients)
+        };
+        let mean = LossOptions::new().with_ignore_index(IGNORED);
+        let (want, gradients, _) = run(0..TOKENS, &mean);
+        let divided = mean.clone().with_divisor(counted);
+        let parts = [0..1, 1..3, 3..TOKENS].map(|range| run(range, &divided));
+        let sum: f64 = parts.iter().map(|part| part.0).sum();
+        let total =
+            (0..gradients.len()).map(|i| parts.iter().map(|part| part.1[i]).sum()).collect::<Vec<f64>>();
+        assert_close(&[sum], &[want], 1e-12, &format!("{config:?}"));
+        assert_close(&total, &gradients, 1e-12, &format!("{config:?}"));
+        // Nothing of the second slice counts.
+        assert_eq!(parts[1].0, 0.0, "{config:?}");
+        assert!(parts[1].2.iter().all(|gradient| *gradient == 0.0), "{config:?}");
+    }
+}
+
+#[test]
+fn misuse_is_said_in_a_line() {
+    let device = cpu();
+    let on = (&device, DType::F32);
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let head = head(&config, on);
+    let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
+    let asked = |words: Tensor<2, Int>| {
+        let made = head.try_token_log_probs_with(hidden(), words, &LogProbOptions::new());
+        made.err().expect("refused").to_string()
+    };
+    let shape = asked(ints(&[1; 7], [7, 1], &device));
+    assert_eq!(shape, "words has shape [7, 1], expected [8] of the hidden state and then m, at least 1");
+    let outside = asked(ints(&[0, 1, 2, 3, 4, 11, 6, 7], [TOKENS, 1], &device));
+    assert!(outside.contains("11") && outside.contains("token 5"), "{outside}");
+
+    let words = || targets(TOKENS, VOCAB, &device);
+    let refused = |options: LossOptions| {
+        head.try_loss_with(hidden(), words(), &options).err().expect("refused").to_string()
+    };
+    for divisor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let line = refused(LossOptions::new().with_divisor(divisor));
+        assert_eq!(line, format!("divisor is {divisor}, expected a finite number above 0"));
+    }
+    let line = refused(LossOptions::new().with_entropy_bonus(f64::NAN));
+    assert_eq!(line, "entropy_bonus is NaN, expected a finite number");
+
+    let other =
+        self::head(&HeadConfig::softmax(4, VOCAB + 1), on).distribution(tensor::<2>([TOKENS, 4], 1, on));
+    let line = refused(LossOptions::new().with_distillation(other, Divergence::ForwardKl));
+    assert!(line.starts_with("the teacher's vocabulary has shape [12, 12], expected [11, 11]"), "{line}");
+    let teacher = |tokens: usize| {
+        self::head(&HeadConfig::softmax(4, VOCAB), on).distribution(tensor::<2>([tokens, 4], 1, on))
+    };
+    let line = refused(LossOptions::new().with_distillation(teacher(3), Divergence::ForwardKl));
+    assert!(line.starts_with("the teacher's tokens has shape [3], expected [8]"), "{line}");
+    for beta in [0.0, 1.0, f64::NAN] {
+        let divergence = Divergence::JensenShannon { beta };
+        let line = refused(LossOptions::new().with_distillation(teacher(TOKENS), divergence));
+        assert_eq!(line, format!("beta is {beta}, expected a number between 0 and 1"));
+    }
+    let smoothed = LossOptions::new().with_label_smoothing(0.1);
+    let line = refused(smoothed.with_distillation(teacher(TOKENS), Divergence::ForwardKl));
+    assert!(line.starts_with("label_smoothing is set, but a divergence"), "{line}");
+    let [adaptive, _] = adaptive_heads(VOCAB);
+    let adaptive = self::head(&adaptive, on);
+    let made = adaptive.try_loss_with(
+        tensor::<2>([TOKENS, EMBEDDING], 1, on),
+        words(),
+        &LossOptions::new().with_entropy_bonus(0.1),
+    );
+    assert!(made.err().expect("refused").to_string().starts_with("entropy_bonus is set, but"));
+}
