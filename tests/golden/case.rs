@@ -14,7 +14,7 @@ use crate::backends::Setting;
 pub fn folders() -> Vec<PathBuf> {
     match std::env::var_os("HIGHRANK_GOLDEN_DIR") {
         Some(dir) => vec![PathBuf::from(dir)],
-        None => ["", "options", "mixtape", "doc", "adaptive"].map(own).into(),
+        None => ["", "options", "logprobs", "mixtape", "doc", "adaptive"].map(own).into(),
     }
 }
 
@@ -45,6 +45,18 @@ pub struct Entry {
     pub argmax_margin: Option<f64>,
     #[serde(default)]
     pub float32_deviation: BTreeMap<String, f64>,
+    /// Where the manifest says itself what a tensor may be off by.
+    #[serde(default)]
+    pub tolerance: Option<Stated>,
+}
+
+/// What tensors may be off by in each precision: usually, and those that need more.
+#[derive(Deserialize, Clone)]
+pub struct Stated {
+    pub f64: f64,
+    pub f32: f64,
+    pub f64_of: BTreeMap<String, f64>,
+    pub f32_of: BTreeMap<String, f64>,
 }
 
 impl Entry {
@@ -60,6 +72,7 @@ impl Entry {
             knot_margin: None,
             argmax_margin: None,
             float32_deviation: BTreeMap::new(),
+            tolerance: None,
         }
     }
 }
@@ -135,6 +148,15 @@ impl Case {
     pub fn masked_words(&self) -> Option<Vec<usize>> {
         let words = self.entry.hyperparameters["masked_words"].as_array()?;
         Some(words.iter().map(|word| word.as_u64().expect("a word") as usize).collect())
+    }
+
+    /// The tensors whose names start with `prefix`, without it, as a case of another head.
+    pub fn part(&self, prefix: &str, head: &str) -> Self {
+        let entry = Entry { head: Some(head.into()), ..self.entry.clone() };
+        let named = self.tensors.iter();
+        let tensors =
+            named.filter_map(|(name, array)| Some((name.strip_prefix(prefix)?.into(), array.clone())));
+        Self { entry, tensors: tensors.collect() }
     }
 
     /// Adds to one number of a tensor.

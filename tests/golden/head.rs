@@ -9,7 +9,7 @@ use highrank::logit_map::LogitMap;
 use highrank::{AdaptiveConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead};
 
 use crate::backends::Setting;
-use crate::case::Case;
+use crate::case::{Array, Case};
 use crate::compare::{Report, Tolerance, values};
 
 /// Checks a case on a device with autodiff.
@@ -70,20 +70,36 @@ pub fn gradients(
     tolerance: Tolerance<'_>,
     report: &mut Report,
 ) {
-    let store = loss.backward();
-    let mut got = parameter_gradients(parameters(&mut head.clone()), &store);
-    got.insert("hidden".into(), hidden.grad(&store).map(values));
     let scale = case
         .names_after("grad.")
         .flat_map(|name| &case.array(&format!("grad.{name}")).values)
         .fold(1.0, |max: f64, x| max.max(x.abs()));
+    each_gradient(path, case, head, hidden, loss, report, |name, got, want, report| {
+        report.compare_scaled(&format!("{path}: {name}"), &got, want, tolerance.gradient() * scale);
+    });
+}
+
+/// Has each gradient of a loss compared with the reference, by its name there, and reports those that are missing or not exactly 0
+/// where they must be.
+pub fn each_gradient(
+    path: &str,
+    case: &Case,
+    head: &OutputHead,
+    hidden: &Tensor<2>,
+    loss: Tensor<1>,
+    report: &mut Report,
+    compare: impl Fn(&str, Vec<f64>, &Array, &mut Report),
+) {
+    let store = loss.backward();
+    let mut got = parameter_gradients(parameters(&mut head.clone()), &store);
+    got.insert("hidden".into(), hidden.grad(&store).map(values));
     for name in case.names_after("grad.") {
-        let want = case.array(&format!("grad.{name}"));
-        let label = format!("{path}: grad.{name}");
+        let full = format!("grad.{name}");
+        let label = format!("{path}: {full}");
         match got.remove(name) {
             Some(Some(got)) => {
-                report.compare_scaled(&label, &got, want, tolerance.gradient() * scale);
                 exact_zeros(&label, &got, &case.without_gradient(name), report);
+                compare(&full, got, case.array(&full), report);
             }
             Some(None) => report.fail(format!("{label} is missing")),
             None => report.fail(format!("{label}: unknown parameter")),

@@ -57,6 +57,7 @@ mod loss;
 mod math;
 mod ops;
 mod parameters;
+pub mod policy;
 #[cfg(feature = "train")]
 pub mod train;
 

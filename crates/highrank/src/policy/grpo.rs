@@ -1,0 +1,223 @@
+//! The token loss of PPO and GRPO.
+
+use burn::tensor::{Bool, Tensor};
+
+use super::sequences::{counted, fits, lengths, means};
+use crate::error::{HeadError, OrPanic, expect_shape, in_range, not_negative};
+
+/// How the losses of tokens become one value.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Aggregation {
+    /// `Σ_bt m_bt loss_bt / Σ_bt m_bt`: all tokens count alike (DAPO, Yu et al. 2025). 0 where nothing counts.
+    #[default]
+    TokenMean,
+    /// `(1/B) Σ_b (Σ_t m_bt loss_bt / L_b)`: all sequences count alike (GRPO, Shao et al. 2024). A sequence without tokens adds 0.
+    SequenceMean,
+    /// `Σ_bt m_bt loss_bt / n` for a given n above 0: a number of tokens that does not depend on the lengths of the answers (Liu et al.
+    /// 2025, "Dr. GRPO"), or that of a whole batch which is computed in parts.
+    Divisor(f64),
+}
+
+/// The options of [`grpo_loss`].
+///
+/// ```
+/// use highrank::policy::{Aggregation, GrpoOptions};
+///
+/// let options = GrpoOptions::new().with_clip(0.2, 0.28).with_aggregation(Aggregation::SequenceMean);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone)]
+pub struct GrpoOptions {
+    clip_low: f64,
+    clip_high: f64,
+    kl_penalty: Option<(f64, Tensor<2>)>,
+    entropy_bonus: Option<(f64, Tensor<2>)>,
+    aggregation: Aggregation,
+}
+
+impl Default for GrpoOptions {
+    fn default() -> Self {
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            kl_penalty: None,
+            entropy_bonus: None,
+            aggregation: Aggregation::default(),
+        }
+    }
+}
+
+impl GrpoOptions {
+    /// Ratios clipped to `[0.8, 1.2]`, no penalty, no bonus, the mean over tokens.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ratios count from `1 − low` to `1 + high`: `low` in `[0, 1]`, `high` 0 or more. `low` 1 and `high` ∞ clip nothing.
+    pub fn with_clip(mut self, low: f64, high: f64) -> Self {
+        (self.clip_low, self.clip_high) = (low, high);
+        self
+    }
+
+    /// Adds `β`, 0 or more, times an estimate of the divergence from a reference, whose log-probabilities of the same tokens are
+    /// given, `[B, L]`.
+    pub fn with_kl_penalty(mut self, beta: f64, ref_log_probs: Tensor<2>) -> Self {
+        self.kl_penalty = Some((beta, ref_log_probs));
+        self
+    }
+
+    /// Subtracts `λ`, 0 or more, times the entropy of each token's distribution, `[B, L]`. The gradient reaches the entropy.
+    pub fn with_entropy_bonus(mut self, lambda: f64, entropy: Tensor<2>) -> Self {
+        self.entropy_bonus = Some((lambda, entropy));
+        self
+    }
+
+    /// What becomes of the losses of tokens.
+    pub fn with_aggregation(mut self, aggregation: Aggregation) -> Self {
+        self.aggregation = aggregation;
+        self
+    }
+
+    /// Checks all numbers, and the shapes of all tensors.
+    fn check(&self, log_probs: &Tensor<2>) -> Result<(), HeadError> {
+        in_range("clip_low", self.clip_low, "a number in [0, 1]", 0.0..=1.0)?;
+        in_range("clip_high", self.clip_high, "a number of at least 0", 0.0..)?;
+        if let Some((beta, reference)) = &self.kl_penalty {
+            not_negative("kl_penalty", *beta)?;
+            fits("ref_log_probs", reference.dims(), log_probs)?;
+        }
+        if let Some((lambda, entropy)) = &self.entropy_bonus {
+            not_negative("entropy_bonus", *lambda)?;
+            fits("entropy", entropy.dims(), log_probs)?;
+        }
+        match self.aggregation {
+            Aggregation::Divisor(n) => {
+                in_range("divisor", n, "a finite number above 0", f64::MIN_POSITIVE..=f64::MAX)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The loss of [`grpo_loss`], and what it is made of. All but the value and the losses of tokens are constants: no gradient flows
+/// through them.
+#[derive(Debug, Clone)]
+pub struct GrpoLoss {
+    /// What is minimised, `[1]`.
+    pub value: Tensor<1>,
+    /// The loss of each token, `[B, L]`; 0 where a token does not count.
+    pub per_token: Tensor<2>,
+    /// The clipped ratio times the advantage, with a minus, `[B, L]`.
+    pub policy_term: Tensor<2>,
+    /// The estimate of the divergence, without its weight, `[B, L]`, if there is a penalty.
+    pub kl_term: Option<Tensor<2>>,
+    /// Where the clip holds and the policy term has no gradient, `[B, L]`.
+    pub clipped: Tensor<2, Bool>,
+}
+
+/// The token loss of a policy gradient: PPO's clipped ratios (Schulman et al. 2017, eq. 7) with the penalty of GRPO (Shao et al.
+/// 2024, eqs. 3 and 4) and an entropy bonus.
+///
+/// ```text
+/// r_t    = exp(l_t − old_t)
+/// loss_t = −min(r_t A_t, clip(r_t, 1 − low, 1 + high) A_t)
+///          + β [ exp(ref_t − l_t) − (ref_t − l_t) − 1 ]      with a penalty; the estimator k3 of Schulman (2020)
+///          − λ H_t                                           with a bonus
+/// ```
+///
+/// and the [aggregation](GrpoOptions::with_aggregation) of the tokens that count. In the first step after the rollouts
+/// `old_log_probs` is `log_probs` itself: the ratio is 1, and the gradient that of the log-probability times the advantage.
+///
+/// # Numerical behaviour
+/// Ratios are clipped before they are exponentials: those that are clipped do not overflow. The penalty is what it says: it
+/// overflows where the model makes a token less probable than the reference by the range of the float type.
+///
+/// # Shapes
+/// - log_probs: `[B, L]`, of the tokens that were drawn
+/// - old_log_probs: `[B, L]`, from the model that drew them
+/// - advantages: `[B, L]`, or `[B, 1]` where all tokens of a sequence have the same
+/// - mask: `[B, L]`, true where a token counts
+///
+/// # Panics
+/// If two shapes do not fit (the message has both), or an option is out of range.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use highrank::policy::{GroupScale, GrpoOptions, group_advantages, grpo_loss};
+///
+/// let device = Device::default().autodiff();
+/// // Two answers to one prompt, the first of which is right.
+/// let advantages = group_advantages(Tensor::from_floats([[1.0, 0.0]], &device), GroupScale::Deviation);
+/// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
+/// let drawn_by = log_probs.clone().detach();
+/// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
+/// let options = GrpoOptions::new().with_kl_penalty(0.04, drawn_by.clone());
+/// let loss = grpo_loss(log_probs.clone(), drawn_by, advantages.reshape([2, 1]), mask, &options);
+/// let gradient = log_probs.grad(&loss.value.backward()).unwrap();
+/// assert!(gradient.slice([0..1, 0..1]).into_scalar::<f32>() < 0.0); // likelier, please
+/// ```
+#[track_caller]
+pub fn grpo_loss(
+    log_probs: Tensor<2>,
+    old_log_probs: Tensor<2>,
+    advantages: Tensor<2>,
+    mask: Tensor<2, Bool>,
+    options: &GrpoOptions,
+) -> GrpoLoss {
+    let check = || {
+        fits("old_log_probs", old_log_probs.dims(), &log_probs)?;
+        fits("mask", mask.dims(), &log_probs)?;
+        let [sequences, length] = log_probs.dims();
+        let columns = if advantages.dims()[1] == 1 { 1 } else { length };
+        let because = "of the log-probabilities, or with one column";
+        expect_shape("advantages", &advantages.dims(), &[sequences, columns], because)?;
+        options.check(&log_probs)
+    };
+    check().or_panic("grpo_loss");
+
+    let log_probs = counted(log_probs, &mask);
+    let constant = |values: Tensor<2>| counted(values.detach(), &mask);
+    let advantages = constant(advantages.expand(log_probs.dims()));
+    let log_ratio = log_probs.clone() - constant(old_log_probs);
+    let Clipped { policy_term, clipped } = clip(log_ratio, advantages, options);
+    let mut per_token = policy_term.clone();
+    let kl_term = options.kl_penalty.clone().map(|(beta, reference)| {
+        let log_ratio = constant(reference) - log_probs;
+        let term = log_ratio.clone().exp() - log_ratio - 1.0;
+        per_token = per_token.clone() + term.clone() * beta;
+        term.detach()
+    });
+    if let Some((lambda, entropy)) = options.entropy_bonus.clone() {
+        per_token = per_token - counted(entropy, &mask) * lambda;
+    }
+    let value = match options.aggregation {
+        Aggregation::TokenMean => {
+            let tokens = lengths(&per_token, &mask).sum();
+            per_token.clone().sum() / tokens.clamp_min(1.0)
+        }
+        Aggregation::SequenceMean => means(per_token.clone(), &mask).mean(),
+        // Burn differentiates a division by a number in f32.
+        Aggregation::Divisor(n) => per_token.clone().sum() * n.recip(),
+    };
+    GrpoLoss { value, per_token, policy_term: policy_term.detach(), kl_term, clipped }
+}
+
+/// The policy term of each token, and where the clip holds.
+struct Clipped {
+    policy_term: Tensor<2>,
+    clipped: Tensor<2, Bool>,
+}
+
+/// `−min(r A, clip(r) A)`, written as `−A exp(min(log r, log(1 + high)))` for `A > 0` and `−A exp(max(log r, log(1 − low)))` for
+/// `A < 0`, which holds where r overflows.
+fn clip(log_ratio: Tensor<2>, advantages: Tensor<2>, options: &GrpoOptions) -> Clipped {
+    let [low, high] = [(-options.clip_low).ln_1p(), options.clip_high.ln_1p()];
+    let nothing = advantages.clone().equal_elem(0.0);
+    let too_high = log_ratio.clone().greater_elem(high).bool_and(advantages.clone().greater_elem(0.0));
+    let too_low = log_ratio.clone().lower_elem(low).bool_and(advantages.clone().lower_elem(0.0));
+    let clipped = too_high.clone().bool_or(too_low.clone());
+    // A ratio that overflows would make NaN of an advantage of 0.
+    let log_ratio = log_ratio.mask_fill(too_high, high).mask_fill(too_low, low).mask_fill(nothing, 0.0);
+    Clipped { policy_term: -(advantages * log_ratio.exp()), clipped }
+}

@@ -1,0 +1,82 @@
+//! Simple preference optimisation.
+
+use burn::tensor::{Bool, Tensor};
+
+use super::pairs::{Pairs, PreferenceLoss};
+use super::sequences::{fits, means};
+use crate::error::{HeadError, OrPanic, not_negative};
+
+/// The options of [`simpo_loss`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimpoOptions {
+    beta: f64,
+    margin: f64,
+}
+
+impl Default for SimpoOptions {
+    fn default() -> Self {
+        Self { beta: 2.0, margin: 1.0 }
+    }
+}
+
+impl SimpoOptions {
+    /// β 2, γ 1.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `β`, 0 or more: what a mean log-probability is multiplied by.
+    pub fn with_beta(mut self, beta: f64) -> Self {
+        self.beta = beta;
+        self
+    }
+
+    /// `γ`, 0 or more: by how much the reward of the chosen answer should be above that of the rejected one.
+    pub fn with_margin(mut self, gamma: f64) -> Self {
+        self.margin = gamma;
+        self
+    }
+}
+
+/// Simple preference optimisation, which has no reference (Meng et al., NeurIPS 2024, eq. 6).
+///
+/// ```text
+/// reward_b = β a_b                  a_b = S_b / L_b, the mean log-probability of the tokens that count
+/// loss     = mean_q [ −log σ(reward_chosen − reward_rejected − γ) ]
+/// ```
+///
+/// # Shapes
+/// - log_probs: `[B, L]`, of the tokens of all answers
+/// - mask: `[B, L]`, true where a token counts
+///
+/// # Panics
+/// If two shapes differ (the message has both), or an option is out of range.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use highrank::policy::{Pairs, SimpoOptions, simpo_loss};
+///
+/// let device = Device::default().autodiff();
+/// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
+/// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
+/// let options = SimpoOptions::new().with_beta(2.0).with_margin(0.5);
+/// let loss = simpo_loss(log_probs, mask, &Pairs::halves(2, &device), &options);
+/// assert_eq!(loss.rewards.into_data().to_vec::<f32>().unwrap(), [-3.0, -3.5]);
+/// ```
+#[track_caller]
+pub fn simpo_loss(
+    log_probs: Tensor<2>,
+    mask: Tensor<2, Bool>,
+    pairs: &Pairs,
+    options: &SimpoOptions,
+) -> PreferenceLoss {
+    let make = || -> Result<PreferenceLoss, HeadError> {
+        let SimpoOptions { beta, margin } = *options;
+        not_negative("beta", beta)?;
+        not_negative("margin", margin)?;
+        fits("mask", mask.dims(), &log_probs)?;
+        Ok(PreferenceLoss::of(means(log_probs, &mask) * beta, pairs, margin, 0.0))
+    };
+    make().or_panic("simpo_loss")
+}
