@@ -5,16 +5,20 @@
 //! |---|---|
 //! | `chunk.rs` | runs of tokens with their contexts and logits |
 //! | `score.rs` | a chunk's losses and the gradients of its mapped logits |
+//! | `log_probs.rs` | log-probabilities and logits of all tokens |
 //! | `gradients.rs` | gradients of the inputs |
 //! | `predict.rs` | predictions without gradients |
 
 mod chunk;
 mod gradients;
+mod log_probs;
 mod predict;
 mod score;
 
 pub(crate) use chunk::{blocks, context_tensor};
 pub(crate) use gradients::GradientParts;
+pub use log_probs::log_probs;
+pub(crate) use log_probs::logits;
 pub use predict::predict;
 
 use highrank_kernels::{Floats, Ints};
@@ -22,7 +26,6 @@ use highrank_kernels::{Floats, Ints};
 use super::mask::Vocabulary;
 use super::parts::ScoreParts;
 use super::sparse_targets::SparseTargets;
-use crate::math::log_sum_exp_dim;
 use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
 use chunk::Chunk;
 use score::{General, Score, Words};
@@ -54,30 +57,6 @@ pub fn score<B: Kernels>(
         }
     }
     (scores.finish(), gradients.finish(input))
-}
-
-/// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program; −∞ for masked words.
-pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
-    of_all_chunks(input, |chunk| chunk.vocabulary.with_minus_infinity(log_probs_of(chunk)))
-}
-
-/// Logits `z` of all components, `[N·K, V]`, before the logit map; −∞ for masked words.
-pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
-    of_all_chunks(input, |chunk| chunk.masked_logits())
-}
-
-/// What is made of each chunk, joined.
-fn of_all_chunks<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
-    of: impl Fn(&Chunk<'_, B>) -> Floats<B>,
-) -> Floats<B> {
-    let input = &input.clone().widened();
-    let vocabulary = Vocabulary::new(input);
-    let mut parts = vec![];
-    for block in blocks(input) {
-        parts.extend(block.chunks(&vocabulary).map(|chunk| of(&chunk)));
-    }
-    Floats::cat(parts, 0)
 }
 
 /// The gradients of every token's nll by its logits `z`, before the logit map, `[N·K, V]`; 0 for masked words.
@@ -120,16 +99,5 @@ impl<'a, B: Kernels> Sweep<'a, B> {
             Targets::Words(words) if self.objective.is_plain() => Score::Words(Words::score(chunk, words)),
             _ => Score::General(General::score(chunk, self.objective, self.sparse.as_ref())),
         }
-    }
-}
-
-fn log_probs_of<B: Kernels>(chunk: &Chunk<'_, B>) -> Floats<B> {
-    let component = chunk.softmax().log_probs();
-    match chunk.log_prior {
-        Some(_) => {
-            let shape = [chunk.tokens(), chunk.input.vocab()];
-            log_sum_exp_dim(chunk.joint(component), 1).reshape(shape)
-        }
-        None => component,
     }
 }

@@ -4,7 +4,6 @@ use burn::tensor::DType;
 use highrank_kernels::{Bools, Floats, Ints};
 
 use super::chunk::{Chunk, Softmax};
-use super::log_probs as log_probs_of_all;
 use crate::likelihood::sparse_targets::SparseTargets;
 use crate::math::{log_sum_exp, log_sum_exp_dim};
 use crate::ops::{Kernels, Objective, Scores, Statistic, Targets};
@@ -133,9 +132,9 @@ impl<B: Kernels> General<B> {
         let rows = log_probs.clone().reshape([tokens, vocab]);
         let (of_targets, mut q) = match &objective.targets {
             Targets::Model { teacher, divergence, .. } => {
-                let teacher = teacher.slice(chunk.start, chunk.end).widened();
+                let of_teacher = super::log_probs::log_probs(&teacher.slice(chunk.start, chunk.end));
                 let student = chunk.vocabulary.with_minus_infinity(rows.clone());
-                divergence.of_rows(student, log_probs_of_all(&teacher))
+                divergence.of_rows(student, of_teacher)
             }
             _ => {
                 let q = target_rows(chunk, objective, sparse);
