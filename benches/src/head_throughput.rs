@@ -267,7 +267,14 @@ impl HeadThroughputArgs {
             }
         }
         let has_clusters = self.head_config().adaptive.is_some();
-        let of_all_words = [LossOption::Smoothing, LossOption::Teacher, LossOption::Statistics];
+        let of_all_words = [
+            LossOption::Smoothing,
+            LossOption::Teacher,
+            LossOption::Statistics,
+            LossOption::Entropy,
+            LossOption::Distillation,
+            LossOption::Policy,
+        ];
         if has_clusters && of_all_words.contains(&self.options) {
             let option =
                 self.options.to_possible_value().map_or(String::new(), |value| value.get_name().into());

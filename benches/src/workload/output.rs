@@ -5,7 +5,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use clap::ValueEnum;
-use highrank::{LossOptions, OutputHead, Sampling};
+use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
@@ -100,6 +100,14 @@ pub enum LossOption {
     Weights,
     /// A weight for each word of the vocabulary.
     ClassWeights,
+    /// An entropy bonus of 0.01.
+    Entropy,
+    /// A softmax teacher of the decoder's width, by the forward KL divergence.
+    Distillation,
+    /// In place of the mean nll the log-probabilities of one word a token under a gradient of its own each: a policy gradient.
+    LogProbs,
+    /// The same with the entropies.
+    Policy,
 }
 
 /// The target of tokens that do not count.
@@ -110,13 +118,33 @@ const RUN: usize = 8;
 const LISTED: usize = 16;
 
 impl LossOption {
+    /// What it asks of a head, for targets over its vocabulary.
+    fn asked(self, head: &OutputHead, targets: &[i64], device: &Device) -> Asked {
+        let entropy = self == Self::Policy;
+        match self {
+            Self::Plain => Asked::Loss,
+            Self::LogProbs | Self::Policy => {
+                let advantages = Tensor::random([targets.len(), 1], Distribution::Normal(0.0, 1.0), device);
+                Asked::LogProbs(LogProbOptions::new().with_entropy(entropy), advantages)
+            }
+            Self::Distillation => {
+                let (d, vocab) = (head.decoder.d_embedding, head.vocab());
+                let teacher = HeadConfig::softmax(d, vocab).with_precision(head.precision).init(device);
+                let teacher = teacher.distribution(random_hidden(targets.len(), d, DType::F32, device));
+                Asked::Options(LossOptions::new().with_distillation(teacher, Divergence::ForwardKl))
+            }
+            _ => Asked::Options(self.options(targets, head.vocab(), device)),
+        }
+    }
+
     /// Its options for targets over a vocabulary of a size.
     fn options(self, targets: &[i64], vocab: usize, device: &Device) -> LossOptions {
         let options = LossOptions::new();
         let weights = |count: usize| Tensor::<1>::random([count], Distribution::Uniform(0.5, 1.5), device);
         match self {
-            // Temperature is the head's.
-            Self::Plain | Self::Temperature => options,
+            // Temperature is the head's, and others are no options of a loss alone.
+            Self::Plain | Self::Temperature | Self::Distillation | Self::LogProbs | Self::Policy => options,
+            Self::Entropy => options.with_entropy_bonus(0.01),
             Self::Ignore => options.with_ignore_index(IGNORED),
             Self::Smoothing => options.with_label_smoothing(0.1),
             Self::Teacher => {
@@ -184,6 +212,18 @@ impl TargetWords {
     }
 }
 
+/// What a step asks of its layer.
+#[derive(Debug, Clone)]
+// There is one: the size of the largest variant costs nothing.
+#[allow(clippy::large_enum_variant)]
+enum Asked {
+    /// The short form of the loss.
+    Loss,
+    Options(LossOptions),
+    /// Log-probabilities of the targets, with what each is multiplied with, `[N, 1]`.
+    LogProbs(LogProbOptions, Tensor<2>),
+}
+
 /// Forward and backward of a layer's loss on random hidden states and targets.
 #[derive(Debug, Clone)]
 pub struct OutputStep {
@@ -192,8 +232,7 @@ pub struct OutputStep {
     hidden: Tensor<2>,
     /// `[N]`
     targets: Tensor<1, Int>,
-    /// None for the short form of the loss.
-    options: Option<LossOptions>,
+    asked: Asked,
 }
 
 impl OutputStep {
@@ -216,9 +255,12 @@ impl OutputStep {
             words = words.chunks(RUN).flat_map(|run| run.iter().copied().chain([IGNORED])).collect();
         }
         let hidden = random_hidden(words.len(), d_hidden, layer.dtype(), device);
-        let options = (option != LossOption::Plain).then(|| option.options(&words, vocab, device));
+        let asked = match &layer {
+            OutputLayer::Head(head) => option.asked(head, &words, device),
+            OutputLayer::Burn(..) => Asked::Loss,
+        };
         let targets = Tensor::from_data(words.as_slice(), device);
-        Self { layer, hidden: hidden.detach().require_grad(), targets, options }
+        Self { layer, hidden: hidden.detach().require_grad(), targets, asked }
     }
 
     /// With other target words, one a token, of a step without options.
@@ -226,7 +268,8 @@ impl OutputStep {
     /// # Panics
     /// If the step has options, which may belong to its targets.
     pub fn with_targets(self, words: &[i64]) -> Self {
-        assert!(self.options.is_none(), "OutputStep::with_targets: the options belong to other targets");
+        let is_plain = matches!(self.asked, Asked::Loss);
+        assert!(is_plain, "OutputStep::with_targets: the options belong to other targets");
         let targets = Tensor::from_data(words, &self.targets.device());
         Self { targets, ..self }
     }
@@ -234,9 +277,18 @@ impl OutputStep {
     /// Makes one step. Returns the loss in nats.
     pub fn run(&self) -> f64 {
         let (hidden, targets) = (self.hidden.clone(), self.targets.clone());
-        let loss = match (&self.layer, &self.options) {
-            (OutputLayer::Head(head), None) => head.loss(hidden, targets),
-            (OutputLayer::Head(head), Some(options)) => head.loss_with(hidden, targets, options).value,
+        let loss = match (&self.layer, &self.asked) {
+            (OutputLayer::Head(head), Asked::Loss) => head.loss(hidden, targets),
+            (OutputLayer::Head(head), Asked::Options(options)) => {
+                head.loss_with(hidden, targets, options).value
+            }
+            (OutputLayer::Head(head), Asked::LogProbs(options, advantages)) => {
+                let words = targets.reshape([-1, 1]);
+                let made = head.token_log_probs_with(hidden, words, options);
+                let gain = (made.log_probs * advantages.clone()).mean();
+                let bonus = made.entropy.map(|entropy| entropy.mean() * 0.01);
+                -bonus.map_or(gain.clone(), |bonus| gain + bonus)
+            }
             (OutputLayer::Burn(linear, loss), _) => loss.forward(linear.forward(hidden), targets),
         };
         let gradients = loss.backward();
@@ -320,7 +372,6 @@ fn random_hidden(tokens: usize, width: usize, dtype: DType, device: &Device) -> 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use highrank::HeadConfig;
 
     const D: usize = 6;
     const VOCAB: usize = 40;
@@ -359,7 +410,7 @@ mod tests {
         let plain = OutputStep {
             hidden: ignoring.hidden.clone().select(0, kept.clone()).detach().require_grad(),
             targets: ignoring.targets.clone().select(0, kept),
-            options: None,
+            asked: Asked::Loss,
             ..ignoring.clone()
         };
         assert!((plain.run() - ignoring.run()).abs() < 1e-6);
@@ -397,7 +448,10 @@ mod tests {
     #[test]
     fn every_option_and_prediction_runs() {
         for option in LossOption::value_variants() {
-            assert!(step(*option).run() > 0.0, "{option:?}");
+            let loss = step(*option).run();
+            // A policy's is around 0.
+            let is_policy = matches!(option, LossOption::LogProbs | LossOption::Policy);
+            assert!(loss.is_finite() && loss != 0.0 && (loss > 0.0 || is_policy), "{option:?}");
         }
         let device = Device::flex();
         for mode in &Mode::value_variants()[1..] {

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Peer baseline: log-probabilities of one word a token, and the entropy, with gradients, in PyTorch.
+
+What a user would otherwise compose on the same machine for a policy gradient with an entropy bonus: all
+log-probabilities, `gather`, `-(p log p).sum(-1)`, forward and backward of `-mean(advantage * log p) - 0.01 * mean(entropy)`. Prints the median
+time of a step and the peak resident memory that it adds.
+
+N tokens, H hidden size, d embedding size, V vocabulary, K mixture components.
+
+Example:
+  python torch_log_probs.py --head mos --tokens 840 --entropy --json
+"""
+import argparse, json, os, time
+
+import torch
+import torch.nn.functional as F
+from peak import reset_peak, resident_peak
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--head", choices=["softmax", "mos"], default="mos")
+    a.add_argument("--entropy", action="store_true")
+    a.add_argument("--tokens", type=int, default=840)
+    a.add_argument("--d-hidden", type=int, default=620)
+    a.add_argument("--d-embedding", type=int, default=280)
+    a.add_argument("--vocab", type=int, default=10_000)
+    a.add_argument("--components", type=int, default=15)
+    a.add_argument("--threads", type=int, default=os.cpu_count())
+    a.add_argument("--bf16", action="store_true")
+    a.add_argument("--repeats", type=int, default=7)
+    a.add_argument("--json", action="store_true")
+    o = a.parse_args()
+    torch.set_num_threads(o.threads)
+    torch.manual_seed(0)
+    n, d, v, k = o.tokens, o.d_embedding, o.vocab, o.components if o.head == "mos" else 1
+    h = o.d_hidden if o.head == "mos" else d
+    p = lambda *s, scale=0.1: (torch.randn(*s) * scale).requires_grad_()
+    g, w, b = p(n, h, scale=1.0), p(v, d), p(v)
+    y, advantage = torch.randint(0, v, (n, 1)), torch.randn(n, 1)
+    wp, wl, bl = (p(k, h), p(k * d, h), p(k * d)) if o.head == "mos" else (None, None, None)
+
+    def loss():
+        if o.head == "softmax":
+            log_probs = F.log_softmax(F.linear(g, w, b).float(), -1)
+        else:
+            z = F.linear(torch.tanh(F.linear(g, wl, bl)).view(-1, d), w, b).float()
+            prior = F.log_softmax(F.linear(g, wp).float(), -1)
+            log_probs = torch.logsumexp(F.log_softmax(z, -1).view(n, k, v) + prior.unsqueeze(2), 1)
+        value = -(advantage * log_probs.gather(1, y)).mean()
+        if o.entropy:
+            value = value + 0.01 * (log_probs.exp() * log_probs).sum(-1).mean()
+        return value
+
+    def run():
+        for t in (g, w, b, wp, wl, bl):
+            if t is not None:
+                t.grad = None
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.bf16):
+            x = loss()
+        x.backward()
+        return x.item()
+
+    reset_peak()
+    before = resident_peak()
+    value = run()
+    run()
+    peak = resident_peak() - before
+    times = []
+    for _ in range(o.repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    median = sorted(times)[len(times) // 2]
+    out = dict(peer="torch " + torch.__version__, head=o.head, entropy=o.entropy, bf16=o.bf16, tokens=n, vocab=v, loss=value,
+               median_ms=median * 1e3, tokens_per_s=n / median, added_peak_bytes=peak)
+    print(json.dumps(out) if o.json else out)
+
+
+if __name__ == "__main__":
+    main()
