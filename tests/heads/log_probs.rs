@@ -1,5 +1,6 @@
 //! Log-probabilities of given words, entropies, divergences from another head and given divisors, beside the composed formulas.
 
+use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::{
     ContextConfig, Divergence, HeadConfig, LogProbOptions, LogitMapConfig, LossOptions, OutputHead,
@@ -325,6 +326,34 @@ fn slices_over_one_divisor_add_up_to_the_batch() {
 }
 
 #[test]
+fn accumulated_slices_of_one_and_nine_tokens_are_the_batch() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let head = head(&config, on);
+    let hidden = tensor::<2>([12, HIDDEN], 1, on);
+    // One of the first three counts, and all of the last nine.
+    let words = ints(&[IGNORED, 4, IGNORED, 0, 1, 2, 3, 4, 5, 6, 7, 8], [12], &device);
+    let options = LossOptions::new().with_ignore_index(IGNORED);
+    let whole = head.loss_with(hidden.clone(), words.clone(), &options).value;
+    let want = GradientsParams::from_grads(whole.backward(), &head);
+
+    let divided = options.with_divisor(10.0);
+    let mut accumulator = GradientsAccumulator::new();
+    for (start, length) in [(0, 3), (3, 9)] {
+        let (hidden, words) =
+            (hidden.clone().narrow(0, start, length), words.clone().narrow(0, start, length));
+        let loss = head.loss_with(hidden, words, &divided).value;
+        accumulator.accumulate(&head, GradientsParams::from_grads(loss.backward(), &head));
+    }
+    let got = accumulator.grads();
+    let weight = head.decoder.weight.as_ref().unwrap().id;
+    let of_weight = |gradients: &GradientsParams| values(gradients.get::<2>(weight).unwrap());
+    assert_close(&of_weight(&got), &of_weight(&want), 1e-13, "the decoder's gradient");
+    assert_eq!(got.len(), want.len());
+}
+
+#[test]
 fn misuse_is_said_in_a_line() {
     let device = cpu();
     let on = (&device, DType::F32);
@@ -333,7 +362,7 @@ fn misuse_is_said_in_a_line() {
     let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
     let asked = |words: Tensor<2, Int>| {
         let made = head.try_token_log_probs_with(hidden(), words, &LogProbOptions::new());
-        made.err().expect("refused").to_string()
+        made.expect_err("refused").to_string()
     };
     let shape = asked(ints(&[1; 7], [7, 1], &device));
     assert_eq!(shape, "words has shape [7, 1], expected [8] of the hidden state and then m, at least 1");
@@ -342,7 +371,7 @@ fn misuse_is_said_in_a_line() {
 
     let words = || targets(TOKENS, VOCAB, &device);
     let refused = |options: LossOptions| {
-        head.try_loss_with(hidden(), words(), &options).err().expect("refused").to_string()
+        head.try_loss_with(hidden(), words(), &options).expect_err("refused").to_string()
     };
     for divisor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let line = refused(LossOptions::new().with_divisor(divisor));
@@ -375,7 +404,7 @@ fn misuse_is_said_in_a_line() {
         words(),
         &LossOptions::new().with_entropy_bonus(0.1),
     );
-    assert!(made.err().expect("refused").to_string().starts_with("entropy_bonus is set, but"));
+    assert!(made.expect_err("refused").to_string().starts_with("entropy_bonus is set, but"));
 }
 
 /// Heads whose words have neither clusters nor gates.

@@ -11,7 +11,7 @@ use crate::ops::Divergence;
 impl OutputHead {
     /// This head's distributions for some hidden states, for another head to [learn from](Self::distill). No logits are made
     /// here, and no gradient flows through the result. It is that of the head as it is: of a head in training, with its dropout;
-    /// [`valid`](burn::module::AutodiffModule::valid) gives one that drops nothing.
+    /// [`valid`](burn::module::Module::valid) gives one that drops nothing.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`

@@ -7,7 +7,7 @@
 
 use std::slice::ChunksExact;
 
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{Buffer, LANES, Real};
 
 use super::component::Component;
 use super::mapped_logits::MappedLogits;
@@ -47,14 +47,17 @@ impl Default for WordSums {
 
 /// `e^{a − top}` of a row of mapped logits, in place, and their sum; those that are too small as their logarithms.
 #[inline(always)]
-pub(super) fn store_exponentials<T: Real>(row: &mut [T], top: T) -> T {
-    let [sum] = sums(row, |a| {
-        let shift = *a - top;
-        let e = shift.exp_of_bounded();
-        *a = if e > T::ZERO { e } else { shift };
-        [e]
+pub(super) fn store_exponentials<T: Real>(row: &mut [T], top: T) -> f64 {
+    let [sum] = sums(row, |lanes| {
+        let mut exponentials = [T::ZERO; LANES];
+        for (a, e) in lanes.iter_mut().zip(&mut exponentials) {
+            let shift = *a - top;
+            *e = shift.exp_of_bounded();
+            *a = if *e > T::ZERO { *e } else { shift };
+        }
+        [exponentials]
     });
-    T::of(sum)
+    sum
 }
 
 /// An exponential that is stored as [`store_exponentials`] does.
@@ -127,14 +130,16 @@ fn counted<T: Real>(shift: T) -> T {
     if shift > T::LOWEST { shift } else { T::ZERO }
 }
 
-/// A single row: `e^{a − top}` in place, their sum, and the sums over its `unmasked` words.
+/// A single row: `e^{a − top}` in place, or `a − top` if asked for, the sum of the exponentials, and the sums over its `unmasked` words.
+///
+/// Masked words are left with an exponential or a shift of 0.
 #[inline(always)]
 pub(super) fn sum_single_row<T: Real>(
     row: &mut [T],
     top: T,
     target: &Dense<'_, T>,
     unmasked: usize,
-    statistics: bool,
+    (statistics, keep_shifts): (bool, bool),
 ) -> (T, WordSums) {
     let mut word_sums = WordSums::default();
     let (even, keep) = (target.even.wide(), target.keep.wide());
@@ -146,11 +151,17 @@ pub(super) fn sum_single_row<T: Real>(
     if statistics {
         word_sums.argmax = find(row, top).unwrap_or(0);
     }
-    let [sum, shifts, products] = sums(row, |a| {
-        let shift = *a - top;
-        *a = shift.exp_of_bounded();
-        let shift = counted(shift);
-        [*a, shift, *a * shift]
+    let [sum, shifts, products] = sums(row, |lanes| {
+        let [mut exponentials, mut shifts, mut products] = [[T::ZERO; LANES]; 3];
+        for (i, a) in lanes.iter_mut().enumerate() {
+            let shift = *a - top;
+            let e = shift.exp_of_bounded();
+            let counted = counted(shift);
+            // The gradient of an entropy needs the logarithm again.
+            *a = if keep_shifts { counted } else { e };
+            (exponentials[i], shifts[i], products[i]) = (e, counted, e * counted);
+        }
+        [exponentials, shifts, products]
     });
     let log_sum = sum.ln();
     let unmasked = unmasked as f64;

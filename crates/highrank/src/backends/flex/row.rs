@@ -50,28 +50,40 @@ pub(super) fn larger<T: Real>(a: T, b: T) -> T {
     if b > a { b } else { a }
 }
 
-/// Visits a row, whose values `of` may change, and sums each of the `N` numbers that it makes of one.
+/// Visits a row of numbers or −∞, lanes by lanes, which `of` may change, and sums each of the `N` numbers that it makes of one.
+/// What it makes of −∞ is 0.
+///
+/// `of` is given lanes and not numbers: loops over them within it are made with vectors, others would not be.
 #[inline(always)]
-pub(super) fn sums<T: Real, const N: usize>(row: &mut [T], of: impl Fn(&mut T) -> [T; N]) -> [f64; N] {
+pub(super) fn sums<T: Real, const N: usize>(
+    row: &mut [T],
+    of: impl Fn(&mut Lanes<T>) -> [Lanes<T>; N],
+) -> [f64; N] {
     let mut sums = [0.0; N];
     for run in row.chunks_mut(RUN) {
         let mut lanes = [[T::ZERO; LANES]; N];
         let (blocks, rest) = run.as_chunks_mut::<LANES>();
         for block in blocks {
-            for i in 0..LANES {
-                let made = of(&mut block[i]);
-                lanes.iter_mut().zip(made).for_each(|(lanes, made)| lanes[i] += made);
-            }
+            add_lanes(&mut lanes, &of(block));
         }
-        for (i, x) in rest.iter_mut().enumerate() {
-            let made = of(x);
-            lanes.iter_mut().zip(made).for_each(|(lanes, made)| lanes[i] += made);
+        if !rest.is_empty() {
+            let mut block = [T::LOWEST; LANES];
+            block[..rest.len()].copy_from_slice(rest);
+            add_lanes(&mut lanes, &of(&mut block));
+            rest.copy_from_slice(&block[..rest.len()]);
         }
         for (sum, lanes) in sums.iter_mut().zip(lanes) {
             *sum += total(lanes).wide();
         }
     }
     sums
+}
+
+#[inline(always)]
+fn add_lanes<T: Real, const N: usize>(sums: &mut [Lanes<T>; N], made: &[Lanes<T>; N]) {
+    for (sums, made) in sums.iter_mut().zip(made) {
+        sums.iter_mut().zip(made).for_each(|(sum, made)| *sum += *made);
+    }
 }
 
 /// `Σ_v of(x_v, y_v)` of two slices of one length.

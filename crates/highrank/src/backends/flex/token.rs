@@ -37,7 +37,7 @@ use crate::ops::Statistic;
 pub(super) struct Token<'s, 'a, T> {
     pub(super) logits: &'s MappedLogits<'a, T>,
     pub(super) target: Target<'s, T>,
-    /// Whether its rows are components of a mixture. So is a single row whose log-probabilities the target waits for.
+    /// Whether its rows are components of a mixture. So is a single row that is compared with another head's.
     pub(super) is_mixture: bool,
     /// Whether the rows' gradients are asked for.
     pub(super) is_graded: bool,
@@ -50,6 +50,12 @@ impl<T: Real> Token<'_, '_, T> {
     fn needs_all_words(&self) -> bool {
         !self.target.dense.is_zero() || self.asked.statistics || self.asked.entropy
     }
+
+    /// Whether a single row is left as `a − top`, for the gradient of its entropy.
+    #[inline(always)]
+    fn keeps_shifts(&self) -> bool {
+        self.is_graded && !self.is_mixture && self.target.dense.entropy != T::ZERO
+    }
 }
 
 /// What a thread works with, token by token.
@@ -59,6 +65,8 @@ pub(super) struct Scratch<T> {
     /// Of each listed word in each row: `a − top`, then what it takes of the row's gradient, `e_i r_ki`, `[K, m]`.
     pub(super) listed: Vec<f64>,
     pub(super) all_words: AllWords<T>,
+    /// Where it is asked for.
+    pub(super) entropy: f64,
 }
 
 /// Gradients that a thread sums over its tokens.
@@ -106,11 +114,17 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
             } else {
                 let top = logits.map_row(row, saved.arrays);
                 if is_mixture {
-                    (top, store_exponentials(row, top))
+                    (top, T::of(store_exponentials(row, top)))
                 } else {
                     let sum;
                     let unmasked = logits.unmasked();
-                    (sum, word_sums) = sum_single_row(row, top, &target.dense, unmasked, asked.statistics);
+                    (sum, word_sums) = sum_single_row(
+                        row,
+                        top,
+                        &target.dense,
+                        unmasked,
+                        (asked.statistics, token.keeps_shifts()),
+                    );
                     (top, sum)
                 }
             };
@@ -142,13 +156,14 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
     fn with_simd<S: Simd>(self, _simd: S) -> T {
         let Self { token, rows, scratch, mut word_sums, statistics, log_probs } = self;
         let Token { logits, target, .. } = token;
-        let Scratch { mixture, listed, all_words } = scratch;
+        let Scratch { mixture, listed, all_words, entropy } = scratch;
         let Listed { mut loss, nll } = score_listed(logits, &target, mixture, listed, log_probs);
         if !token.is_mixture {
             mixture[0].share += word_sums.mass;
         } else if token.needs_all_words() {
             word_sums = all_words.run(rows, logits, mixture, &target.dense, token.asked);
         }
+        *entropy = word_sums.entropy;
         if let (true, Some(slot)) = (token.asked.entropy, log_probs.get_mut(target.listed.len())) {
             *slot = T::of(word_sums.entropy);
         }
@@ -235,6 +250,8 @@ pub(super) struct Backward<'s, 'a, T> {
     pub(super) mixture: &'s [Component<T>],
     pub(super) listed: &'s [f64],
     pub(super) all_words: &'s AllWords<T>,
+    /// Of the token, where it is asked for.
+    pub(super) entropy: f64,
     /// Upstream gradient of the token's loss.
     pub(super) upstream: T,
     /// As the first stage has left it.
@@ -252,7 +269,7 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         let Self { token, rows, mixture, listed, all_words, upstream, .. } = self;
-        let Self { saved, d_log_prior, scales, gradients, .. } = self;
+        let Self { saved, d_log_prior, scales, gradients, entropy, .. } = self;
         let Token { logits, target, is_mixture, .. } = token;
         let (vocab, width) = (logits.vocab, target.listed.len());
         let (upstream, saved_of_row) = (upstream.wide(), saved.len() / mixture.len());
@@ -268,12 +285,18 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
                 (of_probs / sum, sum / of_probs)
             } else {
                 let of_exponentials = T::of(of_probs / sum);
-                if is_mixture {
+                if token.keeps_shifts() {
+                    // e p (log P + H) beside the targets, with log P = (a − top) − log S.
+                    let factor = target.dense.entropy.wide() / sum;
+                    let of_shifts = T::of(-factor);
+                    let constant = T::of((of_probs / sum) - factor * (entropy - component.log_sum));
+                    row_gradient(row, &target.dense, |shift, minus_even| {
+                        of_shifts.mul_add(shift, constant).mul_add(shift.exp_of_bounded(), minus_even)
+                    });
+                } else if is_mixture {
                     all_words.finish(row, component, of_exponentials, &target.dense);
                 } else {
-                    let Dense { even, keep, row: distribution, .. } = target.dense;
-                    row.iter_mut().for_each(|e| *e = of_exponentials.mul_add(*e, -even));
-                    row.iter_mut().zip(distribution).for_each(|(g, q)| *g = (-keep).mul_add(*q, *g));
+                    row_gradient(row, &target.dense, |e, minus_even| of_exponentials.mul_add(e, minus_even));
                 }
                 logits.masked.iter().for_each(|word| row[*word] = T::ZERO);
                 (1.0, 1.0)
@@ -303,6 +326,16 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
         }
         add_scaled(&mut gradients.bias, rows, scales);
     }
+}
+
+/// Makes gradients of a single row under a known target distribution, masked words and all.
+///
+/// - of: a gradient without the target, for what the row has left, plus its second argument
+#[inline(always)]
+fn row_gradient<T: Real>(row: &mut [T], target: &Dense<'_, T>, of: impl Fn(T, T) -> T) {
+    let Dense { even, keep, row: distribution, .. } = *target;
+    row.iter_mut().for_each(|x| *x = of(*x, -even));
+    row.iter_mut().zip(distribution).for_each(|(g, q)| *g = (-keep).mul_add(*q, *g));
 }
 
 /// A number to divide by: a factor too small to matter otherwise.

@@ -118,7 +118,7 @@ impl<'c, T: Real> Workers<'c, T> {
             }
             None => (0, 0),
         };
-        let has_ratios = targets.has_dense() && (call.log_prior.is_some() || targets.needs_log_probs());
+        let has_ratios = targets.has_dense() && (call.log_prior.is_some() || targets.divergence.is_some());
         let worker = || Worker {
             gradients: SharedGradients {
                 bias: Buffer::new(if has_d_bias { vocab } else { 0 }),
@@ -129,6 +129,7 @@ impl<'c, T: Real> Workers<'c, T> {
                 mixture: vec![Component::default(); components],
                 listed: vec![0.0; components * targets.listed()],
                 all_words: AllWords::new(vocab, has_ratios),
+                entropy: 0.0,
             },
         };
         let mut all: Vec<_> = (0..rayon::current_num_threads()).map(|_| worker()).collect();
@@ -179,7 +180,7 @@ impl<'c, T: Real> Workers<'c, T> {
         Token {
             logits: &self.call.logits,
             target: self.targets.target(token, model),
-            is_mixture: self.call.log_prior.is_some() || self.targets.needs_log_probs(),
+            is_mixture: self.call.log_prior.is_some() || self.targets.divergence.is_some(),
             is_graded: self.upstream.is_some(),
             asked: Asked { entropy: self.targets.has_entropy(), statistics: self.targets.statistics },
         }
@@ -229,6 +230,7 @@ impl<'c, T: Real> Workers<'c, T> {
                 mixture: &scratch.mixture,
                 listed: &scratch.listed,
                 all_words: &scratch.all_words,
+                entropy: scratch.entropy,
                 upstream: upstream[start],
                 saved: &mut *saved,
                 d_log_prior,
@@ -316,13 +318,14 @@ impl<'c, T: Real> Workers<'c, T> {
         let jobs: Vec<_> = jobs.collect();
         jobs.into_par_iter().with_max_len(1).for_each(|(pieces, gradients)| {
             for (number, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
-                let Scratch { mixture, listed, all_words } = scratch;
+                let Scratch { mixture, listed, all_words, entropy } = scratch;
                 arch.dispatch(Backward {
                     token: token(number),
                     rows: &mut *rows,
                     mixture: &mixture[of_token.clone()],
                     listed: &listed[of_token.start * width..of_token.end * width],
                     all_words,
+                    entropy: *entropy,
                     upstream: upstream[start + number],
                     saved,
                     d_log_prior,

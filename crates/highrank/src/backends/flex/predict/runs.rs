@@ -2,7 +2,7 @@
 
 use highrank_kernels::cpu::Real;
 
-use super::super::all_words::RUN;
+use super::super::all_words::{RUN, store_exponentials};
 use super::super::mapped_logits::MappedLogits;
 use super::super::row::{larger, sums};
 
@@ -71,7 +71,11 @@ impl<T: Real> MappedLogits<'_, T> {
     #[inline(always)]
     pub(super) fn measure(&self, first: usize, run: &mut [T]) -> LogSumExp {
         let (top, base) = self.mapped(first, run);
-        let [sum] = sums(run, |a| [(*a - base).exp()]);
+        let [sum] = sums(run, |lanes| {
+            let mut exponentials = *lanes;
+            exponentials.iter_mut().for_each(|a| *a = (*a - base).exp());
+            [exponentials]
+        });
         LogSumExp { top: top.wide(), sum }
     }
 
@@ -79,13 +83,7 @@ impl<T: Real> MappedLogits<'_, T> {
     #[inline(always)]
     pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> LogSumExp {
         let (top, base) = self.mapped(first, run);
-        let [sum] = sums(run, |a| {
-            let shift = *a - base;
-            let e = shift.exp();
-            *a = if e > T::ZERO { e } else { shift };
-            [e]
-        });
-        LogSumExp { top: top.wide(), sum }
+        LogSumExp { top: top.wide(), sum: store_exponentials(run, base) }
     }
 
     /// Turns mapped logits into log-probabilities, −∞ for masked words.
