@@ -1,7 +1,8 @@
 //! The program `highrank`: bad input, and a small run from the first epoch to its evaluation.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use harness::Program;
@@ -109,6 +110,12 @@ fn objects(folder: &Path, line: &str) -> Vec<Value> {
     HIGHRANK.objects(folder, &arguments(line))
 }
 
+/// Runs the program, which must succeed, and returns its standard output.
+#[track_caller]
+fn text(folder: &Path, line: &str) -> String {
+    HIGHRANK.text(folder, &arguments(line))
+}
+
 /// The content of a file.
 fn read(path: &Path, name: &str) -> String {
     fs::read_to_string(path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -123,6 +130,38 @@ fn config(path: &Path, run: &str) -> Value {
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The lines of a file of measurements without wall-clock times.
+fn timeless(file: &Path) -> Vec<Value> {
+    let mut lines = lines(file);
+    for line in &mut lines {
+        line["seconds"] = 0.into();
+        line["tokens_per_s"] = 0.into();
+    }
+    lines
+}
+
+/// Checks that files of two folders are the same bit for bit.
+#[track_caller]
+fn same_files(one: &Path, other: &Path, names: &[&str]) {
+    for name in names {
+        let [one, other] = [one, other].map(|folder| folder.join(name));
+        assert!(fs::read(&one).unwrap() == fs::read(&other).unwrap(), "{} differs", other.display());
+    }
+}
+
+/// Every file below a folder, with its bytes.
+fn all_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(all_files(&path)),
+            false => drop(files.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    files
 }
 
 /// The names of the runs that lines are of.

@@ -13,8 +13,12 @@ use crate::files;
 /// The file with the hashes.
 pub(crate) const HASHES: &str = "hashes.json";
 
-/// The hashes that each file may have. There are two only while a file is being replaced: of the new content and of the old.
+/// The hashes that each file may have. There are two only while a file is being replaced: of the new content and of the old, which
+/// is [`ABSENT`] if there was no old file.
 type Hashes = BTreeMap<String, Vec<String>>;
+
+/// In the place of a hash: there need not be such a file yet.
+const ABSENT: &str = "";
 
 /// SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
@@ -60,9 +64,8 @@ pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = folder.join(name);
     let mut hashes = read(folder)?;
     let hash = sha256(bytes);
-    let mut both = vec![hash.clone()];
-    both.extend(fs::read(&path).ok().map(|old| sha256(&old)));
-    hashes.insert(name.to_string(), both);
+    let old = fs::read(&path).map_or(ABSENT.to_string(), |old| sha256(&old));
+    hashes.insert(name.to_string(), vec![hash.clone(), old]);
     files::replace_json(&folder.join(HASHES), &hashes)?;
     files::replace(&path, bytes)?;
     hashes.insert(name.to_string(), vec![hash]);
@@ -101,6 +104,7 @@ fn looked_at(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let damaged = |reason: String| Err(Error::Damaged { path: path.clone(), reason });
     match (found, read(folder)?.get(name)) {
         (None, None) => Ok(None),
+        (None, Some(noted)) if noted.iter().any(|hash| hash == ABSENT) => Ok(None),
         (None, Some(_)) => damaged("it is missing, but its hash is noted".into()),
         (Some(bytes), noted) if noted.is_some_and(|noted| noted.contains(&sha256(&bytes))) => Ok(Some(bytes)),
         (Some(bytes), _) => damaged(format!(
@@ -115,5 +119,26 @@ fn read(folder: &Path) -> Result<Hashes> {
     match path.is_file() {
         true => files::read_json(&path),
         false => Err(Error::Damaged { path, reason: "it is missing".into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that is killed between the note and the file leaves a folder that can be gone on with.
+    #[test]
+    fn a_file_that_was_to_be_written_first_may_be_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        note(folder.path(), &[]).unwrap();
+        let file = folder.path().join("new");
+        fs::create_dir(&file).unwrap();
+        assert!(replace(folder.path(), "new", b"content").is_err());
+        fs::remove_dir(&file).unwrap();
+        check_all(folder.path()).unwrap();
+        replace(folder.path(), "new", b"content").unwrap();
+        assert_eq!(checked(folder.path(), "new").unwrap().unwrap(), b"content");
+        fs::remove_file(&file).unwrap();
+        assert!(checked(folder.path(), "new").is_err());
     }
 }

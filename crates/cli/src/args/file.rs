@@ -81,7 +81,7 @@ impl SettingsFile {
         if let Some(origin) = content.finetunes {
             let origin = origin.display();
             return Err(
-                in_file(&format!("a run that was finetuned from `{origin}`; use finetune --run")).into()
+                in_file(&format!("a run that was finetuned from `{origin}`; use train --from RUN")).into()
             );
         }
         let preset: Option<Preset> =

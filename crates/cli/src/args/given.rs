@@ -7,9 +7,9 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use runs::text::parse_comma_list;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use crate::args::setting::{Setting, apply};
+use crate::args::setting::{Setting, apply, plain};
 use crate::args::time::TimeLimit;
 
 /// An option that is one setting.
@@ -148,12 +148,6 @@ impl Knob {
             _ => arg,
         }
     }
-}
-
-/// A value as JSON has it, a number as programs write it, or else a name.
-pub fn plain(text: &str) -> Value {
-    let number = || text.parse().ok().and_then(Number::from_f64).map(Value::Number);
-    serde_json::from_str(text).ok().or_else(number).unwrap_or_else(|| Value::from(text))
 }
 
 impl<K: Knobs> Args for Given<K> {

@@ -4,9 +4,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
-
-use crate::args::given::plain;
+use serde_json::{Map, Number, Value};
 
 /// One setting of a model, a procedure or a text, such as `train.lr=15` or `model.dropouts.latent=0.2`.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,8 +59,14 @@ impl FromStr for Setting {
     }
 }
 
-/// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it has
-/// no option of its own.
+/// A value as JSON has it, a number as programs write it, or else a name.
+pub fn plain(text: &str) -> Value {
+    let number = || text.parse().ok().and_then(Number::from_f64).map(Value::Number);
+    serde_json::from_str(text).ok().or_else(number).unwrap_or_else(|| Value::from(text))
+}
+
+/// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it is
+/// not one of a whole model: its head, its vocabulary.
 ///
 /// # Errors
 /// One line that says what is wrong.

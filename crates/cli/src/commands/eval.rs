@@ -1,195 +1,27 @@
 //! `eval`: perplexities of a saved run's weights.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
 use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
 use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
-use clap::Args;
 use gpt::Transformer;
-use runs::Error;
 use runs::data::Part;
-use runs::data::Tokens;
 use runs::error::check;
 use runs::ranks::Ranks;
-use runs::{Folder, Settings, kind_of_run, load_weights};
+use runs::{Settings, kind_of_run, load_weights};
 use serde::Serialize;
 
-use crate::args::TokenArgs;
+use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::commands::transformer;
-use crate::device::{self, DeviceChoice, DeviceName};
+use crate::device::{self, DeviceName};
 use crate::failure::Failure;
-use crate::print::{bits_text, print_json, print_note, with_bits};
+use crate::print::{print_json, print_note, with_bits};
 use crate::progress::Working;
 use crate::ranks::{agree, refuse};
-use crate::statistics::decimal;
-use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
-
-/// Options of `eval`.
-#[derive(Debug, Clone, Args)]
-pub struct EvalArgs {
-    /// Folder of the run.
-    #[arg(long, value_name = "RUN")]
-    pub run: PathBuf,
-    /// Folder with valid.txt and test.txt [default: the run's].
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// Which text: train, valid or test. The training text is scored as if it were the test text, without dropout
-    /// [default: valid and test].
-    #[arg(long)]
-    pub split: Option<Split>,
-    /// Score only the first N tokens of a text.
-    #[arg(long, visible_alias = "limit", value_name = "N")]
-    pub max_tokens: Option<usize>,
-    /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint).
-    #[arg(long, default_value = "best")]
-    pub weights: Weights,
-    /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
-    #[arg(long, default_value_t)]
-    pub device: DeviceChoice,
-    /// One JSON object on standard output, and nothing else there.
-    #[arg(long)]
-    pub json: bool,
-    /// Where the encoded text is kept, for the training text.
-    #[command(flatten)]
-    pub tokens: TokenArgs,
-}
-
-/// One of the texts of a corpus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Split {
-    /// The training text.
-    Train,
-    /// The validation text.
-    Valid,
-    /// The test text.
-    Test,
-}
-
-impl Split {
-    /// The text, in messages.
-    pub fn what(self) -> &'static str {
-        match self {
-            Self::Train => "the training text",
-            Self::Valid => VALID,
-            Self::Test => TEST,
-        }
-    }
-}
-
-impl FromStr for Split {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "train" => Ok(Self::Train),
-            "valid" => Ok(Self::Valid),
-            "test" => Ok(Self::Test),
-            other => Err(Error::unknown_name("split", other, ["train", "valid", "test"])),
-        }
-    }
-}
-
-/// Weights that a run keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weights {
-    /// Those with the lowest validation loss.
-    Best,
-    /// Those under training when the run was saved last.
-    Last,
-    /// The mean of those since averaging began, when the run was saved last.
-    Averaged,
-}
-
-impl Weights {
-    /// Their file.
-    ///
-    /// # Errors
-    /// A run that does not keep them.
-    pub fn file<S: Settings>(self, run: &Folder<S>) -> Result<PathBuf, Error> {
-        match self {
-            Self::Best => run.best_weights(),
-            Self::Last => run.last_weights(),
-            Self::Averaged => run.averaged_weights(),
-        }
-    }
-}
-
-impl FromStr for Weights {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "best" => Ok(Self::Best),
-            "last" => Ok(Self::Last),
-            "averaged" => Ok(Self::Averaged),
-            other => Err(Error::unknown_name("weights", other, ["best", "last", "averaged"])),
-        }
-    }
-}
-
-/// How well texts are predicted; accuracies are in percent, where they are counted.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Scores {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    train_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    valid_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_ppl: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    train_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    valid_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_accuracy: Option<f64>,
-    /// A generated language's own perplexity on the test text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub floor_ppl: Option<f64>,
-}
-
-impl Scores {
-    /// Notes how well a text is predicted.
-    pub fn set(&mut self, split: Split, ppl: f64, accuracy: Option<f64>) {
-        let places = match split {
-            Split::Train => (&mut self.train_ppl, &mut self.train_accuracy),
-            Split::Valid => (&mut self.valid_ppl, &mut self.valid_accuracy),
-            Split::Test => (&mut self.test_ppl, &mut self.test_accuracy),
-        };
-        (*places.0, *places.1) = (Some(ppl), accuracy);
-    }
-
-    /// The perplexities that there are, in the order of the texts.
-    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
-        let all = [
-            ("train", "train_bpc", self.train_ppl),
-            ("valid", "valid_bpc", self.valid_ppl),
-            ("test", "test_bpc", self.test_ppl),
-        ];
-        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
-    }
-
-    /// Bits per character under their names in JSON.
-    fn bits(&self) -> Vec<(&'static str, f64)> {
-        self.all().map(|(_, bits, ppl)| (bits, ppl)).collect()
-    }
-
-    /// The scores in words; tokens may be `characters`.
-    pub fn text(&self, characters: bool) -> String {
-        let all: Vec<(&str, f64)> = self.all().map(|(name, _, ppl)| (name, ppl)).collect();
-        let ppls: Vec<String> =
-            all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
-        let floor =
-            self.floor_ppl.map_or(String::new(), |floor| format!(" (the language's own: {floor:.2})"));
-        let accuracy = self.test_accuracy;
-        let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
-        format!("perplexity {}{floor}{}{accuracy}", ppls.join(", "), bits_text(characters, &all))
-    }
-}
+use crate::training::{load_held_out, other_texts, require_test};
 
 /// The object on standard output.
 #[derive(Debug, Serialize)]
@@ -317,17 +149,4 @@ fn texts(
         Ok((split, Batches::new(split.what(), ids, batch, 2)?))
     });
     batches.collect()
-}
-
-/// The first so many tokens of a text, or all there are.
-pub fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
-    let count = most.map_or(tokens.len(), |most| tokens.len().min(most));
-    match tokens {
-        Tokens::Memory(ids) => ids[..count].to_vec(),
-        Tokens::Disk(file) => {
-            let mut ids = vec![0; count];
-            file.read(0, &mut ids);
-            ids
-        }
-    }
 }

@@ -81,7 +81,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
         ..model.clone()
     };
     if weights(&model) != config.model {
-        return Err("finetune keeps the sizes of the run's model: leave --d-embedding, --lstm, --layers, --last-lstm, \
+        return Err("train --from keeps the sizes of the run's model: leave --d-embedding, --lstm, --layers, --last-lstm, \
                     --components, --lower-components, --cutoffs, --knots, --plif-bound and --untied out"
             .into());
     }

@@ -10,6 +10,7 @@ pub mod finetune;
 pub mod generate;
 pub mod import;
 pub mod runs;
+pub mod scores;
 pub mod study;
 pub mod sweep;
 pub mod train;

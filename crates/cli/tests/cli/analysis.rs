@@ -113,7 +113,7 @@ fn saved_runs_are_looked_into() {
         let picture =
             |folder: &str| fs::read_to_string(path.join(folder).join(format!("{stem}.svg"))).unwrap();
         assert_eq!(picture("again"), picture("pictures"), "{command}");
-        let table = |line: String| String::from_utf8(run(path, &line).stdout).unwrap();
+        let table = |line: String| super::text(path, &line);
         let header = |text: String| text.lines().next().map(str::to_owned);
         let again = table(format!("{command} --from {files}"));
         assert_eq!(

@@ -9,7 +9,7 @@ use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{edit, objects, program, refused, run};
+use super::{edit, objects, program, refused, run, same_files, text, timeless};
 use crate::harness::number;
 
 /// A model and procedure of a second or so.
@@ -104,8 +104,7 @@ fn a_run_from_the_first_step_to_its_responses() {
     assert!(bleu(&eval, "single", "precision") <= bleu(&eval, "single", "recall"));
     assert!(bleu(&eval, "references", "precision") >= bleu(&eval, "single", "precision"));
     assert!(number(&eval, "mean_references") > 1.0);
-    let responses = fs::read_to_string(path.join("responses.jsonl")).unwrap();
-    let responses: Vec<Value> = responses.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let responses = super::lines(&path.join("responses.jsonl"));
     assert_eq!(responses.len(), contexts);
     let of_first = responses[0]["responses"].as_array().unwrap();
     assert_eq!(of_first.len(), 5);
@@ -118,8 +117,7 @@ fn a_run_from_the_first_step_to_its_responses() {
     assert_eq!((&other["contexts"], &other["bleu"]), (&4.into(), &"short_weights".into()));
     assert_eq!((&other["references"], &other["test_ppl"]), (&Value::Null, &eval["test_ppl"]));
     assert!(number(&other, "mean_length") <= 4.0);
-    let table = run(path, &format!("dialog eval first {CPU} {more}"));
-    let table = String::from_utf8(table.stdout).unwrap();
+    let table = text(path, &format!("dialog eval first {CPU} {more}"));
     assert!(table.starts_with("perplexity valid ") && table.contains("BLEU (short_weights)"), "{table}");
 }
 
@@ -383,7 +381,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
         SMALL.replace("--updates 6", "--updates 35 --checkpoint-every 0.0002")
     );
     objects(path, &format!("{line} --out straight"));
-    let mut child = program(path, &format!("{line} --out stopped"))
+    let child = program(path, &format!("{line} --out stopped"))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -392,31 +390,22 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
     let second = run(path, "dialog train --resume stopped");
     let errors = String::from_utf8_lossy(&second.stderr);
     assert!(second.status.code() == Some(2) && errors.contains("another process is training"), "{errors}");
-    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    let ended = child.wait().unwrap();
-    let mut errors = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
-    assert_eq!(ended.code(), Some(130), "{errors}");
+    crate::harness::child_signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("\nstopping after this step, then saving; press again"), "{errors}");
     let last = errors.lines().last().unwrap();
     assert_eq!(last, "stopped and saved; to go on: highrank train --resume stopped");
 
     objects(path, "dialog train --resume stopped --json");
-    let metrics = |run: &str| -> Vec<Value> {
-        let text = fs::read_to_string(path.join(run).join("metrics.jsonl")).unwrap();
-        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        for line in &mut lines {
-            line["seconds"] = 0.into();
-            line["tokens_per_s"] = 0.into();
-        }
-        lines
-    };
+    let metrics = |run: &str| timeless(&path.join(run).join("metrics.jsonl"));
     assert_eq!(metrics("straight"), metrics("stopped"));
-    for file in ["best/model.safetensors", "checkpoint/model.safetensors"] {
-        let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
-        assert!(read("straight") == read("stopped"), "{file}");
-    }
+    same_files(
+        &path.join("straight"),
+        &path.join("stopped"),
+        &["best/model.safetensors", "checkpoint/model.safetensors"],
+    );
 }
 
 #[test]

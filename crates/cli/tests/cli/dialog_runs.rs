@@ -1,19 +1,12 @@
 //! Extension of finished runs of dialogues, and `runs` with runs of both kinds.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
 use super::dialog::{CPU, SMALL, folder, train};
-use super::{config, edit, objects, refused, run};
+use super::{config, edit, objects, refused, run, same_files, text};
 use crate::harness::number;
-
-fn text(path: &Path, line: &str) -> String {
-    let output = run(path, line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 #[test]
 fn a_finished_run_is_extended() {
@@ -33,10 +26,8 @@ fn a_finished_run_is_extended() {
     assert!(errors.contains("extended: train.epochs is 3 now, 2 before"), "{errors}");
     assert!(errors.contains("extended: train.stop.patience is 12 now, 10 before"), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
-    for file in ["best/model.safetensors", "checkpoint/model.safetensors"] {
-        let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
-        assert!(read("straight") == read("first"), "{file}");
-    }
+    let files = ["best/model.safetensors", "checkpoint/model.safetensors"];
+    same_files(&path.join("straight"), &path.join("first"), &files);
     let config = config(path, "first");
     assert_eq!((&config["train"]["epochs"], &config["train"]["stop"]["patience"]), (&3.into(), &12.into()));
     assert_eq!(config["extensions"][0]["setting"], "train.epochs");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, config, folder, objects, refused, run};
+use super::{SMALL, config, folder, objects, refused};
 use crate::harness::number;
 
 #[test]
@@ -60,7 +60,7 @@ fn each_text_and_any_slice_of_it_is_scored() {
     );
     assert!(number(&train, "seconds") > 0.0 && train["model"]["components"] == json!(3));
     assert_eq!(train["train"]["seed"], json!(28));
-    let text = String::from_utf8(run(path, "eval --run first --split train --max-tokens 50").stdout).unwrap();
+    let text = super::text(path, "eval --run first --split train --max-tokens 50");
     assert_eq!(text, format!("perplexity train {:.2}\n", number(&few, "train_ppl")));
 
     for (more, expected) in [

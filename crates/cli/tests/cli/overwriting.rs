@@ -1,23 +1,8 @@
 //! What a command did not make, it does not write over.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use super::{SMALL, folder, objects, refused};
-
-/// Every file below a folder, with its bytes.
-fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(content(&path)),
-            false => drop(files.insert(path.clone(), fs::read(&path).unwrap())),
-        }
-    }
-    files
-}
+use super::{SMALL, all_files, folder, objects, refused};
 
 #[test]
 fn no_file_is_replaced_without_a_word() {
@@ -30,7 +15,7 @@ fn no_file_is_replaced_without_a_word() {
         fs::create_dir_all(path.join("drawn")).unwrap();
         fs::write(path.join("drawn").join(name), "mine").unwrap();
     }
-    let before = content(path);
+    let before = all_files(path);
     // It is found before anything else: none of these runs exist.
     for (line, file) in [
         ("dialog eval nowhere --responses data/test.jsonl", "data/test.jsonl"),
@@ -57,7 +42,7 @@ fn no_file_is_replaced_without_a_word() {
     ] {
         refused(path, line, &[told]);
     }
-    assert_eq!(content(path), before);
+    assert_eq!(all_files(path), before);
 }
 
 #[test]
@@ -67,7 +52,7 @@ fn no_run_is_put_among_other_files() {
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     objects(path, "export --run first --out model.safetensors --json");
     fs::copy(path.join("data/test.txt"), path.join("data/test.jsonl")).unwrap();
-    let before = content(path);
+    let before = all_files(path);
     let told = "`data` holds `test.jsonl`; name a folder that is new or empty";
     for line in [
         format!("train {SMALL} --out data"),
@@ -81,7 +66,7 @@ fn no_run_is_put_among_other_files() {
         let to_file = line.replace("--out data", "--out model.safetensors");
         refused(path, &to_file, &["`model.safetensors` is a file; name a folder"]);
     }
-    assert_eq!(content(path), before);
+    assert_eq!(all_files(path), before);
 
     // An empty folder is taken, and what a start left that was cut off before it was a run.
     fs::create_dir(path.join("empty")).unwrap();

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
-use super::{folder, objects, program, refused, run};
+use super::{all_files, folder, objects, program, refused, run, same_files, timeless};
 #[cfg(unix)]
 use crate::harness::child_signal;
 use crate::harness::wait_for;
@@ -29,34 +29,21 @@ fn start(folder: &Path, line: &str) -> Child {
 
 /// Lines of `metrics.jsonl` without wall-clock times.
 fn metrics(run: &Path) -> Vec<Value> {
-    lines(&run.join("metrics.jsonl"))
-}
-
-/// Lines of a file of measurements without wall-clock times.
-fn lines(file: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(file).unwrap();
-    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for line in &mut lines {
-        line["seconds"] = 0.into();
-        line["tokens_per_s"] = 0.into();
-    }
-    lines
+    timeless(&run.join("metrics.jsonl"))
 }
 
 /// Whether two finished runs came to the same weights and metrics, bit for bit.
 fn same(one: &Path, other: &Path) {
     assert_eq!(metrics(one), metrics(other));
-    let steps = |run: &Path| lines(&run.join("steps.jsonl"));
+    let steps = |run: &Path| timeless(&run.join("steps.jsonl"));
     assert_eq!(steps(one), steps(other));
-    for file in [
+    let files = [
         "checkpoint/model.safetensors",
         "checkpoint/average.safetensors",
         "best/model.safetensors",
         "vocab.txt",
-    ] {
-        let read = |run: &Path| fs::read(run.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert!(read(one) == read(other), "{file} of {} differs", other.display());
-    }
+    ];
+    same_files(one, other, &files);
 }
 
 /// Waits until training has made a checkpoint.
@@ -347,19 +334,6 @@ fn a_resume_that_fails_changes_nothing() {
     let lines = objects(path, "train --resume lines --epochs 13 --json");
     assert!(lines.last().unwrap()["test_ppl"].is_number());
     objects(path, "transformer --resume gpt --json");
-}
-
-/// The files below a folder and their contents.
-fn all_files(folder: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
-    let mut found = std::collections::BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.append(&mut all_files(&path)),
-            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
-        }
-    }
-    found
 }
 
 /// Files of more than so many blocks of 512 bytes cannot be written, as on a disk that is full.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, config, folder, lines, objects, refused, run};
+use super::{SMALL, config, folder, lines, objects, refused, run, same_files};
 
 /// Names in a folder, sorted.
 fn names(path: &Path) -> Vec<String> {
@@ -202,9 +202,8 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     fs::remove_dir_all(path.join("first")).unwrap();
     fs::write(path.join("data/test.txt"), test).unwrap();
 
-    let output = run(path, &format!("train {SMALL} --epochs 4 --max-time 1s --no-test --dry-run"));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && text.lines().count() == 6, "{text}");
+    let text = super::text(path, &format!("train {SMALL} --epochs 4 --max-time 1s --no-test --dry-run"));
+    assert_eq!(text.lines().count(), 6, "{text}");
     for part in ["parameters", "training", "steps timed", "memory: "] {
         assert!(text.contains(part), "no {part} in {text}");
     }
@@ -230,10 +229,8 @@ fn a_run_is_extended_to_the_bits_of_a_longer_one() {
     {
         assert!(errors.lines().any(|said| said == line), "{errors}");
     }
-    for file in ["checkpoint/model.safetensors", "best/model.safetensors"] {
-        let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
-        assert!(read("straight") == read("extended"), "{file} differs");
-    }
+    let files = ["checkpoint/model.safetensors", "best/model.safetensors"];
+    same_files(&path.join("straight"), &path.join("extended"), &files);
     let config = config(path, "extended");
     let train = &config["train"];
     assert_eq!(
@@ -325,7 +322,7 @@ fn finetuning_takes_other_settings_but_no_other_sizes() {
     assert_eq!(config["train"].get("lr_decay"), None);
     assert_eq!(lines(&path.join("second/steps.jsonl"))[0]["step"], 3);
     for more in ["--d-embedding 16", "--lstm 20,12", "--components 2", "--untied"] {
-        refused(path, &format!("finetune --run first --out run {more}"), &["finetune keeps the sizes"]);
+        refused(path, &format!("finetune --run first --out run {more}"), &["train --from keeps the sizes"]);
     }
     refused(path, "finetune --run first --out run --average-from-start=false", &["averages from the start"]);
     refused(path, "train --config second/config.json --out run", &["a run that was finetuned from"]);

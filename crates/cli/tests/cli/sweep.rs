@@ -245,8 +245,7 @@ fn runs_are_listed_with_damaged_ones() {
     assert_eq!(order("parameters"), "all/deep/second all/first all/broken");
 
     // The same twice is once, and the table is for readers.
-    let output = run(path, "runs all/first all");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = super::text(path, "runs all/first all");
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(text.lines().any(|line| line.starts_with("all/first ") && line.ends_with("finished")), "{text}");
     assert!(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{folder, names, objects, read, refused, run};
+use super::{folder, names, objects, read, refused, text};
 
 /// A procedure of a second or so.
 const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
@@ -18,9 +18,7 @@ fn results_are_drawn_anew_from_their_lines() {
     let first = objects(path, &format!("{line} --json"));
     let keep = |name: &str| fs::read(path.join(name)).unwrap();
     fs::copy(path.join("out/results.jsonl"), path.join("lines.jsonl")).unwrap();
-    let output = run(path, "sweep --from lines.jsonl");
-    assert!(output.status.success());
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), read(path, "out/table.md"));
+    assert_eq!(text(path, "sweep --from lines.jsonl"), read(path, "out/table.md"));
     for name in ["table.md", "by-lr.svg"] {
         assert!(keep(&format!("lines/{name}")) == keep(&format!("out/{name}")), "{name}");
     }

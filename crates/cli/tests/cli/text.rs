@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::{SMALL, config, folder, objects, program, refused, run};
+use super::{SMALL, config, folder, objects, program, refused, run, same_files};
 use serde_json::{Value, json};
 
 #[test]
@@ -45,7 +45,7 @@ fn text_is_drawn_from_a_run() {
     assert_eq!(generate("--tokens 1 --prompt zebra")["unknown"], serde_json::json!(["zebra"]));
 
     // Words are printed as they are drawn, until nobody reads any more.
-    let text = String::from_utf8(run(path, "generate --run first --tokens 60").stdout).unwrap();
+    let text = super::text(path, "generate --run first --tokens 60");
     let mut endless = program(path, &format!("generate --run first --tokens {}", usize::MAX))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -90,14 +90,12 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     let eval = objects(path, "eval --run first --json").remove(0);
     bits(&eval, "valid");
     assert_eq!(eval["test_bpc"], lines[2]["test_bpc"]);
-    let text = String::from_utf8(run(path, "eval --run first").stdout).unwrap();
+    let text = super::text(path, "eval --run first");
     assert!(text.contains(", bits per character valid ") && text.lines().count() == 1, "{text}");
-    let text = String::from_utf8(run(path, "generate --run first --prompt ab --tokens 20 --top-k 1").stdout)
-        .unwrap();
+    let text = super::text(path, "generate --run first --prompt ab --tokens 20 --top-k 1");
     assert_eq!(text.trim_end_matches('\n').chars().count(), 22, "{text}");
     // Without a prompt, it begins after a blank.
-    let text = |line: &str| String::from_utf8(run(path, line).stdout).unwrap();
-    let begun = text("generate --run first --tokens 20 --top-k 1");
+    let begun = super::text(path, "generate --run first --tokens 20 --top-k 1");
     assert_eq!(begun.chars().count(), 21, "{begun:?}");
     // As words, the same folder is no corpus.
     refused(path, "train --data data --out run", &["data/train.txt` does not exist"]);
@@ -113,8 +111,7 @@ fn characters_are_tokens_with_bits_for_perplexities() {
 
 /// How a run reads its text.
 fn text_settings(path: &Path, run: &str) -> Value {
-    let config = fs::read(path.join(run).join("config.json")).unwrap();
-    serde_json::from_slice::<Value>(&config).unwrap()["text"].clone()
+    config(path, run)["text"].clone()
 }
 
 #[test]
@@ -154,10 +151,8 @@ fn a_corpus_in_shards_trains_the_same_weights() {
         let train = format!("train {SMALL} --epochs 1 {more} --json");
         objects(path, &format!("{train} --out {out}-memory"));
         objects(path, &format!("{train} --out {out}-disk").replace("--data data", "--data shards"));
-        let read = |kind: &str, file: &str| fs::read(path.join(format!("{out}-{kind}")).join(file)).unwrap();
-        for file in ["vocab.txt", "best/model.safetensors"] {
-            assert!(read("memory", file) == read("disk", file), "{file} differs {more}");
-        }
+        let [memory, disk] = ["memory", "disk"].map(|kind| path.join(format!("{out}-{kind}")));
+        same_files(&memory, &disk, &["vocab.txt", "best/model.safetensors"]);
     }
     let words = fs::read_to_string(path.join("capped-disk/vocab.txt")).unwrap();
     assert_eq!(words.lines().take(2).collect::<Vec<_>>(), ["<unk>", "<eos>"]);

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
-
-use super::{config, folder, objects, refused, run};
+use super::{config, folder, objects, refused, run, same_files};
 use crate::harness::number;
 
 /// A model and procedure of a second or so.
@@ -85,8 +83,7 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     assert!((number(last, "valid_ppl") / best - 1.0).abs() < 1e-4, "{lines:?}");
 
     // The run has a line a round and one at its end.
-    let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
-    let metrics: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let metrics = super::lines(&path.join("first/metrics.jsonl"));
     assert_eq!(metrics.len(), 3);
     assert_eq!(
         (&metrics[1]["valid_ppl"], &metrics[2]["test_ppl"]),
@@ -238,9 +235,7 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
         assert_eq!(objects(path, &format!("runs {signal} --json"))[0]["state"], "stopped");
         let lines = objects(path, &format!("transformer --resume {signal} --json"));
         assert!(number(lines.last().unwrap(), "test_ppl") > 1.0);
-        for file in ["checkpoint/model.safetensors", "best/model.safetensors"] {
-            let read = |run: &str| fs::read(path.join(run).join(file)).unwrap();
-            assert!(read(signal) == read("straight"), "{file} after {signal}");
-        }
+        let files = ["checkpoint/model.safetensors", "best/model.safetensors"];
+        same_files(&path.join("straight"), &path.join(signal), &files);
     }
 }

@@ -127,7 +127,7 @@ fn a_trained_model_goes_out_and_comes_back() {
     let tuned = objects(path, "finetune --run run --epochs 1 --lr 1 --out tuned --json");
     assert!(tuned.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{tuned:?}");
     // What is printed for people; the parameters of 36 words by the closed form.
-    let text = String::from_utf8(run(path, "export --run run --out again.safetensors").stdout).unwrap();
+    let text = super::text(path, "export --run run --out again.safetensors");
     assert_eq!(text, "14 tensors of 4332 parameters written to again.safetensors\n");
     assert!(
         fs::read(path.join("again.safetensors")).unwrap()
@@ -161,11 +161,9 @@ fn a_connected_model_is_trained_goes_out_and_comes_back() {
     assert_eq!((&imported[0]["head"], &imported[0]["components"]), (&"doc".into(), &3.into()));
     assert_eq!(imported[0]["lower_components"], serde_json::json!([2, 1]));
     assert_eq!(scores(path, "first"), scores(path, "run"));
-    let text = run(path, "generate --run run --tokens 5 --seed 1");
-    assert!(text.status.success());
-    let text =
-        String::from_utf8(run(path, "import --weights model.safetensors --data data --out again").stdout);
-    assert!(text.unwrap().contains("LSTMs [16, 12], 6 components"));
+    super::text(path, "generate --run run --tokens 5 --seed 1");
+    let text = super::text(path, "import --weights model.safetensors --data data --out again");
+    assert!(text.contains("LSTMs [16, 12], 6 components"));
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Text {
     /// # Errors
     /// Text that cannot be read, words that the vocabulary lacks, too few contexts.
     pub fn load(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
-        let first = runs.first().ok_or("no run given: name at least one with --run RUN")?;
+        let first = runs.first().ok_or("no run given: name at least one")?;
         let corpus = load_held_out(args.data.as_deref(), &first.config, first.vocabulary.clone())?;
         if args.split == Split::Test {
             require_test(&corpus, args.data.as_ref().unwrap_or(&first.config.data))?;

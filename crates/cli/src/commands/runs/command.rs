@@ -120,7 +120,7 @@ impl Order {
         match self {
             // They are sorted by it already.
             Self::Name => Ordering::Equal,
-            Self::Kind => a.kind.cmp(&b.kind),
+            Self::Kind => a.kind.cmp(b.kind),
             Self::Head => a.head.cmp(&b.head),
             Self::State => a.state.cmp(&b.state),
             Self::Parameters => a.parameters.cmp(&b.parameters),

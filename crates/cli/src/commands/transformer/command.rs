@@ -16,7 +16,7 @@ use super::head::{HeadArgs, Size};
 use super::sizes::matching;
 use super::text::Text;
 use crate::args::{Head, TokenArgs};
-use crate::commands::eval::{EvalArgs, Scores, Split, Weights, first};
+use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::files::check_run_folder;
