@@ -17,6 +17,7 @@ pages! {
     Choose: "choose.md",
     Train: "train.md",
     Transformers: "transformers.md",
+    Policies: "policies.md",
     LargeVocabularies: "large-vocabularies.md",
     Analyse: "analyse.md",
 }
