@@ -1,12 +1,12 @@
 //! Log-probabilities of given words, with gradients.
 
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 
 use super::output::OutputHead;
 use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood;
-use crate::loss::{ListedWords, LossOptions, check_words};
+use crate::loss::{ListedWords, check_words};
 use crate::ops::{Objective, Targets};
 
 /// Which words' log-probabilities are asked for, and what else. The default asks for all, and for nothing else.
@@ -120,9 +120,9 @@ impl OutputHead {
         checks.device("words", &words.device())?;
         let width = shape[D - 1];
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
-        let (log_probs, entropy) = match self.clusters {
+        let (log_probs, entropy) = match self.adaptive() {
             None => self.listed(hidden, words, options)?,
-            Some(_) => self.listed_of_clusters(hidden, words, options)?,
+            Some(adaptive) => adaptive.listed(hidden, words, &options.ignored, options.entropy)?,
         };
         let mut of_tokens = shape;
         of_tokens[D - 1] = 1;
@@ -153,56 +153,5 @@ impl OutputHead {
         let log_probs = listed.among_all(made.clone().narrow(1, 0, width));
         let entropy = options.entropy.then(|| listed.of_tokens(made.narrow(1, width, 1)));
         Ok((log_probs, entropy))
-    }
-
-    /// The same of a head with clusters, by its losses and predictions.
-    fn listed_of_clusters<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        words: Tensor<2, Int>,
-        options: &LogProbOptions,
-    ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
-        let [tokens, width] = words.dims();
-        let adaptive = self.adaptive().expect("a head with clusters");
-        let unmasked = adaptive.unmasked()?;
-        let (device, of_all) = (words.device(), words.to_data().iter::<i64>().collect::<Vec<_>>());
-        let ignored: Vec<bool> = of_all.iter().map(|word| options.ignored.contains(word)).collect();
-        let is_masked =
-            |word: &i64| usize::try_from(*word).is_ok_and(|word| unmasked.get(word) == Some(&false));
-        let masked = of_all
-            .iter()
-            .zip(&ignored)
-            .map(|(word, ignored)| !ignored && is_masked(word))
-            .collect::<Vec<_>>();
-        // Neither asks the losses for anything.
-        const NOTHING: i64 = i32::MIN as i64;
-        let asked = of_all.iter().zip(ignored.iter().zip(&masked));
-        let asked: Vec<_> = asked
-            .map(|(word, (ignored, masked))| if *ignored || *masked { NOTHING } else { *word })
-            .collect();
-        let of_column = LossOptions::new().with_ignore_index(NOTHING).with_per_token(true);
-        let mut columns = vec![];
-        for column in 0..width {
-            let words: Vec<_> = asked.iter().skip(column).step_by(width).copied().collect();
-            let words = Tensor::<1, Int>::from_data(words.as_slice(), &device);
-            let made = adaptive.loss_with(hidden.clone(), words, &of_column)?;
-            columns.push(-made.per_token.expect("values of tokens are asked for").reshape([tokens, 1]));
-        }
-        let masked = Tensor::<2, Bool>::from_data(TensorData::new(masked, [tokens, width]), &device);
-        let log_probs = Tensor::cat(columns, 1).mask_fill(masked, f64::NEG_INFINITY);
-        let entropy = options.entropy.then(|| {
-            let blank: Vec<bool> =
-                ignored.chunks(width).map(|places| places.iter().all(|blank| *blank)).collect();
-            let blank = Tensor::<2, Bool>::from_data(TensorData::new(blank, [tokens, 1]), &device);
-            let [wide, features] = [hidden.dims().iter().product::<usize>(), hidden.dims()[D - 1]];
-            let rows = hidden.clone().reshape([wide / features, features]);
-            let rows = rows.clone().mask_fill(blank.clone().expand(rows.dims()), 0.0);
-            let log_probs = adaptive.log_probs(rows.reshape(hidden.dims()))?.reshape([tokens, self.rows()]);
-            let counted = log_probs.clone().mask_fill(log_probs.is_inf(), 0.0);
-            let terms = counted.clone() * counted.clone().exp();
-            // e^0 times 0 of a masked word is 0.
-            Ok::<_, HeadError>((-terms.sum_dim(1)).mask_fill(blank, 0.0))
-        });
-        Ok((log_probs, entropy.transpose()?))
     }
 }

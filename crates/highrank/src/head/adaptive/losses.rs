@@ -136,7 +136,7 @@ impl AdaptiveHead<'_> {
     }
 
     /// Which words are not masked, and whose clusters are not.
-    pub(in crate::head) fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
+    pub(super) fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
         let ranges: Vec<_> = self.clusters.ranges().collect();
         let mut unmasked = vec![true; self.clusters.vocab()];
         for (range, tail) in ranges.iter().zip(self.tails()) {

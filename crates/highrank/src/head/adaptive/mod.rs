@@ -48,3 +48,4 @@ mod sample;
 mod target;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
+mod words;
