@@ -20,7 +20,8 @@ impl Setting {
     /// A place that begins with no section, in one line.
     pub fn new(place: &str, value: Value) -> Result<Self, String> {
         match place.split_once('.') {
-            Some(("model" | "train" | "text", name)) if !name.is_empty() => {
+            // None is deeper than a few objects.
+            Some(("model" | "train" | "text", name)) if !name.is_empty() && name.split('.').count() < 8 => {
                 Ok(Self { place: place.to_string(), value })
             }
             _ => Err(format!(
@@ -173,7 +174,8 @@ mod tests {
         expected.precision = highrank::Precision::Bf16;
         assert_eq!(apply(&given, "model", &model).unwrap(), expected);
         assert_eq!(apply(&given, "train", &train).unwrap().lr, 7.0);
-        for text in ["lr", "lr=3", "train=3", "head.x=1", "train.=1"] {
+        let deep = format!("train{}=1", ".x".repeat(50_000));
+        for text in ["lr", "lr=3", "train=3", "head.x=1", "train.=1", &deep] {
             let message = text.parse::<Setting>().unwrap_err();
             assert!(message.contains("train.lr") && !message.contains('\n'), "{message}");
         }
