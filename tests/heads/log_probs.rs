@@ -4,7 +4,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::{
     ContextConfig, Divergence, HeadConfig, LogProbOptions, LogitMapConfig, LossOptions, OutputHead,
-    Reduction, TokenLogProbs,
+    Precision, Reduction, TokenLogProbs,
 };
 
 use crate::support::*;
@@ -19,8 +19,20 @@ fn ints<const D: usize>(values: &[i64], shape: [usize; D], device: &Device) -> T
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 
+/// Those of the other tests, and wider ones, whose logits are made chunk by chunk: of two tokens, so that some are alone.
 fn every_head() -> impl Iterator<Item = HeadConfig> {
-    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
+    let wide = [
+        HeadConfig::softmax(32, VOCAB),
+        HeadConfig::plif(32, VOCAB, 17),
+        HeadConfig::mos(40, 32, VOCAB, 3),
+        HeadConfig::mos_plif(40, 32, VOCAB, 3, 17),
+        HeadConfig::mixtape(40, 32, VOCAB),
+    ];
+    let in_chunks = |config: HeadConfig| {
+        let budget = 2 * config.context.components() * VOCAB * size_of::<f64>();
+        config.with_memory_budget(Some(budget))
+    };
+    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB)).chain(wide.map(in_chunks))
 }
 
 /// Words of every kind: twice in a row, ignored in some places or all, masked.
@@ -322,6 +334,32 @@ fn slices_over_one_divisor_add_up_to_the_batch() {
         // Nothing of the second slice counts.
         assert_eq!(parts[1].0, 0.0, "{config:?}");
         assert!(parts[1].2.iter().all(|gradient| *gradient == 0.0), "{config:?}");
+    }
+}
+
+#[test]
+fn rounded_products_lose_no_more_than_their_rounding() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    for config in [HeadConfig::softmax(32, VOCAB), HeadConfig::mos(40, 32, VOCAB, 3)] {
+        let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+        let words = words(&device).clamp(0, 1);
+        let run = |precision: Precision| {
+            let head = head(&config.clone().with_precision(precision), on);
+            let hidden = state();
+            let options = LogProbOptions::new().with_entropy(true);
+            let made = head.token_log_probs_with(hidden.clone(), words.clone(), &options);
+            let entropy = made.entropy.unwrap();
+            let loss = made.log_probs.clone().sum() + entropy.clone().sum();
+            let teacher = head.distribution(hidden.clone() * 0.5);
+            let distance = head.distill(hidden.clone(), teacher, Divergence::JensenShannon { beta: 0.3 });
+            let gradients = all_gradients(&head, &hidden, loss + distance.clone() * 100.0);
+            [values(made.log_probs), values(entropy), values(distance), gradients]
+        };
+        for (short, full) in run(Precision::Bf16).into_iter().zip(run(Precision::Full)) {
+            let error = relative_error(&short, &full);
+            assert!(error < 0.02, "{config:?}: {error}");
+        }
     }
 }
 
