@@ -122,7 +122,9 @@ impl OutputHead {
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
         let (log_probs, entropy) = match self.adaptive() {
             None => self.listed(hidden, words, options)?,
-            Some(adaptive) => adaptive.listed(hidden, words, &options.ignored, options.entropy)?,
+            Some(adaptive) => {
+                adaptive.log_probs_of_words(hidden, words, &options.ignored, options.entropy)?
+            }
         };
         let mut of_tokens = shape;
         of_tokens[D - 1] = 1;

@@ -8,7 +8,7 @@ use crate::loss::LossOptions;
 
 impl AdaptiveHead<'_> {
     /// Log-probabilities `[N, m]` and, if asked for, entropies `[N, 1]`.
-    pub(in crate::head) fn listed<const D: usize>(
+    pub(in crate::head) fn log_probs_of_words<const D: usize>(
         &self,
         hidden: Tensor<D>,
         words: Tensor<2, Int>,
