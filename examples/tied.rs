@@ -4,7 +4,7 @@
 //! cargo run --release --example tied
 //! ```
 
-use burn::module::Module;
+use burn::module::{Initializer, Module};
 use burn::nn::{Embedding, EmbeddingConfig, Lstm, LstmConfig};
 use burn::tensor::{Device, Int, Tensor};
 use highrank::{HeadConfig, OutputHead};
@@ -19,8 +19,10 @@ struct Model {
 
 impl Model {
     fn new(words: usize, d_embedding: usize, d_hidden: usize, components: usize, device: &Device) -> Self {
+        // As a decoder the matrix makes logits: Burn's standard deviation of 1 would make them far too large.
+        let initializer = Initializer::Uniform { min: -0.1, max: 0.1 };
         Self {
-            embedding: EmbeddingConfig::new(words, d_embedding).init(device),
+            embedding: EmbeddingConfig::new(words, d_embedding).with_initializer(initializer).init(device),
             lstm: LstmConfig::new(d_embedding, d_hidden, true).init(device),
             // Without a matrix of its own.
             head: HeadConfig::mos(d_hidden, d_embedding, words, components).with_tied(true).init(device),
