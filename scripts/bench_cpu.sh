@@ -15,6 +15,7 @@
 #   mixtape      a Mixtape beside a mixture of softmaxes                                                                   0.3
 #   small        a mixture of small contexts beside PyTorch's                                                              0.2
 #   predictions  nll, log-probs, top-k, sample and decode beside PyTorch's                                                 2.5
+#   policies     log-probabilities of given words and entropies, with gradients, beside PyTorch's                          4.0
 #   lstm         three LSTM layers beside PyTorch's                                                                        0.3
 #   steps        the whole `paper` step beside PyTorch's, in bf16 beside f32, MoS beside softmax                           1.5
 #   threads      a training step of each head on all threads beside one                                                    1.5
@@ -23,7 +24,7 @@
 # Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
 # version, THREADS how many are compared with one (2).
 set -euo pipefail
-all=(products heads precisions maps connections mixtape small predictions lstm steps threads)
+all=(products heads precisions maps connections mixtape small predictions policies lstm steps threads)
 usage() {
     echo "error: expected PYTHON ROUNDS [PART]..., parts of ${all[*]} before, as in: scripts/bench_cpu.sh python3 7 heads" >&2
     exit 2
@@ -153,6 +154,25 @@ run_predictions() {
                 record "$mode, $head" "${torch[$precision]}" "$round" \
                     peer inference --head "$head" --mode "$mode" "${sizes[@]}" --repeats "${slow[$head]:-7}" ${same[$precision]}
             done
+        done
+    done
+}
+# shellcheck disable=SC2086
+run_policies() {
+    local round=$1 head precision asked entropy large=(--tokens 1024 --d-embedding 512 --vocab 131072)
+    for precision in full bf16; do
+        for asked in log-probs policy; do
+            entropy=""
+            if [ "$asked" = policy ]; then entropy=--entropy; fi
+            for head in mos softmax; do
+                record "$asked step, $head" highrank "$round" ours "$head" --options "$asked" --precision "$precision"
+                record "$asked step, $head" "${torch[$precision]}" "$round" \
+                    peer log_probs --head "$head" $entropy "${sizes[@]}" --repeats 3 ${same[$precision]}
+            done
+            record "$asked step, softmax, V 131,072" highrank "$round" \
+                "$BIN/head_throughput" --head softmax "${large[@]}" --options "$asked" --precision "$precision" --repeats 3 --json
+            record "$asked step, softmax, V 131,072" "${torch[$precision]}" "$round" \
+                peer log_probs --head softmax $entropy "${large[@]}" --repeats 3 ${same[$precision]}
         done
     done
 }
