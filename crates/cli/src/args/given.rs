@@ -115,6 +115,38 @@ impl<K: Knobs> Given<K> {
 }
 
 impl Knob {
+    /// An option that help lists.
+    pub const fn shown(
+        name: &'static str,
+        place: &'static str,
+        form: Form,
+        value: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self { name, place, form, value, hidden: false, help }
+    }
+
+    /// An option that help leaves out.
+    pub const fn rare(
+        name: &'static str,
+        place: &'static str,
+        form: Form,
+        value: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self { hidden: true, ..Self::shown(name, place, form, value, help) }
+    }
+
+    /// One that help lists, with a value as `config.json` has it.
+    pub const fn plain(
+        name: &'static str,
+        place: &'static str,
+        value: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self::shown(name, place, Form::Plain, value, help)
+    }
+
     fn read<K: Knobs>(&self, text: &str) -> Result<Setting, String> {
         let value = match self.form {
             Form::Plain => plain(text),

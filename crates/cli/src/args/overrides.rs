@@ -45,28 +45,6 @@ pub struct Overrides {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LstmKnobs;
 
-/// An option that help lists.
-const fn shown(
-    name: &'static str,
-    place: &'static str,
-    form: Form,
-    value: &'static str,
-    help: &'static str,
-) -> Knob {
-    Knob { name, place, form, value, hidden: false, help }
-}
-
-/// An option that help leaves out.
-const fn rare(
-    name: &'static str,
-    place: &'static str,
-    form: Form,
-    value: &'static str,
-    help: &'static str,
-) -> Knob {
-    Knob { hidden: true, ..shown(name, place, form, value, help) }
-}
-
 impl Knobs for LstmKnobs {
     const HEADING: &'static str = "Settings, instead of those of the preset, the file or the run";
     const SET: &'static str = "A setting by its place in config.json, such as train.lr=15 or model.dropouts.latent=0.2; may be given several \
@@ -75,42 +53,42 @@ impl Knobs for LstmKnobs {
     const ALL: &'static [Knob] = {
         use Form::{Inverse, List, Minutes, Plain, Switch};
         &[
-            shown("epochs", "train.epochs", Plain, "EPOCHS", "Passes over the training text"),
-            shown("seed", "train.seed", Plain, "SEED", "Seed of everything random"),
-            shown("lr", "train.lr", Plain, "LR", "Learning rate of a step of `bptt` time steps"),
-            rare("latent-lr", "train.latent_lr", Plain, "FACTOR", "Factor on the learning rate of a mixture's projections, those to its contexts and to its weights, after clipping"),
-            rare("clip", "train.clip", Plain, "NORM", "Largest gradient norm, over all parameters together; larger gradients are scaled down to it"),
-            rare("weight-decay", "train.weight_decay", Plain, "W", "Share of every weight that is added to its gradient, after clipping"),
-            rare("alpha", "train.alpha", Plain, "ALPHA", "Weight of activation regularisation (AR), of the dropped output of the last LSTM"),
-            rare("beta", "train.beta", Plain, "BETA", "Weight of temporal activation regularisation (TAR), of the output's change from one time step to the next"),
-            rare("prior-cv", "train.prior_cv", Plain, "W", "Weight of the squared coefficient of variation of a mixture's priors over a step: keeps all components in use"),
-            rare("nonmono", "train.nonmono", Plain, "N", "Begin averaging when a validation is worse than the best of all earlier ones but the last N"),
-            rare("average-from-start", "train.average_from_start", Switch, "BOOL", "Average the weights from the first step on; what would begin averaging then ends training"),
-            rare("validate-every", "train.validate_every", Plain, "N", "Validate within epochs too, every N training steps. The averaging rule, patience and the best model see it"),
-            shown("patience", "train.patience", Plain, "N", "End training after N validations in a row without a new best"),
-            shown("max-time", "train.max_minutes", Minutes, "TIME", "End training after this time, all processes of the run together: 45s, 90m, 8h or 2d. The best model is tested then"),
-            shown("no-test", "train.test", Inverse, "BOOL", "Do not score the best model on the test text"),
-            shown("batch", "train.batch", Plain, "BATCH", "Parallel text streams in training"),
-            rare("small-batch", "train.small_batch", Plain, "N", "Text streams of a slice of the batch; gradients of slices are accumulated, for less memory"),
-            rare("eval-batch", "train.eval_batch", Plain, "N", "Parallel text streams in validation"),
-            rare("test-batch", "train.test_batch", Plain, "N", "Parallel text streams in the test"),
-            shown("bptt", "train.bptt", Plain, "BPTT", "Mean time steps of a training step"),
-            rare("max-seq-len-delta", "train.max_seq_len_delta", Plain, "N", "Time steps that a training step may have above `bptt`"),
-            rare("untied", "model.tied", Inverse, "BOOL", "Give the output layer a matrix of its own instead of the embedding's"),
-            shown("components", "model.components", Plain, "K", "Components of a mixture, for --head doc those from the last LSTM"),
-            rare("lower-components", "model.lower_components", List, "KS", "Components of --head doc from the layer below the last LSTM, and after commas from those further down to the embedding"),
-            rare("cutoffs", "model.cutoffs", List, "WORDS", "First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and a fifth of the vocabulary]. --vocab-size numbers words by frequency"),
-            rare("frequent", "model.frequent", Plain, "WORDS", "Words of --head mixtape that have a gate of their own, the first of the vocabulary [preset: a twentieth of it]. With --vocab-size words are numbered by frequency"),
-            rare("d-gate", "model.d_gate", Plain, "G", "Width of the gates of --head mixtape"),
-            rare("knots", "model.knots", Plain, "KNOTS", "Pieces of a PLIF"),
-            rare("plif-bound", "model.plif_bound", Plain, "T", "T of a PLIF, which bends on [-T, T]"),
-            shown("precision", "model.precision", Plain, "PRECISION", "Matrix-product precision: full, tf32 or bf16. Faster where the hardware multiplies such numbers"),
-            rare("dropout-output", "model.dropouts.output", Plain, "P", "Dropout on the last LSTM's output"),
-            rare("dropout-hidden", "model.dropouts.hidden", Plain, "P", "Dropout between LSTM layers"),
-            rare("dropout-input", "model.dropouts.input", Plain, "P", "Dropout on the embedded words"),
-            rare("dropout-latent", "model.dropouts.latent", Plain, "P", "Dropout on the latent contexts of a mixture"),
-            rare("dropout-embedding", "model.dropouts.embedding", Plain, "P", "Dropout of whole words"),
-            rare("dropout-weight", "model.dropouts.weight", Plain, "P", "Dropout of recurrent weights"),
+            Knob::shown("epochs", "train.epochs", Plain, "EPOCHS", "Passes over the training text"),
+            Knob::shown("seed", "train.seed", Plain, "SEED", "Seed of everything random"),
+            Knob::shown("lr", "train.lr", Plain, "LR", "Learning rate of a step of `bptt` time steps"),
+            Knob::rare("latent-lr", "train.latent_lr", Plain, "FACTOR", "Factor on the learning rate of a mixture's projections, those to its contexts and to its weights, after clipping"),
+            Knob::rare("clip", "train.clip", Plain, "NORM", "Largest gradient norm, over all parameters together; larger gradients are scaled down to it"),
+            Knob::rare("weight-decay", "train.weight_decay", Plain, "W", "Share of every weight that is added to its gradient, after clipping"),
+            Knob::rare("alpha", "train.alpha", Plain, "ALPHA", "Weight of activation regularisation (AR), of the dropped output of the last LSTM"),
+            Knob::rare("beta", "train.beta", Plain, "BETA", "Weight of temporal activation regularisation (TAR), of the output's change from one time step to the next"),
+            Knob::rare("prior-cv", "train.prior_cv", Plain, "W", "Weight of the squared coefficient of variation of a mixture's priors over a step: keeps all components in use"),
+            Knob::rare("nonmono", "train.nonmono", Plain, "N", "Begin averaging when a validation is worse than the best of all earlier ones but the last N"),
+            Knob::rare("average-from-start", "train.average_from_start", Switch, "BOOL", "Average the weights from the first step on; what would begin averaging then ends training"),
+            Knob::rare("validate-every", "train.validate_every", Plain, "N", "Validate within epochs too, every N training steps. The averaging rule, patience and the best model see it"),
+            Knob::shown("patience", "train.patience", Plain, "N", "End training after N validations in a row without a new best"),
+            Knob::shown("max-time", "train.max_minutes", Minutes, "TIME", "End training after this time, all processes of the run together: 45s, 90m, 8h or 2d. The best model is tested then"),
+            Knob::shown("no-test", "train.test", Inverse, "BOOL", "Do not score the best model on the test text"),
+            Knob::shown("batch", "train.batch", Plain, "BATCH", "Parallel text streams in training"),
+            Knob::rare("small-batch", "train.small_batch", Plain, "N", "Text streams of a slice of the batch; gradients of slices are accumulated, for less memory"),
+            Knob::rare("eval-batch", "train.eval_batch", Plain, "N", "Parallel text streams in validation"),
+            Knob::rare("test-batch", "train.test_batch", Plain, "N", "Parallel text streams in the test"),
+            Knob::shown("bptt", "train.bptt", Plain, "BPTT", "Mean time steps of a training step"),
+            Knob::rare("max-seq-len-delta", "train.max_seq_len_delta", Plain, "N", "Time steps that a training step may have above `bptt`"),
+            Knob::rare("untied", "model.tied", Inverse, "BOOL", "Give the output layer a matrix of its own instead of the embedding's"),
+            Knob::shown("components", "model.components", Plain, "K", "Components of a mixture, for --head doc those from the last LSTM"),
+            Knob::rare("lower-components", "model.lower_components", List, "KS", "Components of --head doc from the layer below the last LSTM, and after commas from those further down to the embedding"),
+            Knob::rare("cutoffs", "model.cutoffs", List, "WORDS", "First words of clusters of rare words, separated by commas: makes any head adaptive [default for --head adaptive: a 25th and a fifth of the vocabulary]. --vocab-size numbers words by frequency"),
+            Knob::rare("frequent", "model.frequent", Plain, "WORDS", "Words of --head mixtape that have a gate of their own, the first of the vocabulary [preset: a twentieth of it]. With --vocab-size words are numbered by frequency"),
+            Knob::rare("d-gate", "model.d_gate", Plain, "G", "Width of the gates of --head mixtape"),
+            Knob::rare("knots", "model.knots", Plain, "KNOTS", "Pieces of a PLIF"),
+            Knob::rare("plif-bound", "model.plif_bound", Plain, "T", "T of a PLIF, which bends on [-T, T]"),
+            Knob::shown("precision", "model.precision", Plain, "PRECISION", "Matrix-product precision: full, tf32 or bf16. Faster where the hardware multiplies such numbers"),
+            Knob::rare("dropout-output", "model.dropouts.output", Plain, "P", "Dropout on the last LSTM's output"),
+            Knob::rare("dropout-hidden", "model.dropouts.hidden", Plain, "P", "Dropout between LSTM layers"),
+            Knob::rare("dropout-input", "model.dropouts.input", Plain, "P", "Dropout on the embedded words"),
+            Knob::rare("dropout-latent", "model.dropouts.latent", Plain, "P", "Dropout on the latent contexts of a mixture"),
+            Knob::rare("dropout-embedding", "model.dropouts.embedding", Plain, "P", "Dropout of whole words"),
+            Knob::rare("dropout-weight", "model.dropouts.weight", Plain, "P", "Dropout of recurrent weights"),
         ]
     };
 

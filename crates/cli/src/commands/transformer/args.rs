@@ -8,7 +8,7 @@ use highrank::HeadConfig;
 use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{Form, Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
+use crate::args::{Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
@@ -66,25 +66,21 @@ pub struct TransformerArgs {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GptKnobs;
 
-const fn knob(name: &'static str, place: &'static str, value: &'static str, help: &'static str) -> Knob {
-    Knob { name, place, form: Form::Plain, value, hidden: false, help }
-}
-
 impl Knobs for GptKnobs {
     const HEADING: &'static str = "Settings";
     const SET: &'static str = "A setting by its place in config.json, such as train.lr=0.001 or model.dropout=0.2, but for the head's; may be \
                                given several times. It has the last word";
     #[rustfmt::skip]
     const ALL: &'static [Knob] = &[
-        knob("attention-heads", "model.attention_heads", "N", "Attention heads of a layer [default: 4]"),
-        knob("dropout", "model.dropout", "P", "Dropout after the embedding and in each layer [default: 0.1]"),
-        knob("batch", "train.batch", "N", "Sequences of a step [default: 16]"),
-        knob("lr", "train.lr", "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
-        knob("weight-decay", "train.weight_decay", "W", "Weight decay of AdamW [default: 0.01]"),
-        knob("clip", "train.clip", "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
-        knob("valid-tokens", "train.valid_tokens", "N", "Tokens of the validation text that a round ends with [default: 20000]"),
-        knob("eval-tokens", "train.eval_tokens", "N", "Tokens of validation and test text that are scored at the end [default: all]"),
-        knob("seed", "train.seed", "SEED", "Seed of everything random [default: 28]"),
+        Knob::plain("attention-heads", "model.attention_heads", "N", "Attention heads of a layer [default: 4]"),
+        Knob::plain("dropout", "model.dropout", "P", "Dropout after the embedding and in each layer [default: 0.1]"),
+        Knob::plain("batch", "train.batch", "N", "Sequences of a step [default: 16]"),
+        Knob::plain("lr", "train.lr", "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
+        Knob::plain("weight-decay", "train.weight_decay", "W", "Weight decay of AdamW [default: 0.01]"),
+        Knob::plain("clip", "train.clip", "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
+        Knob::plain("valid-tokens", "train.valid_tokens", "N", "Tokens of the validation text that a round ends with [default: 20000]"),
+        Knob::plain("eval-tokens", "train.eval_tokens", "N", "Tokens of validation and test text that are scored at the end [default: all]"),
+        Knob::plain("seed", "train.seed", "SEED", "Seed of everything random [default: 28]"),
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {
