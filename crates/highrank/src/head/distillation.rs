@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic};
-use crate::loss::{Distribution, LossOptions, of_counted};
+use crate::loss::{Distribution, LossOptions};
 use crate::ops::Divergence;
 
 impl OutputHead {
@@ -79,13 +79,6 @@ impl OutputHead {
         options.check(&dims[..D - 1], self.rows(), self.vocab(), &checks)?;
         self.check_use(&options)?;
         let targets = Tensor::<1, Int>::zeros([dims[..D - 1].iter().product::<usize>()], &hidden.device());
-        let loss = of_counted(
-            targets,
-            &options,
-            self.vocab(),
-            || self.bias(),
-            |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
-        )?;
-        Ok(loss.value)
+        Ok(self.counted_loss(hidden, targets, &options)?.value)
     }
 }

@@ -65,14 +65,24 @@ impl OutputHead {
         self.check_use(options)?;
         match self.adaptive() {
             Some(adaptive) => adaptive.loss_with(hidden, targets, options),
-            None => of_counted(
-                targets,
-                options,
-                self.vocab(),
-                || self.bias(),
-                |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
-            ),
+            None => self.counted_loss(hidden, targets, options),
         }
+    }
+
+    /// The loss of checked tensors and options, of a head without clusters.
+    pub(super) fn counted_loss<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        options: &LossOptions,
+    ) -> Result<Loss<T>, HeadError> {
+        of_counted(
+            targets,
+            options,
+            self.vocab(),
+            || self.bias(),
+            |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
+        )
     }
 
     /// Negative log-likelihood of every token in nats, `−log P(target)`, of the targets' shape.

@@ -84,8 +84,8 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
     let scores = match has_kernels(&input.weight.primitive().device()) {
         true => {
             let call = LossCall { input, objective, weights };
-            let objective = call.objective.clone();
-            Scores::from_parts(&mut Dispatch::loss(call).into_iter().map(Floats::new), &objective)
+            let parts = call.objective.parts();
+            Scores::from_parts(&mut Dispatch::loss(call).into_iter().map(Floats::new), parts)
         }
         false => portable::score(&input, &objective, None).0.weighted(weights),
     };

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::options::TargetDistribution;
-use super::rows::{ScoredRows, is_cpu};
+use super::rows::{ScoredRows, is_cpu, safe_words};
 use super::{LossOptions, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
@@ -48,11 +48,8 @@ impl CountedTokens {
         };
         let bias = if rows.blank.is_some() { bias()? } else { None };
         let words = rows.of_ints(targets, |words, blank| {
-            // A word that is not masked: its loss, which counts for nothing, is a number.
-            let safe = match bias {
-                Some(bias) => bias.detach().argmax(0).expand(words.dims()),
-                None => words.zeros_like(),
-            };
+            // Its loss, which counts for nothing, is a number.
+            let safe = safe_words(bias, &words);
             words.mask_where(blank, safe)
         });
         let words = words.into();
@@ -224,7 +221,7 @@ fn checked_words(
     let counts: Vec<bool> = (0..words.len())
         .map(|token| !is_ignored(token) && weights.as_ref().is_none_or(|weights| weights[token] != 0.0))
         .collect();
-    validate_words(&words, vocab, |token| counts[token])?;
+    validate_words(&words, 1, vocab, |token| counts[token])?;
     if let Some(TargetDistribution::Teacher { ids, probs }) = &options.distribution {
         validate_teacher(&ids.clone().into_data(), &probs.clone().into_data(), vocab, &counts)?;
     }
@@ -238,18 +235,24 @@ fn checked_words(
 /// # Errors
 /// [`HeadError::Target`] with the first target outside.
 pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
-    validate_words(&read(targets), vocab, |_| true)
+    validate_words(&read(targets), 1, vocab, |_| true)
 }
 
-fn read(targets: &Tensor<1, Int>) -> Vec<i64> {
+/// The numbers of a tensor, on the host.
+pub(super) fn read<const D: usize>(targets: &Tensor<D, Int>) -> Vec<i64> {
     targets.to_data().iter::<i64>().collect()
 }
 
-/// Checks the words of the tokens that count.
-fn validate_words(words: &[i64], vocab: usize, counts: impl Fn(usize) -> bool) -> Result<(), HeadError> {
-    let outside = |token: &usize| counts(*token) && !(0..vocab as i64).contains(&words[*token]);
+/// Checks the words that count, so many a token.
+pub(super) fn validate_words(
+    words: &[i64],
+    of_token: usize,
+    vocab: usize,
+    counts: impl Fn(usize) -> bool,
+) -> Result<(), HeadError> {
+    let outside = |place: &usize| counts(*place) && !(0..vocab as i64).contains(&words[*place]);
     match (0..words.len()).find(outside) {
-        Some(token) => Err(HeadError::Target { target: words[token], token, vocab }),
+        Some(place) => Err(HeadError::Target { target: words[place], token: place / of_token, vocab }),
         None => Ok(()),
     }
 }

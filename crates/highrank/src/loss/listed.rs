@@ -2,7 +2,8 @@
 
 use burn::tensor::{Bool, Int, Tensor};
 
-use super::rows::{ScoredRows, is_cpu};
+use super::counted::{read, validate_words};
+use super::rows::{ScoredRows, is_cpu, safe_words};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::ops::MASKING_BIAS;
@@ -50,12 +51,9 @@ impl ListedWords {
         let is_ignored = is_ignored.reduce(Tensor::bool_or);
         let rows = match is_cpu(&device) {
             true => {
-                let words = words.to_data().iter::<i64>().collect::<Vec<_>>();
+                let words = read(&words);
                 let asks = |word: &i64| !ignored.contains(word);
-                let outside = |word: &i64| asks(word) && !(0..vocab as i64).contains(word);
-                if let Some(place) = words.iter().position(outside) {
-                    return Err(HeadError::Target { target: words[place], token: place / width, vocab });
-                }
+                validate_words(&words, width, vocab, |place| asks(&words[place]))?;
                 let counts: Vec<_> = words.chunks(width).map(|words| words.iter().any(asks)).collect();
                 ScoredRows::keeping(&counts, &device)
             }
@@ -66,11 +64,7 @@ impl ListedWords {
         };
         let words = rows.selected(words);
         let bias = bias.map(Tensor::detach);
-        // A word that is not masked, if there is one.
-        let safe = match &bias {
-            Some(bias) => bias.clone().argmax(0).reshape([1, 1]).expand(words.dims()),
-            None => words.zeros_like(),
-        };
+        let safe = safe_words(bias.clone(), &words);
         let last = vocab as i64 - 1;
         let no_word = words.clone().lower_elem(0).bool_or(words.clone().greater_elem(last));
         let ids = words.mask_where(no_word.clone(), safe.clone());

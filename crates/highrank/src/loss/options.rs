@@ -6,6 +6,7 @@ use highrank_kernels::{Floats, Ints};
 use super::distribution::Distribution;
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape, in_range, not_negative};
+use crate::likelihood::Shares;
 use crate::ops::Divergence;
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
@@ -226,6 +227,21 @@ impl LossOptions {
     pub fn with_statistics(mut self, statistics: bool) -> Self {
         self.statistics = statistics;
         self
+    }
+
+    /// What each token's loss is multiplied with, by the divisor or the reduction.
+    ///
+    /// - weights: of the tokens, and what a mean makes of them
+    pub(crate) fn shares(
+        &self,
+        weights: impl FnOnce() -> Tensor<1>,
+        mean: impl FnOnce() -> Shares,
+    ) -> Shares {
+        match (self.divisor, self.reduction) {
+            (Some(divisor), _) => Shares::over(weights(), divisor),
+            (None, Reduction::Mean) => mean(),
+            (None, Reduction::Sum) => Shares::sum(weights()),
+        }
     }
 
     /// The token weights of a row of tokens, `[N]`.

@@ -7,7 +7,7 @@ use super::prior_cv::prior_cv;
 use super::{Loss, LossOptions, Reduction};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic, expect_shape};
-use crate::likelihood::{self, Shares};
+use crate::likelihood;
 use crate::ops::{ContextSource, Likelihood, MapFunction};
 
 /// The mean nll of a plain softmax over `h·Wᵀ + b`, and whatever else the options ask for: a linear cross-entropy that never
@@ -153,11 +153,7 @@ pub(crate) fn of_counted<const T: usize>(
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
 
-    let shares = match (options.divisor, options.reduction) {
-        (Some(divisor), _) => Shares::over(counted.weights(on), divisor),
-        (None, Reduction::Mean) => counted.shares(on),
-        (None, Reduction::Sum) => Shares::sum(counted.weights(on)),
-    };
+    let shares = options.shares(|| counted.weights(on), || counted.shares(on));
     let weights = (!options.per_token).then(|| shares.of_tokens.clone());
     let scores = likelihood::loss(input, counted.objective(on), weights);
     let loss = scores.loss.tensor::<1>();

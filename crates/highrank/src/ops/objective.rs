@@ -149,9 +149,9 @@ impl<F, I> Objective<F, I> {
             && !self.statistics
     }
 
-    /// Whether it is about [listed](Targets::Listed) words.
-    pub fn lists_words(&self) -> bool {
-        matches!(self.targets, Targets::Listed { .. })
+    /// Whether there are [statistics](Scores::statistics), and results of [listed](Scores::listed) words.
+    pub fn parts(&self) -> [bool; 2] {
+        [self.statistics, matches!(self.targets, Targets::Listed { .. })]
     }
 
     /// The same objective with each tensor changed by one of the functions.
@@ -163,6 +163,16 @@ impl<F, I> Objective<F, I> {
             z_loss: self.z_loss,
             entropy: self.entropy.map(float),
             statistics: self.statistics,
+        }
+    }
+}
+
+impl<F, B: Backend> Objective<F, Ints<B>> {
+    /// Columns of [`Scores::listed`]; 0 where no words are listed.
+    pub fn listed_columns(&self) -> usize {
+        match &self.targets {
+            Targets::Listed { ids, .. } => ids.dims::<2>()[1] + usize::from(self.entropy.is_some()),
+            _ => 0,
         }
     }
 }
@@ -197,15 +207,15 @@ impl<F> Scores<F> {
         std::iter::once(self.loss).chain(self.statistics).chain(self.listed).collect()
     }
 
-    /// The inverse of [`into_parts`](Self::into_parts), for the objective of the call.
+    /// The inverse of [`into_parts`](Self::into_parts), for an objective with such [parts](Objective::parts).
     ///
     /// # Panics
     /// If there are too few parts.
-    pub fn from_parts<G, I>(parts: &mut impl Iterator<Item = F>, objective: &Objective<G, I>) -> Self {
+    pub fn from_parts(parts: &mut impl Iterator<Item = F>, [statistics, listed]: [bool; 2]) -> Self {
         let mut next = || parts.next().expect("every call makes what its objective asks for");
         let loss = next();
-        let statistics = objective.statistics.then(&mut next);
-        Self { loss, statistics, listed: objective.lists_words().then(&mut next) }
+        let statistics = statistics.then(&mut next);
+        Self { loss, statistics, listed: listed.then(&mut next) }
     }
 }
 

@@ -8,7 +8,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
-    Targets, Wanted, wide,
+    Wanted, wide,
 };
 
 dispatch_to_kernels!(Fusion<B> where B: FusionBackend + LikelihoodKernels);
@@ -70,7 +70,7 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
         let shapes = input.inputs().zip(wanted).map(shape_if_wanted);
         let mut outputs = scores(&input, &objective);
         outputs.extend(of_type(shapes.clone().into_array(), dtype));
-        let goal = objective.clone();
+        let parts = objective.parts();
         let mut inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
         let objective = add(objective, &mut inputs);
@@ -83,7 +83,7 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
             scores.into_parts().into_iter().chain(gradients.into_array().into_iter().flatten()).collect()
         };
         let mut made = operation("highrank_score", inputs, &outputs, run).into_iter();
-        let scores = Scores::from_parts(&mut made, &goal);
+        let scores = Scores::from_parts(&mut made, parts);
         (scores, shapes.map(|shape| shape.and_then(|_| made.next())))
     }
 }
@@ -105,13 +105,8 @@ fn scores<B: FusionBackend>(
 ) -> Vec<(Shape, DType)> {
     let (tokens, dtype) = (input.tokens(), input.wide());
     let statistics = objective.statistics.then(|| (Shape::new([tokens, Statistic::COUNT]), dtype));
-    let listed = match &objective.targets {
-        Targets::Listed { ids, .. } => {
-            let columns = ids.dims::<2>()[1] + usize::from(objective.entropy.is_some());
-            Some((Shape::new([tokens, columns]), dtype))
-        }
-        _ => None,
-    };
+    let [_, is_listed] = objective.parts();
+    let listed = is_listed.then(|| (Shape::new([tokens, objective.listed_columns()]), dtype));
     std::iter::once((Shape::new([tokens]), dtype)).chain(statistics).chain(listed).collect()
 }
 

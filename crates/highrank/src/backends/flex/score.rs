@@ -55,7 +55,7 @@ fn run<T: Real>(
     let mut gradients: Option<Gradients<Buffer<T>>> = upstream.as_ref().map(buffers);
     let mut loss = vec![T::ZERO; call.tokens];
     let mut statistics = vec![T::ZERO; if objective.statistics { call.tokens * Statistic::COUNT } else { 0 }];
-    let columns = columns(objective);
+    let columns = objective.listed_columns();
     let mut log_probs = vec![T::ZERO; call.tokens * columns];
     match call.logits.unmasked() {
         0 => {
@@ -96,17 +96,9 @@ fn run<T: Real>(
         statistics: objective
             .statistics
             .then(|| Floats::new(cpu::tensor(statistics, [call.tokens, Statistic::COUNT]))),
-        listed: objective.lists_words().then(|| Floats::new(cpu::tensor(log_probs, [call.tokens, columns]))),
+        listed: (columns > 0).then(|| Floats::new(cpu::tensor(log_probs, [call.tokens, columns]))),
     };
     (scores, gradients)
-}
-
-/// Columns of [`Scores::listed`].
-fn columns(objective: &Objective<Floats<Flex>, Ints<Flex>>) -> usize {
-    match &objective.targets {
-        Targets::Listed { ids, .. } => ids.dims::<2>()[1] + usize::from(objective.entropy.is_some()),
-        _ => 0,
-    }
 }
 
 /// Where every word is masked, all have probability 0: losses are +∞, and gradients 0.

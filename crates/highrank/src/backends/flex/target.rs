@@ -201,12 +201,8 @@ impl<T: Real> TargetTable<T> {
 
     /// Whether any token has a dense part.
     pub(super) fn has_dense(&self) -> bool {
-        self.rows.is_some() || self.even.iter().any(|even| *even != T::ZERO) || self.needs_log_probs()
-    }
-
-    /// Whether the dense part is only known with the log-probabilities.
-    pub(super) fn needs_log_probs(&self) -> bool {
-        self.has_entropy() || self.divergence.is_some()
+        let is_known = self.rows.is_some() || self.even.iter().any(|even| *even != T::ZERO);
+        is_known || self.has_entropy() || self.divergence.is_some()
     }
 
     /// Whether the entropy is asked for.

@@ -44,11 +44,8 @@ impl AdaptiveHead<'_> {
         let blank: Vec<bool> = words.iter().map(Option::is_none).collect();
         let weights = weights.unwrap_or_else(|| Tensor::ones([tokens], on)).cast(on.1);
         let weights = weights.mask_fill(Tensor::from_data(blank.as_slice(), &device), 0.0);
-        let shares = match (options.divisor, options.reduction) {
-            (Some(divisor), _) => Shares::over(weights, divisor),
-            (None, Reduction::Mean) => Shares::weighted(weights.clone(), weights),
-            (None, Reduction::Sum) => Shares::sum(weights),
-        };
+        let shares =
+            options.shares(|| weights.clone(), || Shares::weighted(weights.clone(), weights.clone()));
         let masses = options.statistics.then(|| division.tails.iter().map(|tail| tail.shares(on)).collect());
         // Sums, which add up whatever the tokens of a tail are.
         let of_tail = LossOptions {

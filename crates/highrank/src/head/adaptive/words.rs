@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use super::parts::AdaptiveHead;
+use super::parts::{AdaptiveHead, in_a_row};
 use crate::error::HeadError;
 use crate::loss::LossOptions;
 
@@ -46,8 +46,7 @@ impl AdaptiveHead<'_> {
             let blank: Vec<bool> =
                 is_ignored.chunks(width).map(|places| places.iter().all(|blank| *blank)).collect();
             let blank = Tensor::<2, Bool>::from_data(TensorData::new(blank, [tokens, 1]), &device);
-            let [wide, features] = [hidden.dims().iter().product::<usize>(), hidden.dims()[D - 1]];
-            let rows = hidden.clone().reshape([wide / features, features]);
+            let rows = in_a_row(hidden.clone());
             let rows = rows.clone().mask_fill(blank.clone().expand(rows.dims()), 0.0);
             let log_probs =
                 self.log_probs(rows.reshape(hidden.dims()))?.reshape([tokens, self.clusters.vocab()]);
