@@ -9,12 +9,12 @@ use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision}
 use serde::Serialize;
 
 use highrank_cli::args::{Head, HeadSizes, List};
-use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
+use highrank_cli::device::{self, DeviceChoice, DeviceName};
 use highrank_cli::failure::Failure;
 use highrank_cli::println;
 
 use crate::threads;
-use crate::timing::{forget_peak, median, seconds_of};
+use crate::timing::{added_peak, median, seconds_of};
 use crate::workload::{
     FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
 };
@@ -461,13 +461,7 @@ fn measure(
     let params = layer.num_params();
     let mut timed = Timed::new(layer.clone(), args, config, args.options, &place);
     device.sync()?;
-    forget_peak();
-    let before = memory_bytes(name, device);
-    let first = timed.run(device)?;
-    timed.run(device)?;
-    let after = memory_bytes(name, device);
-    let added_peak_bytes =
-        before.zip(after).map(|((in_use, _), (_, reserved))| reserved.saturating_sub(in_use));
+    let (first, added_peak_bytes) = added_peak(name, device, || timed.run(device))?;
     let loss = match &timed {
         Timed::Prediction(prediction) => prediction.loss(),
         Timed::Step(_) => first.unwrap_or(f64::NAN),

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use burn::tensor::Device;
+use highrank_cli::device::{DeviceName, memory_bytes};
 use highrank_cli::failure::Failure;
 
 /// Wall-clock time of one run, in seconds.
@@ -34,9 +36,27 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some((values[(values.len() - 1) / 2] + upper) / 2.0)
 }
 
+/// What the first of two runs gives, and by how much both raise the peak of memory, in bytes: on a GPU what the runtime has taken
+/// after them less what was in use before. `None` where it is not known.
+///
+/// # Errors
+/// What the work says.
+pub fn added_peak<T>(
+    name: DeviceName,
+    device: &Device,
+    mut work: impl FnMut() -> Result<T, Failure>,
+) -> Result<(T, Option<u64>), Failure> {
+    forget_peak();
+    let before = memory_bytes(name, device);
+    let first = work()?;
+    work()?;
+    let after = memory_bytes(name, device);
+    Ok((first, before.zip(after).map(|((in_use, _), (_, taken))| taken.saturating_sub(in_use))))
+}
+
 /// Starts a new measurement of the process's largest resident memory: what was needed before counts no more. Without
 /// effect where the system does not let a process do so, and on GPUs.
-pub fn forget_peak() {
+fn forget_peak() {
     // Linux; elsewhere there is no such file, and no peak is known either.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -2,7 +2,6 @@
 //! `CrossEntropyLoss` at the same sizes. `head_throughput` times the output layer alone.
 
 use awd_lstm::HeadKind;
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::module::linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -14,13 +13,14 @@ use rand_pcg::Pcg64;
 use runs::error::check;
 use serde::Serialize;
 
-use highrank_cli::device::{self, DeviceChoice, memory_bytes};
+use highrank_cli::device::{self, DeviceChoice};
 use highrank_cli::failure::Failure;
 use highrank_cli::print::print_json;
 use highrank_cli::println;
 
 use crate::head_throughput::Layers;
-use crate::timing::{forget_peak, median_seconds};
+use crate::timing::{added_peak, median_seconds};
+use crate::workload::create_parameters;
 
 /// Times forward and backward of a whole transformer whose decoder matrix is the embedding.
 #[derive(Debug, Clone, Parser)]
@@ -102,16 +102,12 @@ pub fn run(args: &TransformerStepArgs) -> Result<(), Failure> {
     let device = device::open(name)?;
     let step = step(&model, args.batch, burn, &device)?;
     device.sync()?;
-    forget_peak();
-    let before = memory_bytes(name, &device);
     let wait = || -> Result<f64, Failure> {
         let loss = step();
         device.sync()?;
         Ok(loss)
     };
-    let loss = wait()?;
-    wait()?;
-    let after = memory_bytes(name, &device);
+    let (loss, added_peak_bytes) = added_peak(name, &device, wait)?;
     let seconds = median_seconds(args.repeats, wait)?;
     let tokens = args.batch * args.context;
     let measured = Measurement {
@@ -122,7 +118,7 @@ pub fn run(args: &TransformerStepArgs) -> Result<(), Failure> {
         d_model: d,
         median_ms: seconds * 1e3,
         tokens_per_s: tokens as f64 / seconds,
-        added_peak_bytes: before.zip(after).map(|((used, _), (_, taken))| taken.saturating_sub(used)),
+        added_peak_bytes,
         loss,
     };
     if args.json {
@@ -142,7 +138,7 @@ fn step(config: &GptConfig, batch: usize, burn: bool, device: &Device) -> Result
     let device = device.clone().autodiff();
     device.seed(0);
     let model = config.try_init(&device)?;
-    model.visit(&mut Create);
+    create_parameters(&model);
     let mut rng = Pcg64::seed_from_u64(0);
     let shape = [batch, config.context];
     let mut draw = || -> Tensor<2, Int> {
@@ -172,13 +168,4 @@ fn step(config: &GptConfig, batch: usize, burn: bool, device: &Device) -> Result
 fn burn_logits(model: &Gpt, hidden: Tensor<2>) -> Tensor<2> {
     let bias = model.head.decoder.bias.as_ref().map(|bias| bias.val());
     linear(hidden, model.embedding.weight.val().transpose(), bias)
-}
-
-/// Asks for every parameter once: Burn creates them when they are first asked for.
-struct Create;
-
-impl ModuleVisitor for Create {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        drop(param.val());
-    }
 }

@@ -54,11 +54,11 @@ impl OutputLayer {
         }
     }
 
-    /// Asks for every parameter once: Burn creates them when they are first asked for.
+    /// [Creates](create_parameters) all parameters.
     pub fn create(&self) {
         match self {
-            Self::Head(head) => head.visit(&mut Create),
-            Self::Burn(linear, _) => linear.visit(&mut Create),
+            Self::Head(head) => create_parameters(head),
+            Self::Burn(linear, _) => create_parameters(linear),
         }
     }
 }
@@ -67,12 +67,16 @@ fn head_dtype(head: &OutputHead) -> DType {
     head.decoder.weight.as_ref().expect("a head with a decoder of its own").val().dtype()
 }
 
-struct Create;
+/// Asks for every parameter once: Burn creates them when they are first asked for.
+pub fn create_parameters(module: &impl Module) {
+    struct Create;
 
-impl ModuleVisitor for Create {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        drop(param.val());
+    impl ModuleVisitor for Create {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            drop(param.val());
+        }
     }
+    module.visit(&mut Create);
 }
 
 /// An option of the loss whose cost is measured.
