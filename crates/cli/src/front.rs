@@ -115,10 +115,12 @@ impl Line<'_> {
                 self.words.splice(0..0, ["--run".into(), run]);
                 Ok(self.named("--data", &["finetune"]))
             }
-            (model, Some(_)) => {
-                let model = model.name();
-                Err(format!("--from averages the weights of a language model; {model} has no such training")
-                    .into())
+            (Model::Gpt, Some(run)) => {
+                self.words.splice(0..0, ["--from".into(), run]);
+                Ok(self.named("--data", &["transformer"]))
+            }
+            (Model::Seq2seq, Some(_)) => {
+                Err("--from is for language models and transformers; seq2seq has no such training".into())
             }
             (Model::Seq2seq, None) => Ok(self.named("--data", &["dialog", "train"])),
             (Model::Gpt, None) => Ok(self.named("--data", &["transformer"])),
@@ -384,7 +386,7 @@ mod tests {
         for (text, expected) in [
             ("train D --model lstm", "unknown model `lstm`"),
             ("train --model gpt --resume PATH/lstm", "is a run of awd-lstm"),
-            ("train --from PATH/transformer", "gpt has no such training"),
+            ("train --from PATH/dialogues", "seq2seq has no such training"),
             ("train D --model", "--model needs a value"),
             ("eval PATH/transformer --dynamic", "this is a run of gpt"),
             ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),

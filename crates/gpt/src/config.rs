@@ -5,6 +5,7 @@ use burn::module::{Initializer, Module};
 use burn::nn::transformer::TransformerEncoderConfig;
 use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::Device;
+use highrank::context::FacetsConfig;
 use highrank::{HeadConfig, TimeAxis};
 use runs::Error;
 use runs::data::Corpus;
@@ -34,15 +35,22 @@ pub struct GptConfig {
     /// T, the longest sequence that the model reads.
     #[config(default = 64)]
     pub context: usize,
-    /// Layers of the transformer. The feed-forward part of each has four times its width.
+    /// Layers of the transformer.
     #[config(default = 2)]
     pub layers: usize,
+    /// Width of the feed-forward part of a layer; `None`: four times that of the transformer.
+    #[config(default = "None")]
+    pub d_ff: Option<usize>,
     /// Attention heads of a layer, which share its width.
     #[config(default = 4)]
     pub attention_heads: usize,
     /// Probability of dropping a feature while training, after the embedding and in each layer, in `[0, 1)`.
     #[config(default = 0.1)]
     pub dropout: f64,
+    /// What the head's contexts read beside the last hidden state, of the last layers, the embedding counting as one; its hidden
+    /// state is then twice as wide as the transformer. `None`: nothing.
+    #[config(default = "None")]
+    pub facets: Option<FacetsConfig>,
 }
 
 /// Spread of all weights of the transformer at the start (Radford et al. 2019).
@@ -58,13 +66,27 @@ impl GptConfig {
     /// # Errors
     /// [`Error::InvalidSetting`] or [`Error::Head`], of the first that is wrong.
     pub fn validate(&self) -> Result<(), Error> {
-        let Self { d_model, head, context, layers, attention_heads, dropout } = self;
+        let Self { d_model, head, context, layers, d_ff, attention_heads, dropout, facets } = self;
         check(*d_model > 0, "d_model", d_model, "at least 1")?;
         check(*context > 0, "context", context, "at least 1")?;
         check(*layers > 0, "layers", layers, "at least 1")?;
         let divides = *attention_heads > 0 && d_model.is_multiple_of(*attention_heads);
         check(divides, "attention_heads", attention_heads, "a divisor of d_model")?;
+        check(self.d_ff() > 0, "d_ff", d_ff.unwrap_or_default(), "at least 1")?;
         check((0.0..1.0).contains(dropout), "dropout", dropout, "in [0, 1)")?;
+        if let Some(facets) = facets {
+            let read = (1..=layers + 1).contains(&facets.layers);
+            check(
+                read,
+                "facets.layers",
+                facets.layers,
+                "from 1 to the number of layers and 1 for the embedding",
+            )?;
+            let read = (1..=*context).contains(&facets.window);
+            check(read, "facets.window", facets.window, "from 1 to the context")?;
+            let reads = "twice d_model, for its contexts read facets";
+            check(head.d_hidden == 2 * d_model, "head.d_hidden", head.d_hidden, reads)?;
+        }
         check(head.tied, "head.tied", head.tied, "true: the decoder matrix is the embedding")?;
         Ok(head.validate()?)
     }
@@ -82,7 +104,7 @@ impl GptConfig {
             None => self.head.clone(),
         };
         let (d_model, normal) = (self.d_model, Initializer::Normal { mean: 0.0, std: SPREAD });
-        let encoder = TransformerEncoderConfig::new(d_model, 4 * d_model, self.attention_heads, self.layers)
+        let encoder = TransformerEncoderConfig::new(d_model, self.d_ff(), self.attention_heads, self.layers)
             .with_dropout(self.dropout)
             .with_norm_first(true)
             .with_initializer(normal.clone());
@@ -98,9 +120,17 @@ impl GptConfig {
             dropout: DropoutConfig::new(self.dropout).init(),
             encoder: encoder.init(device),
             norm: LayerNormConfig::new(d_model).init(device),
-            output: between(d_model, head.d_hidden, device),
+            output: match self.facets {
+                Some(_) => None,
+                None => between(d_model, head.d_hidden, device),
+            },
+            facets: self.facets.map(|facets| facets.init(d_model, device)),
             head: head.init(device),
         })
+    }
+
+    fn d_ff(&self) -> usize {
+        self.d_ff.unwrap_or(4 * self.d_model)
     }
 
     /// Number of learnt scalars. The tied matrix counts once.
@@ -206,11 +236,16 @@ mod tests {
         let head = || HeadConfig::softmax(12, 50).with_tied(true);
         let good = GptConfig::new(12, head());
         good.validate().unwrap();
+        let facets = |layers, window| good.clone().with_facets(Some(FacetsConfig { layers, window }));
         let wrong = [
             (good.clone().with_layers(0), "layers is 0"),
             (good.clone().with_context(0), "context is 0"),
             (good.clone().with_attention_heads(5), "attention_heads is 5, but must be a divisor of d_model"),
             (good.clone().with_dropout(1.0), "dropout is 1"),
+            (good.clone().with_d_ff(Some(0)), "d_ff is 0"),
+            (facets(4, 3), "facets.layers is 4, but must be from 1 to the number of layers and 1"),
+            (facets(3, 0), "facets.window is 0"),
+            (facets(3, 3), "head.d_hidden is 12, but must be twice d_model"),
             (GptConfig::new(0, head()), "d_model is 0"),
             (GptConfig::new(12, head().with_tied(false)), "head.tied is false"),
             (GptConfig::new(12, HeadConfig::plif(12, 50, 0).with_tied(true)), "knots"),
@@ -262,6 +297,13 @@ mod tests {
         assert_eq!(params(&softmax(7)), body + v * 7 + v + 2 * 7 * m);
         let mos = GptConfig::new(m, HeadConfig::mos(m, 7, v, 3).with_tied(true));
         assert_eq!(params(&mos), body + v * 7 + v + 7 * m + 3 * m + 3 * 7 * (m + 1));
+        let facets = HeadConfig::mos(2 * m, m, v, 3).with_tied(true);
+        let facets = GptConfig::new(m, facets).with_facets(Some(FacetsConfig { layers: 2, window: 3 }));
+        let (summary, mixture) = (6 * m * m + m, 2 * m * 3 + 3 * m * (2 * m + 1));
+        assert_eq!(params(&facets), body + v * m + v + summary + mixture);
+        // A unit more of the feed-forward part, in each of two layers.
+        let wider = softmax(m).with_d_ff(Some(4 * m + 1));
+        assert_eq!(params(&wider), params(&softmax(m)) + 2 * (2 * m + 1));
         // Padding has rows of its own.
         let padded = GptConfig::new(m, HeadConfig::softmax(m, v).with_vocab_multiple(64).with_tied(true));
         assert_eq!(params(&padded), body + 64 * m + 64);

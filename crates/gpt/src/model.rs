@@ -2,11 +2,15 @@
 
 use burn::module::Module;
 use burn::nn::attention::generate_autoregressive_mask;
-use burn::nn::transformer::{TransformerEncoder, TransformerEncoderInput};
+use burn::nn::transformer::TransformerEncoder;
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor};
+use highrank::context::Facets;
 use highrank::{Loss, LossOptions, OutputHead};
 
+use runs::Error;
+
+use crate::config::GptConfig;
 use crate::data::{Batch, IGNORED};
 
 /// A small GPT that ends in one of the library's heads.
@@ -28,6 +32,8 @@ pub struct Gpt {
     pub norm: LayerNorm,
     /// From the transformer's width to that of the head's hidden state, if they differ.
     pub output: Option<Linear>,
+    /// What the head reads beside the last hidden state, if it reads more.
+    pub facets: Option<Facets>,
     /// The output layer.
     pub head: OutputHead,
 }
@@ -37,7 +43,7 @@ impl Gpt {
     ///
     /// # Shapes
     /// - tokens: `[B, T]`, T at most the model's context
-    /// - output: `[B, T, H]`
+    /// - output: `[B, T, H]`, what the head reads
     ///
     /// # Panics
     /// If a sequence is longer than the model's context.
@@ -51,13 +57,46 @@ impl Gpt {
             None => words,
         };
         let places = self.positions.weight.val().narrow(0, 0, length).unsqueeze::<3>();
-        let x = self.dropout.forward(words + places);
+        let mut x = self.dropout.forward(words + places);
         let mask = generate_autoregressive_mask(batch, length, &device);
-        let x = self.norm.forward(self.encoder.forward(TransformerEncoderInput::new(x).mask_attn(mask)));
+        let mut below = vec![];
+        for layer in &self.encoder.layers {
+            below.push(x.clone());
+            x = layer.forward(x, None, Some(mask.clone()));
+        }
+        let x = self.norm.forward(x);
+        if let Some(facets) = &self.facets {
+            below.push(x);
+            return facets.forward(&below[below.len() - facets.layers()..]);
+        }
         match &self.output {
             Some(output) => output.forward(x),
             None => x,
         }
+    }
+
+    /// The same model with the head of another configuration, which starts where that configuration lets it. All other parameters,
+    /// the decoder's bias among them, stay what they are.
+    ///
+    /// A softmax thus goes on as a PLIF, or as a mixture that
+    /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learnt.
+    ///
+    /// # Errors
+    /// What [`GptConfig::validate`](crate::GptConfig::validate) says.
+    ///
+    /// # Panics
+    /// If the model of the configuration differs in more than the head's context, logit map, precision and facets.
+    pub fn with_head_of(self, config: &GptConfig) -> Result<Self, Error> {
+        let fresh = config.try_init(&self.positions.weight.device())?;
+        let sizes = |model: &Self| {
+            let [context, d_model] = model.positions.weight.dims();
+            let decoder = &model.head.decoder;
+            (context, d_model, decoder.vocab, decoder.d_embedding, model.encoder.n_layers, model.encoder.d_ff)
+        };
+        assert_eq!(sizes(&self), sizes(&fresh), "with_head_of: models of other sizes");
+        let mut head = fresh.head;
+        head.decoder = self.head.decoder;
+        Ok(Self { head, facets: fresh.facets, ..self })
     }
 
     /// The head with the embedding as its matrix.
@@ -98,11 +137,11 @@ pub struct GptOutput {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::config::GptConfig;
     use burn::module::{ModuleVisitor, Param};
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
     use highrank::HeadConfig;
+    use highrank::context::FacetsConfig;
 
     const VOCAB: usize = 11;
 
@@ -121,10 +160,17 @@ mod tests {
         ]
     }
 
+    fn config(head: HeadConfig) -> GptConfig {
+        GptConfig::new(8, head.with_tied(true)).with_layers(1).with_attention_heads(2).with_context(5)
+    }
+
+    fn multi_facet() -> GptConfig {
+        let head = HeadConfig::mos(16, 8, VOCAB, 2).starting_at_softmax(0.02);
+        config(head).with_facets(Some(FacetsConfig { layers: 2, window: 3 }))
+    }
+
     fn model(head: HeadConfig, device: &Device) -> Gpt {
-        let config =
-            GptConfig::new(8, head.with_tied(true)).with_layers(1).with_attention_heads(2).with_context(5);
-        config.try_init(device).unwrap()
+        config(head).try_init(device).unwrap()
     }
 
     fn tokens(device: &Device, last: i64) -> Tensor<2, Int> {
@@ -134,13 +180,44 @@ mod tests {
     #[test]
     fn a_token_sees_what_is_before_it_alone() {
         let device = Device::flex();
-        device.seed(1);
-        let model = model(HeadConfig::mos(8, 6, VOCAB, 2), &device);
-        let hidden = |last| -> Vec<f64> { model.hidden(tokens(&device, last)).into_data().iter().collect() };
-        let (one, other) = (hidden(8), hidden(9));
-        let last = one.len() - 8;
-        assert!(one[..last].iter().zip(&other[..last]).all(|(a, b)| (a - b).abs() < 1e-6));
-        assert!(one[last..].iter().zip(&other[last..]).any(|(a, b)| (a - b).abs() > 1e-4));
+        for config in [config(HeadConfig::mos(8, 6, VOCAB, 2)), multi_facet()] {
+            device.seed(1);
+            let model = config.try_init(&device).unwrap();
+            let hidden =
+                |last| -> Vec<f64> { model.hidden(tokens(&device, last)).into_data().iter().collect() };
+            let (one, other) = (hidden(8), hidden(9));
+            let last = one.len() - config.head.d_hidden;
+            assert!(one[..last].iter().zip(&other[..last]).all(|(a, b)| (a - b).abs() < 1e-6));
+            assert!(one[last..].iter().zip(&other[last..]).any(|(a, b)| (a - b).abs() > 1e-4));
+        }
+    }
+
+    #[test]
+    fn a_softmax_goes_on_as_other_heads_from_the_same_function() {
+        let device = Device::flex();
+        device.seed(4);
+        let mut softmax = model(HeadConfig::softmax(8, VOCAB), &device);
+        let bias = softmax.head.decoder.bias.take().map(|bias| bias.map(|bias| bias + 0.3).no_grad());
+        softmax.head.decoder.bias = bias;
+        let nll = |model: &Gpt| {
+            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
+            model.output(batch).nll.into_scalar::<f64>()
+        };
+        let mixture = HeadConfig::mos(8, 8, VOCAB, 3).starting_at_softmax(0.0);
+        let facets = HeadConfig::mos(16, 8, VOCAB, 3).starting_at_softmax(0.0);
+        let facets = GptConfig { head: facets.with_tied(true), ..multi_facet() };
+        let configs = [config(mixture), config(HeadConfig::plif(8, VOCAB, 9)), facets];
+        for config in configs {
+            let after = softmax.clone().with_head_of(&config).unwrap();
+            assert_eq!(after.head.components(), config.head.context.components());
+            assert!(
+                (nll(&after) - nll(&softmax)).abs() < 1e-5,
+                "{}: {} and {}",
+                config.head,
+                nll(&after),
+                nll(&softmax)
+            );
+        }
     }
 
     #[test]
@@ -159,9 +236,9 @@ mod tests {
             }
         }
         let device = Device::flex().autodiff();
-        for head in heads() {
+        for config in heads().map(config).into_iter().chain([multi_facet()]) {
             device.seed(2);
-            let model = model(head.clone(), &device);
+            let (head, model) = (&config.head, config.try_init(&device).unwrap());
             let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
             let grads = GradientsParams::from_grads(model.output(batch).loss.backward(), &model);
             let mut untouched = Untouched(&grads, vec![]);

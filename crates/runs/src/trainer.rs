@@ -136,9 +136,20 @@ impl<T: Task> Trainer<T> {
     /// # Panics
     /// If training has begun.
     pub fn start_from(&mut self, weights: &Path) -> Result<()> {
-        assert!(!self.state.has_begun(), "start_from: training has begun");
+        let model = self.peers.ranks().all_good(load_weights(self.task.model().clone(), weights))?;
+        self.start_with(model)
+    }
+
+    /// The same with a model in hand.
+    ///
+    /// # Errors
+    /// [`Error::NonFinitePerplexity`].
+    ///
+    /// # Panics
+    /// If training has begun.
+    pub fn start_with(&mut self, model: T::Model) -> Result<()> {
+        assert!(!self.state.has_begun(), "start_with: training has begun");
         let ranks = self.peers.ranks();
-        let model = ranks.all_good(load_weights(self.task.model().clone(), weights))?;
         let valid = model.valid();
         let score = self.task.evaluate(&valid, Split::Valid, ranks, &mut || false)?;
         let nll = score.expect("it is not asked to stop").mean();

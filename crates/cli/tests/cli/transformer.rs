@@ -22,6 +22,18 @@ fn settings_that_make_no_model_are_refused() {
         ("--head plif --plif-bound -1", &["-1", "positive"]),
         ("--head soft-cap --cap 0", &["cap is 0"]),
         ("--head monotonic-net --units 0", &["units is 0"]),
+        ("--start 1x", &["`1x` is neither a spread, such as 0.02, nor random"]),
+        ("--start 0.1 --activation tanh", &["--start is given, but tanh contexts start at random"]),
+        ("--start=-1", &["spread is -1"]),
+        ("--head plif --facets 3x3", &["--facets is given, but the plif head has no mixture"]),
+        ("--facets 3", &["`3` is no number of layers and of positions, such as 3x3"]),
+        (
+            "--layers 1 --facets 3x3",
+            &["facets.layers is 3, but must be from 1 to the number of layers and 1"],
+        ),
+        ("--data data --context 2 --facets 2x3", &["facets.window is 3, but must be from 1 to the context"]),
+        ("--from data --head plif", &["`data` is not a run folder"]),
+        ("--from data", &["--head"]),
         ("--dropout-latent 1", &["latent dropout is 1"]),
         ("--attention-heads 3", &["attention_heads is 3, but must be a divisor of d_model"]),
         ("--set model.context=0", &["context is 0"]),
@@ -39,8 +51,8 @@ fn settings_that_make_no_model_are_refused() {
         ("--data nowhere", &["data folder `nowhere` does not exist"]),
         ("--data data --context 5000", &["context is 5000, but must be less than the number of tokens"]),
         (
-            "--data data --head mos --components 60 --equal-parameters --d-embedding 1",
-            &["with an embedding of width 1"],
+            "--data data --head mos --parameters 900",
+            &["--parameters is 900, but with a feed-forward part of width 1 the model has"],
         ),
         ("--run data", &["`data` is not a run folder"]),
     ];
@@ -131,10 +143,12 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
         let line = format!("transformer --data data {small} --steps 3 --eval-tokens 50 --json {more}");
         objects(path, &line).pop().unwrap()
     };
-    let softmax = train("--head softmax --d-embedding 10");
+    let mixture = train("--head mos --d-embedding 6");
     for head in [
+        "softmax",
         "moc",
-        "mos",
+        "mos --facets 2x3",
+        "mos --activation residual --start random",
         "sigsoftmax",
         "gss",
         "plif --knots 20",
@@ -142,18 +156,49 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
         "soft-cap",
         "monotonic-net",
     ] {
-        let last = train(&format!("--d-embedding 10 --equal-parameters --head {head}"));
+        let parameters = number(&mixture, "parameters") + 2000.0;
+        let last = train(&format!("--d-embedding 6 --parameters {parameters} --head {head}"));
         assert!(head.starts_with(last["head"].as_str().unwrap()));
         assert!(number(&last, "test_ppl").is_finite());
-        // Half of what a unit of width adds, at most.
-        let off = number(&last, "parameters") - number(&softmax, "parameters");
-        assert!(off.abs() <= 90.0, "{last}");
+        // A unit of width adds 17.
+        assert!((number(&last, "parameters") - parameters).abs() <= 8.0, "{last}");
     }
-    // Its gates alone are larger than this softmax.
-    assert!(number(&train("--d-embedding 10 --head mixtape"), "test_ppl").is_finite());
+    assert!(number(&train("--d-embedding 6 --head mixtape"), "test_ppl").is_finite());
     // Each in a folder of its own.
     assert!(path.join("runs/transformer-mos-28/config.json").is_file());
-    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 10);
+    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 12);
+}
+
+#[test]
+fn a_softmax_goes_on_as_another_head() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    let train = |more: &str| {
+        objects(path, &format!("train {more} --steps 20 --warmup 0 --dropout 0 --json")).pop().unwrap()
+    };
+    let before = train(&format!("data --model gpt {small} --head softmax --lr 0.02 --out softmax"));
+    // It does not move: all heads are the function that they start at.
+    for head in ["mos --start 0 --facets 2x3", "moc --start 0", "plif --knots 50", "softmax"] {
+        let name = head.split(' ').next().unwrap();
+        let after = train(&format!("--from softmax --head {head} --lr 1e-12 --out {name}-next"));
+        assert_eq!(after["head"], name);
+        let moved = number(&after, "test_ppl") / number(&before, "test_ppl") - 1.0;
+        assert!(moved.abs() < 1e-4, "{head}: {before} and {after}");
+        let of_run = config(path, &format!("{name}-next"));
+        assert!(of_run["finetunes"].as_str().unwrap().ends_with("softmax"), "{of_run}");
+    }
+    let last = train("--from softmax --head mos --lr 0.02 --out next");
+    assert!(number(&last, "train_ppl") < number(&before, "train_ppl"), "{before} then {last}");
+    for (line, expected) in [
+        ("--from softmax --d-model 4 --head mos", "--d-model"),
+        ("--from softmax --head mos --set model.layers=2", "train --from keeps the sizes"),
+        ("--from mos-next --head plif", "has the head mos: a softmax goes on as another head"),
+        ("--from softmax --head mos --model seq2seq", "--model is seq2seq, but `softmax` is a run of gpt"),
+    ] {
+        refused(path, &format!("train {line} --out refused"), &[expected]);
+    }
+    assert!(!path.join("refused").exists());
 }
 
 #[test]

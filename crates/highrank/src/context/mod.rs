@@ -2,13 +2,15 @@
 //!
 //! `g → (h_k [N, K, d], log π_k [N, K])`. A direct head uses `g` itself; the two mixtures share one
 //! prior/latent pair and differ only in where they mix. A direct output connection has such a pair whose contexts come from several
-//! layers. A Mixtape's words mix its contexts by gates of their own.
+//! layers. A Mixtape's words mix its contexts by gates of their own. The contexts of a multi-facet softmax read [`Facets`] in place of
+//! the hidden state.
 
 mod connection;
 mod context_ops;
 mod contexts;
 mod direct;
 mod dropout;
+mod facets;
 mod kind;
 mod mixtape;
 mod mixture;
@@ -19,6 +21,7 @@ pub use connection::{ConnectedLayer, DirectOutputConnection, DirectOutputConnect
 pub(crate) use contexts::Contexts;
 pub use direct::{Direct, DirectConfig};
 pub use dropout::{LatentDropout, TimeAxis};
+pub use facets::{Facets, FacetsConfig};
 pub(crate) use kind::Sizes;
 pub use mixtape::{Mixtape, MixtapeConfig};
 pub(crate) use mixture::linear_initializer;

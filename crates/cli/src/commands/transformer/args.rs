@@ -28,10 +28,17 @@ pub struct TransformerArgs {
     /// Train nothing: perplexities of the model of this run.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds"])]
     pub run: Option<PathBuf>,
+    /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
+    /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does.
+    #[arg(long, value_name = "RUN", requires = "head", conflicts_with_all = [
+        "run", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
+        "attention-heads", "context",
+    ])]
+    pub from: Option<PathBuf>,
     /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "out", "run", "device", "head", "components", "dropout_latent", "knots", "plif_bound", "cap", "units",
-        "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "equal_parameters", "layers",
+        "out", "run", "from", "device", "head", "components", "activation", "start", "facets", "dropout_latent", "knots", "plif_bound",
+        "cap", "units", "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip",
         "valid-tokens", "eval-tokens", "seed", "set",
     ])]
@@ -99,10 +106,12 @@ pub struct ModelArgs {
     /// Width of the embedding [default: that of the transformer].
     #[arg(long, value_name = "D")]
     pub d_embedding: Option<usize>,
-    /// Choose the width of the embedding so that the model has as many parameters as one with a softmax, whose width is
-    /// --d-embedding.
-    #[arg(long)]
-    pub equal_parameters: bool,
+    /// Width of the feed-forward part of a layer [default: four times --d-model].
+    #[arg(long, value_name = "D")]
+    pub d_ff: Option<usize>,
+    /// Choose --d-ff so that the model has as nearly as it can so many parameters, to compare heads at equal size.
+    #[arg(long, value_name = "N", conflicts_with = "d_ff")]
+    pub parameters: Option<usize>,
     /// Layers of the transformer [default: 2; 3 with --data].
     #[arg(long, value_name = "N")]
     pub layers: Option<usize>,
@@ -135,18 +144,16 @@ impl TransformerArgs {
         self.given.apply("text", &self.text.config())
     }
 
-    /// The model with the output layer that `head` makes of the transformer's width, the embedding's and the vocabulary.
-    pub fn model(&self, head: &HeadArgs, d_embedding: usize, vocabulary: Size) -> GptConfig {
-        let (sizes, d_model) = (&self.model, self.d_model());
+    /// The model with its output layer over a vocabulary.
+    pub fn model(&self, vocabulary: Size) -> GptConfig {
+        let (sizes, head, d_model) = (&self.model, &self.head, self.d_model());
+        let d_embedding = sizes.d_embedding.unwrap_or(d_model);
         let model = GptConfig::new(d_model, head.config(d_model, d_embedding, vocabulary))
             .with_context(sizes.context.unwrap_or(self.unless_data(32, 64)))
-            .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)));
+            .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)))
+            .with_d_ff(sizes.d_ff)
+            .with_facets(head.facets.map(|facets| facets.0));
         self.given.apply("model", &model)
-    }
-
-    /// The width of the embedding, of a softmax if the parameters are to be as many as its.
-    pub fn d_embedding(&self) -> usize {
-        self.model.d_embedding.unwrap_or(self.d_model())
     }
 
     fn d_model(&self) -> usize {
@@ -174,6 +181,6 @@ impl TransformerArgs {
     }
 
     fn unless_data(&self, without: usize, with: usize) -> usize {
-        if self.data.is_some() { with } else { without }
+        if self.data.is_some() || self.from.is_some() { with } else { without }
     }
 }

@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::HeadKind;
 use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, evaluate};
+use highrank::{ContextConfig, LogitMapConfig};
 use runs::data::Fingerprint;
 use runs::error::{Error, check};
 use runs::{Score, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
-use super::head::{HeadArgs, Size};
-use super::sizes::matching;
+use super::head::Size;
+use super::sizes::of_parameters;
 use super::text::Text;
-use crate::args::{Head, TokenArgs};
+use crate::args::TokenArgs;
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
-use crate::device::{self, DeviceName};
+use crate::device;
 use crate::failure::Failure;
 use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
@@ -79,52 +79,23 @@ pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
         return resume(args, path, &output);
     }
     args.head.validate()?;
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
+    if let Some(path) = &args.from {
+        return continue_from(args, path, &output);
+    }
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let text_config = args.text_config();
-    let model = args.model(&args.head, args.d_embedding(), Size::new(1, text_config.vocab_size));
+    let model = args.model(Size::new(1, text_config.vocab_size));
     model.validate()?;
     args.procedure(model.context, model.context).validate()?;
-    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let text = Text::load(args.data.as_deref(), &text_config)?;
-    let vocabulary = Size::new(text.corpus.vocabulary().len(), text_config.vocab_size);
+    let model = args.model(Size::new(text.corpus.vocabulary().len(), text_config.vocab_size));
     let name = device::resolve(args.device);
     let device = device::open(name)?;
-    let model = match args.model.equal_parameters {
-        true => {
-            let softmax = args.model(&softmax_of(&args.head), args.d_embedding(), vocabulary);
-            let parameters = softmax.num_params(&device)?;
-            matching(|width| args.model(&args.head, width, vocabulary), parameters, &device)?
-        }
-        false => args.model(&args.head, args.d_embedding(), vocabulary),
+    let model = match args.model.parameters {
+        Some(parameters) => of_parameters(&model, parameters, &device)?,
+        None => model,
     };
-    train(args, &text, model, name, &device, &output)
-}
-
-/// The plain softmax with the precision of another head.
-fn softmax_of(head: &HeadArgs) -> HeadArgs {
-    let none = HeadArgs {
-        head: Head::Common(HeadKind::Softmax),
-        components: None,
-        activation: None,
-        dropout_latent: None,
-        knots: None,
-        plif_bound: None,
-        cap: None,
-        units: None,
-        precision: head.precision,
-    };
-    debug_assert!(none.validate().is_ok());
-    none
-}
-
-fn train(
-    args: &TransformerArgs,
-    text: &Text,
-    model: GptConfig,
-    name: DeviceName,
-    device: &Device,
-    output: &Output,
-) -> Result<(), Failure> {
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.head.head.to_string(),
@@ -132,13 +103,79 @@ fn train(
         data: args.data.as_deref().map_or_else(PathBuf::new, absolute),
         corpus: Fingerprint::of(&text.corpus),
         finetunes: None,
-        text: args.text_config(),
+        text: text_config,
         tokens: None,
         train: args.procedure(text.corpus.train().len(), model.context),
         model,
         extensions: vec![],
     };
-    let trainer = trainer(&config, text, device, output)?;
+    train(args, config, &text, &device, &output)
+}
+
+/// Starts a run from the best model of another, with the head that is asked for.
+fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+    let origin = RunFolder::open(path)?;
+    let config = origin.config()?;
+    let of_run = &config.model;
+    origin.best_weights()?;
+    let vocabulary = Size { words: of_run.head.vocab, rows: of_run.head.rows() };
+    let model = GptConfig {
+        head: args.head.config(of_run.d_model, of_run.head.d_embedding, vocabulary),
+        facets: args.head.facets.map(|facets| facets.0),
+        ..of_run.clone()
+    };
+    let model = args.given.apply("model", &model);
+    let changes = |model: &GptConfig| GptConfig {
+        head: of_run.head.clone(),
+        facets: of_run.facets,
+        dropout: of_run.dropout,
+        ..model.clone()
+    };
+    if changes(&model) != *of_run {
+        return Err(
+            "train --from keeps the sizes of the run's model: give a head, its settings and dropout alone"
+                .into(),
+        );
+    }
+    let head = (&of_run.head.context, &of_run.head.logit_map);
+    let is_softmax = matches!(head, (ContextConfig::Direct(_), LogitMapConfig::Identity));
+    if !is_softmax && (model.head != of_run.head || model.facets != of_run.facets) {
+        return Err(format!(
+            "`{}` has the head {}: a softmax goes on as another head, every other one as itself",
+            path.display(),
+            config.preset
+        )
+        .into());
+    }
+    model.validate()?;
+    let data = absolute(args.data.as_ref().unwrap_or(&config.data));
+    let text = Text::load(Some(data.as_path()).filter(|_| has_data(&config)), &config.text)?;
+    config.corpus.check(&text.corpus)?;
+    let name = device::resolve(args.device);
+    let device = device::open(name)?;
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: args.head.head.to_string(),
+        device: name.to_string(),
+        data: if has_data(&config) { data } else { PathBuf::new() },
+        finetunes: Some(absolute(path)),
+        train: args.procedure(text.corpus.train().len(), model.context),
+        model,
+        extensions: vec![],
+        ..config
+    };
+    train(args, config, &text, &device, output)
+}
+
+fn train(
+    args: &TransformerArgs,
+    config: RunConfig,
+    text: &Text,
+    device: &Device,
+    output: &Output,
+) -> Result<(), Failure> {
+    let mut trainer = trainer(&config, text, device, output)?;
+    start(&mut trainer, &config, device)?;
     let path = args.out.clone();
     let path =
         path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed)));
@@ -146,16 +183,33 @@ fn train(
     fit_and_print(trainer, &run, text, output)
 }
 
+/// Starts from the best model of the run that this one continues, if there is one.
+fn start(trainer: &mut Trainer, config: &RunConfig, device: &Device) -> Result<(), Failure> {
+    let Some(origin) = &config.finetunes else { return Ok(()) };
+    let (run, device) = (RunFolder::open(origin)?, device.clone().autodiff());
+    let before = load_weights(run.config()?.model.try_init(&device)?, &run.best_weights()?)?;
+    trainer.start_with(before.with_head_of(&config.model)?)?;
+    Ok(())
+}
+
 fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
     let run = RunFolder::resume(path)?;
     let config = run.config()?;
-    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let of_run = Some(config.data.as_path()).filter(|_| has_data(&config));
     let text = Text::load(args.data.as_deref().or(of_run), &config.text)?;
     config.corpus.check(&text.corpus)?;
     let device = device::open(config.device.parse()?)?;
     let mut trainer = trainer(&config, &text, &device, output)?;
     trainer.restore(&run)?;
+    if trainer.best().is_none() {
+        start(&mut trainer, &config, &device)?;
+    }
     fit_and_print(trainer, &run, &text, output)
+}
+
+/// Whether a run's text is a folder's, not a generated one.
+fn has_data(config: &RunConfig) -> bool {
+    !config.data.as_os_str().is_empty()
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
@@ -223,7 +277,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     }
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
-    let of_run = Some(config.data.as_path()).filter(|data| !data.as_os_str().is_empty());
+    let of_run = Some(config.data.as_path()).filter(|_| has_data(&config));
     let data = args.data.as_deref().or(of_run);
     let weights = match args.weights.file(&run) {
         // One that was stopped before its first validation.

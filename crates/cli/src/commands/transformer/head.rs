@@ -1,7 +1,10 @@
 //! The output layer that a command line asks for.
 
+use std::str::FromStr;
+
 use awd_lstm::HeadKind;
 use clap::Args;
+use highrank::context::FacetsConfig;
 use highrank::{Activation, HeadConfig, LogitMapConfig, Precision, Start, TimeAxis};
 
 use crate::args::{Head, HeadSizes};
@@ -21,6 +24,14 @@ pub struct HeadArgs {
     /// [default: linear].
     #[arg(long)]
     pub activation: Option<Activation>,
+    /// Where the contexts of a mixture start that are not tanh: at the softmax, with noise of this spread on their weights, or
+    /// random [default: 0.02].
+    #[arg(hide = true, long, value_name = "SPREAD")]
+    pub start: Option<StartAt>,
+    /// Let the contexts of a mixture read, beside the hidden state, the states of so many layers, the embedding counting as
+    /// one, at so many positions, such as 3x3: a multi-facet softmax [default: the last hidden state alone].
+    #[arg(long, value_name = "LAYERSxPOSITIONS")]
+    pub facets: Option<Facets>,
     /// Dropout on the latent contexts of a mixture [default: 0].
     #[arg(long, value_name = "P")]
     pub dropout_latent: Option<f64>,
@@ -61,12 +72,17 @@ impl HeadArgs {
         let settings = [
             ("--components", self.components.is_some(), head.is_mixture(), "mixture"),
             ("--activation", self.activation.is_some(), head.is_mixture(), "mixture"),
+            ("--start", self.start.is_some(), head.is_mixture(), "mixture"),
+            ("--facets", self.facets.is_some(), head.is_mixture(), "mixture"),
             ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "mixture"),
             ("--knots", self.knots.is_some(), head.has_plif(), "PLIF"),
             ("--plif-bound", self.plif_bound.is_some(), head.has_plif(), "PLIF"),
             ("--cap", self.cap.is_some(), head == Head::SoftCap, "soft cap"),
             ("--units", self.units.is_some(), head == Head::MonotonicNet, "monotonic network"),
         ];
+        if self.start.is_some() && self.activation == Some(Activation::Tanh) {
+            return Err("--start is given, but tanh contexts start at random".into());
+        }
         match settings.into_iter().find(|(_, given, used, _)| *given && !used) {
             Some((option, _, _, part)) => {
                 Err(format!("{option} is given, but the {head} head has no {part}").into())
@@ -79,7 +95,7 @@ impl HeadArgs {
     pub fn config(&self, d_model: usize, d_embedding: usize, vocabulary: Size) -> HeadConfig {
         let knots = self.knots.unwrap_or(1000);
         let config = self.head.config(&HeadSizes {
-            d_hidden: d_model,
+            d_hidden: if self.facets.is_some() { 2 * d_model } else { d_model },
             d_embedding,
             vocab: vocabulary.words,
             components: self.components.unwrap_or(4),
@@ -90,8 +106,13 @@ impl HeadArgs {
             units: self.units.unwrap_or(HeadSizes::UNITS),
         });
         let config = match self.activation.unwrap_or(Activation::Linear) {
-            activation if self.head.is_mixture() && activation != Activation::Tanh => {
-                config.with_activation(activation).starting_at_softmax(Start::SPREAD)
+            Activation::Tanh => config,
+            activation if self.head.is_mixture() => {
+                let config = config.with_activation(activation);
+                match self.start.unwrap_or_default().0 {
+                    Start::Softmax { spread } => config.starting_at_softmax(spread),
+                    _ => config,
+                }
             }
             _ => config,
         };
@@ -108,6 +129,45 @@ impl HeadArgs {
             _ => config,
         };
         vocabulary.pad(config).with_tied(true).with_precision(self.precision)
+    }
+}
+
+/// Where contexts start, on a command line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StartAt(pub Start);
+
+impl Default for StartAt {
+    fn default() -> Self {
+        Self(Start::Softmax { spread: Start::SPREAD })
+    }
+}
+
+impl FromStr for StartAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(spread) => Ok(Self(Start::Softmax { spread })),
+            Err(_) if text == "random" => Ok(Self(Start::Random)),
+            Err(_) => Err(format!("`{text}` is neither a spread, such as 0.02, nor random")),
+        }
+    }
+}
+
+/// What contexts read, on a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facets(pub FacetsConfig);
+
+impl FromStr for Facets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+        let sizes =
+            text.split_once('x').and_then(|(layers, window)| Some((number(layers)?, number(window)?)));
+        let (layers, window) =
+            sizes.ok_or_else(|| format!("`{text}` is no number of layers and of positions, such as 3x3"))?;
+        Ok(Self(FacetsConfig { layers, window }))
     }
 }
 

@@ -5,38 +5,24 @@ use gpt::GptConfig;
 
 use crate::failure::Failure;
 
-/// The model whose number of parameters is nearest to `budget`, of those that `of_width` makes of a width of the embedding.
+/// The model with the feed-forward parts whose width brings its number of parameters nearest to `parameters`.
 ///
 /// # Errors
-/// What the configurations say, or if even an embedding of width 1 is too much.
-pub fn matching(
-    of_width: impl Fn(usize) -> GptConfig,
-    budget: usize,
-    device: &Device,
-) -> Result<GptConfig, Failure> {
-    let d_model = of_width(1).d_model;
-    let parameters = |width| of_width(width).num_params(device).map(|count| count as f64);
-    // The number grows by the same amount with every width but the transformer's own, where the layers between the two
-    // widths are not needed.
-    let (first, second) = (d_model + 1, d_model + 2);
-    let slope = parameters(second)? - parameters(first)?;
-    let exact = first as f64 + (budget as f64 - parameters(first)?) / slope;
-    if exact < 1.0 {
-        let least = parameters(1)?;
+/// What the configuration says, or if even parts of width 1 are too much.
+pub fn of_parameters(model: &GptConfig, parameters: usize, device: &Device) -> Result<GptConfig, Failure> {
+    let of_width = |width| model.clone().with_d_ff(Some(width));
+    let count = |width| of_width(width).num_params(device);
+    let least = count(1)?;
+    let Some(rest) = parameters.checked_sub(least) else {
         return Err(format!(
-            "the softmax model has {budget} parameters, but one with this head has {least} with an embedding of \
-             width 1 already; give a larger --d-embedding, or fewer components or knots"
+            "--parameters is {parameters}, but with a feed-forward part of width 1 the model has {least} already; narrow it by \
+             --d-model, or take fewer --layers or --components"
         )
         .into());
-    }
-    let off = |width| Ok::<_, Failure>((parameters(width)? - budget as f64).abs());
-    let mut nearest = d_model;
-    for width in [exact.floor() as usize, exact.ceil() as usize] {
-        if off(width)? < off(nearest)? {
-            nearest = width;
-        }
-    }
-    Ok(of_width(nearest))
+    };
+    // The number grows by as much with every width.
+    let slope = count(2)? - least;
+    Ok(of_width(1 + (rest + slope / 2) / slope))
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -47,33 +33,21 @@ mod tests {
     #[test]
     fn the_nearest_width_is_taken() {
         let (m, v, device) = (12, 200, Device::flex());
-        let of = |head: fn(usize, usize, usize) -> HeadConfig| {
-            move |width| GptConfig::new(m, head(m, width, v).with_tied(true)).with_layers(1)
-        };
-        let softmax = of(|_, d, v| HeadConfig::softmax(d, v));
-        let heads: [fn(usize, usize, usize) -> HeadConfig; 4] = [
-            |_, d, v| HeadConfig::softmax(d, v),
-            |_, d, v| HeadConfig::plif(d, v, 100),
-            |m, d, v| HeadConfig::mos(m, d, v, 5),
-            |m, d, v| HeadConfig::mos_plif(m, d, v, 3, 50),
-        ];
-        for width in [m, 20] {
-            let budget = softmax(width).num_params(&device).unwrap();
-            for head in heads {
-                let model = matching(of(head), budget, &device).unwrap();
-                let off = |model: &GptConfig| model.num_params(&device).unwrap().abs_diff(budget);
-                for other in 1..40 {
-                    assert!(
-                        off(&model) <= off(&of(head)(other)),
-                        "{other} is nearer than {}",
-                        model.head.d_embedding
-                    );
-                }
+        let params = |model: &GptConfig| model.num_params(&device).unwrap();
+        let heads = [HeadConfig::softmax(m, v), HeadConfig::plif(m, v, 100), HeadConfig::mos(m, m, v, 5)];
+        for model in heads.map(|head| GptConfig::new(m, head.with_tied(true)).with_layers(2)) {
+            let given = params(&model);
+            assert_eq!(of_parameters(&model, given, &device).unwrap().d_ff, Some(4 * m));
+            for (off, width) in [(-100, 4 * m - 2), (-20, 4 * m), (20, 4 * m), (30, 4 * m + 1)] {
+                let found = of_parameters(&model, given.strict_add_signed(off), &device).unwrap();
+                assert_eq!(found.d_ff, Some(width), "a unit has 50 parameters, asked for {off} more");
             }
-            assert_eq!(matching(softmax, budget, &device).unwrap(), softmax(width));
         }
-        let message =
-            matching(of(|_, d, v| HeadConfig::plif(d, v, 100_000)), 5000, &device).unwrap_err().to_string();
-        assert!(message.contains("has 5000 parameters, but one with this head has"), "{message}");
+        let small = GptConfig::new(m, HeadConfig::softmax(m, v).with_tied(true));
+        let message = of_parameters(&small, 2000, &device).unwrap_err().to_string();
+        assert!(
+            message.contains("--parameters is 2000, but with a feed-forward part of width 1"),
+            "{message}"
+        );
     }
 }

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# The study of heads under a transformer: docs/results/transformer.md.
+#
+#   scripts/transformers.sh STAGE TEXT OUT [WIDTH]
+#
+# TEXT is a folder with train.txt, valid.txt and test.txt. Runs go to OUT/runs, one line of results each to OUT/STAGE.jsonl. What is
+# done is not done again, and a run that was stopped goes on. Stages:
+#   search    every head with each of three learning rates, 1,000 steps
+#   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
+#   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
+#   continue  the softmax of `heads` for as many steps again, as itself and as other heads, half of the rate
+# All models of a width have as many parameters as the largest, by the width of their feed-forward parts.
+#
+# HIGHRANK=target/release/highrank is the program, JOBS=2 how many runs go on side by side, each with THREADS=1, STEPS=3000, and
+# HEADS a choice of the heads.
+set -euo pipefail
+fail() {
+    echo "error: $*" >&2
+    exit 2
+}
+[ $# -ge 3 ] || fail "expected STAGE TEXT OUT [WIDTH], as in: scripts/transformers.sh search ptb runs/transformers 64"
+stage=$1 text=$2 out=$3 width=${4:-64}
+highrank=${HIGHRANK:-target/release/highrank}
+steps=${STEPS:-3000}
+command -v "$highrank" >/dev/null || fail "\`$highrank\` does not exist: cargo build --release"
+[ -f "$text/train.txt" ] || fail "\`$text/train.txt\` does not exist"
+mkdir -p "$out/runs"
+
+# Options of a head by its name here.
+head_of() {
+    case $1 in
+        softmax | plif | moc | mos | mos-plif) echo "--head $1" ;;
+        multi-facet) echo "--head mos --facets 3x3" ;;
+        mos-tanh) echo "--head mos --activation tanh" ;;
+        mos-residual) echo "--head mos --activation residual" ;;
+        mos-random) echo "--head mos --start random" ;;
+        mos-spread-*) echo "--head mos --start ${1#mos-spread-}" ;;
+        mos-decay-*) echo "--head mos --weight-decay ${1#mos-decay-}" ;;
+        mos-*) echo "--head mos --components ${1#mos-}" ;;
+        multi-facet-*) echo "--head mos --facets ${1#multi-facet-}" ;;
+        *) fail "unknown head \`$1\`" ;;
+    esac
+}
+
+# One run and its line: NAME LR SEED STEPS [FROM].
+cell() {
+    local name=$1 lr=$2 seed=$3 steps=$4 from=${5:-}
+    local key="$stage-$width-$name-$lr-$seed"
+    local run="$out/runs/$key" line="$out/runs/$key.json" options
+    [ ! -s "$line" ] || return 0
+    options=$(head_of "$name")
+    if [ -f "$run/config.json" ]; then
+        set -- --resume "$run"
+    elif [ -n "$from" ]; then
+        # shellcheck disable=SC2086 # several words
+        set -- --from "$from" $options --precision bf16 --steps "$steps" --rounds 10 --lr "$lr" --seed "$seed" --out "$run"
+    else
+        # shellcheck disable=SC2086
+        set -- "$text" --model gpt $options --precision bf16 --d-model "$width" --layers 2 --parameters "$parameters" \
+            --steps "$steps" --rounds 10 --lr "$lr" --seed "$seed" --out "$run"
+    fi
+    RAYON_NUM_THREADS=${THREADS:-1} "$highrank" train "$@" --json 2>>"$out/runs/$key.log" | tail -n 1 >"$line.part" || return 1
+    local curve
+    curve=$(sed -n 's/^{"epoch".*"valid_ppl":\([0-9.]*\).*/\1/p' "$run/metrics.jsonl" | paste -sd, -)
+    sed "s/^{/{\"stage\":\"$stage\",\"variant\":\"$name\",\"lr\":$lr,\"seed\":$seed,\"curve\":[$curve],/" "$line.part" >"$line"
+    rm "$line.part"
+}
+
+# Runs cells, a line of arguments each from standard input, several side by side; then gathers the stage's lines.
+cells() {
+    export -f cell head_of fail
+    export stage text out width highrank parameters
+    xargs -P "${JOBS:-2}" -I{} bash -c 'set -eo pipefail; cell {}' || fail "a run failed, see $out/runs/*.log"
+    cat "$out/runs/$stage"-*.json >"$out/$stage.jsonl"
+}
+
+# The learning rate of the search with the lowest validation perplexity of a head, the median of the other heads' where it was not in it.
+best_rate() {
+    local found
+    found=$(sed -n "s/.*\"variant\":\"$1\",\"lr\":\([0-9.]*\),.*\"d_model\":$width,.*\"valid_ppl\":\([0-9.]*\).*/\2 \1/p" "$out/search.jsonl" | sort -n | head -n 1)
+    [ -n "$found" ] || fail "no search of $1 at width $width in $out/search.jsonl"
+    echo "${found#* }"
+}
+
+# As many as multi-facet has with feed-forward parts four times as wide.
+case $width in
+    64) parameters=824656 rates="0.001 0.002 0.004" ;;
+    128) parameters=1975184 rates="0.001 0.002 0.004" ;;
+    256) parameters=5283856 rates="0.0005 0.001 0.002" ;;
+    *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
+esac
+# Decoder rows that another text has more or fewer than Penn Treebank's 10,000.
+words=$(tr -s ' \n' '\n\n' <"$text/train.txt" | sort -u | wc -l)
+case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 9999) * (width + 1))) ;; esac
+
+heads=${HEADS:-softmax plif moc mos multi-facet}
+case $stage in
+    search)
+        for name in $heads; do for lr in $rates; do echo "$name $lr 1 1000"; done; done | cells
+        ;;
+    heads)
+        for seed in 28 29 30; do for name in $heads; do echo "$name $(best_rate "$name") $seed $steps"; done; done | cells
+        ;;
+    causes)
+        lr=$(best_rate mos)
+        for name in mos-tanh mos-residual mos-random mos-spread-0 mos-spread-0.1 mos-decay-0 mos-decay-0.1 mos-2 mos-8 mos-plif \
+            multi-facet-1x1 multi-facet-3x1 multi-facet-1x3; do
+            echo "$name $lr 28 $steps"
+        done | cells
+        ;;
+    continue)
+        lr=$(best_rate softmax)
+        half=$(awk "BEGIN { print $lr / 2 }")
+        for name in softmax plif moc mos multi-facet; do
+            echo "$name $half 28 $steps $out/runs/heads-$width-softmax-$lr-28"
+        done | cells
+        ;;
+    *) fail "unknown stage \`$stage\`: search, heads, causes or continue" ;;
+esac
+echo "$out/$stage.jsonl"
