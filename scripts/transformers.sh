@@ -36,6 +36,7 @@ head_of() {
         mos-random) echo "--head mos --start random" ;;
         mos-spread-*) echo "--head mos --start ${1#mos-spread-}" ;;
         mos-decay-*) echo "--head mos --weight-decay ${1#mos-decay-}" ;;
+        facets-*) echo "--head mos --facets 3x3 --components ${1#facets-}" ;;
         mos-*) echo "--head mos --components ${1#mos-}" ;;
         multi-facet-*) echo "--head mos --facets ${1#multi-facet-}" ;;
         *) fail "unknown head \`$1\`" ;;
@@ -103,8 +104,8 @@ case $stage in
         ;;
     causes)
         lr=$(best_rate mos)
-        for name in mos-tanh mos-residual mos-random mos-spread-0 mos-spread-0.1 mos-decay-0 mos-decay-0.1 mos-2 mos-8 mos-plif \
-            multi-facet-1x1 multi-facet-3x1 multi-facet-1x3; do
+        for name in mos-tanh facets-1 multi-facet-1x3 multi-facet-3x1 mos-random mos-residual mos-spread-0 mos-spread-0.1 mos-2 mos-8 \
+            mos-plif mos-decay-0 mos-decay-0.1; do
             echo "$name $lr 28 $steps"
         done | cells
         ;;

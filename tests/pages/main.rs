@@ -3,6 +3,7 @@
 mod links;
 mod speed;
 mod tables;
+mod transformers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ fn what_is_read_first_stays_short() {
 
 /// All tables that are computed.
 fn tables() -> impl Iterator<Item = tables::Table> {
-    TABLES.into_iter().chain([("speed", speed::speed as fn() -> Vec<String>)])
+    TABLES.into_iter().chain(transformers::TABLES).chain([("speed", speed::speed as fn() -> Vec<String>)])
 }
 
 /// The lines of a table below the comment `<!-- results: NAME -->` and its header.

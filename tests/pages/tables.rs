@@ -34,17 +34,17 @@ pub const TABLES: [Table; 20] = [
 
 /// Lines of a file of results.
 #[derive(Clone)]
-struct Runs(Vec<Value>);
+pub struct Runs(Vec<Value>);
 
 impl Runs {
-    fn read(name: &str) -> Self {
+    pub fn read(name: &str) -> Self {
         let path = root().join(format!("results/{name}.jsonl"));
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines = text.lines().filter(|line| !line.is_empty());
         Self(lines.map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
-    fn filter(&self, keep: impl Fn(&Value) -> bool) -> Self {
+    pub fn filter(&self, keep: impl Fn(&Value) -> bool) -> Self {
         let kept: Vec<Value> = self.0.iter().filter(|run| keep(run)).cloned().collect();
         assert!(!kept.is_empty(), "no such runs among {}", self.0.len());
         Self(kept)
@@ -59,7 +59,7 @@ impl Runs {
         self.filter(|run| (run["parameters"].as_f64().unwrap() / parameters - 1.0).abs() < 0.05)
     }
 
-    fn number(&self, key: &str, value: f64) -> Self {
+    pub fn number(&self, key: &str, value: f64) -> Self {
         self.filter(|run| run[key].as_f64() == Some(value))
     }
 
@@ -69,23 +69,23 @@ impl Runs {
     }
 
     /// The values at a place such as `finetuned.test_ppl`.
-    fn each(&self, place: &str) -> Vec<f64> {
+    pub fn each(&self, place: &str) -> Vec<f64> {
         let place = format!("/{}", place.replace('.', "/"));
         let value = |run: &Value| run.pointer(&place).and_then(Value::as_f64);
         self.0.iter().map(|run| value(run).unwrap_or_else(|| panic!("no {place} in {run}"))).collect()
     }
 
-    fn mean(&self, place: &str) -> f64 {
+    pub fn mean(&self, place: &str) -> f64 {
         mean(&self.each(place))
     }
 
     /// Mean and standard deviation over seeds.
-    fn spread(&self, place: &str) -> String {
+    pub fn spread(&self, place: &str) -> String {
         spread(&self.each(place), 2)
     }
 
     /// What all runs have at a place.
-    fn same(&self, place: &str) -> f64 {
+    pub fn same(&self, place: &str) -> f64 {
         let values = self.each(place);
         assert!(values.iter().all(|value| *value == values[0]), "{place} differs: {values:?}");
         values[0]
@@ -110,12 +110,12 @@ fn spread(values: &[f64], digits: usize) -> String {
     format!("{mean:.digits$} ± {:.digits$}", (squares / (values.len() - 1) as f64).sqrt())
 }
 
-fn row(cells: &[String]) -> String {
+pub fn row(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
 /// 1,234,567.
-fn grouped(number: f64) -> String {
+pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap());
     groups.collect::<Vec<_>>().join(",")

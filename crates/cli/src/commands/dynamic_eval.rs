@@ -124,11 +124,11 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
-        Some(data) => load_held_out(Some(data), &config, run.vocabulary()?)?,
+        Some(data) => load_held_out(data, &config.text, run.vocabulary()?)?,
         None => corpus.clone(),
     };
     require_test(&held_out, args.data.as_ref().unwrap_or(&config.data))?;
-    other_texts(&config, &held_out, &[VALID, TEST]).iter().for_each(print_note);
+    other_texts(&config.corpus, &held_out, &[VALID, TEST]).iter().for_each(print_note);
     // Learning from what was scored takes gradients.
     let device = device::open(device::resolve(args.device))?.autodiff();
     let result = Evaluation { args, run, config, dynamic, corpus, held_out }.run(&device)?;

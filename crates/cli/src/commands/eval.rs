@@ -133,7 +133,8 @@ fn texts(
         let ids = first(corpus.train(), args.max_tokens);
         return Ok(vec![(Split::Train, Batches::new(Split::Train.what(), &ids, test_batch, 2)?)]);
     }
-    let corpus = load_held_out(args.data.as_deref(), config, run.vocabulary()?)?;
+    let corpus =
+        load_held_out(args.data.as_deref().unwrap_or(&config.data), &config.text, run.vocabulary()?)?;
     let mut wanted =
         vec![(Split::Valid, corpus.valid(), eval_batch), (Split::Test, corpus.test(), test_batch)];
     if args.split != Some(Split::Valid) {
@@ -142,7 +143,7 @@ fn texts(
     wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
     if first_process {
         let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
-        other_texts(config, &corpus, &names).iter().for_each(print_note);
+        other_texts(&config.corpus, &corpus, &names).iter().for_each(print_note);
     }
     let batches = wanted.into_iter().map(|(split, ids, batch)| {
         let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];

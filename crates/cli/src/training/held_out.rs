@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use awd_lstm::train::RunConfig;
 use runs::Error;
-use runs::data::{Corpus, Fingerprint, Part, Vocabulary};
+use runs::data::{Corpus, Fingerprint, Part, TextConfig, Vocabulary};
 
 use crate::failure::Failure;
 use crate::files::refuse_file;
@@ -15,19 +14,14 @@ pub const VALID: &str = "the validation text";
 /// The test text, in messages.
 pub const TEST: &str = "the test text";
 
-/// The validation and the test text in the folder `data`, or in the run's, in the words of the run.
+/// The validation and the test text in the folder `data`, in the words of a run that reads its text so.
 ///
 /// # Errors
 /// Text that cannot be read, or that the vocabulary does not cover.
-pub fn load_held_out(
-    data: Option<&Path>,
-    config: &RunConfig,
-    vocabulary: Vocabulary,
-) -> Result<Corpus, Failure> {
-    let data = data.unwrap_or(&config.data);
+pub fn load_held_out(data: &Path, text: &TextConfig, vocabulary: Vocabulary) -> Result<Corpus, Failure> {
     refuse_file(data)?;
     let _reading = Working::new(format!("reading the text in {}", data.display()));
-    Ok(Corpus::load_held_out(data, vocabulary, &config.text)?)
+    Ok(Corpus::load_held_out(data, vocabulary, text)?)
 }
 
 /// Refuses a corpus without a test text, for work that scores it. `data` is its folder.
@@ -42,9 +36,9 @@ pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
 }
 
 /// A line for each of the texts `of` that is not the one of the run.
-pub fn other_texts(config: &RunConfig, corpus: &Corpus, of: &[&str]) -> Vec<String> {
+pub fn other_texts(of_run: &Fingerprint, corpus: &Corpus, of: &[&str]) -> Vec<String> {
     let now = Fingerprint::of(corpus);
-    let parts = [(VALID, &config.corpus.valid, &now.valid), (TEST, &config.corpus.test, &now.test)];
+    let parts = [(VALID, &of_run.valid, &now.valid), (TEST, &of_run.test, &now.test)];
     parts.into_iter().filter(|(what, ..)| of.contains(what)).filter_map(other_text).collect()
 }
 

@@ -131,7 +131,6 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     refused(path, "transformer --resume first", &["first/best/model.safetensors` is damaged"]);
     refused(path, "transformer --resume second --steps 9", &["--steps", "--resume"]);
     refused(path, "transformer --resume data", &["`data` is not a run folder"]);
-    refused(path, "rank --run second", &["`second` is not a run folder: it has no language model"]);
 }
 
 #[test]
@@ -167,6 +166,45 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
     // Each in a folder of its own.
     assert!(path.join("runs/transformer-mos-28/config.json").is_file());
     assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 12);
+}
+
+#[test]
+fn transformers_are_looked_into() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    for head in ["softmax", "plif --knots 20", "mos --facets 2x3"] {
+        let name = head.split(' ').next().unwrap();
+        objects(
+            path,
+            &format!("train data --model gpt {small} --head {head} --steps 20 --json --out {name}"),
+        );
+    }
+    objects(
+        path,
+        "train data --head mos --d-embedding 6 --lstm 6 --components 2 --batch 8 --bptt 12 --epochs 1 --json --out lstm",
+    );
+
+    let rank = objects(path, "analyse rank softmax mos lstm --limit 100 --json");
+    // Width 8, the normaliser and the bias bound the softmax.
+    assert_eq!((&rank[0]["rank"], &rank[0]["bound"]), (&10.into(), &10.into()));
+    assert!(number(&rank[1], "rank") > 16.0 && rank[1]["head"] == "mos", "{}", rank[1]["rank"]);
+    // As the model is scored, in stretches of its context.
+    let (kl, scores) = (objects(path, "analyse kl mos --json"), objects(path, "eval mos --json"));
+    assert!((number(&kl[0], "ppl") / number(&scores[0], "test_ppl") - 1.0).abs() < 1e-5, "{kl:?} {scores:?}");
+    let lost = objects(path, "analyse gradient softmax mos --json");
+    assert!(lost.iter().all(|lost| number(lost, "share") > 0.0), "{lost:?}");
+    assert_eq!(objects(path, "analyse plif plif --json")[0]["pieces"], 20);
+    // Stretches of 8 tokens beside those of 128.
+    let compared = objects(path, "analyse compare mos lstm --limit 150 --most 3 --json");
+    let of = |run: &str| objects(path, &format!("analyse kl {run} --limit 150 --json")).remove(0);
+    for (side, run) in [("ppl_a", "mos"), ("ppl_b", "lstm")] {
+        assert!((number(&compared[3], side) / number(&of(run), "ppl") - 1.0).abs() < 1e-5, "{compared:?}");
+    }
+
+    objects(path, &format!("train --model gpt {small} --head softmax --steps 2 --json --out generated"));
+    let message = "run `generated`: it has learnt a generated text, which is in no folder: give --data DIR";
+    refused(path, "analyse rank generated", &[message]);
 }
 
 #[test]

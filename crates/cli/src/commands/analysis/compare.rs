@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use burn::tensor::Tensor;
 use clap::Args;
 use highrank::analysis::Comparison;
 use runs::error::check;
@@ -60,22 +61,24 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
     let [a, b] = runs.as_slice() else { unreachable!("two runs were checked") };
     let (model_a, model_b) = (a.model(device)?, b.model(device)?);
     let mut comparison = Comparison::new(a.vocabulary.len(), most, top);
-    let windows_a = text.windows(&model_a, device, "comparing");
-    let windows_b = text.windows_unseen(&model_b, device);
-    for (window_a, window_b) in windows_a.zip(windows_b) {
-        let rows_a = model_a.head().forward(window_a.hidden);
-        let rows_b = model_b.head().forward(window_b.hidden);
-        comparison.add(rows_a, rows_b, &window_a.targets)?;
+    let (head_a, head_b) = (model_a.head(), model_b.head());
+    // Two kinds of models read stretches of different lengths.
+    let rows_b = model_b.windows_unseen(text, device);
+    let mut rows_b = rows_b.flat_map(|window| head_b.forward(window.hidden).iter_dim(0).collect::<Vec<_>>());
+    for window in model_a.windows(text, device, "comparing") {
+        let rows_a = head_a.forward(window.hidden);
+        let rows_b = rows_b.by_ref().take(window.targets.len()).collect();
+        comparison.add(rows_a, Tensor::cat(rows_b, 0), &window.targets)?;
     }
-    let ids = text.ids(device);
+    let ids: Vec<usize> = text.ids().iter().map(|&id| id as usize).collect();
     let tokens = comparison.gains().iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
     let [ppl_a, ppl_b] = comparison.mean_nll().map(f64::exp);
     let summary = Summary {
         a: a.name.clone(),
-        head_a: a.config.model.head,
+        head_a: a.head,
         ppl_a,
         b: b.name.clone(),
-        head_b: b.config.model.head,
+        head_b: b.head,
         ppl_b,
         tokens: comparison.tokens(),
         a_better: comparison.share_better(),

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use awd_lstm::LanguageModel;
 use burn::tensor::Device;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::commands::analysis::args::{HeldOutArgs, SourceArgs};
+use crate::commands::analysis::model::Model;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::text::{Text, Window};
 use crate::device::{self, DeviceName};
@@ -69,18 +69,14 @@ impl Analysis {
     /// Weights that cannot be read, or what `row` says.
     pub fn print_rows<R: Row>(
         &self,
-        mut row: impl FnMut(&SavedRun, &LanguageModel) -> Result<R, Failure>,
+        mut row: impl FnMut(&SavedRun, &Model) -> Result<R, Failure>,
     ) -> Result<Vec<R>, Failure> {
         print_all(self.runs.iter().map(|run| row(run, &run.model(&self.device)?)), self.json)
     }
 
     /// Walks a run's model through the text, with a bar on standard error.
-    pub fn windows<'a>(
-        &'a self,
-        run: &SavedRun,
-        model: &'a LanguageModel,
-    ) -> impl Iterator<Item = Window> + use<'a> {
-        self.text.windows(model, &self.device, &format!("looking into {}", run.name))
+    pub fn windows<'a>(&'a self, run: &SavedRun, model: &'a Model) -> impl Iterator<Item = Window> + use<'a> {
+        model.windows(&self.text, &self.device, &format!("looking into {}", run.name))
     }
 }
 

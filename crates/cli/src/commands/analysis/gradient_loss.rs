@@ -9,6 +9,7 @@ use highrank::analysis::{AnalysisError, GradientLoss};
 use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::args::Head;
 use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
@@ -35,7 +36,7 @@ pub struct GradientLossArgs {
 #[derive(Debug, Serialize, Deserialize)]
 struct Lost {
     run: String,
-    head: HeadKind,
+    head: Head,
     d_embedding: usize,
     components: usize,
     contexts: usize,
@@ -68,8 +69,8 @@ impl Lost {
             |at: f64| shares[((shares.len() as f64 * at).ceil() as usize).clamp(1, shares.len()) - 1];
         Ok(Self {
             run: run.name.clone(),
-            head: run.config.model.head,
-            d_embedding: run.config.model.d_embedding,
+            head: run.head,
+            d_embedding: run.d_embedding,
             components,
             contexts: loss.rows(),
             without_gradient: loss.without_gradient(),
@@ -164,7 +165,7 @@ fn look(args: &GradientLossArgs) -> Result<Vec<Lost>, Failure> {
     let runs = SavedRun::open_all(&args.source.runs)?;
     for run in &runs {
         // Before a line of the table is printed.
-        if let head @ (HeadKind::Mixtape | HeadKind::Adaptive) = run.config.model.head {
+        if let head @ Head::Common(HeadKind::Mixtape | HeadKind::Adaptive) = run.head {
             return Err(
                 run.failure(format!("its head {head} has logits that are no products with one decoder"))
             );

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::analysis::{PairwiseKl, RowAnalysis};
 use serde::Serialize;
 
+use crate::args::Head;
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
@@ -27,7 +27,7 @@ pub struct KlArgs {
 #[derive(Debug, Serialize)]
 struct Divergence {
     run: String,
-    head: HeadKind,
+    head: Head,
     contexts: usize,
     /// Mean over all pairs of different contexts, in nats.
     pairwise_kl: f64,
@@ -69,7 +69,7 @@ pub fn run(args: &KlArgs) -> Result<(), Failure> {
         }
         Ok(Divergence {
             run: run.name.clone(),
-            head: run.config.model.head,
+            head: run.head,
             contexts,
             pairwise_kl: divergence.mean_distinct_pairs()?,
             pairwise_kl_all_pairs: divergence.mean_all_pairs()?,

@@ -5,6 +5,7 @@ pub mod compare;
 mod frame;
 pub mod gradient_loss;
 pub mod kl;
+pub mod model;
 pub mod plif;
 pub mod rank;
 mod runs;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
 use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::args::Head;
 use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
@@ -38,7 +38,7 @@ pub struct PlifArgs {
 #[derive(Debug, Serialize, Deserialize)]
 struct Report {
     run: String,
-    head: HeadKind,
+    head: Head,
     pieces: usize,
     bound: f64,
     slope_mean: f64,
@@ -82,22 +82,23 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
 
 fn look(args: &PlifArgs) -> Result<Vec<Report>, Failure> {
     let runs = SavedRun::open_all(&args.source.runs)?;
-    if let Some(run) = runs.iter().find(|run| !run.config.model.head.has_plif()) {
-        let head = run.config.model.head;
+    if let Some(run) = runs.iter().find(|run| !run.head.has_plif()) {
+        let head = run.head;
         return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
     }
     let analysis = Analysis::open(runs, &args.source.text, 1, args.out.as_deref())?;
     analysis.print_rows(|run, model| {
-        let LogitMap::Plif(plif) = &model.head.logit_map else { unreachable!("heads were checked") };
+        let head = model.head();
+        let LogitMap::Plif(plif) = &head.logit_map else { unreachable!("heads were checked") };
         let slopes = SlopeStatistics::of(plif);
         let mut range = LogitRange::new(plif.bound);
         for window in analysis.windows(run, model) {
-            model.head().logit_blocks(window.hidden).for_each(|block| range.add(block));
+            head.logit_blocks(window.hidden).for_each(|block| range.add(block));
         }
         let reach = 1.1 * plif.bound;
         Ok(Report {
             run: run.name.clone(),
-            head: run.config.model.head,
+            head: run.head,
             pieces: slopes.pieces,
             bound: range.bound,
             slope_mean: slopes.mean,
@@ -110,7 +111,7 @@ fn look(args: &PlifArgs) -> Result<Vec<Report>, Failure> {
             outside_share: range.share_outside(),
             logit_min: range.min,
             logit_max: range.max,
-            curve: curve(&model.head.logit_map, (-reach, reach), POINTS, &analysis.device),
+            curve: curve(&head.logit_map, (-reach, reach), POINTS, &analysis.device),
         })
     })
 }

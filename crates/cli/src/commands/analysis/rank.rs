@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use awd_lstm::{HeadKind, LanguageModel, ModelConfig};
+use awd_lstm::HeadKind;
 use burn::tensor::DType;
 use clap::Args;
 use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
-use highrank::cast_parameters;
 use plotters::prelude::SeriesLabelPosition;
 use serde::{Deserialize, Serialize};
 
+use crate::args::Head;
 use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
+use crate::commands::analysis::model::Model;
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::text::Window;
 use crate::device::DeviceName;
@@ -41,7 +42,7 @@ const LOWEST: f64 = 1e-16;
 #[derive(Debug, Serialize, Deserialize)]
 struct Rank {
     run: String,
-    head: HeadKind,
+    head: Head,
     d_embedding: usize,
     contexts: usize,
     vocab: usize,
@@ -63,11 +64,11 @@ impl Rank {
         let single = f32::EPSILON as f64;
         Self {
             run: run.name.clone(),
-            head: run.config.model.head,
-            d_embedding: run.config.model.d_embedding,
+            head: run.head,
+            d_embedding: run.d_embedding,
             contexts: spectrum.rows(),
             vocab: spectrum.columns(),
-            bound: bound(&run.config.model).map(|bound| bound.min(spectrum.singular_values.len())),
+            bound: bound(run).map(|bound| bound.min(spectrum.singular_values.len())),
             precision: if wide { "f64" } else { "f32" }.into(),
             rank: wide.then(|| spectrum.rank()),
             rank_f32: spectrum.rank_with(single),
@@ -120,9 +121,9 @@ impl Row for Rank {
 
 /// The largest rank that the head can reach: one for each column of the decoder, one for the normaliser, one for the
 /// bias. None where the papers know no bound.
-fn bound(model: &ModelConfig) -> Option<usize> {
-    match model.head {
-        HeadKind::Softmax | HeadKind::Moc => Some(model.d_embedding + 2),
+fn bound(run: &SavedRun) -> Option<usize> {
+    match run.head {
+        Head::Common(HeadKind::Softmax | HeadKind::Moc) => Some(run.d_embedding + 2),
         _ => None,
     }
 }
@@ -170,16 +171,16 @@ pub fn is_wide(device: DeviceName) -> bool {
 /// # Errors
 /// Log-probabilities that are not finite, or too few contexts.
 pub fn spectrum(
-    model: &LanguageModel,
+    model: &Model,
     vocab: usize,
     text: impl Iterator<Item = Window>,
     wide: bool,
 ) -> Result<Spectrum, Failure> {
     let dtype = if wide { DType::F64 } else { DType::F32 };
-    let output = cast_parameters(model.clone(), dtype);
+    let head = model.head_in(dtype);
     let mut builder = SpectrumBuilder::new(vocab);
     for window in text {
-        for block in output.head().log_prob_blocks(window.hidden.cast(dtype)) {
+        for block in head.log_prob_blocks(window.hidden.cast(dtype)) {
             builder.add(block)?;
         }
     }

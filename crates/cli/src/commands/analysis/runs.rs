@@ -2,23 +2,41 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{RunConfig, RunFolder};
-use awd_lstm::{HeadKind, LanguageModel};
+use awd_lstm::ModelConfig;
+use burn::module::Module;
 use burn::tensor::Device;
-use runs::data::Vocabulary;
-use runs::load_weights;
+use gpt::{GptConfig, Transformer};
+use runs::data::{Fingerprint, TextConfig, Vocabulary};
+use runs::{Settings, kind_of_run, load_weights};
 
+use crate::args::Head;
+use crate::commands::analysis::model::Model;
 use crate::failure::Failure;
 
-/// A saved run: its configuration and its name in tables and pictures.
+/// A saved run of a language model: what it is of and its name in tables and pictures.
 pub struct SavedRun {
     /// The folder's name, or its path where two folders have the same name.
     pub name: String,
-    folder: RunFolder,
-    /// Its settings.
-    pub config: RunConfig,
+    /// Its output layer.
+    pub head: Head,
+    /// Width of the embedding.
+    pub d_embedding: usize,
+    /// Folder of its text; empty if that was generated.
+    pub data: PathBuf,
+    /// How its text is read.
+    pub text: TextConfig,
+    /// What its text was.
+    pub corpus: Fingerprint,
     /// Its words.
     pub vocabulary: Vocabulary,
+    model: Sizes,
+    weights: PathBuf,
+}
+
+/// What a model is made of.
+enum Sizes {
+    Lstm(ModelConfig),
+    Transformer(GptConfig),
 }
 
 impl SavedRun {
@@ -34,13 +52,46 @@ impl SavedRun {
                 let clash =
                     paths.iter().enumerate().any(|(other, p)| other != index && short(p) == short(path));
                 let name = if clash { path.display().to_string() } else { short(path) };
-                let folder = RunFolder::open(path)?;
-                let (config, vocabulary) = (folder.config()?, folder.vocabulary()?);
-                // A run without a finished epoch is found out before any other is computed.
-                folder.best_weights()?;
-                Ok(Self { name, folder, config, vocabulary })
+                match kind_of_run(path) {
+                    Ok(kind) if kind == Transformer::KIND => Self::open(
+                        name,
+                        &gpt::RunFolder::open(path)?,
+                        |preset, _| Ok(preset.parse()?),
+                        |model| model.head.d_embedding,
+                        Sizes::Transformer,
+                    ),
+                    _ => Self::open(
+                        name,
+                        &awd_lstm::train::RunFolder::open(path)?,
+                        |_, model| Ok(Head::Common(model.head)),
+                        |model| model.d_embedding,
+                        Sizes::Lstm,
+                    ),
+                }
             })
             .collect()
+    }
+
+    fn open<S: Settings<Text = TextConfig>>(
+        name: String,
+        folder: &runs::Folder<S>,
+        head: impl Fn(&str, &S::Model) -> Result<Head, Failure>,
+        d_embedding: impl Fn(&S::Model) -> usize,
+        sizes: impl Fn(S::Model) -> Sizes,
+    ) -> Result<Self, Failure> {
+        let config = folder.config()?;
+        Ok(Self {
+            name,
+            head: head(&config.preset, &config.model)?,
+            d_embedding: d_embedding(&config.model),
+            data: config.data,
+            text: config.text,
+            corpus: config.corpus,
+            vocabulary: folder.vocabulary()?,
+            model: sizes(config.model),
+            // A run without a finished epoch is found out before any other is computed.
+            weights: folder.best_weights()?,
+        })
     }
 
     /// Checks that all runs are over the same words in the same order.
@@ -75,9 +126,15 @@ impl SavedRun {
     ///
     /// # Errors
     /// Weights that cannot be read.
-    pub fn model(&self, device: &Device) -> Result<LanguageModel, Failure> {
-        let model = self.config.model.try_init(device)?;
-        Ok(load_weights(model, &self.folder.best_weights()?)?)
+    pub fn model(&self, device: &Device) -> Result<Model, Failure> {
+        Ok(match &self.model {
+            Sizes::Lstm(config) => Model::Lstm(Box::new(self.load(config.try_init(device)?)?)),
+            Sizes::Transformer(config) => Model::Transformer(Box::new(self.load(config.try_init(device)?)?)),
+        })
+    }
+
+    fn load<M: Module>(&self, model: M) -> Result<M, Failure> {
+        Ok(load_weights(model, &self.weights)?)
     }
 
     /// An error that says which run it is about.
@@ -87,7 +144,7 @@ impl SavedRun {
 }
 
 /// A run's name in a picture's legend, with the head unless the name says it.
-pub fn label(run: &str, head: HeadKind) -> String {
+pub fn label(run: &str, head: Head) -> String {
     match head.name() == run {
         true => run.into(),
         false => format!("{run} ({head})"),

@@ -1,9 +1,10 @@
 //! Two models' results on the same text, as it is printed.
 
-use awd_lstm::HeadKind;
 use highrank::analysis::{Prediction, TokenGain};
 use runs::data::Vocabulary;
 use serde::Serialize;
+
+use crate::args::Head;
 
 /// Words of context that are shown in front of a token.
 const CONTEXT: usize = 20;
@@ -14,13 +15,13 @@ pub struct Summary {
     /// Name of run A.
     pub a: String,
     /// Its head.
-    pub head_a: HeadKind,
+    pub head_a: Head,
     /// Its perplexity.
     pub ppl_a: f64,
     /// Name of run B.
     pub b: String,
     /// Its head.
-    pub head_b: HeadKind,
+    pub head_b: Head,
     /// Its perplexity.
     pub ppl_b: f64,
     /// Tokens compared.

@@ -9,6 +9,7 @@ use runs::files::replace;
 use runs::load_weights;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::analysis::model::Model;
 use crate::commands::analysis::rank::{is_wide, spectrum};
 use crate::commands::analysis::text::Text;
 use crate::device::{self, DeviceName};
@@ -68,7 +69,8 @@ impl Ranks {
         let model = record.config.model.try_init(&device)?;
         let model = load_weights(model, &RunFolder::open(&record.path)?.best_weights()?)?;
         let (wide, vocab) = (is_wide(name), record.config.model.vocab);
-        let spectrum = spectrum(&model, vocab, self.text.windows(&model, &device, "rank"), wide)?;
+        let model = Model::Lstm(Box::new(model));
+        let spectrum = spectrum(&model, vocab, model.windows(&self.text, &device, "rank"), wide)?;
         let rank = Rank {
             rank: if wide { spectrum.rank() } else { spectrum.rank_with(f64::from(f32::EPSILON)) },
             rank_contexts: self.text.contexts(),
