@@ -5,7 +5,7 @@
 #
 # TEXT is a folder with train.txt, valid.txt and test.txt. Runs go to OUT/runs, one line of results each to OUT/STAGE.jsonl. What is
 # done is not done again, and a run that was stopped goes on. Stages:
-#   search    every head with each of three learning rates, 1,000 steps
+#   search    every head with each of four learning rates, 1,000 steps
 #   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
 #   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
 #   continue  the softmax of `heads` for as many steps again, as itself and as other heads, half of the rate
@@ -29,6 +29,7 @@ mkdir -p "$out/runs"
 # Options of a head by its name here.
 head_of() {
     case $1 in
+        *-untied) echo "$(head_of "${1%-untied}") --untied" ;;
         softmax | plif | moc | mos | mos-plif) echo "--head $1" ;;
         multi-facet) echo "--head mos --facets 3x3" ;;
         mos-tanh) echo "--head mos --activation tanh" ;;
@@ -47,7 +48,9 @@ head_of() {
 cell() {
     local name=$1 lr=$2 seed=$3 steps=$4 from=${5:-}
     local key="$stage-$width-$name-$lr-$seed"
-    local run="$out/runs/$key" line="$out/runs/$key.json" options
+    local run="$out/runs/$key" line="$out/runs/$key.json" options of=$parameters
+    # A matrix of its own.
+    [ "${name%-untied}" = "$name" ] || of=$((parameters + words * width))
     [ ! -s "$line" ] || return 0
     options=$(head_of "$name")
     if [ -f "$run/config.json" ]; then
@@ -57,7 +60,7 @@ cell() {
         set -- --from "$from" $options --precision bf16 --steps "$steps" --rounds 10 --lr "$lr" --seed "$seed" --out "$run"
     else
         # shellcheck disable=SC2086
-        set -- "$text" --model gpt $options --precision bf16 --d-model "$width" --layers 2 --parameters "$parameters" \
+        set -- "$text" --model gpt $options --precision bf16 --d-model "$width" --layers 2 --parameters "$of" \
             --steps "$steps" --rounds 10 --lr "$lr" --seed "$seed" --out "$run"
     fi
     RAYON_NUM_THREADS=${THREADS:-1} "$highrank" train "$@" --json 2>>"$out/runs/$key.log" | tail -n 1 >"$line.part" || return 1
@@ -70,7 +73,7 @@ cell() {
 # Runs cells, a line of arguments each from standard input, several side by side; then gathers the stage's lines.
 cells() {
     export -f cell head_of fail
-    export stage text out width highrank parameters
+    export stage text out width highrank parameters words
     xargs -P "${JOBS:-2}" -I{} bash -c 'set -eo pipefail; cell {}' || fail "a run failed, see $out/runs/*.log"
     cat "$out/runs/$stage"-*.json >"$out/$stage.jsonl"
 }
@@ -85,14 +88,14 @@ best_rate() {
 
 # As many as multi-facet has with feed-forward parts four times as wide.
 case $width in
-    64) parameters=824656 rates="0.001 0.002 0.004" ;;
-    128) parameters=1975184 rates="0.001 0.002 0.004" ;;
-    256) parameters=5283856 rates="0.0005 0.001 0.002" ;;
+    64) parameters=824656 rates="0.001 0.002 0.004 0.008" ;;
+    128) parameters=1975184 rates="0.001 0.002 0.004 0.008" ;;
+    256) parameters=5283856 rates="0.0005 0.001 0.002 0.004" ;;
     *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
 esac
-# Decoder rows that another text has more or fewer than Penn Treebank's 10,000.
+# Penn Treebank has 10,000 words; so has this count, with a blank in place of the end of a sentence.
 words=$(tr -s ' \n' '\n\n' <"$text/train.txt" | sort -u | wc -l)
-case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 9999) * (width + 1))) ;; esac
+case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
 
 heads=${HEADS:-softmax plif moc mos multi-facet}
 case $stage in
@@ -105,7 +108,7 @@ case $stage in
     causes)
         lr=$(best_rate mos)
         for name in mos-tanh facets-1 multi-facet-1x3 multi-facet-3x1 mos-random mos-residual mos-spread-0 mos-spread-0.1 mos-2 mos-8 \
-            mos-plif mos-decay-0 mos-decay-0.1; do
+            mos-plif softmax-untied mos-untied mos-decay-0 mos-decay-0.1; do
             echo "$name $lr 28 $steps"
         done | cells
         ;;

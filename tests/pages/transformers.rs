@@ -18,7 +18,7 @@ const HEADS: [(&str, &str); 5] = [
     ("multi-facet", "multi-facet MoS, K 4"),
 ];
 
-const CAUSES: [(&str, &str); 14] = [
+const CAUSES: [(&str, &str); 16] = [
     ("mos", "MoS, K 4: linear contexts that start at the softmax, spread 0.02"),
     ("mos-tanh", "tanh contexts, random start (the papers')"),
     ("mos-random", "random start"),
@@ -30,6 +30,8 @@ const CAUSES: [(&str, &str); 14] = [
     ("mos-2", "K 2"),
     ("mos-8", "K 8"),
     ("mos-plif", "and a PLIF of 1,000 knots"),
+    ("softmax-untied", "a softmax with a decoder of its own"),
+    ("mos-untied", "a decoder of its own"),
     ("facets-1", "K 1 over facets of three layers at three positions"),
     ("multi-facet-3x1", "facets of three layers at the token itself"),
     ("multi-facet-1x3", "facets of the last layer at three positions"),

@@ -29,8 +29,8 @@ use crate::model::Gpt;
 pub struct GptConfig {
     /// Width of the transformer.
     pub d_model: usize,
-    /// The output layer, tied: its decoder matrix is the embedding, which has the width and the rows that it asks for. Its hidden
-    /// state may be of another width than the transformer.
+    /// The output layer. The decoder matrix of a tied one is the embedding, which has the width and the rows that the head asks for.
+    /// Its hidden state may be of another width than the transformer.
     pub head: HeadConfig,
     /// T, the longest sequence that the model reads.
     #[config(default = 64)]
@@ -87,7 +87,8 @@ impl GptConfig {
             let reads = "twice d_model, for its contexts read facets";
             check(head.d_hidden == 2 * d_model, "head.d_hidden", head.d_hidden, reads)?;
         }
-        check(head.tied, "head.tied", head.tied, "true: the decoder matrix is the embedding")?;
+        let clusters = head.adaptive.is_some();
+        check(!clusters, "head.adaptive", clusters, "absent: the embedding has no rows for clusters")?;
         Ok(head.validate()?)
     }
 
@@ -229,7 +230,7 @@ impl TrainConfig {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use highrank::LatentDropout;
+    use highrank::{AdaptiveConfig, LatentDropout};
 
     #[test]
     fn the_first_wrong_setting_is_named() {
@@ -247,7 +248,10 @@ mod tests {
             (facets(3, 0), "facets.window is 0"),
             (facets(3, 3), "head.d_hidden is 12, but must be twice d_model"),
             (GptConfig::new(0, head()), "d_model is 0"),
-            (GptConfig::new(12, head().with_tied(false)), "head.tied is false"),
+            (
+                GptConfig::new(12, head().with_adaptive(AdaptiveConfig::new(vec![10]))),
+                "head.adaptive is true",
+            ),
             (GptConfig::new(12, HeadConfig::plif(12, 50, 0).with_tied(true)), "knots"),
         ];
         for (config, expected) in wrong {
@@ -301,6 +305,9 @@ mod tests {
         let facets = GptConfig::new(m, facets).with_facets(Some(FacetsConfig { layers: 2, window: 3 }));
         let (summary, mixture) = (6 * m * m + m, 2 * m * 3 + 3 * m * (2 * m + 1));
         assert_eq!(params(&facets), body + v * m + v + summary + mixture);
+        let untied = softmax(m);
+        let untied = GptConfig { head: untied.head.clone().with_tied(false), ..untied };
+        assert_eq!(params(&untied), params(&softmax(m)) + v * m);
         // A unit more of the feed-forward part, in each of two layers.
         let wider = softmax(m).with_d_ff(Some(4 * m + 1));
         assert_eq!(params(&wider), params(&softmax(m)) + 2 * (2 * m + 1));

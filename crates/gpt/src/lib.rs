@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tokens [B, T] → embedding [V, d] (→ d_model) + positions → pre-norm transformer, causal → norm
-//!               (→ H) → output layer, its matrix tied to the embedding → log-probabilities [B, T, V] in nats
+//!               (→ H) → output layer, its matrix the embedding or one of its own → log-probabilities [B, T, V] in nats
 //! ```
 //!
 //! The steps in brackets are linear layers that exist where two widths differ. [`GptTask`] is the model as a task of

@@ -18,7 +18,7 @@ use crate::data::{Batch, IGNORED};
 /// Should be created with [`GptConfig`](crate::GptConfig).
 #[derive(Module, Debug)]
 pub struct Gpt {
-    /// One row a word, also the head's decoder matrix.
+    /// One row a word, also the decoder matrix of a tied head.
     pub embedding: Embedding,
     /// From the embedding's width to the transformer's, if they differ.
     pub input: Option<Linear>,
@@ -99,9 +99,12 @@ impl Gpt {
         Ok(Self { head, facets: fresh.facets, ..self })
     }
 
-    /// The head with the embedding as its matrix.
+    /// The head with its matrix: the embedding, unless it has one of its own.
     pub fn head(&self) -> OutputHead {
-        self.head.tied_to(&self.embedding)
+        match self.head.decoder.weight {
+            Some(_) => self.head.clone(),
+            None => self.head.tied_to(&self.embedding),
+        }
     }
 
     /// Loss and metrics of a batch.
@@ -167,6 +170,11 @@ mod tests {
     fn multi_facet() -> GptConfig {
         let head = HeadConfig::mos(16, 8, VOCAB, 2).starting_at_softmax(0.02);
         config(head).with_facets(Some(FacetsConfig { layers: 2, window: 3 }))
+    }
+
+    fn untied() -> GptConfig {
+        let config = config(HeadConfig::mos(8, 8, VOCAB, 2));
+        GptConfig { head: config.head.clone().with_tied(false), ..config }
     }
 
     fn model(head: HeadConfig, device: &Device) -> Gpt {
@@ -236,7 +244,7 @@ mod tests {
             }
         }
         let device = Device::flex().autodiff();
-        for config in heads().map(config).into_iter().chain([multi_facet()]) {
+        for config in heads().map(config).into_iter().chain([multi_facet(), untied()]) {
             device.seed(2);
             let (head, model) = (&config.head, config.try_init(&device).unwrap());
             let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };

@@ -148,6 +148,7 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
         "moc",
         "mos --facets 2x3",
         "mos --activation residual --start random",
+        "mos --untied",
         "sigsoftmax",
         "gss",
         "plif --knots 20",
@@ -155,7 +156,7 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
         "soft-cap",
         "monotonic-net",
     ] {
-        let parameters = number(&mixture, "parameters") + 2000.0;
+        let parameters = number(&mixture, "parameters") + 4000.0;
         let last = train(&format!("--d-embedding 6 --parameters {parameters} --head {head}"));
         assert!(head.starts_with(last["head"].as_str().unwrap()));
         assert!(number(&last, "test_ppl").is_finite());
@@ -165,7 +166,7 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
     assert!(number(&train("--d-embedding 6 --head mixtape"), "test_ppl").is_finite());
     // Each in a folder of its own.
     assert!(path.join("runs/transformer-mos-28/config.json").is_file());
-    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 12);
+    assert_eq!(fs::read_dir(path.join("runs")).unwrap().count(), 13);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::head::{HeadArgs, Size};
 use crate::args::{Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
 use crate::device::DeviceChoice;
 
-/// Trains a small GPT, whose output layer is tied to its embedding, and saves the run, or continues one; without --data, on a
+/// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
 /// generated language, in about a minute.
 ///
 /// A vocabulary of fewer words than --vocab-size is padded to that size with rows that stand for no word. Sizes and steps without
@@ -31,13 +31,13 @@ pub struct TransformerArgs {
     /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
     /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does.
     #[arg(long, value_name = "RUN", requires = "head", conflicts_with_all = [
-        "run", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
+        "run", "untied", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context",
     ])]
     pub from: Option<PathBuf>,
     /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "out", "run", "from", "device", "head", "components", "activation", "start", "facets", "dropout_latent", "knots", "plif_bound",
+        "out", "run", "from", "device", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound",
         "cap", "units", "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip",
         "valid-tokens", "eval-tokens", "seed", "set",

@@ -120,7 +120,10 @@ fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result
     origin.best_weights()?;
     let vocabulary = Size { words: of_run.head.vocab, rows: of_run.head.rows() };
     let model = GptConfig {
-        head: args.head.config(of_run.d_model, of_run.head.d_embedding, vocabulary),
+        head: args
+            .head
+            .config(of_run.d_model, of_run.head.d_embedding, vocabulary)
+            .with_tied(of_run.head.tied),
         facets: args.head.facets.map(|facets| facets.0),
         ..of_run.clone()
     };

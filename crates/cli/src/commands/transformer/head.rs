@@ -32,6 +32,9 @@ pub struct HeadArgs {
     /// one, at so many positions, such as 3x3: a multi-facet softmax [default: the last hidden state alone].
     #[arg(long, value_name = "LAYERSxPOSITIONS")]
     pub facets: Option<Facets>,
+    /// Give the output layer a matrix of its own instead of the embedding's.
+    #[arg(long)]
+    pub untied: bool,
     /// Dropout on the latent contexts of a mixture [default: 0].
     #[arg(long, value_name = "P")]
     pub dropout_latent: Option<f64>,
@@ -128,7 +131,7 @@ impl HeadArgs {
             }
             _ => config,
         };
-        vocabulary.pad(config).with_tied(true).with_precision(self.precision)
+        vocabulary.pad(config).with_tied(!self.untied).with_precision(self.precision)
     }
 }
 
