@@ -2,12 +2,8 @@
 
 use crate::tables::{Runs, Table, grouped, row};
 
-pub const TABLES: [Table; 4] = [
-    ("transformers", heads),
-    ("transformers-curves", curves),
-    ("transformers-continued", continued),
-    ("transformers-causes", causes),
-];
+pub const TABLES: [Table; 3] =
+    [("transformers-search", search), ("transformers", heads), ("transformers-curves", curves)];
 
 /// The heads in the order of the tables, by their name in the file.
 const HEADS: [(&str, &str); 5] = [
@@ -16,25 +12,6 @@ const HEADS: [(&str, &str); 5] = [
     ("moc", "MoC, K 4"),
     ("mos", "MoS, K 4"),
     ("multi-facet", "multi-facet MoS, K 4"),
-];
-
-const CAUSES: [(&str, &str); 16] = [
-    ("mos", "MoS, K 4: linear contexts that start at the softmax, spread 0.02"),
-    ("mos-tanh", "tanh contexts, random start (the papers')"),
-    ("mos-random", "random start"),
-    ("mos-residual", "residual contexts"),
-    ("mos-spread-0", "spread 0"),
-    ("mos-spread-0.1", "spread 0.1"),
-    ("mos-decay-0", "no weight decay (0.01 elsewhere)"),
-    ("mos-decay-0.1", "weight decay 0.1"),
-    ("mos-2", "K 2"),
-    ("mos-8", "K 8"),
-    ("mos-plif", "and a PLIF of 1,000 knots"),
-    ("softmax-untied", "a softmax with a decoder of its own"),
-    ("mos-untied", "a decoder of its own"),
-    ("facets-1", "K 1 over facets of three layers at three positions"),
-    ("multi-facet-3x1", "facets of three layers at the token itself"),
-    ("multi-facet-1x3", "facets of the last layer at three positions"),
 ];
 
 fn stage(name: &str) -> Runs {
@@ -58,6 +35,24 @@ fn widths(runs: &Runs) -> Vec<f64> {
     widths
 }
 
+/// Validation perplexity after 1,000 steps at each learning rate.
+fn search() -> Vec<String> {
+    let all = stage("search");
+    let lines = widths(&all).into_iter().flat_map(|width| {
+        let runs = all.number("d_model", width);
+        HEADS.map(|(name, shown)| {
+            let runs = variant(&runs, name);
+            let mut rates = runs.each("lr");
+            rates.sort_by(f64::total_cmp);
+            let of = rates.iter().map(|rate| runs.number("lr", *rate).same("valid_ppl"));
+            let best = of.clone().fold(f64::INFINITY, f64::min);
+            let cells = of.map(|ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") });
+            row(&[format!("{width}"), shown.to_string()].into_iter().chain(cells).collect::<Vec<_>>())
+        })
+    });
+    lines.collect()
+}
+
 fn heads() -> Vec<String> {
     let all = stage("heads");
     let lines = widths(&all).into_iter().flat_map(|width| {
@@ -65,7 +60,6 @@ fn heads() -> Vec<String> {
         let base = variant(&runs, "softmax").mean("test_ppl");
         HEADS.map(|(name, shown)| {
             let runs = variant(&runs, name);
-            assert_eq!(runs.each("seed").len(), 3, "{name} at width {width}");
             row(&[
                 format!("{width}"),
                 shown.to_string(),
@@ -92,47 +86,4 @@ fn curves() -> Vec<String> {
         })
     });
     lines.collect()
-}
-
-fn continued() -> Vec<String> {
-    let (all, before) = (stage("continue"), stage("heads").number("seed", 28.0));
-    let lines = widths(&all).into_iter().flat_map(|width| {
-        let runs = all.number("d_model", width);
-        let before = variant(&before.number("d_model", width), "softmax").same("test_ppl");
-        let base = variant(&runs, "softmax").same("test_ppl");
-        HEADS.map(|(name, shown)| {
-            let runs = variant(&runs, name);
-            let test = runs.same("test_ppl");
-            row(&[
-                format!("{width}"),
-                shown.to_string(),
-                format!("{before:.2}"),
-                format!("{:.2}", runs.same("valid_ppl")),
-                format!("{test:.2}"),
-                if name == "softmax" { "–".to_string() } else { percent(test, base) },
-            ])
-        })
-    });
-    lines.collect()
-}
-
-fn causes() -> Vec<String> {
-    let all = stage("causes");
-    let mut lines = vec![];
-    for width in widths(&all) {
-        let runs = all.number("d_model", width);
-        let base = variant(&stage("heads").number("seed", 28.0).number("d_model", width), "mos");
-        let test = base.same("test_ppl");
-        for (name, shown) in CAUSES {
-            let runs = if name == "mos" { base.clone() } else { variant(&runs, name) };
-            lines.push(row(&[
-                format!("{width}"),
-                shown.to_string(),
-                format!("{:.2}", runs.same("valid_ppl")),
-                format!("{:.2}", runs.same("test_ppl")),
-                if name == "mos" { "–".to_string() } else { percent(runs.same("test_ppl"), test) },
-            ]));
-        }
-    }
-    lines
 }
