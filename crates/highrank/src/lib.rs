@@ -58,6 +58,7 @@ mod math;
 mod ops;
 mod parameters;
 pub mod policy;
+pub mod shard;
 #[cfg(feature = "train")]
 pub mod train;
 
