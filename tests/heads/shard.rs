@@ -6,7 +6,8 @@ use burn::tensor::{DType, Device, Gradients, Int, Tensor};
 use highrank::context::Context;
 use highrank::shard::{GroupHandle, ShardError, ShardedEmbedding, ShardedHead, on_threads};
 use highrank::{
-    AdaptiveConfig, HeadConfig, HeadError, Loss, LossOptions, OutputHead, Reduction, Sampling, TimeAxis,
+    AdaptiveConfig, HeadConfig, HeadError, Loss, LossOptions, OutputHead, Precision, Reduction, Sampling,
+    TimeAxis,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -138,6 +139,19 @@ fn every_head_has_the_losses_and_gradients_of_the_whole() {
             check_losses(&config, 1.0, precision);
         }
     }
+}
+
+#[test]
+fn parameters_in_half_precision_and_rounded_products_do() {
+    for dtype in [DType::BF16, DType::F16] {
+        for config in
+            [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)]
+        {
+            check_losses(&config, 1.0, (dtype, 2e-2));
+        }
+    }
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_precision(Precision::Bf16);
+    check_losses(&config, 1.0, (DType::F32, 2e-2));
 }
 
 #[test]
@@ -435,7 +449,7 @@ fn what_is_not_made_is_refused_in_one_line() {
     let outside = on_threads(2, |group| {
         whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, &device)).map(drop)
     });
-    let error = HeadError::Target { target: 11, token: 3, vocab: VOCAB };
+    let error = HeadError::Target { target: 11, token: 4, vocab: VOCAB };
     assert!(outside.iter().all(|made| *made == Err(error.clone().into())), "{outside:?}");
 }
 

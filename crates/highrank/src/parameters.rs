@@ -34,7 +34,7 @@ pub(crate) fn changed<const D: usize>(
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
     let trained = is_trained(param);
-    Param::initialized(param.id, change(value(param).detach())).set_require_grad(trained)
+    Param::initialized(param.id, change(value(param).detach()).detach()).set_require_grad(trained)
 }
 
 /// The module with parameters of its own, as leaves of the same ids.

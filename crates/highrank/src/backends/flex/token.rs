@@ -286,8 +286,14 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
             if let Some(slot) = d_log_prior.get_mut(k) {
                 *slot = T::of(upstream * ((pull + of_normaliser) * component.lse() - component.share));
             }
+            let taken = &listed[k * width..(k + 1) * width];
             // What the row, and what the listed words take of it, are multiplied with.
-            let (scale, unit) = if target.dense.is_zero() {
+            let (scale, unit) = if of_probs == 0.0
+                && target.dense.is_zero()
+                && taken.iter().all(|x| *x == 0.0)
+            {
+                (0.0, 0.0)
+            } else if target.dense.is_zero() {
                 let of_probs = away_from_zero(of_probs);
                 (of_probs / sum, sum / of_probs)
             } else {
@@ -309,7 +315,6 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
                 (1.0, 1.0)
             };
             scales[k] = T::of(upstream * scale / logits.temperature.wide());
-            let taken = &listed[k * width..(k + 1) * width];
             let listed = taken.iter().map(|taken| T::of(-unit * taken));
             let mut saved = logits.split(&mut saved[k * saved_of_row..(k + 1) * saved_of_row], width);
             let map = &logits.map;
