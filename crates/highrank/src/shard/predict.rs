@@ -6,7 +6,7 @@ use rand::Rng;
 use super::exchange::of_first;
 use super::group::ShardError;
 use super::head::ShardedHead;
-use super::sweep::Swept;
+use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::head::{Inputs, best_first, best_pairs, integers, numbers, read, word_of};
@@ -29,7 +29,10 @@ impl ShardedHead {
     /// # Errors
     /// What that panics for, and whatever the group has to say.
     pub fn top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> Result<TopK<D>, ShardError> {
-        let (device, mut shape) = (hidden.device(), hidden.dims());
+        let (device, mut shape, vocab) = (hidden.device(), hidden.dims(), self.vocab());
+        if !(1..=vocab).contains(&k) {
+            return Err(HeadError::TopK { k, vocab }.into());
+        }
         let swept = self.sweep_for_predictions(hidden)?;
         let dtype = swept.normaliser.dtype();
         shape[D - 1] = k;
@@ -40,15 +43,16 @@ impl ShardedHead {
     /// the first rank's `rng` stand for.
     ///
     /// A word of the distribution itself is drawn in three stages: the component, the rank by the part that its words have of it, and there the
-    /// word. With a `top_k` the candidates of all ranks are drawn from. A temperature or `top_p` without one would need all words in one place.
+    /// word. With a temperature the rank is drawn first, by what its words have of all. With a `top_k` the candidates of all ranks are drawn from.
+    /// A `top_p` without one would need all words in one place.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`, D dimensions
     /// - output: `[..]`, T = D − 1 dimensions
     ///
     /// # Errors
-    /// Those of [`OutputHead::try_sample`](crate::OutputHead::try_sample); [`ShardError::Unsupported`] of a temperature other than 0 and 1, or `top_p`, without
-    /// `top_k`; whatever the group has to say.
+    /// Those of [`OutputHead::try_sample`](crate::OutputHead::try_sample); [`ShardError::Unsupported`] of `top_p` without `top_k`;
+    /// whatever the group has to say.
     pub fn sample<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
@@ -58,14 +62,15 @@ impl ShardedHead {
         sampling.validate()?;
         let (device, shape) = (hidden.device(), leading::<D, T>(&hidden.dims())?);
         let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
-        if most.is_none() && !sampling.is_neutral() {
-            let what = "a draw with a temperature or top_p over all words";
+        if most.is_none() && sampling.top_p.is_some_and(|p| p < 1.0) {
+            let what = "a draw with top_p over all words";
             return Err(ShardError::Unsupported { what, instead: "set `top_k` as well" });
         }
         let swept = self.sweep_for_predictions(hidden)?;
         let words = match most {
             Some(k) => self.draw_of_best(&swept, k.min(self.vocab()), sampling, rng)?,
-            None => self.draw(&swept, rng)?,
+            None if sampling.temperature == 1.0 => self.draw(&swept, rng)?,
+            None => self.draw_at(&swept, sampling.temperature, rng)?,
         };
         Ok(integers(words, shape, &device))
     }
@@ -79,23 +84,20 @@ impl ShardedHead {
         self.sweep(tokens, words)
     }
 
-    /// As constants.
-    fn own_constants(&self, swept: &Swept) -> Likelihood {
-        self.own_words(swept).map(|tensor| tensor.detach())
-    }
-
     /// The best `k` words of all ranks.
     fn best(&self, swept: &Swept, k: usize) -> Result<Lists, ShardError> {
-        let vocab = self.vocab();
-        if !(1..=vocab).contains(&k) {
-            return Err(HeadError::TopK { k, vocab }.into());
-        }
         let (first, own) = (self.rows().start, self.head.decoder.vocab);
-        let made: Result<Lists, HeadError> =
-            read(Inputs::of(self.own_constants(swept)), |token, row| match row {
-                LogProbs::F32(row) => best_pairs(&row[..own], k, token),
-                LogProbs::F64(row) => best_pairs(&row[..own], k, token),
-            });
+        let OwnWords { input, share } = self.own_words(swept);
+        let shares = share.as_ref().map_or_else(Vec::new, values);
+        let made: Result<Lists, HeadError> = read(Inputs::of(constants(input)), |token, row| {
+            let mut pairs = match row {
+                LogProbs::F32(row) => best_pairs(&row[..own], k, token)?,
+                LogProbs::F64(row) => best_pairs(&row[..own], k, token)?,
+            };
+            let share = shares.get(token).copied().unwrap_or(0.0);
+            pairs.iter_mut().for_each(|(log_prob, _)| *log_prob += share);
+            Ok(pairs)
+        });
         // A rank with an error takes this step too.
         let own = match &made {
             Ok(lists) => lists.as_slice(),
@@ -171,8 +173,46 @@ impl ShardedHead {
         }
         let mut words = vec![Drawn::AllMasked; tokens];
         let draw = Draw { components: &chosen, numbers: &own_numbers, words: &mut words };
-        likelihood::predict(self.own_constants(swept), Prediction::Draw(draw));
+        likelihood::predict(constants(self.own_words(swept).input), Prediction::Draw(draw));
 
+        self.agreed(&words, &is_own)
+    }
+
+    /// A word for each token from the distribution at a temperature.
+    fn draw_at(&self, swept: &Swept, temperature: f64, rng: &mut impl Rng) -> Result<Vec<usize>, ShardError> {
+        let numbers = of_first(&*self.group, numbers(swept.tokens(), rng))?;
+        let OwnWords { input, share } = self.own_words(swept);
+        let (input, shares) = (constants(input), share.as_ref().map_or_else(Vec::new, values));
+        let scaled = |row: LogProbs<'_>| -> Vec<f64> {
+            match row {
+                LogProbs::F32(row) => row.iter().map(|x| f64::from(*x) / temperature).collect(),
+                LogProbs::F64(row) => row.iter().map(|x| *x / temperature).collect(),
+            }
+        };
+        let masses = read(Inputs::of(input.clone()), |token, row| {
+            let row = scaled(row);
+            let top = row.iter().copied().fold(NO_WORD, f64::max);
+            let sum: f64 = row.iter().map(|x| (x - top).exp()).sum();
+            Ok(top + sum.ln() + shares.get(token).copied().unwrap_or(0.0) / temperature)
+        })?;
+        let masses = self.group.gather_f64(&masses)?;
+        let places = numbers.iter().enumerate().map(|(token, number)| {
+            let of_ranks: Vec<f64> = masses.iter().skip(token).step_by(numbers.len()).copied().collect();
+            rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })
+        });
+        let places: Vec<(usize, f64)> = places.collect::<Result<_, _>>()?;
+        let is_own: Vec<bool> = places.iter().map(|(rank, _)| *rank == self.group.rank()).collect();
+        let words = read(Inputs::of(input), |token, row| {
+            Ok(match is_own[token] {
+                true => draw_in_order(&scaled(row), places[token].1),
+                false => Drawn::AllMasked,
+            })
+        })?;
+        self.agreed(&words, &is_own)
+    }
+
+    /// What the rank that it belongs to has drawn for each token.
+    fn agreed(&self, words: &[Drawn], is_own: &[bool]) -> Result<Vec<usize>, ShardError> {
         let first = self.rows().start;
         let code = |(drawn, is_own): (&Drawn, &bool)| match drawn {
             _ if !is_own => 0.0,
@@ -180,7 +220,7 @@ impl ShardedHead {
             Drawn::NotANumber => -1.0,
             Drawn::AllMasked => -2.0,
         };
-        let mut codes: Vec<f64> = words.iter().zip(&is_own).map(code).collect();
+        let mut codes: Vec<f64> = words.iter().zip(is_own).map(code).collect();
         self.group.sum_f64(&mut codes)?;
         let drawn = codes.iter().map(|code| match code {
             -1.0 => Drawn::NotANumber,
@@ -189,6 +229,10 @@ impl ShardedHead {
         });
         Ok(drawn.enumerate().map(|(token, drawn)| word_of(drawn, token)).collect::<Result<_, _>>()?)
     }
+}
+
+fn constants(input: Likelihood) -> Likelihood {
+    input.map(|tensor| tensor.detach())
 }
 
 fn values(tensor: &Tensor<2>) -> Vec<f64> {

@@ -6,7 +6,7 @@ use highrank_kernels::Floats;
 use super::exchange::{gathered, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
-use super::sweep::Swept;
+use super::sweep::{OwnWords, Swept};
 use crate::context::Tokens;
 use crate::likelihood;
 use crate::loss::{
@@ -151,13 +151,13 @@ impl ShardedHead {
     fn all_words(&self, swept: &Swept, objective: &Objective) -> Result<AllWords, ShardError> {
         let unmasked = (self.rows().len() - self.head.masked_rows()?.len()) as f64;
         let of_all = self.group.gather_f64(&[unmasked])?.into_iter().sum();
-        let input = self.own_words(swept);
+        let OwnWords { input, share } = self.own_words(swept);
         let first = self.rows().start as f64;
         let (nll, statistics) = match unmasked == 0.0 {
             true => {
                 // As part of the graph: its backward pass is a step of all ranks.
-                let nothing =
-                    input.log_prior.expect("a rank's words have priors").tensor::<2>().sum_dim(1) * 0.0;
+                let log_prior = share.or(input.log_prior.map(Floats::tensor));
+                let nothing = log_prior.expect("priors or a share").sum_dim(1) * 0.0;
                 let constant = |value: f64| nothing.clone().detach() + value;
                 let statistics = [0.0, first, f64::NEG_INFINITY].map(constant);
                 (nothing, objective.statistics.then(|| Tensor::cat(statistics.to_vec(), 1)))
@@ -171,13 +171,23 @@ impl ShardedHead {
                     ..Objective::new(Targets::Words(self.safe_row(&words)?.into()))
                 };
                 let scores = likelihood::loss(input, objective, None);
-                let statistics = scores.statistics.map(|all| {
+                let mut nll = scores.loss.tensor::<1>().unsqueeze_dim::<2>(1);
+                let mut statistics = scores.statistics.map(|all| {
                     let all = all.tensor::<2>();
-                    let column = |of: Statistic| all.clone().narrow(1, of as usize, 1);
-                    let argmax = column(Statistic::Argmax) + first;
-                    Tensor::cat(vec![column(Statistic::Entropy), argmax, column(Statistic::MaxLogProb)], 1)
+                    [Statistic::Entropy, Statistic::Argmax, Statistic::MaxLogProb]
+                        .map(|of| all.clone().narrow(1, of as usize, 1))
                 });
-                (scores.loss.tensor::<1>().unsqueeze_dim(1) * unmasked, statistics)
+                if let Some(share) = share {
+                    nll = nll - share.clone();
+                    statistics = statistics.map(|[entropy, argmax, max]| {
+                        let share = share.detach();
+                        // −Σ s p log(s p) = s (H − log s)
+                        [share.clone().exp() * (entropy - share.clone()), argmax, max + share]
+                    });
+                }
+                let statistics = statistics
+                    .map(|[entropy, argmax, max]| Tensor::cat(vec![entropy, argmax + first, max], 1));
+                (nll * unmasked, statistics)
             }
         };
         let has_statistics = statistics.is_some();

@@ -14,7 +14,7 @@ use crate::math::{log_sum_exp, log_sum_exp_dim};
 use crate::ops::{ContextSource, Likelihood, MASKING_BIAS, wide};
 
 /// The log normaliser of a rank all of whose words are masked: far below any other, and finite.
-const NO_WORD: f64 = -1e30;
+pub(super) const NO_WORD: f64 = -1e30;
 
 /// What the sweep has found.
 pub(super) struct Swept {
@@ -39,6 +39,13 @@ impl Swept {
     pub(super) fn tokens(&self) -> usize {
         self.own.dims()[0]
     }
+}
+
+/// This rank's words as those of a head over them alone. The priors of its components are what all of this rank's words have of each.
+pub(super) struct OwnWords {
+    pub(super) input: Likelihood,
+    /// The logarithm of what they have of a single component, which `input` leaves out, `[N, 1]`.
+    pub(super) share: Option<Tensor<2>>,
 }
 
 /// The words that are asked for, as rows of this rank.
@@ -109,15 +116,20 @@ impl ShardedHead {
         })
     }
 
-    /// What the log-probabilities of this rank's words depend on: as a head over these words alone, whose priors say how much of each component
-    /// they have.
-    pub(super) fn own_words(&self, swept: &Swept) -> Likelihood {
+    /// What the log-probabilities of this rank's words depend on.
+    pub(super) fn own_words(&self, swept: &Swept) -> OwnWords {
         let of_others = match &swept.log_prior {
             Some(log_prior) => log_prior.clone() - swept.normaliser.clone(),
             None => -swept.normaliser.clone(),
         };
         let log_prior = shared(&self.group, of_others) + swept.own.clone();
-        Likelihood { log_prior: Some(log_prior.into()), ..swept.rows.clone() }
+        match log_prior.dims() {
+            [_, 1] => OwnWords { input: swept.rows.clone(), share: Some(log_prior) },
+            _ => {
+                let log_prior = Some(log_prior.into());
+                OwnWords { input: Likelihood { log_prior, ..swept.rows.clone() }, share: None }
+            }
+        }
     }
 
     /// A word of this rank that is not masked, if there is one, in a shape.

@@ -118,11 +118,6 @@ impl Sweep {
         let has_weights = objective.class_weights.is_some()
             || objective.entropy.is_some()
             || objective.normaliser.is_some();
-        // Nor do they read the prior of a single component where all words count.
-        let has_weights = has_weights
-            || (input.components() == 1
-                && input.log_prior.is_some()
-                && (objective.label_smoothing != 0.0 || objective.statistics));
         if input.wide() != DType::F32 || listed == Some(0) || has_weights {
             return None;
         }
