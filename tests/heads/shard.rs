@@ -154,6 +154,38 @@ fn parameters_in_half_precision_and_rounded_products_do() {
     check_losses(&config, 1.0, (DType::F32, 2e-2));
 }
 
+/// Where logits are large, most digits of a normaliser are those of the largest.
+#[test]
+fn log_probabilities_near_zero_keep_their_digits() {
+    let device = ad();
+    for config in [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)] {
+        let large = |dtype| {
+            let mut head = head(&config, (&device, dtype));
+            let weight = head.decoder.weight.unwrap().val().detach() * 1000.0;
+            head.decoder.weight = Some(Param::from_tensor(weight.detach()));
+            head
+        };
+        let state = |dtype| tensor::<2>([TOKENS, config.d_hidden], 7, (&device, dtype));
+        let options = || LossOptions::new().with_per_token(true).with_statistics(true);
+        let likeliest = large(DType::F64).top_k(state(DType::F64), 1).words.reshape([TOKENS]);
+        let want = large(DType::F64).loss_with(state(DType::F64), likeliest.clone(), &options());
+        let (want, entropy) = (values(want.per_token.unwrap()), values(want.statistics.unwrap().entropy));
+        on_ranks(4, &large(DType::F32), |head| {
+            let loss = head.loss_with(state(DType::F32), likeliest.clone(), &options())?;
+            for (got, want) in [
+                (values(loss.per_token.unwrap()), &want),
+                (values(loss.statistics.unwrap().entropy), &entropy),
+            ] {
+                for (got, want) in got.iter().zip(want) {
+                    // The logits themselves are rounded to a ten thousandth.
+                    assert!((got - want).abs() <= 1e-7 + 2e-3 * want, "{config:?}: {got:e}, {want:e}");
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn so_it_has_at_a_temperature_and_without_a_bias() {
     for config in [

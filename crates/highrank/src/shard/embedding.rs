@@ -12,7 +12,8 @@ use crate::loss::validate_targets;
 use crate::ops::wide;
 use crate::parameters::{changed, value};
 
-/// The rows of an embedding that one rank holds, for a [`ShardedHead`](super::ShardedHead) that is [tied](super::ShardedHead::tied_to) to them.
+/// The rows of an embedding that one rank holds, for a [`ShardedHead`](super::ShardedHead) that is
+/// [tied](super::ShardedHead::tied_to) to them.
 ///
 /// ```text
 /// e(x) = Σ_r [x is a word of rank r] E^r_x

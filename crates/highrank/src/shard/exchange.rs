@@ -76,6 +76,11 @@ pub(super) fn summed(group: &dyn ShardGroup, data: TensorData) -> Result<TensorD
     Ok(data)
 }
 
+/// The first row of a rank, of all rows; that of the rank after the last is their number.
+pub(super) fn start_of(rank: usize, rows: usize, ranks: usize) -> usize {
+    rank * rows / ranks
+}
+
 /// The rows that a rank has of all: runs in the order of the ranks, equal to within one.
 ///
 /// # Errors
@@ -83,7 +88,7 @@ pub(super) fn summed(group: &dyn ShardGroup, data: TensorData) -> Result<TensorD
 pub(super) fn part_of(rows: usize, group: &dyn ShardGroup) -> Result<Range<usize>, ShardError> {
     let (rank, ranks) = (group.rank(), group.size());
     match ranks <= rows {
-        true => Ok(rank * rows / ranks..(rank + 1) * rows / ranks),
+        true => Ok(start_of(rank, rows, ranks)..start_of(rank + 1, rows, ranks)),
         false => Err(ShardError::TooManyRanks { ranks, rows }),
     }
 }

@@ -9,8 +9,8 @@ use crate::error::HeadError;
 
 /// The ranks that share a vocabulary, as one of them sees them.
 ///
-/// Every operation is a collective: all ranks call it with as many numbers, in the same order. To gather is all that a group must be able to;
-/// one with a faster sum overrides that too. Sums are made in the order of the ranks, so all ranks get the same bits.
+/// Every operation is a collective: all ranks call it with as many numbers, in the same order. To gather is all that a group must
+/// be able to; one with a faster sum overrides that too. Sums are made in the order of the ranks, so all ranks get the same bits.
 pub trait ShardGroup: Debug + Send + Sync {
     /// The number of this rank, from 0.
     fn rank(&self) -> usize;

@@ -6,7 +6,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::embedding::ShardedEmbedding;
-use super::exchange::{gathered, part_of};
+use super::exchange::{gathered, part_of, start_of};
 use super::group::{GroupHandle, ShardError};
 use crate::OutputHead;
 use crate::decoder::Decoder;
@@ -15,8 +15,9 @@ use crate::parameters::{changed, value, with_own_parameters};
 
 /// A head whose decoder's rows are shared out over ranks: [`shard`](super) says how.
 ///
-/// Should be created with [`OutputHead::shard`], on all ranks of a group alike. Its losses and predictions are those of the whole head, to
-/// rounding, and the same bits on all ranks; each is a step that all ranks take together, with the same hidden states, targets and options.
+/// Should be created with [`OutputHead::shard`], on all ranks of a group alike. Its losses and predictions are those of the whole
+/// head, to rounding, and the same bits on all ranks; each is a step that all ranks take together, with the same hidden states,
+/// targets and options.
 ///
 /// As a module it holds all parameters of contexts and logit map, which every rank trains alike, and its own rows of the decoder.
 ///
@@ -59,14 +60,14 @@ pub struct ShardedHead {
 }
 
 impl OutputHead {
-    /// The head with its decoder's rows shared out over the ranks of a group, and with parameters of its own. It has to be the same on all
-    /// ranks: made from the same seed, or loaded from one file. Words are to be masked before.
+    /// The head with its decoder's rows shared out over the ranks of a group, and with parameters of its own. It has to be the
+    /// same on all ranks: made from the same seed, or loaded from one file. Words are to be masked before.
     ///
     /// Rank r of p takes rows `⌊rR/p⌋ .. ⌊(r + 1)R/p⌋` of the R rows, those of the padding too.
     ///
     /// # Errors
-    /// [`ShardError::TooManyRanks`]; [`ShardError::Unsupported`] for clusters, the gates of a Mixtape, and devices that this crate has no
-    /// operations of its own for.
+    /// [`ShardError::TooManyRanks`]; [`ShardError::Unsupported`] for clusters, the gates of a Mixtape, and devices that this
+    /// crate has no operations of its own for.
     pub fn shard(&self, group: GroupHandle) -> Result<ShardedHead, ShardError> {
         let unsupported = |what, instead| Err(ShardError::Unsupported { what, instead });
         if self.clusters.is_some() {
@@ -110,8 +111,8 @@ impl ShardedHead {
         &self.group
     }
 
-    /// A [tied](crate::HeadConfig::with_tied) head with this rank's rows of the embedding as its decoder. Call it in every forward pass,
-    /// as [`OutputHead::tied_to`].
+    /// A [tied](crate::HeadConfig::with_tied) head with this rank's rows of the embedding as its decoder. Call it in every
+    /// forward pass, as [`OutputHead::tied_to`].
     ///
     /// # Errors
     /// What that panics for.
@@ -130,8 +131,8 @@ impl ShardedHead {
         Self { head: self.head.at_temperature(temperature), ..self.clone() }
     }
 
-    /// The same head with a mask for its latent dropout, see [`OutputHead::with_latent_mask`]. Without one all ranks take the one that the
-    /// first draws.
+    /// The same head with a mask for its latent dropout, see [`OutputHead::with_latent_mask`]. Without one all ranks take the one
+    /// that the first draws.
     ///
     /// # Panics
     /// As that.
@@ -165,7 +166,7 @@ impl ShardedHead {
         let padded = Tensor::cat(vec![own, zeros], 0).cast(wide(dtype));
         let parts = gathered(&*self.group, &padded)?.into_iter().enumerate();
         let parts = parts.map(|(rank, part)| {
-            let rows = (rank + 1) * all / ranks - rank * all / ranks;
+            let rows = start_of(rank + 1, all, ranks) - start_of(rank, all, ranks);
             part.narrow(0, 0, rows)
         });
         Ok(Tensor::cat(parts.collect(), 0).cast(dtype))

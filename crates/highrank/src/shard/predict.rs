@@ -19,8 +19,8 @@ use crate::{Sampling, TopK};
 type Lists = Vec<Vec<(f64, usize)>>;
 
 impl ShardedHead {
-    /// The `k` most probable words of every token, most probable first: [`OutputHead::top_k`](crate::OutputHead::top_k) of the whole head, as constants. Each
-    /// rank selects among its own words.
+    /// The `k` most probable words of every token, most probable first: [`OutputHead::top_k`](crate::OutputHead::top_k) of the
+    /// whole head, as constants. Each rank selects among its own words.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
@@ -39,12 +39,13 @@ impl ShardedHead {
         Ok(TopK::of_lists(self.best(&swept, k)?, shape, (&device, dtype)))
     }
 
-    /// Draws one word for every token: [`OutputHead::sample`](crate::OutputHead::sample) of the whole head. All ranks get the words that the numbers of
-    /// the first rank's `rng` stand for.
+    /// Draws one word for every token: [`OutputHead::sample`](crate::OutputHead::sample) of the whole head. All ranks get the
+    /// words that the numbers of the first rank's `rng` stand for.
     ///
-    /// A word of the distribution itself is drawn in three stages: the component, the rank by the part that its words have of it, and there the
-    /// word. With a temperature the rank is drawn first, by what its words have of all. With a `top_k` the candidates of all ranks are drawn from.
-    /// A `top_p` without one would need all words in one place.
+    /// A word of the distribution itself is drawn in three stages: the component, the rank by the part that its words have of it,
+    /// and there the word. With a temperature the rank is drawn first, by what its words have of all; the numbers
+    /// stand for other words than in the whole head then, which orders them by probability. With a `top_k` the candidates of all
+    /// ranks are drawn from. A `top_p` without one would need all words in one place.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`, D dimensions

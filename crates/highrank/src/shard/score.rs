@@ -45,12 +45,12 @@ impl ShardedHead {
         Ok(self.loss_with(hidden, targets, &LossOptions::new())?.value)
     }
 
-    /// The loss that the options describe: ignored tokens, token weights, class weights of single words, label smoothing, z-loss, the variation of
-    /// priors, reduction, divisor, values of tokens, statistics.
+    /// The loss that the options describe: ignored tokens, token weights, class weights of single words, label smoothing, z-loss,
+    /// the variation of priors, reduction, divisor, values of tokens, statistics.
     ///
     /// # Errors
-    /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, an entropy bonus, class
-    /// weights beside smoothing or a z-loss.
+    /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, an entropy
+    /// bonus, class weights beside smoothing or a z-loss.
     pub fn loss_with<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
@@ -88,8 +88,8 @@ impl ShardedHead {
         })
     }
 
-    /// The log-probabilities of m words of each token, in nats: [`OutputHead::token_log_probs`](crate::OutputHead::token_log_probs) of the
-    /// whole head. Differentiable.
+    /// The log-probabilities of m words of each token, in nats:
+    /// [`OutputHead::token_log_probs`](crate::OutputHead::token_log_probs) of the whole head. Differentiable.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`

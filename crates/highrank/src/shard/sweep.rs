@@ -1,16 +1,17 @@
 //! The sweep over this rank's words that every call begins with: log normalisers and the logits of the words asked for.
 
+use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Int, Tensor};
 use highrank_kernels::Floats;
 
-use super::exchange::{gathered, shared, total, tracked};
+use super::exchange::{gathered, shared, start_of, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
 use crate::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::HeadError;
 use crate::likelihood::{self, Beside};
-use crate::math::{log_sum_exp, log_sum_exp_dim};
+use crate::math::{log_softmax_and_normaliser, log_sum_exp_dim};
 use crate::ops::{ContextSource, Likelihood, MASKING_BIAS, wide};
 
 /// The log normaliser of a rank all of whose words are masked: far below any other, and finite.
@@ -28,6 +29,8 @@ pub(super) struct Swept {
     pub(super) log_prior: Option<Tensor<2>>,
     /// `log π` of the latent contexts too, where they have been mixed into one.
     pub(super) component_log_prior: Option<Tensor<2>>,
+    /// `LSE^r − LSE` of this rank, `[N, K]`, a constant.
+    share: Tensor<2>,
     /// `LSE^r` of this rank, `[N, K]`.
     own: Tensor<2>,
     /// Of rows `[N·K]`, each a softmax over this rank's words.
@@ -41,7 +44,8 @@ impl Swept {
     }
 }
 
-/// This rank's words as those of a head over them alone. The priors of its components are what all of this rank's words have of each.
+/// This rank's words as those of a head over them alone. The priors of its components are what all of this rank's words have of
+/// each.
 pub(super) struct OwnWords {
     pub(super) input: Likelihood,
     /// The logarithm of what they have of a single component, which `input` leaves out, `[N, 1]`.
@@ -61,56 +65,52 @@ struct Asked {
 impl ShardedHead {
     /// `log P` of words `[N, m]` of the vocabulary, by all ranks together.
     pub(super) fn sweep(&self, tokens: Tokens, words: Tensor<2, Int>) -> Result<Swept, ShardError> {
-        let ([count, width], device) = (words.dims(), words.device());
+        let [count, width] = words.dims();
         let head = self.with_common_mask(tokens.leading())?;
         let (input, component_log_prior) = head.likelihood(tokens, ContextOps::Native)?;
-        let components = input.components();
+        let (rank, components) = (self.group.rank(), input.components());
         let log_prior = input.log_prior.clone().map(Floats::tensor::<2>);
         let rows = self.rows_of(input);
 
         let asked = self.asked(&words)?;
-        let of_rows = |of_tokens: Tensor<2, Bool>| {
-            of_tokens.unsqueeze_dim::<3>(1).repeat_dim(1, components).reshape([count * components, width])
-        };
-        let ids = asked.ids.unsqueeze_dim::<3>(1).repeat_dim(1, components);
-        let ids = ids.reshape([count * components, width]);
         let beside = Beside { normaliser: true, entropy: false };
-        let made = likelihood::listed(rows.clone(), ids.into(), beside).tensor::<2>();
+        let ids = of_rows(asked.ids, components).into();
+        let made = likelihood::listed(rows.clone(), ids, beside).tensor::<2>();
         let own = made.clone().narrow(1, width, 1);
         let own = own.clone().mask_fill(own.lower_equal_elem(NO_WORD), NO_WORD);
-        let logits = made.narrow(1, 0, width) + own.clone();
-        let logits = logits.mask_fill(of_rows(asked.is_own).bool_not(), 0.0);
+        let listed = made.narrow(1, 0, width);
+        let listed = listed.mask_fill(of_rows(asked.is_own, components).bool_not(), 0.0);
 
-        let sent = logits.clone().mask_fill(of_rows(asked.is_masked), f64::NEG_INFINITY);
+        let sent = listed.clone().mask_fill(of_rows(asked.is_masked, components), f64::NEG_INFINITY);
         let all = gathered(&*self.group, &Tensor::cat(vec![own.clone(), sent], 1))?;
         let column = |at, width| move |all: &Tensor<2>| all.clone().narrow(1, at, width);
         let of_ranks: Vec<_> = all.iter().map(column(0, 1)).collect();
-        let logits = total(tracked(&*self.group, logits, all.iter().map(column(1, width)).collect()));
-        let normaliser = Tensor::cat(tracked(&*self.group, own.clone(), of_ranks.clone()), 1);
-        let normaliser = log_sum_exp(Floats::from(normaliser)).tensor::<2>();
+        let normalisers = Tensor::cat(tracked(&*self.group, own.clone(), of_ranks.clone()), 1);
+        let (shares, normaliser) = log_softmax_and_normaliser(Floats::from(normalisers));
+        let (shares, normaliser) = (shares.tensor::<2>(), normaliser.tensor::<2>());
+        let listed = total(tracked(&*self.group, listed, all.iter().map(column(1, width)).collect()));
 
-        let is_masked = logits.clone().lower_equal_elem(MASKING_BIAS);
-        let joint = logits.mask_fill(is_masked.clone(), 0.0) - normaliser.clone();
+        let is_masked = listed.clone().lower_equal_elem(MASKING_BIAS);
+        let share = shares.clone().gather(1, of_rows(self.owners(&words), components));
+        let joint = (listed.mask_fill(is_masked.clone(), 0.0) + share).reshape([count, components, width]);
         let log_probs = match &log_prior {
-            None => joint,
+            None => joint.reshape([count, width]),
             Some(log_prior) => {
-                let log_prior = log_prior.clone().unsqueeze_dim::<3>(2);
-                let joint = joint.reshape([count, components, width]) + log_prior;
+                let joint = joint + log_prior.clone().unsqueeze_dim::<3>(2);
                 log_sum_exp_dim(Floats::from(joint), 1).reshape([count, width]).tensor::<2>()
             }
         };
         let is_masked = is_masked.reshape([count, components, width]).narrow(1, 0, 1).reshape([count, width]);
         let last = self.whole.rows() as i64 - 1;
         let is_no_word = words.clone().lower_elem(0).bool_or(words.greater_elem(last));
-        let log_probs = log_probs.mask_fill(is_masked, f64::NEG_INFINITY).mask_fill(is_no_word, f64::NAN);
         let of_tokens = |column: Tensor<2>| column.reshape([count, components]);
-        debug_assert_eq!(device, log_probs.device());
         Ok(Swept {
-            log_probs,
+            log_probs: log_probs.mask_fill(is_masked, f64::NEG_INFINITY).mask_fill(is_no_word, f64::NAN),
             normaliser: of_tokens(normaliser),
             of_ranks: of_ranks.into_iter().map(of_tokens).collect(),
             log_prior,
             component_log_prior,
+            share: of_tokens(shares.narrow(1, rank, 1).detach()),
             own: of_tokens(own),
             rows,
         })
@@ -118,11 +118,13 @@ impl ShardedHead {
 
     /// What the log-probabilities of this rank's words depend on.
     pub(super) fn own_words(&self, swept: &Swept) -> OwnWords {
-        let of_others = match &swept.log_prior {
-            Some(log_prior) => log_prior.clone() - swept.normaliser.clone(),
-            None => -swept.normaliser.clone(),
+        let plus_prior = |of_rows: Tensor<2>| match &swept.log_prior {
+            Some(log_prior) => log_prior.clone() + of_rows,
+            None => of_rows,
         };
-        let log_prior = shared(&self.group, of_others) + swept.own.clone();
+        // The value has all digits of the share, and the gradient reaches the normalisers of all ranks.
+        let gradient = shared(&self.group, plus_prior(-swept.normaliser.clone())) + swept.own.clone();
+        let log_prior = plus_prior(swept.share.clone()).detach() + (gradient.clone() - gradient.detach());
         match log_prior.dims() {
             [_, 1] => OwnWords { input: swept.rows.clone(), share: Some(log_prior) },
             _ => {
@@ -130,6 +132,13 @@ impl ShardedHead {
                 OwnWords { input: Likelihood { log_prior, ..swept.rows.clone() }, share: None }
             }
         }
+    }
+
+    /// The rank that holds each word; of what is no word, any.
+    fn owners(&self, words: &Tensor<2, Int>) -> Tensor<2, Int> {
+        let (rows, ranks) = (self.whole.rows(), self.group.size());
+        let is_beyond = |rank| words.clone().greater_equal_elem(start_of(rank, rows, ranks) as i64).int();
+        (1..ranks).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
     }
 
     /// A word of this rank that is not masked, if there is one, in a shape.
@@ -143,7 +152,8 @@ impl ShardedHead {
         })
     }
 
-    /// The rows of logits as tokens of one component each. What all ranks have alike has a gradient that is summed over ranks, in one exchange.
+    /// The rows of logits as tokens of one component each. What all ranks have alike has a gradient that is summed over ranks, in
+    /// one exchange.
     fn rows_of(&self, input: Likelihood) -> Likelihood {
         let (dtype, [_, d]) = (input.wide(), input.weight.dims());
         let contexts = match input.contexts {
@@ -191,10 +201,16 @@ impl ShardedHead {
                 let bias = bias.detach().select(0, places.clone().reshape([count * width]));
                 bias.lower_equal_elem(MASKING_BIAS).reshape([count, width])
             }
-            None => is_here.clone().bool_and(is_here.clone().bool_not()),
+            None => places.zeros_like().bool(),
         };
         let is_own = is_here.clone().bool_and(is_low.clone().bool_not());
         let ids = self.safe_row(words)?.mask_where(is_own.clone(), places);
         Ok(Asked { ids, is_own, is_masked: is_here.bool_and(is_low) })
     }
+}
+
+/// For values of tokens, `[N, m]`, those of the tokens' rows, `[N·K, m]`.
+fn of_rows<K: Basic>(of_tokens: Tensor<2, K>, components: usize) -> Tensor<2, K> {
+    let [tokens, width] = of_tokens.dims();
+    of_tokens.unsqueeze_dim::<3>(1).repeat_dim(1, components).reshape([tokens * components, width])
 }
