@@ -26,6 +26,7 @@ mod priors;
 mod properties;
 mod quantised;
 mod rank;
+mod shard;
 mod support;
 mod time_axis;
 mod transformer;

@@ -1,12 +1,14 @@
 //! The decoder: the matrix `W [V, d]` and bias `b [V]` that turn a context into logits.
 
+use std::ops::Range;
+
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Bool, DType, Device, Int, Tensor};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
-use crate::parameters::value;
+use crate::parameters::{changed, is_trained, value};
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
@@ -218,6 +220,30 @@ impl Decoder {
         Ok(decoder)
     }
 
+    /// Some of the rows as a decoder with parameters of its own, which keep their ids.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+        let vocab = self.vocab.clamp(rows.start, rows.end) - rows.start;
+        let masked = self.masked_words.iter().filter(|word| rows.contains(word));
+        let part = rows.clone();
+        Self {
+            weight: self
+                .weight
+                .as_ref()
+                .map(|weight| changed(weight, |weight| weight.slice_dim(0, part.clone()))),
+            bias: self.bias.as_ref().map(|bias| changed(bias, |bias| bias.slice_dim(0, part.clone()))),
+            vocab,
+            padding: rows.len() - vocab,
+            masked_words: masked.map(|word| word - rows.start).collect(),
+            mask: self.mask.clone().map(|mask| mask.slice_dim(0, part)),
+            ..self.clone()
+        }
+    }
+
+    /// The decoder without its parameters.
+    pub(crate) fn bare(&self) -> Self {
+        Self { weight: None, bias: None, ..self.clone() }
+    }
+
     /// The rows of some words, in their order, as a decoder of its own.
     ///
     /// - log_q: subtracted from their bias
@@ -271,11 +297,6 @@ pub(crate) fn merged_masks(masked: &[usize], words: &[usize], vocab: usize) -> R
         None if all.len() == vocab => Err(HeadError::NoWordLeft { vocab }),
         None => Ok(all),
     }
-}
-
-/// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.
-fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
-    param.clone().train().val().is_require_grad()
 }
 
 /// The mask where a tensor of the device can meet it: on its hardware, and in its autodiff context.

@@ -13,7 +13,8 @@
 //! | decoder `W, b` | [`decoder`] | owned, or tied to the caller's embedding; of all words, or with [clusters](HeadConfig::with_adaptive) of rare ones |
 //!
 //! and one likelihood serves them all, exact in log space and without ever storing the logits. The words of a
-//! [Mixtape](context::Mixtape) mix their contexts themselves. [`HeadConfig`] names the papers' heads:
+//! [Mixtape](context::Mixtape) mix their contexts themselves. A vocabulary may be shared out over ranks, each with its rows of the
+//! decoder: [`shard`]. [`HeadConfig`] names the papers' heads:
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};
@@ -58,6 +59,7 @@ mod math;
 mod ops;
 mod parameters;
 pub mod policy;
+pub mod shard;
 #[cfg(feature = "train")]
 pub mod train;
 

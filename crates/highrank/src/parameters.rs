@@ -23,6 +23,31 @@ pub(crate) fn value<const D: usize>(param: &Param<Tensor<D>>) -> Tensor<D> {
     param.val().dequantize()
 }
 
+/// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.
+pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    param.clone().train().val().is_require_grad()
+}
+
+/// The parameter with what `change` makes of its value, as a leaf of its own that is trained if it was. The id stays.
+pub(crate) fn changed<const D: usize>(
+    param: &Param<Tensor<D>>,
+    change: impl FnOnce(Tensor<D>) -> Tensor<D>,
+) -> Param<Tensor<D>> {
+    let trained = is_trained(param);
+    Param::initialized(param.id, change(value(param).detach()).detach()).set_require_grad(trained)
+}
+
+/// The module with parameters of its own, as leaves of the same ids.
+pub(crate) fn with_own_parameters<M: Module>(module: M) -> M {
+    struct Own;
+    impl ModuleMapper for Own {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            changed(&param, |tensor| tensor)
+        }
+    }
+    module.map(&mut Own)
+}
+
 struct Cast(DType);
 
 impl ModuleMapper for Cast {

@@ -14,8 +14,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
-    LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput, Prediction,
-    PredictionCall, Targets, Wanted, assert_constant, is_cpu,
+    GradientSum, LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput,
+    Prediction, PredictionCall, Targets, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -98,6 +98,20 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         })
         .into_primitive()
     }
+
+    fn with_gradient_sum(tensor: FloatTensor<Self>, sum: GradientSum) -> FloatTensor<Self> {
+        let tensor = Floats::<Self>::new(tensor);
+        record("GradientSum", [Some(tensor.clone())], |tracked| {
+            let backward = tracked.map(|_| {
+                move |upstream: Floats<B>| {
+                    let device = upstream.device();
+                    [Some(Floats::from_data(sum(upstream.into_data()), &device))]
+                }
+            });
+            (inner(tensor), backward)
+        })
+        .into_primitive()
+    }
 }
 
 /// Losses of tokens, and statistics.
@@ -125,7 +139,7 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
     (loss, statistics)
 }
 
-/// Log-probabilities of listed words, and entropies where asked for. Backward their sum, weighted by the upstream gradient, is an
+/// Log-probabilities of listed words, and what else is asked for. Backward their sum, weighted by the upstream gradient, is an
 /// objective of the same words.
 fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
@@ -142,9 +156,16 @@ fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
                 let ids = objective.targets.words().clone();
                 let listed = ids.dims::<2>()[1];
                 let factors = -upstream.clone().narrow(1, 0..listed);
-                let of_entropy = |_| upstream.clone().narrow(1, listed..listed + 1).reshape([tokens]);
-                let entropy = objective.entropy.clone().map(of_entropy);
-                let goal = Objective { entropy, ..Objective::new(Targets::Listed { ids, factors }) };
+                let mut columns = listed..;
+                let mut next = |_: &_| {
+                    let column = columns.next().expect("a column for each");
+                    upstream.clone().narrow(1, column..column + 1).reshape([tokens])
+                };
+                let goal = Objective {
+                    entropy: objective.entropy.as_ref().map(&mut next),
+                    normaliser: objective.normaliser.as_ref().map(&mut next),
+                    ..Objective::new(Targets::Listed { ids, factors })
+                };
                 let ones = Floats::full([tokens], 1.0, &upstream.device(), upstream.dtype());
                 let (_, gradients) = B::score(input, goal, Some((ones, Wanted::from_array(tracked))));
                 rounded(gradients.into_array(), types)

@@ -18,7 +18,8 @@ macro_rules! dispatch_to_kernels {
             use burn::backend::tensor::FloatTensor;
             use $crate::likelihood::LikelihoodKernels;
             use $crate::ops::{
-                Floats, Kernels, LatentCall, LossCall, OutputOps, Precision, Prediction, PredictionCall,
+                Floats, GradientSum, Kernels, LatentCall, LossCall, OutputOps, Precision, Prediction,
+                PredictionCall,
             };
 
             impl$(<$($generics)*>)? OutputOps for $backend {
@@ -54,6 +55,10 @@ macro_rules! dispatch_to_kernels {
                 ) -> FloatTensor<Self> {
                     let (lhs, rhs) = (Floats::new(lhs), Floats::new(rhs));
                     <Self as Kernels>::product(lhs, rhs, precision).into_primitive()
+                }
+
+                fn with_gradient_sum(tensor: FloatTensor<Self>, _: GradientSum) -> FloatTensor<Self> {
+                    tensor
                 }
             }
         };

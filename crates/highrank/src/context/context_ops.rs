@@ -33,7 +33,7 @@ impl ContextOps {
     }
 
     /// The latent layer, `[N, F]`.
-    pub(super) fn latent(self, args: LatentArgs) -> Floats {
+    pub(crate) fn latent(self, args: LatentArgs) -> Floats {
         match self.is_native(&args.weight) {
             true => Floats::new(<Dispatch as OutputOps>::latent(args)),
             false => <Dispatch as Kernels>::latent(args),

@@ -15,7 +15,7 @@ use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
-    pub(super) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<TensorChecks, HeadError> {
+    pub(crate) fn check<const D: usize>(&self, hidden: &Tensor<D>) -> Result<TensorChecks, HeadError> {
         let checks = self.decoder.checks()?;
         self.decoder.check(&checks)?;
         self.context.check(self.decoder.d_embedding, &checks)?;
@@ -32,7 +32,7 @@ impl OutputHead {
     }
 
     /// The likelihood's inputs for checked tokens, and `log π` of their latent contexts, `[N, K]`, where there are any.
-    pub(super) fn likelihood(
+    pub(crate) fn likelihood(
         &self,
         tokens: Tokens,
         ops: ContextOps,
@@ -60,7 +60,7 @@ impl OutputHead {
     }
 
     /// The bias with −∞ for masked rows.
-    pub(super) fn bias(&self) -> Result<Option<Tensor<1>>, HeadError> {
+    pub(crate) fn bias(&self) -> Result<Option<Tensor<1>>, HeadError> {
         Ok(self.decoder.masked_bias(&self.decoder.matrix()?))
     }
 
@@ -113,13 +113,18 @@ impl OutputHead {
 }
 
 /// The likelihood's inputs for a prediction.
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     input: Likelihood,
     /// Whether the device's own operations predict, through which no gradient flows.
     native: bool,
 }
 
 impl Inputs {
+    /// Of a likelihood, by the device's own operations where it has any.
+    pub(crate) fn of(input: Likelihood) -> Self {
+        Self { input, native: true }
+    }
+
     /// Whether the device's own operations predict.
     pub(super) fn are_native(&self) -> bool {
         self.native

@@ -104,7 +104,7 @@ impl OutputHead {
     }
 
     /// Checks that this kind of head has a use for all options.
-    pub(super) fn check_use(&self, options: &LossOptions) -> Result<(), HeadError> {
+    pub(crate) fn check_use(&self, options: &LossOptions) -> Result<(), HeadError> {
         let unused = |option, reason| Err(HeadError::Unused { option, reason });
         if options.prior_cv != 0.0 && !self.context.has_priors() {
             return unused("prior_cv", "this head has no priors: use a mixture, or leave it out");

@@ -21,9 +21,11 @@ pub use clusters::{AdaptiveConfig, Clusters, Tail};
 pub use config::HeadConfig;
 #[cfg(all(test, feature = "flex"))]
 pub(crate) use config::examples;
+pub(crate) use input::Inputs;
 pub use output::{OutputHead, TiedMatrix};
 pub use predict::TopK;
+pub(crate) use predict::{integers, numbers, read};
 pub use sampling::Sampling;
-#[cfg(feature = "analysis")]
-pub(crate) use select::best_pairs;
+pub(crate) use sampling::word_of;
+pub(crate) use select::{best_first, best_pairs};
 pub use words::{LogProbOptions, TokenLogProbs};

@@ -58,9 +58,9 @@ pub struct OutputHead {
     #[module(skip)]
     pub precision: Precision,
     #[module(skip)]
-    pub(super) temperature: f64,
+    pub(crate) temperature: f64,
     #[module(skip)]
-    pub(super) latent_mask: Option<Tensor<2>>,
+    pub(crate) latent_mask: Option<Tensor<2>>,
 }
 
 /// A matrix for [`OutputHead::tied_to`]: a Burn [`Embedding`], a parameter, or a tensor that is computed from parameters.

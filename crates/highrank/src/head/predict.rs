@@ -34,7 +34,7 @@ impl TopK<2> {
 
 impl<const D: usize> TopK<D> {
     /// Of a list for each token, `[.., k]`.
-    pub(super) fn of_lists(
+    pub(crate) fn of_lists(
         lists: Vec<Vec<(f64, usize)>>,
         shape: [usize; D],
         (device, dtype): (&Device, DType),
@@ -54,7 +54,7 @@ impl<const D: usize> TopK<D> {
 }
 
 /// Words or numbers of rows as a tensor.
-pub(super) fn integers<const D: usize>(
+pub(crate) fn integers<const D: usize>(
     values: impl IntoIterator<Item = usize>,
     shape: [usize; D],
     device: &Device,
@@ -240,7 +240,7 @@ impl OutputHead {
 }
 
 /// What `of` makes of each token's log-probabilities; the error of the first token that has one.
-fn read<R: Send + Sync>(
+pub(crate) fn read<R: Send + Sync>(
     inputs: Inputs,
     of: impl Fn(usize, LogProbs<'_>) -> Result<R, HeadError> + Sync,
 ) -> Result<Vec<R>, HeadError> {
@@ -273,6 +273,6 @@ fn draw_components(log_prior: Floats, rng: &mut impl Rng) -> Result<Vec<usize>, 
 }
 
 /// Numbers in `[0, 1)`.
-pub(super) fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
+pub(crate) fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
     (0..count).map(|_| rng.random()).collect()
 }

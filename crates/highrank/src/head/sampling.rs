@@ -166,7 +166,7 @@ fn argmax<T: Number>(log_probs: &[T], token: usize) -> Result<usize, HeadError> 
 }
 
 /// What has been drawn for a token.
-pub(super) fn word_of(drawn: Drawn, token: usize) -> Result<usize, HeadError> {
+pub(crate) fn word_of(drawn: Drawn, token: usize) -> Result<usize, HeadError> {
     match drawn {
         Drawn::Word(word) => Ok(word),
         Drawn::NotANumber => Err(HeadError::NotANumber { token }),

@@ -123,7 +123,7 @@ pub(super) fn best<T: Number>(row: &[T], k: usize) -> Option<Vec<usize>> {
 }
 
 /// Orders log-probabilities with their words: the highest first, of equal ones the lowest word first.
-pub(super) fn best_first(a: (f64, usize), b: (f64, usize)) -> Ordering {
+pub(crate) fn best_first(a: (f64, usize), b: (f64, usize)) -> Ordering {
     b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal).then(a.1.cmp(&b.1))
 }
 

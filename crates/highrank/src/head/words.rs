@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use super::output::OutputHead;
 use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
-use crate::likelihood;
+use crate::likelihood::{self, Beside};
 use crate::loss::{ListedWords, check_words};
 use crate::ops::{Objective, Targets};
 
@@ -151,7 +151,8 @@ impl OutputHead {
             let nll = likelihood::loss(input, Objective::new(Targets::Words(words)), None).loss;
             return Ok((listed.among_all(-nll.reshape([tokens, 1]).tensor()), None));
         }
-        let made = likelihood::listed(input, ids.into(), options.entropy).tensor::<2>();
+        let beside = Beside { entropy: options.entropy, normaliser: false };
+        let made = likelihood::listed(input, ids.into(), beside).tensor::<2>();
         let log_probs = listed.among_all(made.clone().narrow(1, 0, width));
         let entropy = options.entropy.then(|| listed.of_tokens(made.narrow(1, width, 1)));
         Ok((log_probs, entropy))

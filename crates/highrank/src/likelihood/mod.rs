@@ -95,16 +95,29 @@ pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>)
     }
 }
 
-/// The log-probabilities of words `[N, m]` in nats, differentiable, and after them the entropy of each token, `[N, m + 1]`, if asked
-/// for. No word may be masked, unless all are.
+/// What is asked for beside the log-probabilities of [listed] words.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside {
+    /// `H_n`.
+    pub entropy: bool,
+    /// `L_n`.
+    pub normaliser: bool,
+}
+
+/// The log-probabilities of words `[N, m]` in nats, differentiable, and after them a column for each number that is asked for
+/// [beside](Beside) them. No word may be masked, unless all are.
 ///
 /// # Panics
 /// If tensors do not fit each other, or on CPU backends, if a word is outside of the vocabulary.
-pub fn listed(input: Likelihood, ids: Ints, entropy: bool) -> Floats {
+pub fn listed(input: Likelihood, ids: Ints, beside: Beside) -> Floats {
     let (device, dtype) = (input.weight.device(), input.wide());
     let factors = Floats::zeros(ids.dims::<2>(), &device, dtype);
-    let entropy = entropy.then(|| Floats::zeros([input.tokens()], &device, dtype));
-    let objective = Objective { entropy, ..Objective::new(Targets::Listed { ids, factors }) };
+    let factor = |is_asked: bool| is_asked.then(|| Floats::zeros([input.tokens()], &device, dtype));
+    let objective = Objective {
+        entropy: factor(beside.entropy),
+        normaliser: factor(beside.normaliser),
+        ..Objective::new(Targets::Listed { ids, factors })
+    };
     match has_kernels(&input.weight.primitive().device()) {
         true => Floats::new(Dispatch::listed(LossCall { input, objective, weights: None })),
         false => portable::score(&input, &objective, None).0.listed.expect("listed words are scored"),

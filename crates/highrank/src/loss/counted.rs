@@ -81,6 +81,7 @@ impl CountedTokens {
             label_smoothing: options.label_smoothing,
             z_loss: options.z_loss,
             entropy: None,
+            normaliser: None,
             statistics: options.statistics,
         };
         let weights = rows.weights(weights);

@@ -34,4 +34,4 @@ pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};
 pub use score::linear_cross_entropy;
-pub(crate) use score::{check_hidden, check_targets, leading, of_counted};
+pub(crate) use score::{check_hidden, check_targets, leading, of_counted, reduced};

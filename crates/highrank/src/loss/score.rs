@@ -1,6 +1,6 @@
 //! From the tokens that count to the loss.
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::counted::CountedTokens;
 use super::prior_cv::prior_cv;
@@ -8,7 +8,7 @@ use super::{Loss, LossOptions, Reduction};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood;
-use crate::ops::{ContextSource, Likelihood, MapFunction};
+use crate::ops::{ContextSource, Likelihood, MapFunction, Objective, Scores};
 
 /// The mean nll of a plain softmax over `h·Wᵀ + b`, and whatever else the options ask for: a linear cross-entropy that never
 /// stores the logits.
@@ -152,10 +152,26 @@ pub(crate) fn of_counted<const T: usize>(
     let counted = CountedTokens::new(targets, options, vocab, bias)?;
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
+    let score = |objective, weights| Ok(likelihood::loss(input, objective, weights));
+    reduced(&counted, options, shape, on, log_prior, score)
+}
 
+/// The loss of tokens that have been counted.
+///
+/// - on: the device, and the type of sums
+/// - log_prior: `log π` of their contexts, `[N, K]`
+/// - score: what [`likelihood::loss`] makes of an objective and weights
+pub(crate) fn reduced<const T: usize, E>(
+    counted: &CountedTokens,
+    options: &LossOptions,
+    shape: [usize; T],
+    on: (&Device, DType),
+    log_prior: Option<Tensor<2>>,
+    score: impl FnOnce(Objective, Option<Tensor<1>>) -> Result<Scores, E>,
+) -> Result<Loss<T>, E> {
     let shares = options.shares(|| counted.weights(on), || counted.shares(on));
     let weights = (!options.per_token).then(|| shares.of_tokens.clone());
-    let scores = likelihood::loss(input, counted.objective(on), weights);
+    let scores = score(counted.objective(on), weights)?;
     let loss = scores.loss.tensor::<1>();
     let sum = match options.per_token {
         true => (loss.clone() * shares.of_tokens.clone().cast(loss.dtype())).sum(),

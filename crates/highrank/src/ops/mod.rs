@@ -38,8 +38,11 @@ pub(crate) use objective::assert_constant;
 pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
+use std::sync::Arc;
+
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
+use burn::tensor::TensorData;
 use highrank_kernels::{Rounding, precision};
 
 /// Matrix products and the operations that make a context, inside one backend. No call is tracked.
@@ -84,6 +87,9 @@ pub trait Kernels: Rounding {
     }
 }
 
+/// Sums a gradient with those that others have of the same tensor: values of the same shape and type.
+pub type GradientSum = Arc<dyn Fn(TensorData) -> TensorData + Send + Sync>;
+
 /// The operations that users' tensors pass through.
 ///
 /// On a plain backend they are its [`Kernels`] and
@@ -100,8 +106,7 @@ pub trait OutputOps: Backend {
     /// [statistics](Scores::statistics), if asked for.
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
 
-    /// The log-probabilities of [listed](Targets::Listed) words, `[N, m]`, and after them the entropy, `[N, m + 1]`, if the objective
-    /// has a factor for it.
+    /// [`Scores::listed`], of an objective of listed words.
     fn listed(#[extension_type] call: LossCall<Self>) -> FloatTensor<Self>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
@@ -122,6 +127,10 @@ pub trait OutputOps: Backend {
     /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
+
+    /// The tensor itself, whose gradient becomes what `sum` makes of it.
+    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
+    fn with_gradient_sum(tensor: FloatTensor<Self>, sum: GradientSum) -> FloatTensor<Self>;
 }
 
 highrank_kernels::listed_backends! {

@@ -106,7 +106,8 @@ impl<B: Backend> Targets<Floats<B>, Ints<B>> {
 /// What the loss of a token is made of:
 ///
 /// ```text
-/// loss_n = −Σ_v w_v q̃_nv log P(v) + λ z_n + e_n H_n      q̃_n = (1 − ε) q_n + ε/V'      z_n = Σ_k π_k LSE(f(z_k)/τ)²
+/// loss_n = −Σ_v w_v q̃_nv log P(v) + λ z_n + e_n H_n + η_n L_n
+/// q̃_n = (1 − ε) q_n + ε/V'      z_n = Σ_k π_k LSE(f(z_k)/τ)²      L_n = Σ_k π_k LSE(f(z_k)/τ)
 /// ```
 ///
 /// with `q_n` the target distribution, the entropy `H_n = −Σ_v P(v) log P(v)`, `V'` unmasked words, which alone have a part of `ε/V'`, and the weights `w` of words.
@@ -122,6 +123,8 @@ pub struct Objective<F = Floats, I = Ints> {
     pub z_loss: f64,
     /// `e`, shape `[N]`; `None` means 0.
     pub entropy: Option<F>,
+    /// `η`, shape `[N]`; `None` means 0.
+    pub normaliser: Option<F>,
     /// Whether [`Scores::statistics`] are asked for.
     pub statistics: bool,
 }
@@ -135,6 +138,7 @@ impl<F, I> Objective<F, I> {
             label_smoothing: 0.0,
             z_loss: 0.0,
             entropy: None,
+            normaliser: None,
             statistics: false,
         }
     }
@@ -146,6 +150,7 @@ impl<F, I> Objective<F, I> {
             && self.label_smoothing == 0.0
             && self.z_loss == 0.0
             && self.entropy.is_none()
+            && self.normaliser.is_none()
             && !self.statistics
     }
 
@@ -161,7 +166,8 @@ impl<F, I> Objective<F, I> {
             class_weights: self.class_weights.map(&mut float),
             label_smoothing: self.label_smoothing,
             z_loss: self.z_loss,
-            entropy: self.entropy.map(float),
+            entropy: self.entropy.map(&mut float),
+            normaliser: self.normaliser.map(float),
             statistics: self.statistics,
         }
     }
@@ -171,7 +177,10 @@ impl<F, B: Backend> Objective<F, Ints<B>> {
     /// Columns of [`Scores::listed`]; 0 where no words are listed.
     pub fn listed_columns(&self) -> usize {
         match &self.targets {
-            Targets::Listed { ids, .. } => ids.dims::<2>()[1] + usize::from(self.entropy.is_some()),
+            Targets::Listed { ids, .. } => {
+                let others = [self.entropy.is_some(), self.normaliser.is_some()];
+                ids.dims::<2>()[1] + others.into_iter().filter(|is_there| *is_there).count()
+            }
             _ => 0,
         }
     }
@@ -196,8 +205,8 @@ pub struct Scores<F = Floats> {
     pub loss: F,
     /// A row of [`Statistic`]s for each token, `[N, 5]`, if asked for. Constants: no gradient flows through them.
     pub statistics: Option<F>,
-    /// Of [listed](Targets::Listed) words: `log P(w_nj)`, and after them `H_n` if the objective has a factor for it; `[N, m]` or
-    /// `[N, m + 1]`.
+    /// Of [listed](Targets::Listed) words: `log P(w_nj)`, `[N, m]`, and after them `H_n` and `L_n`, a column each, for which the
+    /// objective has a factor. `L_n` is −∞ where all words are masked.
     pub listed: Option<F>,
 }
 

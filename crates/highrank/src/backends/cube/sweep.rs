@@ -115,7 +115,9 @@ impl Sweep {
             Targets::Distributions { .. } | Targets::Listed { .. } | Targets::Model { .. } => return None,
         };
         // The kernels know one level for all words.
-        let has_weights = objective.class_weights.is_some() || objective.entropy.is_some();
+        let has_weights = objective.class_weights.is_some()
+            || objective.entropy.is_some()
+            || objective.normaliser.is_some();
         if input.wide() != DType::F32 || listed == Some(0) || has_weights {
             return None;
         }

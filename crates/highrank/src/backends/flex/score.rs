@@ -60,8 +60,11 @@ fn run<T: Real>(
     match call.logits.unmasked() {
         0 => {
             no_word_left(&mut loss, &mut statistics, gradients.as_mut());
-            let listed = columns - usize::from(objective.entropy.is_some() && columns > 0);
-            log_probs.chunks_mut(columns.max(1)).for_each(|row| row[..listed].fill(T::LOWEST));
+            log_probs.fill(T::LOWEST);
+            if let (Targets::Listed { ids, .. }, Some(_)) = (&objective.targets, &objective.entropy) {
+                let listed = ids.dims::<2>()[1];
+                log_probs.chunks_mut(columns).for_each(|row| row[listed] = T::ZERO);
+            }
         }
         _ => {
             let targets = TargetTable::new(input, objective, &call.logits);

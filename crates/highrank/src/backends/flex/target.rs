@@ -29,6 +29,8 @@ pub(super) struct TargetTable<T> {
     has_masked: Vec<bool>,
     /// As in [`Dense`], `[N]`, or nothing where no entropy is asked for.
     entropy: Vec<T>,
+    /// `η`, `[N]`, or nothing where no normaliser is asked for.
+    normaliser: Vec<T>,
     /// If another head's distributions are the targets.
     pub(super) divergence: Option<Divergence>,
     /// `λ`.
@@ -36,7 +38,7 @@ pub(super) struct TargetTable<T> {
     pub(super) statistics: bool,
 }
 
-/// The target distribution `q̃` of one token, and `λ`.
+/// The target distribution `q̃` of one token, `λ` and `η`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a, T> {
     pub(super) dense: Dense<'a, T>,
@@ -47,6 +49,8 @@ pub(super) struct Target<'a, T> {
     /// Whether the dense part has some of a masked word, whose cross-entropy is +∞.
     pub(super) has_masked: bool,
     pub(super) z_loss: f64,
+    /// `η`, if the normaliser is asked for.
+    pub(super) normaliser: Option<T>,
 }
 
 /// What a target distribution has of every word: `even + keep · row_v`, where masked words have no `even`; and what is only known
@@ -135,6 +139,7 @@ impl<T: Real> TargetTable<T> {
             extra: vec![],
             has_masked: vec![],
             entropy: objective.entropy.clone().map_or_else(Vec::new, numbers_of),
+            normaliser: objective.normaliser.clone().map_or_else(Vec::new, numbers_of),
             divergence: None,
             z_loss: objective.z_loss,
             statistics,
@@ -231,6 +236,7 @@ impl<T: Real> TargetTable<T> {
             extra: &self.extra[listed],
             has_masked: self.has_masked.get(token).copied().unwrap_or(false),
             z_loss: self.z_loss,
+            normaliser: self.normaliser.get(token).copied(),
         }
     }
 }

@@ -201,12 +201,13 @@ fn check(model: &Model, dtype: DType, tolerance: f64) {
                     z_loss,
                     statistics,
                     class_weights: weighted.then(|| class_weights(model, dtype)),
+                    normaliser: weighted.then(|| upstream(dtype)),
                     ..Objective::new(targets)
                 };
                 let (goal, exact_goal) =
                     (goal(targets.clone(), dtype), goal(exact_targets.clone(), DType::F64));
                 let want = parts(&composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL));
-                let weights = if weighted { ", class weights" } else { "" };
+                let weights = if weighted { ", class weights, normaliser" } else { "" };
                 let what = format!("{model:?}, {dtype:?}, {kind}, {options}{weights}");
                 for input in &inputs {
                     check_goal(model, input, &goal, &want, tolerance, &what);

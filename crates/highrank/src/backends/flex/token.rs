@@ -4,8 +4,8 @@
 //! upstream gradient `u`:
 //!
 //! ```text
-//! ∂/∂a_kv    = u (p_kv c_k − q̃_v r_kv)      c_k = s_k + 2 λ π_k LSE_k
-//! ∂/∂log π_k = u (λ π_k LSE_k² − s_k)
+//! ∂/∂a_kv    = u (p_kv c_k − q̃_v r_kv)      c_k = s_k + π_k (2 λ LSE_k + η)
+//! ∂/∂log π_k = u (π_k LSE_k (λ LSE_k + η) − s_k)
 //! ```
 //!
 //! The rows go through three stages: [`Forward`] works on any run of them, [`Loss`] on all, [`Backward`] on any run
@@ -145,7 +145,7 @@ pub(super) struct Loss<'s, 'a, T> {
     pub(super) word_sums: WordSums,
     /// The token's [statistics](Statistic), or nothing.
     pub(super) statistics: &'s mut [T],
-    /// Takes the log-probabilities of the listed words, and after them the entropy if that is asked for; or nothing.
+    /// Takes the log-probabilities of the listed words, and after them entropy and normaliser where asked for; or nothing.
     pub(super) log_probs: &'s mut [T],
 }
 
@@ -172,6 +172,12 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
         }
         loss += if target.has_masked { f64::INFINITY } else { word_sums.cross_entropy };
         let z_term: f64 = mixture.iter().map(|part| part.pull() * part.lse()).sum();
+        if let Some(factor) = target.normaliser {
+            let normaliser: f64 = mixture.iter().map(Component::pull).sum();
+            loss += factor.wide() * normaliser;
+            let place = target.listed.len() + usize::from(token.asked.entropy);
+            log_probs.get_mut(place).into_iter().for_each(|slot| *slot = T::of(normaliser));
+        }
         // Also without a z-loss: a row that is not all numbers shows here, whichever words are listed.
         loss += target.z_loss * z_term;
         if token.asked.statistics {
@@ -275,12 +281,19 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
         let (upstream, saved_of_row) = (upstream.wide(), saved.len() / mixture.len());
         for (k, (row, component)) in rows.chunks_exact_mut(vocab).zip(mixture).enumerate() {
             let (pull, sum) = (target.z_loss * component.pull(), component.sum.wide());
-            let of_probs = component.share + 2.0 * pull;
+            let of_normaliser = target.normaliser.map_or(0.0, T::wide) * component.log_prior.exp();
+            let of_probs = component.share + 2.0 * pull + of_normaliser;
             if let Some(slot) = d_log_prior.get_mut(k) {
-                *slot = T::of(upstream * (pull * component.lse() - component.share));
+                *slot = T::of(upstream * ((pull + of_normaliser) * component.lse() - component.share));
             }
+            let taken = &listed[k * width..(k + 1) * width];
             // What the row, and what the listed words take of it, are multiplied with.
-            let (scale, unit) = if target.dense.is_zero() {
+            let (scale, unit) = if of_probs == 0.0
+                && target.dense.is_zero()
+                && taken.iter().all(|x| *x == 0.0)
+            {
+                (0.0, 0.0)
+            } else if target.dense.is_zero() {
                 let of_probs = away_from_zero(of_probs);
                 (of_probs / sum, sum / of_probs)
             } else {
@@ -302,7 +315,6 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
                 (1.0, 1.0)
             };
             scales[k] = T::of(upstream * scale / logits.temperature.wide());
-            let taken = &listed[k * width..(k + 1) * width];
             let listed = taken.iter().map(|taken| T::of(-unit * taken));
             let mut saved = logits.split(&mut saved[k * saved_of_row..(k + 1) * saved_of_row], width);
             let map = &logits.map;

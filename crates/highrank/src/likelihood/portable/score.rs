@@ -111,6 +111,8 @@ pub(super) struct General<B: Kernels> {
     prior: Floats<B>,
     /// `e`, and the entropy, both `[tokens, 1]`.
     entropy: Option<(Floats<B>, Floats<B>)>,
+    /// `η`, `[tokens, 1]`.
+    normaliser: Option<Floats<B>>,
     z_loss: f64,
 }
 
@@ -147,13 +149,23 @@ impl<B: Kernels> General<B> {
             q = q.clone() + terms.clone() * factor.clone();
             (factor, -terms.sum_dim(1))
         });
-        Self { of_targets, q, softmax, joint, log_probs, lse, prior, entropy, z_loss: objective.z_loss }
+        let normaliser = objective.normaliser.clone().map(|factor| {
+            let dtype = lse.dtype();
+            factor.rows(chunk.start..chunk.end).cast(dtype).reshape([tokens, 1])
+        });
+        let z_loss = objective.z_loss;
+        Self { of_targets, q, softmax, joint, log_probs, lse, prior, entropy, normaliser, z_loss }
     }
 
     /// `z_n`, `[tokens]`.
     fn z_term(&self) -> Floats<B> {
         let tokens = self.lse.shape()[0];
         (self.prior.clone() * self.lse.clone().square()).sum_dim(1).reshape([tokens])
+    }
+
+    /// `L_n`, `[tokens, 1]`.
+    fn log_normaliser(&self) -> Floats<B> {
+        (self.prior.clone() * self.lse.clone()).sum_dim(1)
     }
 
     fn loss(&self) -> Floats<B> {
@@ -165,6 +177,10 @@ impl<B: Kernels> General<B> {
             let tokens = loss.num_elements();
             loss = loss + (factor.clone() * entropy.clone()).reshape([tokens]);
         }
+        if let Some(factor) = &self.normaliser {
+            let tokens = loss.num_elements();
+            loss = loss + (factor.clone() * self.log_normaliser()).reshape([tokens]);
+        }
         loss
     }
 
@@ -174,11 +190,19 @@ impl<B: Kernels> General<B> {
         let [tokens, vocab] = self.q.dims();
         let ids = ids.clone().rows(chunk.start..chunk.end);
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
-        let listed = chunk.vocabulary.with_minus_infinity(log_probs).gather(1, ids);
-        Some(match &self.entropy {
-            Some((_, entropy)) => Floats::cat(vec![listed, entropy.clone()], 1),
-            None => listed,
-        })
+        let mut columns = vec![chunk.vocabulary.with_minus_infinity(log_probs).gather(1, ids)];
+        columns.extend(self.entropy.as_ref().map(|(_, entropy)| entropy.clone()));
+        columns.extend(self.normaliser.as_ref().map(|_| {
+            let normaliser = self.log_normaliser();
+            match &chunk.vocabulary.masked {
+                Some(masked) => {
+                    let none = masked.no_word_left.at_least(0.5).expand(normaliser.shape());
+                    normaliser.fill_where(none, f64::NEG_INFINITY)
+                }
+                None => normaliser,
+            }
+        }));
+        Some(Floats::cat(columns, 1))
     }
 
     /// `[tokens, Statistic::COUNT]`
@@ -224,6 +248,7 @@ impl<B: Kernels> General<B> {
     fn gradients(self, upstream: Floats<B>) -> Scored<B> {
         let [tokens, vocab] = self.q.dims();
         let Softmax { exp, sum, .. } = self.softmax;
+        let prior = self.prior;
         let (shape, [_, components]) = (exp.shape(), self.lse.dims());
         let upstream = upstream.reshape([tokens, 1]);
         let q = (self.q * upstream.clone()).reshape([tokens, 1, vocab]);
@@ -232,9 +257,14 @@ impl<B: Kernels> General<B> {
         let mut d_log_prior = -total.clone();
         let mut of_probs = total;
         if self.z_loss != 0.0 {
-            let pull = self.prior * self.lse.clone() * upstream.mul_scalar(self.z_loss);
-            d_log_prior = d_log_prior + pull.clone() * self.lse;
+            let pull = prior.clone() * self.lse.clone() * upstream.clone().mul_scalar(self.z_loss);
+            d_log_prior = d_log_prior + pull.clone() * self.lse.clone();
             of_probs = of_probs + pull.mul_scalar(2.0);
+        }
+        if let Some(factor) = self.normaliser {
+            let pull = prior * (factor * upstream);
+            d_log_prior = d_log_prior + pull.clone() * self.lse;
+            of_probs = of_probs + pull;
         }
         let d_mapped = exp * (of_probs.reshape([shape[0], 1]) / sum) - assigned.reshape(shape);
         Scored { d_mapped, d_log_prior }

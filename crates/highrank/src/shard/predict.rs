@@ -1,0 +1,261 @@
+//! The most probable words, and words drawn at random.
+
+use burn::tensor::{Int, Tensor};
+use rand::Rng;
+
+use super::exchange::of_first;
+use super::group::ShardError;
+use super::head::ShardedHead;
+use super::sweep::{NO_WORD, OwnWords, Swept};
+use crate::context::Tokens;
+use crate::error::HeadError;
+use crate::head::{Inputs, best_first, best_pairs, integers, numbers, read, word_of};
+use crate::likelihood::{self, draw_in_order};
+use crate::loss::leading;
+use crate::ops::{Draw, Drawn, Likelihood, LogProbs, Prediction};
+use crate::{Sampling, TopK};
+
+/// Words of each token with their log-probabilities, most probable first.
+type Lists = Vec<Vec<(f64, usize)>>;
+
+impl ShardedHead {
+    /// The `k` most probable words of every token, most probable first: [`OutputHead::top_k`](crate::OutputHead::top_k) of the
+    /// whole head, as constants. Each rank selects among its own words.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`
+    /// - output: `[.., k]`
+    ///
+    /// # Errors
+    /// What that panics for, and whatever the group has to say.
+    pub fn top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> Result<TopK<D>, ShardError> {
+        let (device, mut shape, vocab) = (hidden.device(), hidden.dims(), self.vocab());
+        if !(1..=vocab).contains(&k) {
+            return Err(HeadError::TopK { k, vocab }.into());
+        }
+        let swept = self.sweep_for_predictions(hidden)?;
+        let dtype = swept.normaliser.dtype();
+        shape[D - 1] = k;
+        Ok(TopK::of_lists(self.best(&swept, k)?, shape, (&device, dtype)))
+    }
+
+    /// Draws one word for every token: [`OutputHead::sample`](crate::OutputHead::sample) of the whole head. All ranks get the
+    /// words that the numbers of the first rank's `rng` stand for.
+    ///
+    /// A word of the distribution itself is drawn in three stages: the component, the rank by the part that its words have of it,
+    /// and there the word. With a temperature the rank is drawn first, by what its words have of all; the numbers
+    /// stand for other words than in the whole head then, which orders them by probability. With a `top_k` the candidates of all
+    /// ranks are drawn from. A `top_p` without one would need all words in one place.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, D dimensions
+    /// - output: `[..]`, T = D − 1 dimensions
+    ///
+    /// # Errors
+    /// Those of [`OutputHead::try_sample`](crate::OutputHead::try_sample); [`ShardError::Unsupported`] of `top_p` without `top_k`;
+    /// whatever the group has to say.
+    pub fn sample<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        sampling: &Sampling,
+        rng: &mut impl Rng,
+    ) -> Result<Tensor<T, Int>, ShardError> {
+        sampling.validate()?;
+        let (device, shape) = (hidden.device(), leading::<D, T>(&hidden.dims())?);
+        let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
+        if most.is_none() && sampling.top_p.is_some_and(|p| p < 1.0) {
+            let what = "a draw with top_p over all words";
+            return Err(ShardError::Unsupported { what, instead: "set `top_k` as well" });
+        }
+        let swept = self.sweep_for_predictions(hidden)?;
+        let words = match most {
+            Some(k) => self.draw_of_best(&swept, k.min(self.vocab()), sampling, rng)?,
+            None if sampling.temperature == 1.0 => self.draw(&swept, rng)?,
+            None => self.draw_at(&swept, sampling.temperature, rng)?,
+        };
+        Ok(integers(words, shape, &device))
+    }
+
+    fn sweep_for_predictions<const D: usize>(&self, hidden: Tensor<D>) -> Result<Swept, ShardError> {
+        self.head.check(&hidden)?;
+        let device = hidden.device();
+        let tokens = Tokens::all(hidden.detach());
+        let count = tokens.leading().iter().product::<usize>();
+        let words = Tensor::full([count, 1], self.safe_word as i64, &device);
+        self.sweep(tokens, words)
+    }
+
+    /// The best `k` words of all ranks.
+    fn best(&self, swept: &Swept, k: usize) -> Result<Lists, ShardError> {
+        let (first, own) = (self.rows().start, self.head.decoder.vocab);
+        let OwnWords { input, share } = self.own_words(swept);
+        let shares = share.as_ref().map_or_else(Vec::new, values);
+        let made: Result<Lists, HeadError> = read(Inputs::of(constants(input)), |token, row| {
+            let mut pairs = match row {
+                LogProbs::F32(row) => best_pairs(&row[..own], k, token)?,
+                LogProbs::F64(row) => best_pairs(&row[..own], k, token)?,
+            };
+            let share = shares.get(token).copied().unwrap_or(0.0);
+            pairs.iter_mut().for_each(|(log_prob, _)| *log_prob += share);
+            Ok(pairs)
+        });
+        // A rank with an error takes this step too.
+        let own = match &made {
+            Ok(lists) => lists.as_slice(),
+            Err(_) => &[],
+        };
+        let mut sent = vec![f64::NAN; 2 * swept.tokens() * k];
+        for (slots, list) in sent.chunks_exact_mut(2 * k).zip(own) {
+            let list = list.iter().map(|(log_prob, word)| [*log_prob, (first + word) as f64]);
+            let list = list.chain(std::iter::repeat([f64::NEG_INFINITY, f64::INFINITY]));
+            slots.as_chunks_mut::<2>().0.iter_mut().zip(list).for_each(|(slot, pair)| *slot = pair);
+        }
+        let all = self.group.gather_f64(&sent)?;
+        made?;
+        let of_token = |token: usize| {
+            let ranks = all.chunks_exact(sent.len()).map(|of_rank| &of_rank[2 * k * token..][..2 * k]);
+            let pairs = ranks.flat_map(|list| list.as_chunks::<2>().0);
+            if pairs.clone().any(|[log_prob, _]| log_prob.is_nan()) {
+                return Err(HeadError::NotANumber { token });
+            }
+            let words = pairs.filter(|[_, word]| word.is_finite());
+            let mut list: Vec<_> = words.map(|[log_prob, word]| (*log_prob, *word as usize)).collect();
+            list.sort_unstable_by(|a, b| best_first(*a, *b));
+            list.truncate(k);
+            Ok(list)
+        };
+        Ok((0..swept.tokens()).map(of_token).collect::<Result<_, _>>()?)
+    }
+
+    /// A word of the best `k` for each token.
+    fn draw_of_best(
+        &self,
+        swept: &Swept,
+        k: usize,
+        sampling: &Sampling,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<usize>, ShardError> {
+        let count = if sampling.is_greedy() { 0 } else { swept.tokens() };
+        let numbers = of_first(&*self.group, numbers(count, rng))?;
+        let drawn = self.best(swept, k)?.into_iter().enumerate().map(|(token, mut list)| {
+            // Of equals the lowest counts as more probable.
+            list.sort_unstable_by_key(|(_, word)| *word);
+            let (log_probs, words): (Vec<f64>, Vec<usize>) = list.into_iter().unzip();
+            let number = numbers.get(token).copied().unwrap_or_default();
+            Ok(words[sampling.draw(LogProbs::F64(&log_probs), token, number)?])
+        });
+        drawn.collect()
+    }
+
+    /// A word for each token from the distribution itself.
+    fn draw(&self, swept: &Swept, rng: &mut impl Rng) -> Result<Vec<usize>, ShardError> {
+        let (tokens, components) = (swept.tokens(), swept.normaliser.dims()[1]);
+        let of_components = if swept.log_prior.is_some() { tokens } else { 0 };
+        let numbers = of_first(&*self.group, numbers(of_components + tokens, rng))?;
+        let (of_components, of_words) = numbers.split_at(of_components);
+        let chosen: Vec<usize> = match &swept.log_prior {
+            None => vec![],
+            Some(log_prior) => {
+                let rows = values(log_prior);
+                let rows = rows.chunks(components).zip(of_components).enumerate();
+                let drawn = rows.map(|(token, (row, number))| word_of(draw_in_order(row, *number), token));
+                drawn.collect::<Result<_, _>>()?
+            }
+        };
+        let masses: Vec<Vec<f64>> = swept.of_ranks.iter().map(values).collect();
+        let mut own_numbers = vec![];
+        let mut is_own = vec![];
+        for (token, number) in of_words.iter().enumerate() {
+            let row = token * components + chosen.get(token).copied().unwrap_or(0);
+            let of_ranks: Vec<f64> = masses.iter().map(|of_rank| of_rank[row]).collect();
+            let (rank, number) = rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })?;
+            is_own.push(rank == self.group.rank());
+            own_numbers.push(number);
+        }
+        let mut words = vec![Drawn::AllMasked; tokens];
+        let draw = Draw { components: &chosen, numbers: &own_numbers, words: &mut words };
+        likelihood::predict(constants(self.own_words(swept).input), Prediction::Draw(draw));
+
+        self.agreed(&words, &is_own)
+    }
+
+    /// A word for each token from the distribution at a temperature.
+    fn draw_at(&self, swept: &Swept, temperature: f64, rng: &mut impl Rng) -> Result<Vec<usize>, ShardError> {
+        let numbers = of_first(&*self.group, numbers(swept.tokens(), rng))?;
+        let OwnWords { input, share } = self.own_words(swept);
+        let (input, shares) = (constants(input), share.as_ref().map_or_else(Vec::new, values));
+        let scaled = |row: LogProbs<'_>| -> Vec<f64> {
+            match row {
+                LogProbs::F32(row) => row.iter().map(|x| f64::from(*x) / temperature).collect(),
+                LogProbs::F64(row) => row.iter().map(|x| *x / temperature).collect(),
+            }
+        };
+        let masses = read(Inputs::of(input.clone()), |token, row| {
+            let row = scaled(row);
+            let top = row.iter().copied().fold(NO_WORD, f64::max);
+            let sum: f64 = row.iter().map(|x| (x - top).exp()).sum();
+            Ok(top + sum.ln() + shares.get(token).copied().unwrap_or(0.0) / temperature)
+        })?;
+        let masses = self.group.gather_f64(&masses)?;
+        let places = numbers.iter().enumerate().map(|(token, number)| {
+            let of_ranks: Vec<f64> = masses.iter().skip(token).step_by(numbers.len()).copied().collect();
+            rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })
+        });
+        let places: Vec<(usize, f64)> = places.collect::<Result<_, _>>()?;
+        let is_own: Vec<bool> = places.iter().map(|(rank, _)| *rank == self.group.rank()).collect();
+        let words = read(Inputs::of(input), |token, row| {
+            Ok(match is_own[token] {
+                true => draw_in_order(&scaled(row), places[token].1),
+                false => Drawn::AllMasked,
+            })
+        })?;
+        self.agreed(&words, &is_own)
+    }
+
+    /// What the rank that it belongs to has drawn for each token.
+    fn agreed(&self, words: &[Drawn], is_own: &[bool]) -> Result<Vec<usize>, ShardError> {
+        let first = self.rows().start;
+        let code = |(drawn, is_own): (&Drawn, &bool)| match drawn {
+            _ if !is_own => 0.0,
+            Drawn::Word(word) => (1 + first + word) as f64,
+            Drawn::NotANumber => -1.0,
+            Drawn::AllMasked => -2.0,
+        };
+        let mut codes: Vec<f64> = words.iter().zip(is_own).map(code).collect();
+        self.group.sum_f64(&mut codes)?;
+        let drawn = codes.iter().map(|code| match code {
+            -1.0 => Drawn::NotANumber,
+            -2.0 => Drawn::AllMasked,
+            word => Drawn::Word(*word as usize - 1),
+        });
+        Ok(drawn.enumerate().map(|(token, drawn)| word_of(drawn, token)).collect::<Result<_, _>>()?)
+    }
+}
+
+fn constants(input: Likelihood) -> Likelihood {
+    input.map(|tensor| tensor.detach())
+}
+
+fn values(tensor: &Tensor<2>) -> Vec<f64> {
+    tensor.clone().into_data().iter::<f64>().collect()
+}
+
+/// The rank in whose part of the sum a number in `[0, 1)` lies, and where in that part, for the logarithms of the parts.
+fn rank_of(log_masses: &[f64], number: f64) -> Option<(usize, f64)> {
+    let top = log_masses.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let masses: Vec<f64> = log_masses.iter().map(|mass| (mass - top).exp()).collect();
+    let mut left = number * masses.iter().sum::<f64>();
+    if !left.is_finite() {
+        return None;
+    }
+    let mut last = None;
+    for (rank, &mass) in masses.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
+        last = Some((rank, 1.0 - f64::EPSILON));
+        if left < mass {
+            return Some((rank, left / mass));
+        }
+        left -= mass;
+    }
+    // What rounding has left belongs to the last that has any.
+    last
+}

@@ -1,0 +1,209 @@
+//! Losses and log-probabilities.
+
+use burn::tensor::{Int, Tensor};
+use highrank_kernels::Floats;
+
+use super::exchange::{gathered, total, tracked};
+use super::group::ShardError;
+use super::head::ShardedHead;
+use super::sweep::{OwnWords, Swept};
+use crate::context::Tokens;
+use crate::likelihood;
+use crate::loss::{
+    CountedTokens, Loss, LossOptions, check_targets, check_words, leading, reduced, validate_targets,
+};
+use crate::ops::{Objective, Scores, Statistic, Targets, is_cpu, wide};
+
+/// What the words of all ranks have together.
+struct AllWords {
+    /// `−Σ_v log P(v)` over the unmasked words, `[N, 1]`.
+    nll: Tensor<2>,
+    /// `V'`, how many there are.
+    unmasked: f64,
+    /// Entropy, likeliest word and its log-probability, each `[N, 1]`, where asked for.
+    statistics: Option<[Tensor<2>; 3]>,
+}
+
+impl ShardedHead {
+    /// Mean of the tokens' negative log-likelihoods in nats: [`OutputHead::loss`](crate::OutputHead::loss) of the whole head.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`, D dimensions
+    /// - targets: `[..]`, T = D − 1 dimensions, words of the whole vocabulary
+    /// - output: `[1]`
+    ///
+    /// # Errors
+    /// What that panics for, and whatever the group has to say.
+    ///
+    /// # Panics
+    /// The backward pass, if the group has an error then.
+    pub fn loss<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+    ) -> Result<Tensor<1>, ShardError> {
+        Ok(self.loss_with(hidden, targets, &LossOptions::new())?.value)
+    }
+
+    /// The loss that the options describe: ignored tokens, token weights, class weights of single words, label smoothing, z-loss,
+    /// the variation of priors, reduction, divisor, values of tokens, statistics.
+    ///
+    /// # Errors
+    /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, an entropy
+    /// bonus, class weights beside smoothing or a z-loss.
+    pub fn loss_with<const D: usize, const T: usize>(
+        &self,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+        options: &LossOptions,
+    ) -> Result<Loss<T>, ShardError> {
+        let (checks, vocab) = (self.head.check(&hidden)?, self.vocab());
+        let shape = leading::<D, T>(&hidden.dims())?;
+        check_targets(&targets, shape, options, self.whole.rows(), vocab, &checks)?;
+        self.head.check_use(options)?;
+        let has_more = options.label_smoothing != 0.0 || options.z_loss != 0.0;
+        for (is_set, what, instead) in [
+            (options.distribution.is_some(), "a loss under target distributions", "use single words"),
+            (options.entropy_bonus != 0.0, "an entropy bonus", "leave it out"),
+            (
+                options.class_weights.is_some() && has_more,
+                "a loss with class weights beside label smoothing or a z-loss",
+                "leave out either",
+            ),
+        ] {
+            if is_set {
+                return Err(ShardError::Unsupported { what, instead });
+            }
+        }
+        let weight = self.head.decoder.matrix()?;
+        let on = (&weight.device(), wide(weight.dtype()));
+        let targets = targets.reshape([shape.iter().product::<usize>()]);
+        // The safe word is the largest.
+        let is_safe = || Tensor::<1, Int>::arange(0..vocab as i64, on.0).equal_elem(self.safe_word as i64);
+        let counted = CountedTokens::new(targets, options, vocab, || Ok(Some(is_safe().float())))?;
+        let words = counted.objective(on).targets.words().clone().tensor::<1>();
+        let swept = self.sweep(counted.of_hidden(hidden), words.unsqueeze_dim(1))?;
+        reduced(&counted, options, shape, on, swept.component_log_prior.clone(), |objective, weights| {
+            Ok(self.scores(&swept, &objective)?.weighted(weights.map(Floats::from)))
+        })
+    }
+
+    /// The log-probabilities of m words of each token, in nats:
+    /// [`OutputHead::token_log_probs`](crate::OutputHead::token_log_probs) of the whole head. Differentiable.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., H]`
+    /// - words: `[.., m]`, m at least 1
+    /// - output: `[.., m]`
+    ///
+    /// # Errors
+    /// As [`loss`](Self::loss).
+    pub fn token_log_probs<const D: usize>(
+        &self,
+        hidden: Tensor<D>,
+        words: Tensor<D, Int>,
+    ) -> Result<Tensor<D>, ShardError> {
+        let (checks, shape) = (self.head.check(&hidden)?, words.dims());
+        check_words(&hidden.dims(), &shape)?;
+        checks.device("words", &words.device())?;
+        let (count, width) = (shape.iter().product::<usize>(), shape[D - 1]);
+        if is_cpu::<burn::backend::Dispatch>(words.device().as_dispatch()) {
+            validate_targets(&words.clone().reshape([count]), self.vocab())?;
+        }
+        let swept = self.sweep(Tokens::all(hidden), words.reshape([count / width, width]))?;
+        Ok(swept.log_probs.reshape(shape))
+    }
+
+    /// The loss of each token, `[N]`, and statistics where asked for.
+    fn scores(&self, swept: &Swept, objective: &Objective) -> Result<Scores, ShardError> {
+        let smoothing = objective.label_smoothing;
+        let nll = -swept.log_probs.clone();
+        let squared = swept.normaliser.clone() * swept.normaliser.clone();
+        let z_term = match &swept.log_prior {
+            Some(log_prior) => (squared * log_prior.clone().exp()).sum_dim(1),
+            None => squared,
+        };
+        let all_words = match smoothing != 0.0 || objective.statistics {
+            true => Some(self.all_words(swept, objective)?),
+            false => None,
+        };
+        let mut loss = nll.clone();
+        if let Some(AllWords { nll: of_all, unmasked, .. }) = all_words.as_ref().filter(|_| smoothing != 0.0)
+        {
+            loss = loss * (1.0 - smoothing) + of_all.clone() * (smoothing / unmasked);
+        }
+        if objective.z_loss != 0.0 {
+            loss = loss + z_term.clone() * objective.z_loss;
+        }
+        let statistics =
+            all_words.and_then(|all_words| all_words.statistics).map(|[entropy, argmax, max]| {
+                let mut columns: [_; Statistic::COUNT] = std::array::from_fn(|_| nll.clone());
+                columns[Statistic::Entropy as usize] = entropy;
+                columns[Statistic::Argmax as usize] = argmax;
+                columns[Statistic::MaxLogProb as usize] = max;
+                columns[Statistic::ZTerm as usize] = z_term;
+                Tensor::cat(columns.to_vec(), 1).detach().into()
+            });
+        Ok(Scores { loss: loss.squeeze_dim::<1>(1).into(), statistics, listed: None })
+    }
+
+    /// The second sweep.
+    fn all_words(&self, swept: &Swept, objective: &Objective) -> Result<AllWords, ShardError> {
+        let unmasked = (self.rows().len() - self.head.masked_rows()?.len()) as f64;
+        let of_all = self.group.gather_f64(&[unmasked])?.into_iter().sum();
+        let OwnWords { input, share } = self.own_words(swept);
+        let first = self.rows().start as f64;
+        let (nll, statistics) = match unmasked == 0.0 {
+            true => {
+                // As part of the graph: its backward pass is a step of all ranks.
+                let log_prior = share.or(input.log_prior.map(Floats::tensor));
+                let nothing = log_prior.expect("priors or a share").sum_dim(1) * 0.0;
+                let constant = |value: f64| nothing.clone().detach() + value;
+                let statistics = [0.0, first, f64::NEG_INFINITY].map(constant);
+                (nothing, objective.statistics.then(|| Tensor::cat(statistics.to_vec(), 1)))
+            }
+            false => {
+                let words = Tensor::<1, Int>::zeros([swept.tokens()], &swept.normaliser.device());
+                let objective = Objective {
+                    // The whole target distribution is spread over the rank's words.
+                    label_smoothing: 1.0,
+                    statistics: objective.statistics,
+                    ..Objective::new(Targets::Words(self.safe_row(&words)?.into()))
+                };
+                let scores = likelihood::loss(input, objective, None);
+                let mut nll = scores.loss.tensor::<1>().unsqueeze_dim::<2>(1);
+                let mut statistics = scores.statistics.map(|all| {
+                    let all = all.tensor::<2>();
+                    [Statistic::Entropy, Statistic::Argmax, Statistic::MaxLogProb]
+                        .map(|of| all.clone().narrow(1, of as usize, 1))
+                });
+                if let Some(share) = share {
+                    nll = nll - share.clone();
+                    statistics = statistics.map(|[entropy, argmax, max]| {
+                        let share = share.detach();
+                        // −Σ s p log(s p) = s (H − log s)
+                        [share.clone().exp() * (entropy - share.clone()), argmax, max + share]
+                    });
+                }
+                let statistics = statistics
+                    .map(|[entropy, argmax, max]| Tensor::cat(vec![entropy, argmax + first, max], 1));
+                (nll * unmasked, statistics)
+            }
+        };
+        let has_statistics = statistics.is_some();
+        let sent = Tensor::cat(std::iter::once(nll.clone()).chain(statistics).collect(), 1);
+        let all = gathered(&*self.group, &sent)?;
+        let column = |at| all.iter().map(move |all: &Tensor<2>| all.clone().narrow(1, at, 1));
+        let statistics = has_statistics.then(|| {
+            let best = column(2).zip(column(3)).reduce(|(word, log_prob), (other, of_other)| {
+                // The lowest of equals is that of the lower rank.
+                let is_better = of_other.clone().greater(log_prob.clone());
+                (word.mask_where(is_better.clone(), other), log_prob.mask_where(is_better, of_other))
+            });
+            let (argmax, max_log_prob) = best.expect("a group has a rank");
+            [total(column(1)), argmax, max_log_prob]
+        });
+        let nll = total(tracked(&*self.group, nll, column(0).collect()));
+        Ok(AllWords { nll, unmasked: of_all, statistics })
+    }
+}

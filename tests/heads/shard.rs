@@ -1,0 +1,543 @@
+//! A vocabulary that is shared out over ranks, against the whole head.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Embedding, EmbeddingConfig};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor};
+use highrank::context::Context;
+use highrank::shard::{GroupHandle, ShardError, ShardedEmbedding, ShardedHead, on_threads};
+use highrank::{
+    AdaptiveConfig, HeadConfig, HeadError, Loss, LossOptions, OutputHead, Precision, Reduction, Sampling,
+    TimeAxis,
+};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+use crate::support::*;
+
+const VOCAB: usize = 11;
+const TOKENS: usize = 7;
+const IGNORED: i64 = -100;
+const RANKS: [usize; 3] = [1, 2, 4];
+const TYPES: [(DType, f64); 2] = [(DType::F64, 1e-10), (DType::F32, 1e-5)];
+
+/// Every head whose vocabulary can be shared out.
+fn heads() -> impl Iterator<Item = HeadConfig> {
+    let is_one = |config: &HeadConfig| !matches!(config.init(&cpu()).context, Context::Mixtape(_));
+    all_heads(VOCAB).into_iter().filter(is_one)
+}
+
+/// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
+fn gradients(module: &impl Module, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<Vec<f64>> {
+    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            self.1.push(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
+        }
+    }
+    let store = loss.backward();
+    let mut collect = Collect(&store, vec![]);
+    module.visit(&mut collect);
+    let mut all = collect.1;
+    all.push(values(hidden.grad(&store).expect("a gradient of the hidden state")));
+    all
+}
+
+fn hidden(config: &HeadConfig, on: On<'_>) -> Tensor<2> {
+    tensor([TOKENS, config.d_hidden], 7, on).require_grad()
+}
+
+/// Words of all ranks, some ignored.
+fn some_targets(device: &Device) -> Tensor<1, Int> {
+    Tensor::from_data([3, IGNORED, 10, 0, 5, 9, IGNORED], device)
+}
+
+const CHOICES: usize = 5;
+
+fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
+    let ignoring = LossOptions::new().with_ignore_index(IGNORED);
+    let weights = tensor::<1>([TOKENS], 3, on).add_scalar(1.2);
+    let classes = tensor::<1>([VOCAB], 4, on).add_scalar(1.1);
+    let smooth = ignoring.clone().with_label_smoothing(0.2);
+    [
+        ignoring.clone(),
+        ignoring.clone().with_class_weights(classes).with_statistics(true),
+        ignoring.clone().with_token_weights(weights.clone()).with_z_loss(0.05).with_reduction(Reduction::Sum),
+        smooth.clone().with_statistics(true).with_z_loss(0.05),
+        smooth.with_token_weights(weights).with_per_token(true).with_divisor(3.0),
+    ]
+}
+
+/// Everything that a loss gives, in parts.
+fn parts(loss: &Loss<1>) -> Vec<Vec<f64>> {
+    let mut parts = vec![values(loss.value.clone())];
+    parts.extend(loss.per_token.clone().map(values));
+    if let Some(statistics) = loss.statistics.clone() {
+        let words = statistics.argmax.into_data().iter::<f64>().collect();
+        let numbers =
+            [statistics.nll, statistics.entropy, statistics.max_log_prob, statistics.z_term].map(values);
+        parts.extend(numbers.into_iter().chain([words]));
+    }
+    parts
+}
+
+/// Compares the gradients of a rank with those of the whole head, of which the decoder's rows are the last parameters.
+fn check_gradients(got: &[Vec<f64>], want: &[Vec<f64>], head: &ShardedHead, tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}: parameters");
+    let rows = head.rows();
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let width = want.len() / VOCAB;
+        let is_part = got.len() == rows.len() * width && got.len() != want.len();
+        let want = if is_part { &want[rows.start * width..rows.end * width] } else { want };
+        assert_close(got, want, tolerance, &format!("{what}: gradient {i}"));
+    }
+}
+
+/// What every rank makes of a head of its own.
+fn on_ranks<T: Send>(
+    ranks: usize,
+    whole: &OutputHead,
+    work: impl Fn(ShardedHead) -> Result<T, ShardError> + Sync,
+) -> Vec<T> {
+    let made = on_threads(ranks, |group| work(whole.shard(group)?));
+    made.into_iter().map(|made| made.unwrap()).collect()
+}
+
+fn check_losses(config: &HeadConfig, temperature: f64, (dtype, tolerance): (DType, f64)) {
+    let (device, what) = (ad(), format!("{config:?}, {dtype:?}"));
+    let on = (&device, dtype);
+    let whole = head(config, on).at_temperature(temperature);
+    for (choice, options) in choices(on).iter().enumerate() {
+        let state = hidden(config, on);
+        let want = whole.loss_with(state.clone(), some_targets(&device), options);
+        let (parts_of_whole, loss) = (parts(&want), want.value);
+        let of_whole = gradients(&whole, &state, loss);
+        for ranks in RANKS {
+            let what = format!("{what}, options {choice}, {ranks} ranks");
+            let made = on_ranks(ranks, &whole, |head| {
+                let state = hidden(config, on);
+                let options = &choices(on)[choice];
+                let loss = head.loss_with(state.clone(), some_targets(&device), options)?;
+                let made = parts(&loss);
+                check_gradients(&gradients(&head, &state, loss.value), &of_whole, &head, tolerance, &what);
+                Ok(made)
+            });
+            for (part, (got, want)) in made[0].iter().zip(&parts_of_whole).enumerate() {
+                assert_close(got, want, tolerance, &format!("{what}: part {part}"));
+            }
+            assert_eq!(made[0].len(), parts_of_whole.len());
+            // All bits, on all ranks.
+            assert!(made.iter().all(|of_rank| *of_rank == made[0]), "{what}: ranks differ");
+        }
+    }
+}
+
+#[test]
+fn every_head_has_the_losses_and_gradients_of_the_whole() {
+    for config in heads() {
+        for precision in TYPES {
+            check_losses(&config, 1.0, precision);
+        }
+    }
+}
+
+#[test]
+fn parameters_in_half_precision_and_rounded_products_do() {
+    for dtype in [DType::BF16, DType::F16] {
+        for config in
+            [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)]
+        {
+            check_losses(&config, 1.0, (dtype, 2e-2));
+        }
+    }
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_precision(Precision::Bf16);
+    check_losses(&config, 1.0, (DType::F32, 2e-2));
+}
+
+/// Where logits are large, most digits of a normaliser are those of the largest.
+#[test]
+fn log_probabilities_near_zero_keep_their_digits() {
+    let device = ad();
+    for config in [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)] {
+        let large = |dtype| {
+            let mut head = head(&config, (&device, dtype));
+            let weight = head.decoder.weight.unwrap().val().detach() * 1000.0;
+            head.decoder.weight = Some(Param::from_tensor(weight.detach()));
+            head
+        };
+        let state = |dtype| tensor::<2>([TOKENS, config.d_hidden], 7, (&device, dtype));
+        let options = || LossOptions::new().with_per_token(true).with_statistics(true);
+        let likeliest = large(DType::F64).top_k(state(DType::F64), 1).words.reshape([TOKENS]);
+        let want = large(DType::F64).loss_with(state(DType::F64), likeliest.clone(), &options());
+        let (want, entropy) = (values(want.per_token.unwrap()), values(want.statistics.unwrap().entropy));
+        on_ranks(4, &large(DType::F32), |head| {
+            let loss = head.loss_with(state(DType::F32), likeliest.clone(), &options())?;
+            for (got, want) in [
+                (values(loss.per_token.unwrap()), &want),
+                (values(loss.statistics.unwrap().entropy), &entropy),
+            ] {
+                for (got, want) in got.iter().zip(want) {
+                    // The logits themselves are rounded to a ten thousandth.
+                    assert!((got - want).abs() <= 1e-7 + 2e-3 * want, "{config:?}: {got:e}, {want:e}");
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn so_it_has_at_a_temperature_and_without_a_bias() {
+    for config in [
+        HeadConfig::plif(EMBEDDING, VOCAB, 17).with_bias(false),
+        HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(false),
+    ] {
+        check_losses(&config, 1.3, TYPES[0]);
+    }
+}
+
+/// Some ranks have nothing but padding, or no word that is not masked.
+#[test]
+fn masked_words_and_padding_take_part_in_nothing() {
+    let (device, dtype) = (ad(), DType::F64);
+    let on = (&device, dtype);
+    for config in [
+        HeadConfig::softmax(EMBEDDING, VOCAB),
+        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
+        HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(false),
+    ] {
+        // Of 16 rows a fourth are words 8 to 10 and a row of padding, the last fourth is padding.
+        let config = config.with_vocab_multiple(16).with_masked_words(vec![1, 4, 5, 6, 7]);
+        let whole = head(&config, on);
+        let targets = || Tensor::<1, Int>::from_data([3, 0, 10, 8, 9, 2, 0], &device);
+        for options in [
+            LossOptions::new(),
+            LossOptions::new().with_label_smoothing(0.2).with_statistics(true).with_z_loss(0.1),
+        ] {
+            let state = hidden(&config, on);
+            let want = whole.loss_with(state.clone(), targets(), &options);
+            let (parts_of_whole, of_whole) = (parts(&want), gradients(&whole, &state, want.value));
+            for ranks in [2, 4] {
+                on_ranks(ranks, &whole, |head| {
+                    let state = hidden(&config, on);
+                    let loss = head.loss_with(state.clone(), targets(), &options)?;
+                    for (got, want) in parts(&loss).iter().zip(&parts_of_whole) {
+                        assert_close(got, want, 1e-10, &format!("{config:?}, {ranks} ranks"));
+                    }
+                    let rows = head.rows();
+                    for (got, want) in gradients(&head, &state, loss.value).iter().zip(&of_whole) {
+                        let width = want.len() / 16;
+                        let is_whole = got.len() == want.len();
+                        let want = if is_whole { want } else { &want[rows.start * width..rows.end * width] };
+                        assert_close(got, want, 1e-10, &format!("{config:?}, {ranks} ranks: gradient"));
+                    }
+                    Ok(())
+                });
+            }
+        }
+        // A masked target, and tokens of which none counts.
+        let masked = Tensor::<1, Int>::from_data([4; TOKENS], &device);
+        let none = LossOptions::new().with_ignore_index(4);
+        on_ranks(4, &whole, |head| {
+            assert_eq!(head.loss(hidden(&config, on), masked.clone())?.into_scalar::<f64>(), f64::INFINITY);
+            let state = hidden(&config, on);
+            let made = head.loss_with(state.clone(), masked.clone(), &none)?;
+            assert!(made.value.clone().into_scalar::<f64>().is_nan());
+            let gradients = gradients(&head, &state, made.value);
+            assert!(gradients.iter().flatten().all(|x| *x == 0.0), "{gradients:?}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn log_probabilities_of_words_are_differentiable() {
+    for (dtype, tolerance) in TYPES {
+        for config in heads() {
+            let (device, what) = (ad(), format!("{config:?}, {dtype:?}"));
+            let on = (&device, dtype);
+            let words: Vec<i64> = (0..3 * TOKENS as i64).map(|i| 5 * i % VOCAB as i64).collect();
+            let words = || Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape([TOKENS, 3]);
+            let factors = || tensor::<2>([TOKENS, 3], 9, on);
+            let (whole, state) = (head(&config, on), hidden(&config, on));
+            let log_probs = whole.token_log_probs(state.clone(), words());
+            let want = values(log_probs.clone());
+            let of_whole = gradients(&whole, &state, (log_probs * factors()).sum());
+            for ranks in RANKS {
+                on_ranks(ranks, &whole, |head| {
+                    let state = hidden(&config, on);
+                    let log_probs = head.token_log_probs(state.clone(), words())?;
+                    assert_close(&values(log_probs.clone()), &want, tolerance, &what);
+                    let got = gradients(&head, &state, (log_probs * factors()).sum());
+                    check_gradients(&got, &of_whole, &head, tolerance, &what);
+                    Ok(())
+                });
+            }
+        }
+    }
+}
+
+fn words<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
+    tensor.into_data().iter::<i64>().collect()
+}
+
+#[test]
+fn predictions_are_those_of_the_whole() {
+    let samplings = [
+        Sampling::new(),
+        Sampling::new().with_temperature(0.0),
+        Sampling::new().with_top_k(Some(4)).with_temperature(0.7),
+        Sampling::new().with_top_k(Some(VOCAB + 5)).with_top_p(Some(0.8)),
+    ];
+    for device in cpus() {
+        let on = (&device, DType::F64);
+        // With padding the last of four ranks has no word.
+        for config in heads().chain(heads().map(|config| config.with_vocab_multiple(16))) {
+            let whole = head(&config, on).mask_words(&[2, 9]);
+            let state = || tensor::<2>([40, config.d_hidden], 5, on);
+            let tops = [1, 4, VOCAB].map(|k| (k, whole.top_k(state(), k)));
+            let draws = samplings
+                .each_ref()
+                .map(|sampling| words(whole.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(3))));
+            for ranks in RANKS {
+                let what = format!("{config:?}, {ranks} ranks");
+                on_ranks(ranks, &whole, |head| {
+                    for (k, want) in &tops {
+                        let got = head.top_k(state(), *k)?;
+                        assert_eq!(words(got.words), words(want.words.clone()), "{what}: best {k}");
+                        let (got, want) = (values(got.log_probs), values(want.log_probs.clone()));
+                        for (got, want) in got.iter().zip(&want) {
+                            assert!(got == want || (got - want).abs() < 1e-12, "{what}: {got}, {want}");
+                        }
+                    }
+                    for (sampling, want) in samplings.iter().zip(&draws) {
+                        // The first rank's numbers count.
+                        let seed = if head.group().rank() == 0 { 3 } else { 4 };
+                        let got = head.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(seed))?;
+                        assert_eq!(words(got), *want, "{what}: {sampling:?}");
+                    }
+                    Ok(())
+                });
+            }
+        }
+    }
+}
+
+/// Words at a temperature are drawn in the vocabulary's order, not in that of their probabilities as of a whole head.
+#[test]
+fn draws_at_a_temperature_have_its_distribution() {
+    const DRAWS: usize = 40_000;
+    let device = cpu();
+    let on = (&device, DType::F32);
+    for config in [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)] {
+        let whole = head(&config, on).mask_words(&[2]);
+        let state = tensor::<2>([1, config.d_hidden], 5, on);
+        let weights: Vec<f64> =
+            values(whole.forward(state.clone())).iter().map(|log_prob| (log_prob / 0.5).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let made = on_ranks(3, &whole, |head| {
+            let sampling = Sampling::new().with_temperature(0.5);
+            let state = state.clone().repeat_dim(0, DRAWS);
+            Ok(words(head.sample::<2, 1>(state, &sampling, &mut Pcg64::seed_from_u64(9))?))
+        });
+        assert!(made.iter().all(|of_rank| *of_rank == made[0]));
+        for (word, weight) in weights.iter().enumerate() {
+            let got = made[0].iter().filter(|drawn| **drawn == word as i64).count() as f64 / DRAWS as f64;
+            // Four standard deviations of a frequency are at most 0.01.
+            assert!((got - weight / total).abs() < 0.01, "{config:?}: {word}: {got}, {}", weight / total);
+            assert!(*weight > 0.0 || got == 0.0, "{config:?}: {word} is masked");
+        }
+    }
+}
+
+#[test]
+fn a_tied_head_and_its_embedding_share_their_rows() {
+    let (device, dtype) = (ad(), DType::F64);
+    let on = (&device, dtype);
+    let config = HeadConfig::mos(EMBEDDING, EMBEDDING, VOCAB, 3).with_tied(true);
+    let whole = head(&config, on);
+    let embedding = || {
+        let mut embedding: Embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&device);
+        embedding.weight = Param::from_tensor(tensor([VOCAB, EMBEDDING], 77, on));
+        embedding
+    };
+    let inputs = || Tensor::<2, Int>::from_data([[3, 0, 10, 5, 5, 9, 1]], &device);
+    let of_whole = embedding();
+    let state = of_whole.forward(inputs()).reshape([TOKENS, EMBEDDING]);
+    let loss = whole.tied_to(&of_whole).loss(state, targets(TOKENS, VOCAB, &device));
+    let want = (loss.clone().into_scalar::<f64>(), values(of_whole.weight.grad(&loss.backward()).unwrap()));
+    for ranks in RANKS {
+        on_ranks(ranks, &whole, |head| {
+            let part = ShardedEmbedding::new(&embedding(), head.group().clone())?;
+            let state = part.forward::<2, 3>(inputs())?.reshape([TOKENS, EMBEDDING]);
+            let loss = head.tied_to(&part)?.loss(state, targets(TOKENS, VOCAB, &device))?;
+            assert_close(&[loss.clone().into_scalar::<f64>()], &[want.0], 1e-12, "loss");
+            let got = values(part.weight.grad(&loss.backward()).unwrap());
+            let rows = head.rows();
+            assert_close(&got, &want.1[rows.start * EMBEDDING..rows.end * EMBEDDING], 1e-12, "rows");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn all_ranks_drop_the_same_latent_features() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_latent_dropout(0.5, TimeAxis::First);
+    let whole = head(&config, on);
+    let made = on_ranks(4, &whole, |head| {
+        let state = tensor([1, TOKENS, HIDDEN], 7, on);
+        let targets = targets(TOKENS, VOCAB, &device).reshape([1, TOKENS]);
+        Ok(head.loss(state, targets)?.into_scalar::<f32>())
+    });
+    assert!(made.iter().all(|loss| loss.to_bits() == made[0].to_bits()), "{made:?}");
+}
+
+#[test]
+fn the_variation_of_priors_is_part_of_the_loss() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let options = LossOptions::new().with_ignore_index(IGNORED).with_prior_cv(0.5);
+    let (whole, state) = (head(&config, on), hidden(&config, on));
+    let want = whole.loss_with(state.clone(), some_targets(&device), &options);
+    let cv = values(want.prior_cv.unwrap());
+    let of_whole = gradients(&whole, &state, want.value);
+    on_ranks(2, &whole, |head| {
+        let state = hidden(&config, on);
+        let loss = head.loss_with(state.clone(), some_targets(&device), &options)?;
+        assert_close(&values(loss.prior_cv.clone().unwrap()), &cv, 1e-12, "variation");
+        check_gradients(&gradients(&head, &state, loss.value), &of_whole, &head, 1e-10, "variation");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_whole_head_comes_back_and_goes_to_any_number_of_ranks() {
+    let device = ad();
+    for config in [
+        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)
+            .with_vocab_multiple(8)
+            .with_masked_words(vec![3]),
+        HeadConfig::softmax(EMBEDDING, VOCAB).with_bias(false),
+    ] {
+        let whole = head(&config, (&device, DType::F32));
+        let all = |head: &OutputHead| {
+            struct All(Vec<f64>);
+            impl ModuleVisitor for All {
+                fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                    self.0.extend(values(param.val().inner()));
+                }
+            }
+            let mut all = All(vec![]);
+            head.visit(&mut all);
+            (all.0, head.masked_words().to_vec(), head.rows())
+        };
+        let want = all(&whole);
+        for ranks in [1, 3, 4] {
+            let made = on_ranks(ranks, &whole, |head| Ok(all(&head.whole()?)));
+            assert!(made.iter().all(|made| *made == want));
+        }
+    }
+}
+
+/// What all ranks say of work that none can do.
+fn refusal(
+    config: &HeadConfig,
+    ranks: usize,
+    work: impl Fn(GroupHandle) -> Result<(), ShardError> + Sync,
+) -> String {
+    let made = on_threads(ranks, work);
+    let said: Vec<String> = made.into_iter().map(|made| made.unwrap_err().to_string()).collect();
+    assert!(said.iter().all(|line| *line == said[0]), "{config:?}: {said:?}");
+    said[0].clone()
+}
+
+#[test]
+fn what_is_not_made_is_refused_in_one_line() {
+    let device = ad();
+    let on = (&device, DType::F32);
+    let clusters = AdaptiveConfig::new(vec![4]).with_division(2.0);
+    for (config, line) in [
+        (
+            HeadConfig::softmax(EMBEDDING, VOCAB).with_adaptive(clusters),
+            "a softmax with clusters is not made by a head whose vocabulary is shared out: leave out `with_adaptive`",
+        ),
+        (
+            mixtape(VOCAB, 4),
+            "a Mixtape is not made by a head whose vocabulary is shared out: its words have gates of their own: use a mixture of softmaxes",
+        ),
+    ] {
+        let whole = config.init(&device);
+        assert_eq!(refusal(&config, 2, |group| whole.shard(group).map(drop)), line);
+    }
+    let config = HeadConfig::softmax(EMBEDDING, 3);
+    let whole = config.init(&device);
+    let many = refusal(&config, 4, |group| whole.shard(group).map(drop));
+    assert_eq!(many, "4 ranks share 3 rows of a decoder, expected at most as many ranks as rows");
+
+    let config = HeadConfig::softmax(EMBEDDING, VOCAB);
+    let whole = head(&config, on);
+    let of_options = |options: LossOptions| {
+        refusal(&config, 2, |group| {
+            let targets = targets(TOKENS, VOCAB, &device);
+            whole.shard(group)?.loss_with(hidden(&config, on), targets, &options).map(drop)
+        })
+    };
+    let rows = Tensor::<2>::ones([TOKENS, VOCAB], &device) / VOCAB as f64;
+    let classes = Tensor::<1>::ones([VOCAB], &device);
+    for (options, start) in [
+        (LossOptions::new().with_distributions(rows), "a loss under target distributions"),
+        (LossOptions::new().with_entropy_bonus(0.1), "an entropy bonus"),
+        (
+            LossOptions::new().with_class_weights(classes).with_z_loss(0.1),
+            "a loss with class weights beside label smoothing or a z-loss",
+        ),
+        (LossOptions::new().with_label_smoothing(1.5), "label_smoothing is 1.5"),
+    ] {
+        let line = of_options(options);
+        assert!(line.starts_with(start), "{line}");
+    }
+    let line = refusal(&config, 2, |group| {
+        let (sampling, mut rng) = (Sampling::new().with_top_p(Some(0.5)), Pcg64::seed_from_u64(1));
+        whole.shard(group)?.sample::<2, 1>(hidden(&config, on), &sampling, &mut rng).map(drop)
+    });
+    assert!(line.starts_with("a draw with top_p over all words is not made"), "{line}");
+    let line = refusal(&config, 2, |group| whole.shard(group)?.top_k(hidden(&config, on), 12).map(drop));
+    assert_eq!(line, "k is 12, expected 1 to the vocabulary's 11");
+    let outside = on_threads(2, |group| {
+        whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, &device)).map(drop)
+    });
+    let error = HeadError::Target { target: 11, token: 4, vocab: VOCAB };
+    assert!(outside.iter().all(|made| *made == Err(error.clone().into())), "{outside:?}");
+}
+
+#[test]
+fn a_rank_that_fails_is_an_error_of_the_others() {
+    let device = ad();
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let on = (&device, DType::F32);
+    let whole = head(&config, on);
+    let made = on_threads(3, |group| {
+        let head = whole.shard(group)?;
+        let vocab = if head.group().rank() == 2 { 100 } else { VOCAB };
+        head.loss(hidden(&config, on), targets(TOKENS, vocab, &device)).map(drop)
+    });
+    assert!(matches!(made[2], Err(ShardError::Head(HeadError::Target { .. }))), "{made:?}");
+    assert_eq!(made[..2], [const { Err(ShardError::Gone { rank: 2 }) }; 2]);
+
+    // Between the passes: the backward pass of the others ends by a panic that says so.
+    let line = panic_of(std::panic::AssertUnwindSafe(|| {
+        on_threads(2, |group| {
+            let head = whole.shard(group).unwrap();
+            let loss = head.loss(hidden(&config, on), targets(TOKENS, VOCAB, &device)).unwrap();
+            match head.group().rank() {
+                0 => loss.backward(),
+                _ => return,
+            };
+        });
+    }));
+    let want = "backward pass of a shared vocabulary: rank 1 is gone, and this one waits for it: look for the first error";
+    assert_eq!(line, want);
+}
