@@ -75,12 +75,12 @@ impl Runs {
         self.0.iter().map(|run| value(run).unwrap_or_else(|| panic!("no {place} in {run}"))).collect()
     }
 
-    pub fn mean(&self, place: &str) -> f64 {
+    fn mean(&self, place: &str) -> f64 {
         mean(&self.each(place))
     }
 
     /// Mean and standard deviation over seeds.
-    pub fn spread(&self, place: &str) -> String {
+    fn spread(&self, place: &str) -> String {
         spread(&self.each(place), 2)
     }
 
@@ -115,7 +115,7 @@ pub fn row(cells: &[String]) -> String {
 }
 
 /// 1,234,567.
-pub fn grouped(number: f64) -> String {
+fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap());
     groups.collect::<Vec<_>>().join(",")
