@@ -8,9 +8,6 @@ use burn::tensor::{Int, Tensor};
 use highrank::context::Facets;
 use highrank::{Loss, LossOptions, OutputHead};
 
-use runs::Error;
-
-use crate::config::GptConfig;
 use crate::data::{Batch, IGNORED};
 
 /// A small GPT that ends in one of the library's heads.
@@ -75,28 +72,24 @@ impl Gpt {
         }
     }
 
-    /// The same model with the head of another configuration, which starts where that configuration lets it. All other parameters,
-    /// the decoder's bias among them, stay what they are.
+    /// The same model with the head and the facets of another, which start where they are there. All other parameters, the
+    /// decoder's among them, stay what they are.
     ///
     /// A softmax thus goes on as a PLIF, or as a mixture that
     /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learnt.
     ///
-    /// # Errors
-    /// What [`GptConfig::validate`](crate::GptConfig::validate) says.
-    ///
     /// # Panics
-    /// If the model of the configuration differs in more than the head's context, logit map, precision and facets.
-    pub fn with_head_of(self, config: &GptConfig) -> Result<Self, Error> {
-        let fresh = config.try_init(&self.positions.weight.device())?;
+    /// If the models differ in more than the head's context, logit map and precision, and in facets.
+    pub fn with_head_of(self, other: Self) -> Self {
         let sizes = |model: &Self| {
             let [context, d_model] = model.positions.weight.dims();
             let decoder = &model.head.decoder;
             (context, d_model, decoder.vocab, decoder.d_embedding, model.encoder.n_layers, model.encoder.d_ff)
         };
-        assert_eq!(sizes(&self), sizes(&fresh), "with_head_of: models of other sizes");
-        let mut head = fresh.head;
+        assert_eq!(sizes(&self), sizes(&other), "with_head_of: models of other sizes");
+        let mut head = other.head;
         head.decoder = self.head.decoder;
-        Ok(Self { head, facets: fresh.facets, ..self })
+        Self { head, facets: other.facets, ..self }
     }
 
     /// The head with its matrix: the embedding, unless it has one of its own.
@@ -140,6 +133,7 @@ pub struct GptOutput {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use crate::config::GptConfig;
     use burn::module::{ModuleVisitor, Param};
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
@@ -216,7 +210,7 @@ mod tests {
         let facets = GptConfig { head: facets.with_tied(true), ..multi_facet() };
         let configs = [config(mixture), config(HeadConfig::plif(8, VOCAB, 9)), facets];
         for config in configs {
-            let after = softmax.clone().with_head_of(&config).unwrap();
+            let after = softmax.clone().with_head_of(config.try_init(&device).unwrap());
             assert_eq!(after.head.components(), config.head.context.components());
             assert!(
                 (nll(&after) - nll(&softmax)).abs() < 1e-5,

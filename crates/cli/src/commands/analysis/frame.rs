@@ -6,14 +6,15 @@ use burn::tensor::Device;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::commands::analysis::args::{HeldOutArgs, SourceArgs};
+use crate::commands::analysis::args::{HeldOutArgs, SourceArgs, Split};
 use crate::commands::analysis::model::Model;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::text::{Text, Window};
 use crate::device::{self, DeviceName};
 use crate::failure::Failure;
 use crate::files::{create_folder, read_json_lines};
-use crate::print::print_json;
+use crate::print::{print_json, print_note};
+use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Saved runs over the same words, a text in these words, and the device.
 pub struct Analysis {
@@ -54,7 +55,7 @@ impl Analysis {
         out: Option<&Path>,
     ) -> Result<Self, Failure> {
         SavedRun::same_vocabulary(&runs)?;
-        let text = Text::load(args, &runs, contexts)?;
+        let text = text(args, &runs, contexts)?;
         if let Some(out) = out {
             create_folder(out)?;
         }
@@ -78,6 +79,31 @@ impl Analysis {
     pub fn windows<'a>(&'a self, run: &SavedRun, model: &'a Model) -> impl Iterator<Item = Window> + use<'a> {
         model.windows(&self.text, &self.device, &format!("looking into {}", run.name))
     }
+}
+
+/// Reads the text that the arguments name, in the words of the first run; `needed` contexts at least.
+///
+/// # Errors
+/// Text that cannot be read, words that the vocabulary lacks, too few contexts.
+fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Failure> {
+    let first = runs.first().ok_or("no run given: name at least one")?;
+    let data = args.data.as_ref().unwrap_or(&first.data);
+    if data.as_os_str().is_empty() {
+        return Err(first.failure("it has learnt a generated text, which is in no folder: give --data DIR"));
+    }
+    let corpus = load_held_out(data, &first.text, first.vocabulary.clone())?;
+    if args.split == Split::Test {
+        require_test(&corpus, data)?;
+    }
+    let (what, ids) = match args.split {
+        Split::Valid => (VALID, corpus.valid()),
+        Split::Test => (TEST, corpus.test()),
+    };
+    other_texts(&first.corpus, &corpus, &[what]).iter().for_each(print_note);
+    if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
+        return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
+    }
+    Text::of(what, ids, args.tokens, needed)
 }
 
 /// The rows that `look` finds and prints, or, printed again, those `what` that the command printed as JSON before; then the folder

@@ -3,11 +3,7 @@
 use burn::tensor::Tensor;
 use runs::Error;
 
-use crate::commands::analysis::args::{HeldOutArgs, Split};
-use crate::commands::analysis::runs::SavedRun;
 use crate::failure::Failure;
-use crate::print::print_note;
-use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// The text that runs are looked at with.
 pub struct Text {
@@ -23,33 +19,6 @@ pub struct Window {
 }
 
 impl Text {
-    /// Reads the text that the arguments name, in the words of the first run; `needed` contexts at least.
-    ///
-    /// # Errors
-    /// Text that cannot be read, words that the vocabulary lacks, too few contexts.
-    pub fn load(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Self, Failure> {
-        let first = runs.first().ok_or("no run given: name at least one")?;
-        let data = args.data.as_ref().unwrap_or(&first.data);
-        if data.as_os_str().is_empty() {
-            return Err(
-                first.failure("it has learnt a generated text, which is in no folder: give --data DIR")
-            );
-        }
-        let corpus = load_held_out(data, &first.text, first.vocabulary.clone())?;
-        if args.split == Split::Test {
-            require_test(&corpus, data)?;
-        }
-        let (what, ids) = match args.split {
-            Split::Valid => (VALID, corpus.valid()),
-            Split::Test => (TEST, corpus.test()),
-        };
-        other_texts(&first.corpus, &corpus, &[what]).iter().for_each(print_note);
-        if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
-            return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
-        }
-        Self::of(what, ids, args.tokens, needed)
-    }
-
     /// The first so many contexts of a text, or all there are; `needed` at least.
     ///
     /// # Errors

@@ -191,7 +191,7 @@ fn start(trainer: &mut Trainer, config: &RunConfig, device: &Device) -> Result<(
     let Some(origin) = &config.finetunes else { return Ok(()) };
     let (run, device) = (RunFolder::open(origin)?, device.clone().autodiff());
     let before = load_weights(run.config()?.model.try_init(&device)?, &run.best_weights()?)?;
-    trainer.start_with(before.with_head_of(&config.model)?)?;
+    trainer.start_with(before.with_head_of(config.model.try_init(&device)?))?;
     Ok(())
 }
 
