@@ -75,12 +75,12 @@ impl Runs {
         self.0.iter().map(|run| value(run).unwrap_or_else(|| panic!("no {place} in {run}"))).collect()
     }
 
-    fn mean(&self, place: &str) -> f64 {
+    pub fn mean(&self, place: &str) -> f64 {
         mean(&self.each(place))
     }
 
     /// Mean and standard deviation over seeds.
-    fn spread(&self, place: &str) -> String {
+    pub fn spread(&self, place: &str) -> String {
         spread(&self.each(place), 2)
     }
 
@@ -115,7 +115,7 @@ pub fn row(cells: &[String]) -> String {
 }
 
 /// 1,234,567.
-fn grouped(number: f64) -> String {
+pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap());
     groups.collect::<Vec<_>>().join(",")

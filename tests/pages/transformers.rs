@@ -1,8 +1,9 @@
 //! The tables of heads under a transformer.
 
-use crate::tables::{Runs, Table, row};
+use crate::tables::{Runs, Table, grouped, row};
 
-pub const TABLES: [Table; 1] = [("transformers-search", search)];
+pub const TABLES: [Table; 3] =
+    [("transformers-search", search), ("transformers", heads), ("transformers-curves", curves)];
 
 /// The heads in the order of the tables, by their name in the file.
 const HEADS: [(&str, &str); 5] = [
@@ -19,6 +20,12 @@ fn stage(name: &str) -> Runs {
 
 fn variant(runs: &Runs, name: &str) -> Runs {
     runs.filter(|run| run["variant"] == name)
+}
+
+/// `−4.1 %`.
+fn percent(value: f64, base: f64) -> String {
+    let percent = 100.0 * (value / base - 1.0);
+    format!("{}{:.1} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
 }
 
 fn widths(runs: &Runs) -> Vec<f64> {
@@ -41,6 +48,41 @@ fn search() -> Vec<String> {
             let best = of.clone().fold(f64::INFINITY, f64::min);
             let cells = of.map(|ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") });
             row(&[format!("{width}"), shown.to_string()].into_iter().chain(cells).collect::<Vec<_>>())
+        })
+    });
+    lines.collect()
+}
+
+fn heads() -> Vec<String> {
+    let all = stage("heads");
+    let lines = widths(&all).into_iter().flat_map(|width| {
+        let runs = all.number("d_model", width);
+        let base = variant(&runs, "softmax").mean("test_ppl");
+        HEADS.map(|(name, shown)| {
+            let runs = variant(&runs, name);
+            row(&[
+                format!("{width}"),
+                shown.to_string(),
+                grouped(runs.same("parameters")),
+                format!("{}", runs.same("lr")),
+                runs.spread("valid_ppl"),
+                runs.spread("test_ppl"),
+                if name == "softmax" { "–".to_string() } else { percent(runs.mean("test_ppl"), base) },
+            ])
+        })
+    });
+    lines.collect()
+}
+
+/// Validation perplexity over steps, the mean over seeds.
+fn curves() -> Vec<String> {
+    let all = stage("heads");
+    let lines = widths(&all).into_iter().flat_map(|width| {
+        let runs = all.number("d_model", width);
+        HEADS.map(|(name, shown)| {
+            let runs = variant(&runs, name);
+            let at = |round: usize| format!("{:.1}", runs.mean(&format!("curve.{round}")));
+            row(&[format!("{width}"), shown.to_string(), at(0), at(1), at(3), at(5), at(7), at(9)])
         })
     });
     lines.collect()
