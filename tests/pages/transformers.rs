@@ -2,8 +2,12 @@
 
 use crate::tables::{Runs, Table, grouped, row};
 
-pub const TABLES: [Table; 3] =
-    [("transformers-search", search), ("transformers", heads), ("transformers-curves", curves)];
+pub const TABLES: [Table; 4] = [
+    ("transformers-search", search),
+    ("transformers", heads),
+    ("transformers-curves", curves),
+    ("transformers-causes", causes),
+];
 
 /// The heads in the order of the tables, by their name in the file.
 const HEADS: [(&str, &str); 5] = [
@@ -12,6 +16,14 @@ const HEADS: [(&str, &str); 5] = [
     ("moc", "MoC, K 4"),
     ("mos", "MoS, K 4"),
     ("multi-facet", "multi-facet MoS, K 4"),
+];
+
+/// What differs from one line of the table of causes to the next, by the name and the stage in the file.
+const CAUSES: [(&str, &str, &str); 4] = [
+    ("mos-tanh", "causes", "MoS, K 4, tanh contexts that start at random (the papers')"),
+    ("mos", "heads", "MoS, K 4, linear contexts that start at the softmax"),
+    ("facets-1", "causes", "one component that reads facets"),
+    ("multi-facet", "heads", "four components that read facets"),
 ];
 
 fn stage(name: &str) -> Runs {
@@ -86,4 +98,22 @@ fn curves() -> Vec<String> {
         })
     });
     lines.collect()
+}
+
+fn causes() -> Vec<String> {
+    let runs = |name: &str, of: &str| variant(&stage(of).number("d_model", 64.0).number("seed", 28.0), name);
+    let base = runs("mos", "heads").same("test_ppl");
+    let line = |(name, of, shown): (&str, &str, &str)| {
+        let runs = runs(name, of);
+        let (valid, test) = (runs.same("valid_ppl"), runs.same("test_ppl"));
+        let over = if name == "mos" { "–".to_string() } else { percent(test, base) };
+        row(&[
+            shown.to_string(),
+            format!("{}", runs.same("lr")),
+            format!("{valid:.2}"),
+            format!("{test:.2}"),
+            over,
+        ])
+    };
+    CAUSES.map(line).to_vec()
 }
