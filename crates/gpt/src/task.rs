@@ -113,7 +113,8 @@ impl Task for GptTask {
     }
 
     fn set_model(&mut self, model: Gpt) {
-        self.model = Some(model);
+        // A checkpoint's optimiser knows parameters by their numbers, and a model may come with others.
+        self.model = Some(number_parameters(model));
         self.optimiser = optimiser(&self.config);
     }
 

@@ -299,27 +299,34 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
 
     let folder = folder();
     let path = folder.path();
-    let train = format!("transformer --data data {SMALL} --steps 400 --rounds 4 --lr 0.01 --json");
-    objects(path, &format!("{train} --out straight"));
-    for signal in ["INT", "KILL"] {
-        let line = format!("{train} --checkpoint-every 0.0002 --out {signal}");
-        let child =
-            super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        crate::harness::wait_for(&path.join(signal).join("checkpoint/state.json"));
-        crate::harness::child_signal(&child, signal);
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
-        if signal == "INT" {
-            assert_eq!(output.status.code(), Some(130), "{errors}");
-            let expected = "stopped and saved; to go on: highrank train --resume INT";
-            assert_eq!(errors.lines().last(), Some(expected), "{errors}");
-            let scores = objects(path, "transformer --run INT --json").remove(0);
-            assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
+    let small = SMALL.replace(" --components 2", "");
+    objects(path, &format!("train data --model gpt {small} --head softmax --steps 20 --json --out origin"));
+    let afresh = format!("transformer --data data {SMALL}");
+    for (name, train) in [("", afresh.as_str()), ("next-", "train --from origin --head mos --batch 4")] {
+        let train = format!("{train} --steps 400 --rounds 4 --lr 0.01 --json");
+        let straight = format!("{name}straight");
+        objects(path, &format!("{train} --out {straight}"));
+        for signal in ["INT", "KILL"] {
+            let run = format!("{name}{signal}");
+            let line = format!("{train} --checkpoint-every 0.0002 --out {run}");
+            let child =
+                super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            crate::harness::wait_for(&path.join(&run).join("checkpoint/state.json"));
+            crate::harness::child_signal(&child, signal);
+            let output = child.wait_with_output().unwrap();
+            let errors = String::from_utf8(output.stderr).unwrap();
+            if signal == "INT" {
+                assert_eq!(output.status.code(), Some(130), "{errors}");
+                let expected = format!("stopped and saved; to go on: highrank train --resume {run}");
+                assert_eq!(errors.lines().last(), Some(expected.as_str()), "{errors}");
+                let scores = objects(path, &format!("transformer --run {run} --json")).remove(0);
+                assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
+            }
+            assert_eq!(objects(path, &format!("runs {run} --json"))[0]["state"], "stopped");
+            let lines = objects(path, &format!("transformer --resume {run} --json"));
+            assert!(number(lines.last().unwrap(), "test_ppl") > 1.0);
+            let files = ["checkpoint/model.safetensors", "best/model.safetensors"];
+            same_files(&path.join(&straight), &path.join(&run), &files);
         }
-        assert_eq!(objects(path, &format!("runs {signal} --json"))[0]["state"], "stopped");
-        let lines = objects(path, &format!("transformer --resume {signal} --json"));
-        assert!(number(lines.last().unwrap(), "test_ppl") > 1.0);
-        let files = ["checkpoint/model.safetensors", "best/model.safetensors"];
-        same_files(&path.join("straight"), &path.join(signal), &files);
     }
 }
