@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Embedding, EmbeddingConfig};
-use burn::tensor::{DType, Device, Gradients, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
 use highrank::shard::{GroupHandle, ShardError, ShardedEmbedding, ShardedHead, on_threads};
 use highrank::{
@@ -24,23 +24,6 @@ const TYPES: [(DType, f64); 2] = [(DType::F64, 1e-10), (DType::F32, 1e-5)];
 fn heads() -> impl Iterator<Item = HeadConfig> {
     let is_one = |config: &HeadConfig| !matches!(config.init(&cpu()).context, Context::Mixtape(_));
     all_heads(VOCAB).into_iter().filter(is_one)
-}
-
-/// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
-fn gradients(module: &impl Module, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<Vec<f64>> {
-    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let value = param.val();
-            self.1.push(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
-        }
-    }
-    let store = loss.backward();
-    let mut collect = Collect(&store, vec![]);
-    module.visit(&mut collect);
-    let mut all = collect.1;
-    all.push(values(hidden.grad(&store).expect("a gradient of the hidden state")));
-    all
 }
 
 fn hidden(config: &HeadConfig, on: On<'_>) -> Tensor<2> {

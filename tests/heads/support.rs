@@ -179,21 +179,26 @@ pub fn composed_nll(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int
     head.forward(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
 }
 
-/// All parameter gradients in the module's order, then that of the hidden state; missing ones are zero.
-pub fn all_gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<f64> {
-    struct Collect<'a>(&'a Gradients, Vec<f64>);
+/// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
+pub fn gradients(module: &impl Module, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<Vec<f64>> {
+    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
-            self.1.extend(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
+            self.1.push(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
         }
     }
     let store = loss.backward();
     let mut collect = Collect(&store, vec![]);
-    head.visit(&mut collect);
+    module.visit(&mut collect);
     let mut all = collect.1;
-    all.extend(values(hidden.grad(&store).expect("a gradient of the hidden state")));
+    all.push(values(hidden.grad(&store).expect("a gradient of the hidden state")));
     all
+}
+
+/// The same, one after the other.
+pub fn all_gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<f64> {
+    gradients(head, hidden, loss).concat()
 }
 
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

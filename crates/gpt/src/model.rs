@@ -56,19 +56,21 @@ impl Gpt {
         let places = self.positions.weight.val().narrow(0, 0, length).unsqueeze::<3>();
         let mut x = self.dropout.forward(words + places);
         let mask = generate_autoregressive_mask(batch, length, &device);
-        let mut below = vec![];
+        let mut states = vec![];
         for layer in &self.encoder.layers {
-            below.push(x.clone());
+            if self.facets.is_some() {
+                states.push(x.clone());
+            }
             x = layer.forward(x, None, Some(mask.clone()));
         }
         let x = self.norm.forward(x);
-        if let Some(facets) = &self.facets {
-            below.push(x);
-            return facets.forward(&below[below.len() - facets.layers()..]);
-        }
-        match &self.output {
-            Some(output) => output.forward(x),
-            None => x,
+        match (&self.facets, &self.output) {
+            (Some(facets), _) => {
+                states.push(x);
+                facets.forward(&states[states.len() - facets.layers()..])
+            }
+            (None, Some(output)) => output.forward(x),
+            (None, None) => x,
         }
     }
 

@@ -128,6 +128,13 @@ pub struct RunConfig<S: Settings> {
     pub extensions: Vec<Extended>,
 }
 
+impl<S: Settings> RunConfig<S> {
+    /// The data folder; `None` if the text was generated.
+    pub fn data_folder(&self) -> Option<&Path> {
+        Some(self.data.as_path()).filter(|data| !data.as_os_str().is_empty())
+    }
+}
+
 /// Where the encoded text of a run is kept, as far as it was said: see [`TokenCache`](crate::data::TokenCache).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

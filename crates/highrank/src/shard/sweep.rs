@@ -11,6 +11,7 @@ use crate::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::HeadError;
 use crate::likelihood::{self, Beside};
+use crate::loss::safe_words;
 use crate::math::{log_softmax_and_normaliser, log_sum_exp_dim};
 use crate::ops::{ContextSource, Likelihood, MASKING_BIAS, wide};
 
@@ -146,10 +147,7 @@ impl ShardedHead {
         &self,
         like: &Tensor<D, Int>,
     ) -> Result<Tensor<D, Int>, HeadError> {
-        Ok(match self.head.bias()? {
-            Some(bias) => bias.detach().argmax(0).reshape([1; D]).expand(like.dims()),
-            None => like.zeros_like(),
-        })
+        Ok(safe_words(self.head.bias()?, like))
     }
 
     /// The rows of logits as tokens of one component each. What all ranks have alike has a gradient that is summed over ranks, in

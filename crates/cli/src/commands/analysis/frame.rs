@@ -87,10 +87,9 @@ impl Analysis {
 /// Text that cannot be read, words that the vocabulary lacks, too few contexts.
 fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Failure> {
     let first = runs.first().ok_or("no run given: name at least one")?;
-    let data = args.data.as_ref().unwrap_or(&first.data);
-    if data.as_os_str().is_empty() {
-        return Err(first.failure("it has learnt a generated text, which is in no folder: give --data DIR"));
-    }
+    let data = args.data.as_ref().or(first.data.as_ref()).ok_or_else(|| {
+        first.failure("it has learnt a generated text, which is in no folder: give --data DIR")
+    })?;
     let corpus = load_held_out(data, &first.text, first.vocabulary.clone())?;
     if args.split == Split::Test {
         require_test(&corpus, data)?;

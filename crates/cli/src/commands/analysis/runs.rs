@@ -21,8 +21,8 @@ pub struct SavedRun {
     pub head: Head,
     /// Width of the embedding.
     pub d_embedding: usize,
-    /// Folder of its text; empty if that was generated.
-    pub data: PathBuf,
+    /// Folder of its text; `None` if that was generated.
+    pub data: Option<PathBuf>,
     /// How its text is read.
     pub text: TextConfig,
     /// What its text was.
@@ -53,20 +53,14 @@ impl SavedRun {
                     paths.iter().enumerate().any(|(other, p)| other != index && short(p) == short(path));
                 let name = if clash { path.display().to_string() } else { short(path) };
                 match kind_of_run(path) {
-                    Ok(kind) if kind == Transformer::KIND => Self::open(
-                        name,
-                        &gpt::RunFolder::open(path)?,
-                        |preset, _| Ok(preset.parse()?),
-                        |model| model.head.d_embedding,
-                        Sizes::Transformer,
-                    ),
-                    _ => Self::open(
-                        name,
-                        &awd_lstm::train::RunFolder::open(path)?,
-                        |_, model| Ok(Head::Common(model.head)),
-                        |model| model.d_embedding,
-                        Sizes::Lstm,
-                    ),
+                    Ok(kind) if kind == Transformer::KIND => {
+                        Self::open(name, &gpt::RunFolder::open(path)?, |preset, model| {
+                            Ok((preset.parse()?, model.head.d_embedding, Sizes::Transformer(model)))
+                        })
+                    }
+                    _ => Self::open(name, &awd_lstm::train::RunFolder::open(path)?, |_, model| {
+                        Ok((Head::Common(model.head), model.d_embedding, Sizes::Lstm(model)))
+                    }),
                 }
             })
             .collect()
@@ -75,20 +69,20 @@ impl SavedRun {
     fn open<S: Settings<Text = TextConfig>>(
         name: String,
         folder: &runs::Folder<S>,
-        head: impl Fn(&str, &S::Model) -> Result<Head, Failure>,
-        d_embedding: impl Fn(&S::Model) -> usize,
-        sizes: impl Fn(S::Model) -> Sizes,
+        read: impl FnOnce(&str, S::Model) -> Result<(Head, usize, Sizes), Failure>,
     ) -> Result<Self, Failure> {
         let config = folder.config()?;
+        let data = config.data_folder().map(Path::to_path_buf);
+        let (head, d_embedding, model) = read(&config.preset, config.model)?;
         Ok(Self {
             name,
-            head: head(&config.preset, &config.model)?,
-            d_embedding: d_embedding(&config.model),
-            data: config.data,
+            head,
+            d_embedding,
+            data,
             text: config.text,
             corpus: config.corpus,
             vocabulary: folder.vocabulary()?,
-            model: sizes(config.model),
+            model,
             // A run without a finished epoch is found out before any other is computed.
             weights: folder.best_weights()?,
         })

@@ -151,8 +151,8 @@ fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result
         .into());
     }
     model.validate()?;
-    let data = absolute(args.data.as_ref().unwrap_or(&config.data));
-    let text = Text::load(Some(data.as_path()).filter(|_| has_data(&config)), &config.text)?;
+    let data = args.data.as_deref().or(config.data_folder());
+    let text = Text::load(data, &config.text)?;
     config.corpus.check(&text.corpus)?;
     let name = device::resolve(args.device);
     let device = device::open(name)?;
@@ -160,7 +160,7 @@ fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result
         versions: Versions::current(),
         preset: args.head.head.to_string(),
         device: name.to_string(),
-        data: if has_data(&config) { data } else { PathBuf::new() },
+        data: data.map_or_else(PathBuf::new, absolute),
         finetunes: Some(absolute(path)),
         train: args.procedure(text.corpus.train().len(), model.context),
         model,
@@ -191,15 +191,14 @@ fn start(trainer: &mut Trainer, config: &RunConfig, device: &Device) -> Result<(
     let Some(origin) = &config.finetunes else { return Ok(()) };
     let (run, device) = (RunFolder::open(origin)?, device.clone().autodiff());
     let before = load_weights(run.config()?.model.try_init(&device)?, &run.best_weights()?)?;
-    trainer.start_with(before.with_head_of(config.model.try_init(&device)?))?;
+    trainer.start_with(before.with_head_of(trainer.model().clone()))?;
     Ok(())
 }
 
 fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
     let run = RunFolder::resume(path)?;
     let config = run.config()?;
-    let of_run = Some(config.data.as_path()).filter(|_| has_data(&config));
-    let text = Text::load(args.data.as_deref().or(of_run), &config.text)?;
+    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text)?;
     config.corpus.check(&text.corpus)?;
     let device = device::open(config.device.parse()?)?;
     let mut trainer = trainer(&config, &text, &device, output)?;
@@ -208,11 +207,6 @@ fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Fa
         start(&mut trainer, &config, &device)?;
     }
     fit_and_print(trainer, &run, &text, output)
-}
-
-/// Whether a run's text is a folder's, not a generated one.
-fn has_data(config: &RunConfig) -> bool {
-    !config.data.as_os_str().is_empty()
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
@@ -280,8 +274,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     }
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
-    let of_run = Some(config.data.as_path()).filter(|_| has_data(&config));
-    let data = args.data.as_deref().or(of_run);
+    let data = args.data.as_deref().or(config.data_folder());
     let weights = match args.weights.file(&run) {
         // One that was stopped before its first validation.
         Err(Error::NotARun { .. }) if args.weights == Weights::Best => run.last_weights()?,
