@@ -55,6 +55,33 @@ fn the_closed_form_counts_the_parameters() {
 }
 
 #[test]
+fn a_mixture_may_start_at_the_softmax() {
+    for (head, of) in [
+        (HeadKind::Mos, HeadKind::Softmax),
+        (HeadKind::Moc, HeadKind::Softmax),
+        (HeadKind::MosPlif, HeadKind::Plif),
+    ] {
+        // Untied, and the decoder of either as wide as the last LSTM.
+        let sizes = |head| ModelConfig { lstm_sizes: vec![6, 4], ..config(head, false) };
+        let below = sizes(of).try_init(&training()).unwrap();
+        let mixture = ModelConfig { start_spread: Some(0.0), ..sizes(head) };
+        let mixture = mixture.try_init(&training()).unwrap();
+        let mixture = LanguageModel {
+            embedding: below.embedding.clone(),
+            lstms: below.lstms.clone(),
+            decoder: below.decoder.clone(),
+            ..mixture
+        };
+        let (tokens, _) = text();
+        let [got, want] = [mixture, below].map(|model| {
+            let model = model.valid();
+            model.log_probs(tokens.clone().inner(), model.zero_state(2)).0.into_data()
+        });
+        close(&got, &want, 1e-5);
+    }
+}
+
+#[test]
 fn an_untied_decoder_has_a_matrix_of_its_own() {
     for (head, width) in [(HeadKind::Softmax, 5), (HeadKind::Plif, 5), (HeadKind::Mos, 4)] {
         let (config, model) = (config(head, false), model(head, false));

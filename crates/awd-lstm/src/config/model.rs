@@ -41,6 +41,11 @@ pub struct ModelConfig {
     /// G, the width of a Mixtape's gates. Heads without gates ignore it.
     #[serde(default = "d_gate", skip_serializing_if = "is_d_gate")]
     pub d_gate: usize,
+    /// Makes the contexts of a mixture linear and lets them [start at the softmax](highrank::HeadConfig::starting_at_softmax), as the
+    /// first `d_embedding` features of the last LSTM's output, with noise of this spread on their weights. `None` means the papers'
+    /// tanh contexts, which start at random. For the heads moc, mos and mos-plif.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_spread: Option<f64>,
     /// Number of pieces of the PLIF. Heads without one ignore it.
     pub knots: usize,
     /// T: the PLIF is piecewise linear on [-T, T]. Heads without one ignore it.
@@ -112,6 +117,7 @@ impl ModelConfig {
             cutoffs: vec![],
             frequent: None,
             d_gate: Self::D_GATE,
+            start_spread: None,
             knots: 100,
             plif_bound: 20.0,
             dropouts: Dropouts::NONE,
@@ -150,6 +156,17 @@ impl ModelConfig {
                 self.d_embedding
             );
             return Err(Error::Settings { reason });
+        }
+        if let Some(spread) = self.start_spread {
+            let ok = spread.is_finite() && spread >= 0.0;
+            check(ok, "start_spread", spread, "finite and not below 0")?;
+            if !matches!(self.head, HeadKind::Moc | HeadKind::Mos | HeadKind::MosPlif) {
+                let head = self.head.name();
+                let reason = format!(
+                    "start_spread is {spread}, but the {head} head does not start at the softmax: moc, mos and mos-plif can"
+                );
+                return Err(Error::Settings { reason });
+            }
         }
         if let Some(clusters) = self.clusters() {
             clusters.validate(self.vocab)?;
@@ -250,6 +267,10 @@ impl ModelConfig {
             HeadKind::Gss => HeadConfig::gss(d, v),
             HeadKind::Plif => HeadConfig::softmax(d, v).with_logit_map(plif),
             HeadKind::MosPlif => HeadConfig::mos(hidden, d, v, k).with_logit_map(plif),
+        };
+        let head = match self.start_spread {
+            Some(spread) => head.starting_at_softmax(spread),
+            None => head,
         };
         let head = match self.head.has_contexts() {
             true => head.with_latent_dropout(self.dropouts.latent, TimeAxis::First),

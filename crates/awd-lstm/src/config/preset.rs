@@ -126,6 +126,7 @@ impl Preset {
             cutoffs: vec![],
             frequent: None,
             d_gate: ModelConfig::D_GATE,
+            start_spread: None,
             knots: if many { 1_000_000 } else { 100_000 },
             plif_bound: 20.0,
             dropouts: self.dropouts(),

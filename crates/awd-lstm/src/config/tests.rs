@@ -127,6 +127,12 @@ fn bad_model_settings_are_named() {
     assert!(model_error(|c| c.knots = 0).contains("knots"));
     assert!(model_error(|c| c.plif_bound = 0.0).contains("plif_bound"));
     assert!(model_error(|c| c.plif_bound = f64::NAN).contains("plif_bound"));
+    assert!(model_error(|c| c.start_spread = Some(-0.1)).contains("start_spread"));
+    assert!(model_error(|c| c.start_spread = Some(f64::NAN)).contains("start_spread"));
+    assert!(
+        model_error(|c| (c.head, c.start_spread) = (HeadKind::Doc, Some(0.0)))
+            .contains("moc, mos and mos-plif")
+    );
     assert!(model_error(|c| c.dropouts.output = 1.0).contains("dropout.output"));
     assert!(model_error(|c| c.dropouts.hidden = -0.1).contains("dropout.hidden"));
     assert!(model_error(|c| c.dropouts.input = f64::NAN).contains("dropout.input"));

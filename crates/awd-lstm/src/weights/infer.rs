@@ -16,14 +16,16 @@ pub struct Missing {
     pub head: Option<HeadKind>,
     /// T of a PLIF. Heads without one ignore it.
     pub plif_bound: f64,
+    /// Of a mixture whose contexts are linear, the spread with which they started: [`ModelConfig::start_spread`].
+    pub start_spread: Option<f64>,
     /// The dropouts for further training.
     pub dropouts: Dropouts,
 }
 
 impl Default for Missing {
-    /// The suggested head, knots on [-20, 20], no dropout.
+    /// The suggested head, knots on [-20, 20], tanh contexts, no dropout.
     fn default() -> Self {
-        Self { head: None, plif_bound: 20.0, dropouts: Dropouts::NONE }
+        Self { head: None, plif_bound: 20.0, start_spread: None, dropouts: Dropouts::NONE }
     }
 }
 
@@ -142,6 +144,7 @@ impl StateDict {
             cutoffs,
             frequent: (frequent != vocab / 20).then_some(frequent),
             d_gate,
+            start_spread: missing.start_spread,
             knots,
             plif_bound: missing.plif_bound,
             dropouts: missing.dropouts,

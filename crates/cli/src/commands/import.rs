@@ -43,6 +43,10 @@ pub struct ImportArgs {
     /// T of a PLIF, which bends on [-T, T].
     #[arg(long, value_name = "T", default_value_t = 20.0)]
     pub plif_bound: f64,
+    /// The contexts of a mixture are linear and started at the softmax, with noise of this spread, as with model.start_spread
+    /// [default: tanh contexts].
+    #[arg(long, value_name = "SPREAD")]
+    pub start_spread: Option<f64>,
     /// Where dropouts and procedure are from, for further training.
     #[arg(long, default_value = "paper")]
     pub preset: Preset,
@@ -69,7 +73,8 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let text = args.text.config();
     text.validate()?;
     let state = StateDict::read(&args.weights)?;
-    let mut missing = Missing { head: args.head, plif_bound: args.plif_bound, ..Missing::default() };
+    let (head, plif_bound, start_spread) = (args.head, args.plif_bound, args.start_spread);
+    let mut missing = Missing { head, plif_bound, start_spread, ..Missing::default() };
     let head = state.model_config(&missing)?.head;
     missing.dropouts = args.preset.model(head, 1).dropouts;
     let model = state.model_config(&missing)?;

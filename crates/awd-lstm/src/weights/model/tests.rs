@@ -33,7 +33,12 @@ fn bits(model: &LanguageModel) -> Vec<(String, Vec<u8>)> {
 }
 
 fn missing(config: &ModelConfig) -> Missing {
-    Missing { head: Some(config.head), plif_bound: config.plif_bound, dropouts: config.dropouts }
+    Missing {
+        head: Some(config.head),
+        plif_bound: config.plif_bound,
+        start_spread: config.start_spread,
+        dropouts: config.dropouts,
+    }
 }
 
 #[test]
