@@ -102,6 +102,10 @@ impl Line<'_> {
         let asked = self.model()?;
         let from = self.take("--from")?;
         let run = from.clone().or_else(|| self.value("--resume"));
+        if let Some(run) = &from {
+            // Otherwise the options of another model would be found wrong.
+            kind_of_run(Path::new(run))?;
+        }
         let of_run = run.as_deref().and_then(Model::of_run);
         if let (Some(asked), Some(of_run), Some(run)) = (asked, of_run, &run)
             && asked != of_run
@@ -387,6 +391,7 @@ mod tests {
             ("train D --model lstm", "unknown model `lstm`"),
             ("train --model gpt --resume PATH/lstm", "is a run of awd-lstm"),
             ("train --from PATH/dialogues", "seq2seq has no such training"),
+            ("train --from PATH/none --head mos", "is not a run folder"),
             ("train D --model", "--model needs a value"),
             ("eval PATH/transformer --dynamic", "this is a run of gpt"),
             ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),

@@ -355,6 +355,7 @@ fn settings_out_of_range() {
         ("--epochs 0", "epochs is 0"),
         ("--lstm 16,0", "lstm_sizes is [16, 0]"),
         ("--lstm 1000000000,12", "must be at most 2^40"),
+        ("--lstm 300000,12", "GB for weights and gradients, but this machine has"),
         ("--head mos-plif --plif-bound -3", "plif_bound is -3"),
         ("--head mos-plif --plif-bound nan", "'nan' for '--plif-bound <T>'"),
         ("--lr 0", "lr is 0"),

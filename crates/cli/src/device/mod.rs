@@ -8,6 +8,6 @@ mod open;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use memory::memory_bytes;
+pub use memory::{check_room, memory_bytes};
 pub use name::{DeviceChoice, DeviceName};
 pub use open::{open, open_at, resolve};

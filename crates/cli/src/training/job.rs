@@ -76,7 +76,9 @@ impl Job {
             if config.train.test {
                 require_test(&corpus, &config.data)?;
             }
-            let device = device::open_at(config.device.parse::<DeviceName>()?, ranks.local_rank())?;
+            let name: DeviceName = config.device.parse()?;
+            let device = device::open_at(name, ranks.local_rank())?;
+            device::check_room(name, config.model.num_params())?;
             let trainer = Trainer::new(LmTask::new(&config.model, &config.train, &corpus, &device)?)
                 .with_ranks(&ranks)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);

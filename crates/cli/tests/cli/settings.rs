@@ -69,9 +69,9 @@ fn set_has_the_last_word_for_every_model() {
         let line = line.replace(" --lr 5", "");
         objects(path, &format!("{line} --set train.lr=0.25 --lr 0.5 --out {out} --json"));
         assert_eq!(config(path, out)["train"]["lr"], 0.25, "{line}");
-        // It is checked before anything is read.
+        // It is checked before any text is read.
         let nowhere = line.replace("--data data", "--data nowhere").replace("train talk", "train nowhere");
-        let nowhere = nowhere.replace("train data", "train nowhere").replace("--from lstm", "--from nowhere");
+        let nowhere = nowhere.replace("train data", "train nowhere");
         refused(
             path,
             &format!("{nowhere} --set train.rate=1 --out run"),

@@ -54,6 +54,7 @@ fn settings_that_make_no_model_are_refused() {
             "--data data --head mos --parameters 900",
             &["--parameters is 900, but with a feed-forward part of width 1 the model has"],
         ),
+        ("--data data --d-ff 99999999999", &["GB for weights and gradients, but this machine has"]),
         ("--run data", &["`data` is not a run folder"]),
     ];
     for (line, expected) in cases {
@@ -102,6 +103,7 @@ fn a_run_from_its_first_step_to_its_evaluation() {
         (&lines[1]["valid_ppl"], &last["test_ppl"])
     );
     let listed = objects(path, "runs first --json").remove(0);
+    assert_eq!(listed["components"], 2);
     assert_eq!((&listed["kind"], &listed["state"]), (&"transformer".into(), &"finished".into()));
     assert_eq!((&listed["head"], &listed["parameters"]), (&"mos".into(), &last["parameters"]));
     // The saved model reads back to the same values.

@@ -39,7 +39,7 @@ pub struct CompareArgs {
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.runs.len() != 2 {
         let given = args.runs.len();
-        return Err(format!("{given} runs given, but compare takes two: --run A --run B").into());
+        return Err(format!("{given} runs given, but compare takes two").into());
     }
     for (name, value) in [("most", args.most), ("top", args.top)] {
         check(value > 0, name, value, "at least 1")?;

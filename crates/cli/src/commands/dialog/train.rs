@@ -163,7 +163,9 @@ fn load(data: &Path, text: &DialogConfig) -> Result<Corpus, Failure> {
 }
 
 fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
-    let device = device::open(config.device.parse::<DeviceName>()?)?;
+    let name: DeviceName = config.device.parse()?;
+    let device = device::open(name)?;
+    device::check_room(name, config.model.num_params())?;
     let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::train::AwdLstm;
 use gpt::Transformer;
+use highrank::ContextConfig;
 use runs::{EndReason, Procedure, Record, RunState, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
 use serde::Serialize;
@@ -212,6 +213,10 @@ impl Summary {
             // Parameters are created when they are first used: this allocates hardly any, wherever it is.
             parameters: model.num_params(&device::open(DeviceName::any_cpu())?)?,
             d_embedding: model.head.d_embedding,
+            components: match model.head.context {
+                ContextConfig::Direct(_) => None,
+                _ => Some(model.head.context.components()),
+            },
             ..Self::of("transformer", record)
         })
     }

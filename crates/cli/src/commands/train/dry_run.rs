@@ -69,6 +69,7 @@ pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failur
     }
     // What could end the steps early is left out.
     let steps = TrainConfig { max_minutes: None, validate_every: None, ..train.clone() };
+    device::check_room(name, model.num_params())?;
     let mut trainer = Trainer::new(LmTask::new(model, &steps, corpus, &device)?).with_log_every(1);
     let mut watch = Watch::default();
     let timing = Working::new("timing some steps of training");

@@ -210,6 +210,7 @@ fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Fa
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
+    device::check_room(config.device.parse()?, config.model.num_params(device)?)?;
     let trainer = Trainer::new(GptTask::new(&config.model, &config.train, &text.corpus, device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
 }
