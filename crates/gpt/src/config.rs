@@ -178,18 +178,26 @@ pub struct TrainConfig {
     /// Tokens at the start of the test text that the best model is scored on at the end; `None`: all.
     #[config(default = "None")]
     pub eval_tokens: Option<usize>,
+    /// Whether the best model is scored on the test text at the end; `None`: it is.
+    #[config(default = "None")]
+    pub test: Option<bool>,
     /// Seed of everything random.
     #[config(default = 28)]
     pub seed: u64,
 }
 
 impl TrainConfig {
+    /// Whether the best model is scored on the test text at the end.
+    pub fn tests(&self) -> bool {
+        self.test.unwrap_or(true)
+    }
+
     /// Checks every setting.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`], of the first that is out of range.
     pub fn validate(&self) -> Result<(), Error> {
-        let Self { steps, rounds, batch, lr, warmup, weight_decay, clip, valid_tokens, eval_tokens, seed: _ } =
+        let Self { steps, rounds, batch, lr, warmup, weight_decay, clip, valid_tokens, eval_tokens, .. } =
             self;
         check(*steps > 0, "steps", steps, "at least 1")?;
         let divides = *rounds > 0 && steps.is_multiple_of(*rounds);
@@ -218,7 +226,8 @@ impl TrainConfig {
         self.validate()?;
         let fits = context < corpus.train().len();
         check(fits, "context", context, "less than the number of tokens of the training text")?;
-        for (what, text) in [("the validation text", corpus.valid()), ("the test text", corpus.test())] {
+        let test = self.tests().then_some(("the test text", corpus.test()));
+        for (what, text) in [("the validation text", corpus.valid())].into_iter().chain(test) {
             if text.len() < 2 {
                 return Err(Error::CorpusTooShort { what, tokens: text.len(), batch: 1, needed: 2 });
             }

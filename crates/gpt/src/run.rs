@@ -66,6 +66,10 @@ impl Procedure for TrainConfig {
         self.clip
     }
 
+    fn tests(&self) -> bool {
+        Self::tests(self)
+    }
+
     fn rule(&self, _state: &GptState) -> Option<EndReason> {
         None
     }

@@ -62,7 +62,7 @@ impl GptTask {
             device,
             train: Windows::everywhere(corpus.train().clone(), model.context),
             valid: beginning(corpus.valid(), config.valid_tokens),
-            test: beginning(corpus.test(), config.eval_tokens),
+            test: if config.tests() { beginning(corpus.test(), config.eval_tokens) } else { vec![] },
             model: Some(fresh),
             optimiser: optimiser(config),
         })

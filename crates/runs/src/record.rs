@@ -101,7 +101,8 @@ impl<S: Settings> Record<S> {
 
     /// Wall-clock time of training so far.
     pub fn seconds(&self) -> f64 {
-        let so_far = || self.epochs.iter().map(|epoch| epoch.seconds).sum();
+        // From 0: the sum of no numbers is −0.
+        let so_far = || self.epochs.iter().fold(0.0, |sum, epoch| sum + epoch.seconds);
         self.last.as_ref().map_or_else(so_far, |last| last.seconds)
     }
 

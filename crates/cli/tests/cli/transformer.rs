@@ -67,6 +67,23 @@ fn settings_that_make_no_model_are_refused() {
 }
 
 #[test]
+fn a_test_text_that_is_not_scored_need_not_be_there() {
+    let folder = folder();
+    let path = folder.path();
+    fs::remove_file(path.join("data/test.txt")).unwrap();
+    let train = format!("train data --model gpt {SMALL} --steps 4 --rounds 2 --out first");
+    let missing = &["data/test.txt` does not exist"];
+    refused(path, &train, missing);
+    let lines = objects(path, &format!("{train} --no-test --json"));
+    let last = lines.last().unwrap();
+    assert!(number(last, "valid_ppl") > 1.0 && last.get("test_ppl").is_none(), "{last}");
+    assert_eq!(config(path, "first")["train"]["test"], false);
+    assert!(super::lines(&path.join("first/metrics.jsonl")).last().unwrap().get("test_ppl").is_none());
+    refused(path, "eval first", missing);
+    assert!(number(&objects(path, "eval first --split valid --json")[0], "valid_ppl") > 1.0);
+}
+
+#[test]
 fn a_run_from_its_first_step_to_its_evaluation() {
     let folder = folder();
     let path = folder.path();

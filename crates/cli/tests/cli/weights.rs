@@ -123,6 +123,8 @@ fn a_trained_model_goes_out_and_comes_back() {
         "import --weights model.safetensors --data data --vocab first/vocab.txt --out again --json",
     );
     assert!(weights("first") == weights("again"));
+    let listed = super::text(path, "runs run");
+    assert!(listed.ends_with("imported\n") && !listed.contains("-0"), "{listed}");
     // An imported model can be trained on.
     let tuned = objects(path, "finetune --run run --epochs 1 --lr 1 --out tuned --json");
     assert!(tuned.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{tuned:?}");

@@ -8,7 +8,7 @@ use highrank::HeadConfig;
 use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
+use crate::args::{Form, Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
@@ -40,7 +40,7 @@ pub struct TransformerArgs {
         "out", "run", "from", "device", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound",
         "cap", "units", "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip",
-        "valid-tokens", "eval-tokens", "seed", "set",
+        "valid-tokens", "eval-tokens", "no-test", "seed", "set",
     ])]
     pub resume: Option<PathBuf>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
@@ -87,6 +87,7 @@ impl Knobs for GptKnobs {
         Knob::plain("clip", "train.clip", "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
         Knob::plain("valid-tokens", "train.valid_tokens", "N", "Tokens of the validation text that a round ends with [default: 20000]"),
         Knob::plain("eval-tokens", "train.eval_tokens", "N", "Tokens of validation and test text that are scored at the end [default: all]"),
+        Knob::rare("no-test", "train.test", Form::Inverse, "BOOL", "Do not score the best model on the test text"),
         Knob::plain("seed", "train.seed", "SEED", "Seed of everything random [default: 28]"),
     ];
 

@@ -23,7 +23,7 @@ use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::training::{Output, absolute, fit, fresh_folder};
+use crate::training::{Output, absolute, fit, fresh_folder, require_test};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -210,6 +210,9 @@ fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Fa
 }
 
 fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
+    if config.train.tests() {
+        require_test(&text.corpus, &config.data)?;
+    }
     device::check_room(config.device.parse()?, config.model.num_params(device)?)?;
     let trainer = Trainer::new(GptTask::new(&config.model, &config.train, &text.corpus, device)?);
     Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
@@ -234,8 +237,10 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
     let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
     let mut scores = Scores::default();
     scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
-    scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
-    scores.floor_ppl = text.floor_ppl(of_test);
+    if config.train.tests() {
+        scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
+        scores.floor_ppl = text.floor_ppl(of_test);
+    }
     let outcome = Outcome {
         head: config.preset.clone(),
         device: config.device.clone(),
@@ -300,7 +305,10 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
         let ids = match split {
             Split::Train => first(text.corpus.train(), args.max_tokens),
             Split::Valid => text.corpus.valid().to_vec(),
-            Split::Test => text.corpus.test().to_vec(),
+            Split::Test => {
+                require_test(&text.corpus, data.unwrap_or(Path::new("")))?;
+                text.corpus.test().to_vec()
+            }
         };
         let score = score(split.what(), &model, &ids, &train)?;
         scores.set(split, score.perplexity(), score.accuracy());
