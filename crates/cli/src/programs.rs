@@ -115,7 +115,7 @@ struct Highrank {
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
 /// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
-/// against the truth; that takes less than a minute.
+/// against the truth; that takes about a minute.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct PtbMos {
