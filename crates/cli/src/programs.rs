@@ -115,7 +115,7 @@ struct Highrank {
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
 /// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
-/// against the truth; that takes a few minutes.
+/// against the truth; that takes about a minute.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct PtbMos {
@@ -142,7 +142,7 @@ enum Command {
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Generate(GenerateArgs),
-    /// What runs of LSTM language models have learnt: rank, kl, plif, gradient, compare.
+    /// What runs of language models have learnt: rank, kl, plif, gradient, compare.
     Analyse(AnalyseArgs),
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
