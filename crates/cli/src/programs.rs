@@ -176,15 +176,15 @@ enum Command {
     #[command(hide = true)]
     Plif(PlifArgs),
     /// Validation perplexities of runs, of any model, in one picture.
-    #[command(hide = true)]
+    #[command(hide = true, override_usage = "highrank plot RUN ... [OPTIONS]")]
     Curves(CurvesArgs),
     /// Continue training a saved run's best model, with averaged weights from the first step.
-    #[command(hide = true)]
+    #[command(hide = true, override_usage = "highrank train --from RUN [OPTIONS]")]
     Finetune(Box<FinetuneArgs>),
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
-    #[command(hide = true)]
+    #[command(hide = true, override_usage = "highrank eval RUN --dynamic [OPTIONS]")]
     DynamicEval(DynamicEvalArgs),
-    #[command(hide = true)]
+    #[command(hide = true, override_usage = TRAIN_GPT)]
     Transformer(Box<TransformerArgs>),
     #[command(hide = true)]
     Dialog(Box<DialogArgs>),
@@ -195,6 +195,12 @@ const TRAIN: &str =
     "highrank train DATA [--model MODEL] [--preset PRESET] [--head HEAD] [--set KEY=VALUE ...] [--out RUN]
        highrank train --resume RUN [--epochs N]
        highrank train --from RUN [OPTIONS]";
+
+/// How `train` is used for transformers.
+const TRAIN_GPT: &str =
+    "highrank train [DATA] --model gpt [--head HEAD] [--set KEY=VALUE ...] [--out RUN] [OPTIONS]
+       highrank train --resume RUN
+       highrank train --from RUN --head HEAD [OPTIONS]";
 
 /// Options of `analyse`.
 #[derive(Debug, Args)]

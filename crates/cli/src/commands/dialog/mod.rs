@@ -35,17 +35,26 @@ pub struct DialogArgs {
 #[derive(Debug, Clone, Subcommand)]
 enum DialogCommand {
     /// Train on dialogues.
+    #[command(
+        override_usage = "highrank train DATA --model seq2seq [--head HEAD] [--set KEY=VALUE ...] [--out RUN] [OPTIONS]\n       highrank train --resume RUN [--epochs N]"
+    )]
     Train(Box<TrainArgs>),
     /// Perplexity and BLEU of a saved run's best model.
+    #[command(override_usage = "highrank eval RUN [OPTIONS]")]
     Eval(EvalArgs),
     /// Answer the lines of standard input by a saved run's best model.
     ///
     /// Each line is said by the user. The most probable responses follow with their log-probabilities in nats, and the
     /// conversation goes on as if the first of them had been given. An empty line begins a new conversation.
+    #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Respond(RespondArgs),
     /// Make a run of a PyTorch model's weights.
+    #[command(
+        override_usage = "highrank import --model seq2seq [OPTIONS] --weights FILE --data DIR --out RUN"
+    )]
     Import(Box<ImportArgs>),
     /// Write a run's best model for PyTorch.
+    #[command(override_usage = "highrank export RUN --out FILE [OPTIONS]")]
     Export(ExportArgs),
 }
 
