@@ -1,8 +1,12 @@
 //! What tests of kernels share: the backends, inputs, results.
 
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
 use burn::backend::Backend;
 use burn::tensor::TensorData;
 use burn_fusion::Fusion;
+use cubecl::logging::{LaunchObservation, LaunchObserver};
 
 use super::{CubeBackend, CubeDevice};
 use crate::tensor::{Floats, Ints};
@@ -40,4 +44,33 @@ pub fn integers<B: Backend<Device = CubeDevice>>(values: &[i32]) -> Ints<B> {
 /// The elements of a tensor, row-major.
 pub fn values<B: Backend>(tensor: Floats<B>) -> Vec<f32> {
     tensor.into_data().try_to_vec().expect("a tensor of f32")
+}
+
+/// Of every launch of one thread the kernel's name.
+struct Launches {
+    thread: ThreadId,
+    kernels: Mutex<Vec<&'static str>>,
+}
+
+impl LaunchObserver for Launches {
+    fn launched(&self, kernel: &'static str) {
+        if thread::current().id() == self.thread {
+            self.kernels.lock().expect("no launch panics here").push(kernel);
+        }
+    }
+}
+
+/// The kernels that `run` launches on the backend without fusion, in their order, beside what it makes.
+///
+/// Of a product that is multiplied for the first time they are those that its tuner tries.
+pub fn launches<T>(run: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
+    // The process has one observer.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let seen = Arc::new(Launches { thread: thread::current().id(), kernels: Mutex::default() });
+    let watching = LaunchObservation::new(seen.clone());
+    let made = run();
+    drop(watching);
+    let kernels = std::mem::take(&mut *seen.kernels.lock().expect("no launch panics here"));
+    (made, kernels)
 }

@@ -8,16 +8,13 @@ use cubecl::prelude::*;
 use highrank_kernels::gpu::{
     CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, most_rows, one_unit_each, product,
 };
-use highrank_kernels::{Floats, Ints};
+use highrank_kernels::{Floats, Ints, launch};
 
 use crate::likelihood::parts::{add_part, joined};
 use crate::ops::latent as portable;
 use crate::ops::{
     Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, runs, wide,
 };
-
-/// Units of a cube.
-const UNITS: u32 = 256;
 
 /// [`Kernels::latent`](crate::ops::Kernels::latent) on a GPU.
 ///
@@ -68,7 +65,7 @@ fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> 
     // SAFETY: the product has no other owner; its sizes, and those of the bias and the mask, are the ones said.
     unsafe {
         launch!(
-            latent, one_unit_each(tokens * features, UNITS), forward;
+            latent, one_unit_each(&latent, tokens * features), forward;
             latent, bias, mask.values, mask.rows, past;
             count, features as u32, args.d as u32, mask.period, mask.first, has_bias, mask.kind, args.activation
         );
@@ -172,7 +169,7 @@ fn masked(
     // SAFETY: as above.
     unsafe {
         launch!(
-            grad, one_unit_each(tokens * features, UNITS), backward;
+            grad, one_unit_each(&grad, tokens * features), backward;
             output, grad, mask.values, mask.rows, d_sum;
             count, features as u32, mask.period, mask.first, keep as f32, mask.kind, has_slope
         );

@@ -14,6 +14,7 @@ use crate::ops::{
 };
 
 mod gated;
+mod limits;
 
 const PLIF: MapFunction = MapFunction::Plif { knots: 12, bound: 1.5 };
 

@@ -97,7 +97,7 @@ fn forward(args: LstmArgs<Floats<CubeBackend>>) -> (Floats<CubeBackend>, LstmSav
         unsafe {
             whole::forward::launch_unchecked(
                 &gates.client,
-                one_cube_each(batch),
+                one_cube_each(&gates, batch).0,
                 CubeDim::new_1d(sizes.cube_units),
                 recurrent_t.into_buffer_arg(),
                 h0.into_buffer_arg(),
@@ -114,7 +114,7 @@ fn forward(args: LstmArgs<Floats<CubeBackend>>) -> (Floats<CubeBackend>, LstmSav
         let recurrent_t = rounded(recurrent.clone().transpose(), args.precision);
         let next = empty(&gates, [batch, units], DType::F32);
         let mut hidden = args.h0;
-        let (cubes, cube_size) = one_unit_each(batch * units, stepwise::UNITS);
+        let (cubes, cube_size) = one_unit_each(&gates, batch * units);
         for step in 0..steps {
             let product = product(hidden, recurrent_t.clone(), args.precision);
             let product = checked(product, "lstm: recurrent product", [batch, 4 * units]);
@@ -170,7 +170,7 @@ fn backward(
         unsafe {
             whole::backward::launch_unchecked(
                 &grad.client,
-                one_cube_each(batch),
+                one_cube_each(&grad, batch).0,
                 CubeDim::new_1d(sizes.cube_units),
                 recurrent.into_buffer_arg(),
                 grad.clone().into_buffer_arg(),
@@ -190,7 +190,7 @@ fn backward(
         let recurrent = rounded(saved.recurrent, args.precision);
         let dz = empty(&grad, [batch, rows], DType::F32);
         let absent = empty(&grad, [1], DType::F32);
-        let (cubes, cube_size) = one_unit_each(batch * units, stepwise::UNITS);
+        let (cubes, cube_size) = one_unit_each(&grad, batch * units);
         for step in (0..steps).rev() {
             let has_next = from_next.is_some();
             let next = from_next.take().map_or_else(

@@ -6,9 +6,6 @@ use cubecl::prelude::*;
 
 use super::unit::{self, At};
 
-/// Units of a cube.
-pub(super) const UNITS: u32 = 256;
-
 /// Gates, cell and hidden state of step `step`, after its recurrent product `[B, 4H]`. `hidden` is the state that the next
 /// product reads.
 #[cube(launch_unchecked)]
@@ -42,7 +39,7 @@ pub(super) fn forward(
             packed,
             step == steps - 1,
         );
-        place += CUBE_COUNT_X * UNITS;
+        place += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }
 
@@ -80,6 +77,6 @@ pub(super) fn backward(
         dz[to + width] = d_gates[from + width];
         dz[to + 2 * width] = d_gates[from + 2 * width];
         dz[to + 3 * width] = d_gates[from + 3 * width];
-        place += CUBE_COUNT_X * UNITS;
+        place += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }
