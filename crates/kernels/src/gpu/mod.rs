@@ -16,7 +16,7 @@ pub mod testing;
 
 pub use limits::{Limits, MAX_BUFFERS, MOST_UNITS, one_cube_each, one_unit_each};
 pub use memory::{memory_budget, memory_bytes};
-pub use product::{product, rounded};
+pub use product::{left_to_round, product, rounded};
 
 pub use burn_cubecl::tensor::CubeTensor;
 pub use burn_cubecl::{CubeBackend, CubeDevice};

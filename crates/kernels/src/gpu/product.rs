@@ -99,6 +99,15 @@ pub fn rounded(tensor: Floats<CubeBackend>, precision: Precision) -> Floats<Cube
     }
 }
 
+/// The precision at which [`product`] multiplies matrices that are [rounded](rounded) for another one, so that it rounds neither
+/// again: TF32 if the units of their device do that by themselves.
+pub fn left_to_round(like: &CubeTensor, precision: Precision) -> Precision {
+    match precision == Precision::Tf32 && has_units(like, FloatKind::TF32) {
+        true => Precision::Tf32,
+        false => Precision::Full,
+    }
+}
+
 /// Whether the device of a tensor has units that multiply matrices of such numbers: NVIDIA's tensor cores from Ampere on
 /// for TF32 and bfloat16, none of them for f32.
 fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
@@ -361,7 +370,9 @@ mod tests {
             let want = expected(&precision.rounded(lhs.clone()), &precision.rounded(rhs.clone()));
             assert_close(product(lhs.clone(), rhs.clone(), precision), &want, 2e-5);
             let before = rounded(rhs.clone(), precision);
-            assert_close(product(lhs.clone(), before, precision), &want, 2e-5);
+            assert_close(product(lhs.clone(), before.clone(), precision), &want, 2e-5);
+            let left = left_to_round(before.primitive(), precision);
+            assert_close(product(rounded(lhs.clone(), precision), before, left), &want, 2e-5);
         }
     }
 

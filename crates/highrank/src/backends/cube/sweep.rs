@@ -28,7 +28,7 @@ pub(super) struct Sweep {
     input: Likelihood<Floats<CubeBackend>>,
     /// `W` as the product with the contexts reads it: it is rounded once a call.
     forward: Floats<CubeBackend>,
-    /// The input with `W` as the products with gradients read it.
+    /// The input with `W` as the products with gradients read it, and with the precision that is left to those of rounded matrices.
     backward: Likelihood<Floats<CubeBackend>>,
     /// `W` as it is, in f32, where words have gates.
     gate_decoder: Option<Floats<CubeBackend>>,
@@ -139,11 +139,12 @@ impl Sweep {
             false => Floats::cat(parts, 0),
         };
         let (forward, backward) = rounded_weights(&input, gradients);
+        let left = gpu::left_to_round(backward.primitive(), input.precision);
         let has_gates = matches!(input.contexts, ContextSource::Gated(_));
         Some(Self {
             gate_decoder: has_gates.then(|| input.weight.clone().cast(DType::F32)),
             forward,
-            backward: Likelihood { weight: backward, ..input.clone() },
+            backward: Likelihood { precision: left, weight: backward, ..input.clone() },
             words,
             sparse,
             listed,
@@ -161,7 +162,7 @@ impl Sweep {
         let mut scores = ScoreParts::default();
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
-                let contexts = block.contexts(start, end);
+                let contexts = self.rounded(block.contexts(start, end));
                 let chunk = self.visit(contexts, block.start + start..block.start + end, None);
                 self.add_scores(&chunk, &mut scores);
             }
@@ -185,7 +186,7 @@ impl Sweep {
         let mut piece_sums = PieceSums::new(unit, pieces);
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
-                let contexts = block.contexts(start, end);
+                let contexts = self.rounded(block.contexts(start, end));
                 let tokens = block.start + start..block.start + end;
                 let mut chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
                 let gates = chunk.gates.take();
@@ -207,12 +208,18 @@ impl Sweep {
                     let (factors, of_products) = gates.pull_back(&d_logits);
                     gradients.add_gated(factors, of_products, wanted);
                 }
-                gradients.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
+                gradients.add_bias(&self.backward, &d_logits, wanted);
+                gradients.add(&self.backward, contexts, self.rounded(d_logits), d_log_prior, wanted);
             }
             gradients.add_block(block, wanted);
         }
         piece_sums.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
         (scores.finish(), gradients.finish(&self.input))
+    }
+
+    /// A matrix as products read it: what enters several of them is rounded once.
+    fn rounded(&self, matrix: Floats<CubeBackend>) -> Floats<CubeBackend> {
+        gpu::rounded(matrix, self.input.precision)
     }
 
     fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
@@ -245,7 +252,7 @@ impl Sweep {
         self.input.log_prior.is_some()
     }
 
-    /// The product, what is known of its rows and tokens, and the scores of tokens whose contexts are given.
+    /// The product, what is known of its rows and tokens, and the scores of tokens whose rounded contexts are given.
     fn visit(
         &self,
         contexts: Floats<CubeBackend>,
@@ -255,7 +262,7 @@ impl Sweep {
         let (vocab, components) = (self.input.vocab(), self.input.components());
         let (length, count) = (tokens.len(), tokens.len() * components);
         let weight = self.forward.clone().transpose();
-        let products = contiguous(gpu::product(contexts, weight, self.input.precision));
+        let products = contiguous(gpu::product(contexts, weight, self.backward.precision));
         expect(&products, "logits", [count, vocab], DType::F32);
         let gates = self.gates(&tokens);
         if let Some(gates) = &gates {
