@@ -9,7 +9,7 @@
 
 use cubecl::prelude::*;
 use highrank_kernels::gpu::rounding::short;
-use highrank_kernels::gpu::{CubeTensor, Limits};
+use highrank_kernels::gpu::{CubeTensor, Limits, MOST_UNITS};
 
 use super::unit::{self, At};
 
@@ -36,6 +36,12 @@ const FEWEST_UNITS: u32 = OWNED * VALUES as u32;
 
 /// Most cubes along an axis that every API takes.
 const MAX_CUBES: usize = 65_535;
+
+// The memory that a cube shares is what every WebGPU device has, or less.
+const _: () = {
+    let numbers = (VALUES + MOST_SEQUENCES.div_ceil(TOGETHER)) * MOST_UNITS as usize;
+    assert!(numbers * size_of::<f32>() <= 16_384);
+};
 
 /// The sizes of a launch that its kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
