@@ -5,13 +5,12 @@ use cubecl::prelude::*;
 use highrank_kernels::gpu::{self, CubeBackend, CubeTensor, contiguous, empty, fixed, one_unit_each};
 use highrank_kernels::{Floats, Ints, launch};
 
-use super::kernels::row;
 use super::map::{Numbers, NumbersLaunch};
 use crate::logit_map::plif::gpu::{distance_of, index_of, piece_of};
 
 /// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
 /// either.
-const OUTER_VALUES: usize = 4;
+pub(super) const OUTER_VALUES: usize = 4;
 
 /// Sums of a PLIF's gradients by piece, over the chunks so far.
 pub(super) struct PieceSums {
@@ -37,13 +36,9 @@ impl PieceSums {
         self.pieces > 0
     }
 
-    /// Adds what a chunk's rows left among their values for the outer pieces.
-    pub(super) fn add_outer(&mut self, rows: &CubeTensor) {
-        if self.pieces == 0 {
-            return;
-        }
-        let outer = Floats::new(rows.clone()).narrow(1, row::OUTER..row::OUTER + OUTER_VALUES);
-        let sum = outer.sum_dim(0);
+    /// Adds what a chunk's rows left for the outer pieces, `[rows, OUTER_VALUES]`.
+    pub(super) fn add_outer(&mut self, rows: Floats<CubeBackend>) {
+        let sum = rows.sum_dim(0);
         self.outer = Some(match self.outer.take() {
             Some(outer) => outer + sum,
             None => sum,

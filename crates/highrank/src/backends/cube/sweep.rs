@@ -13,7 +13,7 @@ use super::gated::Gates;
 use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
 use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
-use super::pieces::PieceSums;
+use super::pieces::{OUTER_VALUES, PieceSums};
 use crate::likelihood::parts::ScoreParts;
 use crate::likelihood::portable::{self, GradientParts};
 use crate::likelihood::{SparseTargets, Vocabulary};
@@ -410,7 +410,10 @@ impl Sweep {
                 self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
             );
         }
-        pieces.add_outer(&chunk.rows);
+        if options.pieces {
+            let outer = row::OUTER..row::OUTER + OUTER_VALUES;
+            pieces.add_outer(Floats::new(chunk.rows).narrow(1, outer));
+        }
         Floats::new(chunk.products)
     }
 }

@@ -22,6 +22,19 @@ fn cubes_of_few_units_agree_with_the_portable_path() {
     }
 }
 
+#[cfg(feature = "wgpu")]
+#[test]
+fn kernels_run_on_a_device_of_few_buffers() {
+    use highrank_kernels::gpu::testing::on_least_device;
+    for case in
+        [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
+    {
+        let want = by_the_portable_path(&case.input(), &case.objective());
+        let made = on_least_device(|| case.by_kernels::<Plain>());
+        made.assert_close(&want, &format!("{case:?}"));
+    }
+}
+
 /// The index alone, as where the comparisons of floats before it are left out.
 #[cube(launch_unchecked)]
 fn indices(pieces: &[f32], indices: &mut [f32], count: u32, numbers: MapNumbers) {
