@@ -55,13 +55,13 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// None if the device has too few units, or the sequences are too many.
+    /// None if the device has too few units, or there are no sequences or too many.
     pub(super) fn new(like: &CubeTensor, batch: usize, cut: u32) -> Option<Self> {
         let cube_units = Limits::of(like).cube_units();
         let parts = batch.div_ceil(MOST_SEQUENCES);
-        // Of about the same size.
-        let sequences = batch.div_ceil(parts.max(1)) as u32;
-        (cube_units >= FEWEST_UNITS && parts <= MAX_CUBES).then_some(Self { cube_units, sequences, cut })
+        let fits = cube_units >= FEWEST_UNITS && (1..=MAX_CUBES).contains(&parts);
+        // Parts of about the same size.
+        fits.then(|| Self { cube_units, sequences: batch.div_ceil(parts) as u32, cut })
     }
 
     /// The cubes and units of a launch.
