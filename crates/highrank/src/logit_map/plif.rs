@@ -403,7 +403,7 @@ pub(crate) mod gpu {
     #[cube]
     pub(crate) fn apply(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
         let piece = piece_of(z, numbers);
-        let index = u32::cast_from(piece);
+        let index = index_of(piece, numbers);
         let slope = table[index as usize];
         let value = table[(index + numbers.pieces) as usize];
         value + slope * distance_of(z, piece, numbers)
@@ -411,7 +411,7 @@ pub(crate) mod gpu {
 
     #[cube]
     pub(crate) fn slope(z: f32, table: &[f32], numbers: &MapNumbers) -> f32 {
-        table[u32::cast_from(piece_of(z, numbers)) as usize]
+        table[index_of(piece_of(z, numbers), numbers) as usize]
     }
 
     /// The number of the piece that `z` lies on, as a float: the outer pieces go on beyond `[−T, T]`.
@@ -428,6 +428,13 @@ pub(crate) mod gpu {
             }
         }
         within
+    }
+
+    /// The number of a piece as an index. A compiler that takes every float for a number may leave out the comparisons that keep
+    /// NaN from [`piece_of`]; it must not leave out one of integers.
+    #[cube]
+    pub(crate) fn index_of(piece: f32, numbers: &MapNumbers) -> u32 {
+        u32::min(u32::cast_from(piece), numbers.pieces - 1)
     }
 
     /// Distance of `z` from the left end of its piece.

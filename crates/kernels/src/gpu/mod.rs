@@ -5,6 +5,7 @@
 
 pub mod fixed;
 pub mod fused;
+mod limits;
 mod memory;
 mod product;
 pub mod rounding;
@@ -13,8 +14,9 @@ mod split_k;
 #[doc(hidden)]
 pub mod testing;
 
+pub use limits::{Limits, MAX_BUFFERS, MOST_UNITS, one_cube_each, one_unit_each};
 pub use memory::{memory_budget, memory_bytes};
-pub use product::{product, rounded};
+pub use product::{left_to_round, product, rounded};
 
 pub use burn_cubecl::tensor::CubeTensor;
 pub use burn_cubecl::{CubeBackend, CubeDevice};
@@ -22,12 +24,8 @@ pub use burn_cubecl::{CubeBackend, CubeDevice};
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
-use cubecl::prelude::{CubeCount, CubeDim};
 
 use crate::tensor::{Floats, Ints};
-
-/// Most cubes of a launch along one axis that every API takes.
-const MAX_CUBES: usize = 65_535;
 
 /// Largest index of a kernel. Indices have 32 bits and stay below 2³¹, so that the last stride cannot overflow.
 const MAX_INDEX: usize = i32::MAX as usize;
@@ -76,16 +74,6 @@ pub fn contiguous_ints(tensor: Ints<CubeBackend>) -> CubeTensor {
 /// Row-major memory without values, of the shape, on the device of `like`.
 pub fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::new(shape), dtype)
-}
-
-/// One cube for each of `count` pieces of work, or as many as a launch may have: a kernel strides over the rest.
-pub fn one_cube_each(count: usize) -> CubeCount {
-    CubeCount::Static(count.clamp(1, MAX_CUBES) as u32, 1, 1)
-}
-
-/// Cubes of `units` units for one unit for each of `count` pieces of work, or as many as a launch may have.
-pub fn one_unit_each(count: usize, units: u32) -> (CubeCount, CubeDim) {
-    (one_cube_each(count.div_ceil(units as usize)), CubeDim::new_1d(units))
 }
 
 #[cfg(test)]

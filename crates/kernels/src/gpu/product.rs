@@ -13,10 +13,11 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::tune::{AutotuneKey, LocalTuner, Tunable, TunableSet, TuneGroup, local_tuner};
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulKind};
 use cubek::matmul::launch::launch_ref;
-use cubek::matmul::multi_level::Strategy;
+use cubek::matmul::multi_level::definition::BatchMatmulBlueprint;
 use cubek::matmul::multi_level::routines::TileSizeSelection;
 use cubek::matmul::multi_level::routines::batch::double_unit::DoubleUnitSelectionArgs;
 use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectionArgs;
+use cubek::matmul::multi_level::{BatchMatmulRoutine, Strategy};
 use cubek::matmul::routine::BlueprintStrategy;
 use cubek::matmul::tune_key::MatmulAutotuneKey;
 use cubek::std::InputBinding;
@@ -56,22 +57,17 @@ pub fn product(
     };
     let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
     let has_units = has_units(&lhs, number);
-    let multiply = |lhs, rhs, out| match has_units {
+    // Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
+    let out = empty(&lhs, [m, n], dtype);
+    match has_units {
         true => {
-            let product = matmul(lhs, rhs, Some(out), MatmulStrategy::default(), dtype);
+            let product = matmul(lhs, rhs, Some(out.clone()), MatmulStrategy::default(), dtype);
             product.expect("a product of matrices whose sizes fit");
         }
         // Burn's own product has nothing to add: only units would be faster. Its tuner rounds the sizes that it chooses by, and
         // panics where the kernel chosen for one size refuses another.
-        false => exact(lhs, rhs, out),
-    };
-    let parts = split_k::count(&lhs, &rhs);
-    if parts > 1 {
-        return Floats::new(split_k::product(lhs, rhs, parts, dtype, multiply));
+        false => exact(lhs, rhs, out.clone()),
     }
-    // Burn would pad its rows on CUDA, and the kernels that read it would have to copy it first.
-    let out = empty(&lhs, [m, n], dtype);
-    multiply(lhs, rhs, out.clone());
     Floats::new(out)
 }
 
@@ -103,6 +99,15 @@ pub fn rounded(tensor: Floats<CubeBackend>, precision: Precision) -> Floats<Cube
     }
 }
 
+/// The precision at which [`product`] multiplies matrices that are [rounded](rounded) for another one, so that it rounds neither
+/// again: TF32 if the units of their device do that by themselves.
+pub fn left_to_round(like: &CubeTensor, precision: Precision) -> Precision {
+    match precision == Precision::Tf32 && has_units(like, FloatKind::TF32) {
+        true => Precision::Tf32,
+        false => Precision::Full,
+    }
+}
+
 /// Whether the device of a tensor has units that multiply matrices of such numbers: NVIDIA's tensor cores from Ampere on
 /// for TF32 and bfloat16, none of them for f32.
 fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
@@ -111,8 +116,7 @@ fn has_units(tensor: &CubeTensor, kind: FloatKind) -> bool {
     units.cmma.iter().chain(&units.mma).any(|unit| unit.a_type == number)
 }
 
-/// Writes a product, or a batch of them, whose terms and sums are in the type of `out` throughout, by the fastest of the
-/// kernels that are so.
+/// Writes a product whose terms and sums are in the type of `out` throughout, by the fastest of the kernels that are so.
 fn exact(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) {
     static TUNER: LocalTuner<Key, CubeTuneId> = local_tuner!("exact");
     let id = CubeTuneId::new(&lhs.client, &lhs.device);
@@ -138,6 +142,8 @@ fn exact(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) {
         for tile_size in [TileSizeSelection::MaxTileSize, TileSizeSelection::MinTileSize] {
             let simple = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
             let double = BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size });
+            set = set.with(in_parts(&format!("simple_unit_{tile_size}_in_parts"), simple.clone(), &tiled));
+            set = set.with(in_parts(&format!("double_unit_{tile_size}_in_parts"), double.clone(), &tiled));
             set = set.with(kernel(Strategy::SimpleUnit(simple), &tiled));
             set = set.with(kernel(Strategy::DoubleUnit(double), &tiled));
         }
@@ -149,6 +155,20 @@ fn exact(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) {
 
 type Matrices = (CubeTensor, CubeTensor, CubeTensor);
 
+/// A kernel that makes a product in parts, for those that are tried so.
+fn in_parts<A>(
+    name: &str,
+    strategy: BlueprintStrategy<(), A>,
+    group: &TuneGroup<Key>,
+) -> Tunable<Key, Matrices, ()>
+where
+    A: BatchMatmulRoutine<(), Blueprint = BatchMatmulBlueprint> + 'static,
+    BlueprintStrategy<(), A>: Send + Sync,
+{
+    Tunable::new(name, move |(lhs, rhs, out)| split_k::launch(&strategy, lhs, rhs, out))
+        .group(group, |key| if key.is_deep { 1 } else { -1 })
+}
+
 /// What a choice of kernel depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Key {
@@ -158,6 +178,8 @@ struct Key {
     /// The problem's own sizes are rounded, but the kernels for vectors refuse sizes that are no multiples of what they
     /// work on at a time: a choice made for one size could not be launched for another.
     powers: Option<[u32; 3]>,
+    /// Whether it is tried in parts.
+    is_deep: bool,
 }
 
 /// Of the most numbers that a kernel for vectors works on at a time, 64 units with 8 each.
@@ -172,7 +194,8 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.problem)?;
-        self.powers.map_or(Ok(()), |powers| write!(f, ", powers {powers:?}"))
+        self.powers.map_or(Ok(()), |powers| write!(f, ", powers {powers:?}"))?;
+        if self.is_deep { write!(f, ", deep") } else { Ok(()) }
     }
 }
 
@@ -198,7 +221,7 @@ fn key((lhs, rhs, out): &Matrices) -> Key {
     let power = |size: usize| size.trailing_zeros().min(MAX_POWER);
     let (rows, terms) = (left.num_dims() - 2, left.num_dims() - 1);
     let powers = is_vector.then(|| [left[rows], left[terms], right[terms]].map(power));
-    Key { problem, powers }
+    Key { problem, powers, is_deep: split_k::is_deep(lhs, rhs, out) }
 }
 
 /// What the kernels are timed on: results of their own.
@@ -227,9 +250,12 @@ fn launch(strategy: &Strategy, lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor
 #[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 mod tests {
     use super::*;
+    use crate::gpu::Limits;
     use crate::gpu::contiguous;
-    use crate::gpu::testing::{Plain, spread, values};
+    use crate::gpu::testing::{Plain, launches, spread, values};
     use burn::backend::Backend;
+    use cubek::matmul::multi_level::routines::batch::double_unit::DoubleUnitAlgorithm;
+    use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitAlgorithm;
 
     /// In f64 on the host.
     fn expected(lhs: &Floats<Plain>, rhs: &Floats<Plain>) -> Vec<f64> {
@@ -259,10 +285,16 @@ mod tests {
 
     #[test]
     fn parts_add_up_in_any_layout() {
-        for (m, k, n, count) in [(5, 64, 7, 4), (70, 33, 65, 2), (3, 1000, 9, 7), (40, 512, 33, 5)] {
+        for (m, k, n, count) in
+            [(5, 64, 7, 4), (70, 33, 65, 2), (3, 1000, 9, 7), (40, 512, 33, 5), (4, 10, 8, 4)]
+        {
             let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
                 let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
-                Floats::<Plain>::new(split_k::product(lhs, rhs, count, DType::F32, exact))
+                let out = empty(&lhs, [m, n], DType::F32);
+                let kernel: BlueprintStrategy<(), DoubleUnitAlgorithm> =
+                    BlueprintStrategy::Inferred(Default::default());
+                split_k::product(&kernel, lhs, rhs, out.clone(), count).expect("the kernel takes any sizes");
+                Floats::<Plain>::new(out)
             };
             let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
             let want = expected(&lhs, &rhs);
@@ -276,6 +308,45 @@ mod tests {
             assert_close(in_parts(lhs, rhs), &want, 1e-4);
         }
     }
+
+    /// As on a device of many processors: the product and the sum of its parts, and no copy.
+    #[test]
+    fn a_product_in_parts_takes_two_launches() {
+        // Three terms are in no part. Rows of an odd length begin anywhere.
+        for (m, k, n) in [(20, 520, 17), (20, 523, 17)] {
+            let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
+                let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
+                let out = empty(&lhs, [m, n], DType::F32);
+                assert!(split_k::is_deep(&lhs, &rhs, &out));
+                let kernel: BlueprintStrategy<(), SimpleUnitAlgorithm> =
+                    BlueprintStrategy::Inferred(Default::default());
+                split_k::launch(&kernel, lhs, rhs, out.clone()).expect("the kernel takes any sizes");
+                Floats::<Plain>::new(out)
+            };
+            let check = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
+                let want = expected(&lhs, &rhs);
+                let (made, launches) = MANY.pretended(|| launches(|| in_parts(lhs.clone(), rhs.clone())));
+                assert_close(made, &want, 1e-4);
+                assert_eq!(launches.len(), 2, "{launches:?}");
+            };
+            check(spread([m, k], 1), spread([k, n], 2));
+            check(spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
+        }
+    }
+
+    #[test]
+    fn the_tuner_tries_parts_where_a_device_has_many_processors() {
+        let (lhs, rhs) = (spread([20, 520], 1), spread([520, 17], 2));
+        let want = expected(&lhs, &rhs);
+        let multiply = || MANY.pretended(|| product(lhs.clone(), rhs.clone(), Precision::Full));
+        assert_close(multiply(), &want, 1e-4);
+        let (made, launches) = launches(multiply);
+        assert_close(made, &want, 1e-4);
+        assert!([1, 2].contains(&launches.len()), "as it was tuned before: {launches:?}");
+    }
+
+    /// The processors of an H100.
+    const MANY: Limits = Limits { processors: Some(132), units: 1024 };
 
     #[test]
     fn the_exact_kernels_multiply_in_any_layout() {
@@ -299,7 +370,9 @@ mod tests {
             let want = expected(&precision.rounded(lhs.clone()), &precision.rounded(rhs.clone()));
             assert_close(product(lhs.clone(), rhs.clone(), precision), &want, 2e-5);
             let before = rounded(rhs.clone(), precision);
-            assert_close(product(lhs.clone(), before, precision), &want, 2e-5);
+            assert_close(product(lhs.clone(), before.clone(), precision), &want, 2e-5);
+            let left = left_to_round(before.primitive(), precision);
+            assert_close(product(rounded(lhs.clone(), precision), before, left), &want, 2e-5);
         }
     }
 

@@ -13,9 +13,6 @@ use crate::precision::Precision;
 use crate::rounding::{Rounding, by_sums, significant};
 use crate::tensor::Floats;
 
-/// Units of a cube.
-const UNITS: u32 = 256;
-
 impl Rounding for CubeBackend {
     fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
         let Some(significant) = significant(x.dtype()) else { return x };
@@ -33,7 +30,7 @@ impl Rounding for CubeBackend {
         let out = empty(&tensor, [elements], tensor.dtype);
         let out = CubeTensor { meta: tensor.meta.clone(), ..out };
         let client = tensor.client.clone();
-        let (cubes, units) = one_unit_each(elements, UNITS);
+        let (cubes, units) = one_unit_each(&tensor, elements);
         let words = elements * words_each;
         // SAFETY: either memory has so many words, and no index is above their number. All bits are valid in either type.
         unsafe {
@@ -117,7 +114,7 @@ fn nearest(words: &[u32], out: &mut [u32], count: u32, #[comptime] cut: u32, #[c
         } else {
             out[number as usize] = short_bits(words[number as usize], cut);
         }
-        number += CUBE_COUNT_X * UNITS;
+        number += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }
 

@@ -10,10 +10,12 @@
 
 use burn::tensor::DType;
 use cubecl::prelude::*;
-use highrank_kernels::Floats;
-use highrank_kernels::gpu::{CubeBackend, CubeTensor, contiguous, empty, expect, one_unit_each};
+use highrank_kernels::gpu::{
+    CubeBackend, CubeTensor, contiguous, empty, expect, one_cube_each, one_unit_each,
+};
+use highrank_kernels::{Floats, launch};
 
-use super::reduce::{ROW_UNITS, cube_each, cube_sum};
+use super::reduce::{cube_sum, shared_row};
 use crate::likelihood::gated::{Factors, ProductGradients};
 use crate::ops::GatedArgs;
 
@@ -68,7 +70,7 @@ impl Gates {
         // gates than there are; logits and products have no owner that reads them before they are whole.
         unsafe {
             launch!(
-                logits, one_unit_each(count, ROW_UNITS), offset;
+                logits, one_unit_each(logits, count), offset;
                 logits, self.products, self.logits, self.prior, base, bias;
                 count as u32, words as u32, vocab as u32
             );
@@ -88,7 +90,7 @@ impl Gates {
         // SAFETY: as above.
         unsafe {
             launch!(
-                d_logits, cube_each(tokens), gradients;
+                d_logits, one_cube_each(&d_logits, tokens), gradients;
                 d_logits, self.products, self.logits, self.prior, sums;
                 tokens as u32, words as u32, vocab as u32
             );
@@ -165,7 +167,7 @@ fn gradients(
     words: u32,
     vocab: u32,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut shared = shared_row();
     let mut token = CUBE_POS_X;
     while token < tokens {
         let start = token as usize * vocab as usize;
@@ -208,7 +210,7 @@ fn gradients(
             base_1 += d_1;
             base_2 += d_2;
             base_3 += d_3;
-            word += ROW_UNITS;
+            word += CUBE_DIM_X;
         }
         let prior_1 = cube_sum(prior_1, &mut shared);
         let prior_2 = cube_sum(prior_2, &mut shared);

@@ -15,8 +15,8 @@
 use cubecl::prelude::*;
 
 use super::map::{Form, Numbers, is_masked, is_of_masked, log_prob_of_word, logit, mapped, mapped_slope};
-use super::pieces::{OUTER_VALUES, add_to_pieces};
-use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
+use super::pieces::add_to_pieces;
+use super::reduce::{LOWEST, cube_lowest_word, cube_max, cube_sum, shared_row};
 use crate::ops::Statistic;
 
 /// The values stored for a row of logits.
@@ -38,6 +38,10 @@ pub(super) mod row {
     pub const LEVEL: usize = 6;
     /// The upstream gradient.
     pub const UPSTREAM: usize = 7;
+    /// Of a token's first component, until its score is made: `Σ_i extra_i log P(id_i)` of a teacher's words.
+    pub const LISTED: usize = UPSTREAM;
+    /// After the gradient, and of the values that it has read: what the row adds to the sums of a PLIF's outer pieces.
+    pub const OUTER: usize = MAX;
     /// Number of values.
     pub const VALUES: usize = 8;
 }
@@ -81,8 +85,7 @@ impl WordSums {
 #[allow(clippy::too_many_arguments)]
 pub(super) fn log_sum_exps<I: Numeric>(
     products: &[f32],
-    bias: &[f32],
-    table: &[f32],
+    constants: &[f32],
     words: &[I],
     rows: &mut [f32],
     token_values: &mut [f32],
@@ -94,7 +97,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
     #[comptime] sums: WordSums,
     #[define(I)] _dtype: ElemType,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut shared = shared_row();
     let mut row = CUBE_POS_X;
     while row < count {
         let start = row as usize * vocab as usize;
@@ -109,8 +112,13 @@ pub(super) fn log_sum_exps<I: Numeric>(
         while word < vocab {
             let product = products[start + word as usize];
             if comptime!(sums.any()) {
-                if !is_masked(bias, word as usize, form) {
-                    let y = mapped(logit(product, bias, word as usize, form), table, &numbers, form);
+                if !is_masked(constants, word as usize, &numbers, form) {
+                    let y = mapped(
+                        logit(product, constants, word as usize, &numbers, form),
+                        constants,
+                        &numbers,
+                        form,
+                    );
                     if y > max {
                         // The first time the difference may be infinite, and there is nothing to scale.
                         if unmasked > 0 {
@@ -131,8 +139,13 @@ pub(super) fn log_sum_exps<I: Numeric>(
                     unmasked += 1;
                 }
             } else {
-                if !is_masked(bias, word as usize, form) {
-                    let y = mapped(logit(product, bias, word as usize, form), table, &numbers, form);
+                if !is_masked(constants, word as usize, &numbers, form) {
+                    let y = mapped(
+                        logit(product, constants, word as usize, &numbers, form),
+                        constants,
+                        &numbers,
+                        form,
+                    );
                     if y > max {
                         sum *= (max - y).exp();
                         max = y;
@@ -140,7 +153,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
                     sum += (y - max).exp();
                 }
             }
-            word += ROW_UNITS;
+            word += CUBE_DIM_X;
         }
         let row_max = cube_max(max, &mut shared);
         let mut row_sum = cube_sum(sum * (max - row_max).exp(), &mut shared);
@@ -188,7 +201,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
             if target < vocab {
                 let product = products[start + target as usize];
                 at_target =
-                    log_prob_of_word(product, bias, target as usize, table, row_max, log_sum, &numbers, form);
+                    log_prob_of_word(product, constants, target as usize, row_max, log_sum, &numbers, form);
             }
             rows[place + row::TARGET] = at_target;
         }
@@ -234,7 +247,6 @@ pub(super) fn scores(
     upstream: &[f32],
     token_values: &[f32],
     level: &[f32],
-    listed: &[f32],
     loss: &mut [f32],
     columns: &mut [f32],
     tokens: u32,
@@ -269,7 +281,7 @@ pub(super) fn scores(
         let place = token::VALUES * token as usize;
         let mut cross_entropy = -log_prob;
         if comptime!(options.listed) {
-            cross_entropy = -listed[token as usize];
+            cross_entropy = -rows[row::VALUES * first + row::LISTED];
         } else if comptime!(options.level) {
             cross_entropy *= weights.keep;
         }
@@ -404,8 +416,8 @@ pub(super) struct GradientOptions {
 }
 
 /// `∂/∂z = (s p_k − q r_k) ∂(f(z)/τ)/∂z` in the place of the products, with the rows' weights `s` from [`scores`]. For one
-/// word a token that is `w (p_k − onehot_y)`; a mixture's `r_k(v) = π_k p_k(v) / P(v)` comes from its log-probabilities, and
-/// of a teacher's words from `assigned`, whose memory then holds what they add.
+/// word a token that is `w (p_k − onehot_y)`; a mixture's `r_k(v) = π_k p_k(v) / P(v)` comes from its log-probabilities in
+/// `of_words`, and of a teacher's words from what they are assigned there, whose memory then holds what they add.
 ///
 /// Each unit makes its own words, listed ones too, so none reads what another writes. A PLIF's gradients are summed by piece,
 /// before the division by the temperature: see [`add_to_pieces`].
@@ -413,15 +425,12 @@ pub(super) struct GradientOptions {
 #[allow(clippy::too_many_arguments)]
 pub(super) fn gradient<I: Numeric>(
     products: &mut [f32],
-    bias: &[f32],
-    table: &[f32],
+    constants: &[f32],
     words: &[I],
-    rows: &[f32],
-    log_probs: &[f32],
-    assigned: &mut [f32],
+    rows: &mut [f32],
+    of_words: &mut [f32],
     unit: &[f32],
     inner: &[Atomic<u32>],
-    outer: &mut [f32],
     count: u32,
     vocab: u32,
     components: u32,
@@ -431,7 +440,8 @@ pub(super) fn gradient<I: Numeric>(
     #[comptime] options: GradientOptions,
     #[define(I)] _dtype: ElemType,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut shared = shared_row();
+    let assigned = assigned_from(count / components, vocab, options.prior);
     let mut row = CUBE_POS_X;
     while row < count {
         let start = row as usize * vocab as usize;
@@ -448,13 +458,14 @@ pub(super) fn gradient<I: Numeric>(
             let upstream = rows[place + row::UPSTREAM];
             for i in 0..length {
                 let word = u32::cast_from(words[(token * length + i) as usize]);
-                if word < vocab && word % ROW_UNITS == UNIT_POS_X {
-                    let at = (row * length + i) as usize;
+                if word < vocab && word % CUBE_DIM_X == UNIT_POS_X {
+                    let at = assigned + (row * length + i) as usize;
                     let mut slope = 0.0f32;
-                    if !is_masked(bias, word as usize, form) {
-                        let z = logit(products[start + word as usize], bias, word as usize, form);
-                        let g = -upstream * assigned[at];
-                        slope = g * mapped_slope(z, table, &numbers, form);
+                    if !is_masked(constants, word as usize, &numbers, form) {
+                        let z =
+                            logit(products[start + word as usize], constants, word as usize, &numbers, form);
+                        let g = -upstream * of_words[at];
+                        slope = g * mapped_slope(z, constants, &numbers, form);
                         if comptime!(options.pieces) {
                             add_to_pieces(
                                 g,
@@ -469,23 +480,23 @@ pub(super) fn gradient<I: Numeric>(
                             );
                         }
                     }
-                    assigned[at] = slope;
+                    of_words[at] = slope;
                 }
             }
         }
         let mut word = UNIT_POS_X;
         while word < vocab {
             let at = start + word as usize;
-            if is_masked(bias, word as usize, form) {
+            if is_masked(constants, word as usize, &numbers, form) {
                 products[at] = 0.0;
             } else {
-                let z = logit(products[at], bias, word as usize, form);
-                let y = mapped(z, table, &numbers, form) - max;
+                let z = logit(products[at], constants, word as usize, &numbers, form);
+                let y = mapped(z, constants, &numbers, form) - max;
                 let mut g = of_probs * (y - log_sum).exp();
                 if comptime!(options.level) {
                     let level = rows[place + row::LEVEL];
                     if comptime!(options.prior) {
-                        let log_prob = log_probs[token as usize * vocab as usize + word as usize];
+                        let log_prob = of_words[token as usize * vocab as usize + word as usize];
                         g -= level * ratio(y + rows[place + row::OFFSET] - log_prob);
                     } else {
                         g -= level;
@@ -496,7 +507,7 @@ pub(super) fn gradient<I: Numeric>(
                         g -= rows[place + row::TARGET];
                     }
                 }
-                products[at] = g * mapped_slope(z, table, &numbers, form);
+                products[at] = g * mapped_slope(z, constants, &numbers, form);
                 if comptime!(options.pieces) {
                     add_to_pieces(
                         g,
@@ -511,13 +522,13 @@ pub(super) fn gradient<I: Numeric>(
                     );
                 }
             }
-            word += ROW_UNITS;
+            word += CUBE_DIM_X;
         }
         if comptime!(options.listed) {
             for i in 0..length {
                 let word = u32::cast_from(words[(token * length + i) as usize]);
-                if word < vocab && word % ROW_UNITS == UNIT_POS_X {
-                    products[start + word as usize] += assigned[(row * length + i) as usize];
+                if word < vocab && word % CUBE_DIM_X == UNIT_POS_X {
+                    products[start + word as usize] += of_words[assigned + (row * length + i) as usize];
                 }
             }
         }
@@ -527,15 +538,22 @@ pub(super) fn gradient<I: Numeric>(
             let last_moment = cube_sum(last_moment, &mut shared);
             let last_gradient = cube_sum(last_gradient, &mut shared);
             if UNIT_POS_X == 0 {
-                let place = comptime!(OUTER_VALUES) * row as usize;
-                outer[place] = first_moment;
-                outer[place + 1] = first_gradient;
-                outer[place + 2] = last_moment;
-                outer[place + 3] = last_gradient;
+                // Every unit has read the row's values: sums wait for all of them.
+                rows[place + row::OUTER] = first_moment;
+                rows[place + row::OUTER + 1] = first_gradient;
+                rows[place + row::OUTER + 2] = last_moment;
+                rows[place + row::OUTER + 3] = last_gradient;
             }
         }
         row += CUBE_COUNT_X;
     }
+}
+
+/// Where what a teacher's words are assigned, `[tokens·K, m]`, begins in the memory that it shares with a mixture's
+/// log-probabilities, `[tokens, V]`.
+#[cube]
+pub(super) fn assigned_from(tokens: u32, vocab: u32, #[comptime] has_prior: bool) -> usize {
+    if comptime!(has_prior) { tokens as usize * vocab as usize } else { 0usize.runtime() }
 }
 
 /// `e^x` of a ratio that is at most 1 but for rounding.

@@ -40,22 +40,34 @@ pub(super) fn is_of_masked(log_prob: f32) -> bool {
     log_prob <= MASKING_BIAS
 }
 
+/// A word's bias. It comes after the map's table in the memory that both share, since a device binds few buffers to a kernel.
+#[cube]
+fn bias(constants: &[f32], word: usize, numbers: &Numbers) -> f32 {
+    constants[2 * numbers.map.pieces as usize + word]
+}
+
 /// Whether a word is masked.
 #[cube]
-pub(super) fn is_masked(bias: &[f32], word: usize, #[comptime] form: Form) -> bool {
-    if comptime!(form.bias) { bias[word] <= MASKING_BIAS } else { false.runtime() }
+pub(super) fn is_masked(constants: &[f32], word: usize, numbers: &Numbers, #[comptime] form: Form) -> bool {
+    if comptime!(form.bias) { bias(constants, word, numbers) <= MASKING_BIAS } else { false.runtime() }
 }
 
 /// `z` of a word that is not masked: the product, and the bias where there is one.
 #[cube]
-pub(super) fn logit(product: f32, bias: &[f32], word: usize, #[comptime] form: Form) -> f32 {
-    if comptime!(form.bias) { product + bias[word] } else { product }
+pub(super) fn logit(
+    product: f32,
+    constants: &[f32],
+    word: usize,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) -> f32 {
+    if comptime!(form.bias) { product + bias(constants, word, numbers) } else { product }
 }
 
 /// `f(z)/τ`.
 #[cube]
-pub(super) fn mapped(z: f32, table: &[f32], numbers: &Numbers, #[comptime] form: Form) -> f32 {
-    let y = apply(z, table, &numbers.map, form.map);
+pub(super) fn mapped(z: f32, constants: &[f32], numbers: &Numbers, #[comptime] form: Form) -> f32 {
+    let y = apply(z, constants, &numbers.map, form.map);
     if comptime!(form.temperature) { y / numbers.temperature } else { y }
 }
 
@@ -66,9 +78,8 @@ pub(super) fn mapped(z: f32, table: &[f32], numbers: &Numbers, #[comptime] form:
 #[allow(clippy::too_many_arguments)]
 pub(super) fn log_prob_of_word(
     product: f32,
-    bias: &[f32],
+    constants: &[f32],
     word: usize,
-    table: &[f32],
     max: f32,
     log_sum: f32,
     numbers: &Numbers,
@@ -76,18 +87,19 @@ pub(super) fn log_prob_of_word(
 ) -> f32 {
     if comptime!(form.bias) {
         let mut log_prob = LOWEST.runtime();
-        if !is_masked(bias, word, form) {
-            log_prob = mapped(product + bias[word], table, numbers, form) - max - log_sum;
+        if !is_masked(constants, word, numbers, form) {
+            let z = logit(product, constants, word, numbers, form);
+            log_prob = mapped(z, constants, numbers, form) - max - log_sum;
         }
         log_prob
     } else {
-        mapped(product, table, numbers, form) - max - log_sum
+        mapped(product, constants, numbers, form) - max - log_sum
     }
 }
 
 /// `∂(f(z)/τ)/∂z`.
 #[cube]
-pub(super) fn mapped_slope(z: f32, table: &[f32], numbers: &Numbers, #[comptime] form: Form) -> f32 {
-    let y = slope(z, table, &numbers.map, form.map);
+pub(super) fn mapped_slope(z: f32, constants: &[f32], numbers: &Numbers, #[comptime] form: Form) -> f32 {
+    let y = slope(z, constants, &numbers.map, form.map);
     if comptime!(form.temperature) { y / numbers.temperature } else { y }
 }

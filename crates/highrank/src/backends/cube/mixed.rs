@@ -11,17 +11,16 @@
 
 use cubecl::prelude::*;
 
-use super::kernels::{WordSums, ratio, row, token};
+use super::kernels::{WordSums, assigned_from, ratio, row, token};
 use super::map::{Form, Numbers, is_masked, log_prob_of_word, logit, mapped};
-use super::reduce::{LOWEST, ROW_UNITS, cube_lowest_word, cube_max, cube_sum};
+use super::reduce::{LOWEST, cube_lowest_word, cube_max, cube_sum, shared_row};
 
 /// `log P(v)` of every word of a mixture's tokens, `[tokens, V]`; [`LOWEST`] of a masked one.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn mixed_log_probs(
     products: &[f32],
-    bias: &[f32],
-    table: &[f32],
+    constants: &[f32],
     rows: &[f32],
     log_prior: &[f32],
     log_probs: &mut [f32],
@@ -43,7 +42,7 @@ pub(super) fn mixed_log_probs(
             let row_max = rows[row::VALUES * row + row::MAX];
             let log_sum = rows[row::VALUES * row + row::LOG_SUM];
             let of_word =
-                log_prob_of_word(product, bias, word as usize, table, row_max, log_sum, &numbers, form);
+                log_prob_of_word(product, constants, word as usize, row_max, log_sum, &numbers, form);
             let joint = of_word + log_prior[row];
             if joint > max {
                 sum *= (max - joint).exp();
@@ -58,16 +57,18 @@ pub(super) fn mixed_log_probs(
 
 /// The sums over every token's words that the objective asks for: see [`token`].
 #[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
 pub(super) fn token_sums(
     log_probs: &[f32],
-    bias: &[f32],
+    constants: &[f32],
     token_values: &mut [f32],
     tokens: u32,
     vocab: u32,
+    numbers: Numbers,
     #[comptime] form: Form,
     #[comptime] sums: WordSums,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut shared = shared_row();
     let mut token = CUBE_POS_X;
     while token < tokens {
         let start = token as usize * vocab as usize;
@@ -78,7 +79,7 @@ pub(super) fn token_sums(
         let mut best = 0u32;
         let mut word = UNIT_POS_X;
         while word < vocab {
-            if !is_masked(bias, word as usize, form) {
+            if !is_masked(constants, word as usize, &numbers, form) {
                 let log_prob = log_probs[start + word as usize];
                 if comptime!(sums.level) {
                     total += log_prob;
@@ -92,7 +93,7 @@ pub(super) fn token_sums(
                     }
                 }
             }
-            word += ROW_UNITS;
+            word += CUBE_DIM_X;
         }
         let place = token::VALUES * token as usize;
         if comptime!(sums.level) {
@@ -129,20 +130,17 @@ pub(super) struct ShareSums {
 }
 
 /// Sums of `r_k(v) = π_k p_k(v) / P(v)` over a row's words: `Σ_i extra_i r_k(id_i)` over a list, with its terms in
-/// `assigned`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token.
+/// `of_words`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn shares<I: Numeric>(
     products: &[f32],
-    bias: &[f32],
-    table: &[f32],
+    constants: &[f32],
     words: &[I],
     extra: &[f32],
     log_prior: &[f32],
-    log_probs: &[f32],
+    of_words: &mut [f32],
     rows: &mut [f32],
-    assigned: &mut [f32],
-    listed: &mut [f32],
     count: u32,
     vocab: u32,
     components: u32,
@@ -152,7 +150,8 @@ pub(super) fn shares<I: Numeric>(
     #[comptime] of: ShareSums,
     #[define(I)] _dtype: ElemType,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(ROW_UNITS as usize);
+    let mut shared = shared_row();
+    let assigned = assigned_from(count / components, vocab, of.prior);
     let mut row = CUBE_POS_X;
     while row < count {
         let token = row / components;
@@ -172,7 +171,7 @@ pub(super) fn shares<I: Numeric>(
                 let mut part = numbers.nan;
                 if word < vocab {
                     let product = products[start + word as usize];
-                    if is_masked(bias, word as usize, form) {
+                    if is_masked(constants, word as usize, &numbers, form) {
                         // Without any probability it adds nothing.
                         part = 0.0f32;
                         log_prob = 0.0f32;
@@ -180,10 +179,10 @@ pub(super) fn shares<I: Numeric>(
                             log_prob = -numbers.infinity;
                         }
                     } else {
-                        let z = logit(product, bias, word as usize, form);
-                        let y = mapped(z, table, &numbers, form) - max - log_sum;
+                        let z = logit(product, constants, word as usize, &numbers, form);
+                        let y = mapped(z, constants, &numbers, form) - max - log_sum;
                         if comptime!(of.prior) {
-                            log_prob = log_probs[of_token + word as usize];
+                            log_prob = of_words[of_token + word as usize];
                             part = ratio(y + log_prior[row as usize] - log_prob);
                         } else {
                             log_prob = y;
@@ -194,15 +193,15 @@ pub(super) fn shares<I: Numeric>(
                 part *= extra[at];
                 share += part;
                 sum += extra[at] * log_prob;
-                assigned[(row * length + i) as usize] = part;
-                i += ROW_UNITS;
+                of_words[assigned + (row * length + i) as usize] = part;
+                i += CUBE_DIM_X;
             }
             let share = cube_sum(share, &mut shared);
             let sum = cube_sum(sum, &mut shared);
             if UNIT_POS_X == 0 {
                 rows[place + row::PROBS] = share;
                 if row % components == 0 {
-                    listed[token as usize] = sum;
+                    rows[place + row::LISTED] = sum;
                 }
             }
         }
@@ -210,12 +209,12 @@ pub(super) fn shares<I: Numeric>(
             let mut total = 0.0f32;
             let mut word = UNIT_POS_X;
             while word < vocab {
-                if !is_masked(bias, word as usize, form) {
-                    let z = logit(products[start + word as usize], bias, word as usize, form);
-                    let y = mapped(z, table, &numbers, form) - max - log_sum;
-                    total += ratio(y + log_prior[row as usize] - log_probs[of_token + word as usize]);
+                if !is_masked(constants, word as usize, &numbers, form) {
+                    let z = logit(products[start + word as usize], constants, word as usize, &numbers, form);
+                    let y = mapped(z, constants, &numbers, form) - max - log_sum;
+                    total += ratio(y + log_prior[row as usize] - of_words[of_token + word as usize]);
                 }
-                word += ROW_UNITS;
+                word += CUBE_DIM_X;
             }
             let total = cube_sum(total, &mut shared);
             if UNIT_POS_X == 0 {

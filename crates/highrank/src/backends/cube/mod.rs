@@ -30,20 +30,6 @@
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics
 //! with both. A target outside of the vocabulary is neither read nor written at; its token's loss is NaN.
 
-/// Launches a kernel on the device of a tensor, in so many cubes and units; then come the kernel's tensors, and its numbers.
-///
-/// Unsafe as the launch: tensors must have the values that the kernel reads or writes.
-// Before the modules, which use it by its place.
-macro_rules! launch {
-    ($like:expr, $grid:expr, $($kernel:ident)::+; $($tensor:expr),+; $($number:expr),+) => {{
-        let (cubes, units) = $grid;
-        let client = &$like.client;
-        $($kernel)::+::launch_unchecked(
-            client, cubes, units, $($tensor.clone().into_buffer_arg(),)+ $($number),+
-        )
-    }};
-}
-
 mod fusion;
 mod gated;
 mod kernels;

@@ -3,11 +3,10 @@
 use burn::tensor::DType;
 use cubecl::prelude::*;
 use highrank_kernels::gpu::{self, CubeBackend, CubeTensor, contiguous, empty, fixed, one_unit_each};
-use highrank_kernels::{Floats, Ints};
+use highrank_kernels::{Floats, Ints, launch};
 
 use super::map::{Numbers, NumbersLaunch};
-use super::reduce::ROW_UNITS;
-use crate::logit_map::plif::gpu::{distance_of, piece_of};
+use crate::logit_map::plif::gpu::{distance_of, index_of, piece_of};
 
 /// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
 /// either.
@@ -37,17 +36,9 @@ impl PieceSums {
         self.pieces > 0
     }
 
-    /// Memory for what `rows` rows add to the outer pieces.
-    pub(super) fn outer_rows(&self, rows: usize) -> CubeTensor {
-        empty(&self.unit, [if self.pieces == 0 { 1 } else { rows }, OUTER_VALUES], DType::F32)
-    }
-
-    /// Adds what a chunk's rows left there.
-    pub(super) fn add_outer(&mut self, rows: CubeTensor) {
-        if self.pieces == 0 {
-            return;
-        }
-        let sum = Floats::new(rows).sum_dim(0);
+    /// Adds what a chunk's rows left for the outer pieces, `[rows, OUTER_VALUES]`.
+    pub(super) fn add_outer(&mut self, rows: Floats<CubeBackend>) {
+        let sum = rows.sum_dim(0);
         self.outer = Some(match self.outer.take() {
             Some(outer) => outer + sum,
             None => sum,
@@ -61,7 +52,7 @@ impl PieceSums {
         // SAFETY: every array has its number of values for each piece.
         unsafe {
             launch!(
-                d_table, one_unit_each(self.pieces, ROW_UNITS), table_gradient;
+                d_table, one_unit_each(&d_table, self.pieces), table_gradient;
                 self.inner, outer, self.unit, d_table;
                 numbers
             );
@@ -73,8 +64,7 @@ impl PieceSums {
 /// Adds the gradient `g` of `f(z)` to the sums of its piece: to those of an inner piece the moment `g (z − left)`, in units
 /// of `unit` and of a piece's width, and `g`, in units of `unit`; to those of the first and last as they are.
 #[cube]
-// The negated comparison is what sees a NaN.
-#[allow(clippy::too_many_arguments, clippy::neg_cmp_op_on_partial_ord)]
+#[allow(clippy::too_many_arguments)]
 pub(super) fn add_to_pieces(
     g: f32,
     z: f32,
@@ -88,11 +78,12 @@ pub(super) fn add_to_pieces(
 ) {
     let piece = piece_of(z, &numbers.map);
     let distance = distance_of(z, piece, &numbers.map);
-    let index = u32::cast_from(piece);
+    let index = index_of(piece, &numbers.map);
     let term = g / unit;
     // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a term a little
-    // above 1.
-    if index == 0 || !(term.abs() <= 2.0f32) {
+    // above 1. Of sizes, bits are in the order of the numbers, and NaN is above all of them for every compiler.
+    let size = u32::reinterpret(term) & 0x7fff_ffffu32;
+    if index == 0 || size > comptime!(2.0f32.to_bits()) {
         *first_moment += g * distance;
         *first_gradient += g;
     } else if index == numbers.map.pieces - 1 {

@@ -1,25 +1,23 @@
-//! Sums and maxima over the units of a cube, in the same order in every run.
+//! Sums and maxima over the units of a cube, a power of two, in the same order in every run.
 
 use cubecl::prelude::*;
-use highrank_kernels::gpu::one_cube_each;
-
-/// Units of a cube that shares a row; a power of two for the tree.
-pub(super) const ROW_UNITS: u32 = 256;
-
-/// A cube for each of some rows.
-pub(super) fn cube_each(rows: usize) -> (CubeCount, CubeDim) {
-    (one_cube_each(rows), CubeDim::new_1d(ROW_UNITS))
-}
+use highrank_kernels::gpu::MOST_UNITS;
 
 /// Where a maximum starts: WGSL has no infinity.
 pub(super) const LOWEST: f32 = f32::MIN;
+
+/// Memory in which the units of a cube add up.
+#[cube]
+pub(super) fn shared_row() -> Shared<[f32]> {
+    Shared::<[f32]>::new_slice(comptime!(MOST_UNITS as usize))
+}
 
 /// The sum of `x` over the cube's units, on all of them.
 #[cube]
 pub(super) fn cube_sum(x: f32, shared: &mut Shared<[f32]>) -> f32 {
     shared[UNIT_POS_X as usize] = x;
     sync_cube();
-    let mut half = comptime!(ROW_UNITS / 2).runtime();
+    let mut half = CUBE_DIM_X / 2;
     while half > 0 {
         if UNIT_POS_X < half {
             shared[UNIT_POS_X as usize] += shared[(UNIT_POS_X + half) as usize];
@@ -37,7 +35,7 @@ pub(super) fn cube_sum(x: f32, shared: &mut Shared<[f32]>) -> f32 {
 pub(super) fn cube_max(x: f32, shared: &mut Shared<[f32]>) -> f32 {
     shared[UNIT_POS_X as usize] = x;
     sync_cube();
-    let mut half = comptime!(ROW_UNITS / 2).runtime();
+    let mut half = CUBE_DIM_X / 2;
     while half > 0 {
         if UNIT_POS_X < half {
             let other = shared[(UNIT_POS_X + half) as usize];

@@ -5,16 +5,15 @@ use std::ops::Range;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use highrank_kernels::gpu::{
-    self, CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, one_unit_each,
+    self, CubeBackend, CubeTensor, contiguous, contiguous_ints, empty, expect, one_cube_each, one_unit_each,
 };
-use highrank_kernels::{Floats, Ints};
+use highrank_kernels::{Floats, Ints, launch};
 
 use super::gated::Gates;
 use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
 use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
-use super::pieces::PieceSums;
-use super::reduce::{ROW_UNITS, cube_each};
+use super::pieces::{OUTER_VALUES, PieceSums};
 use crate::likelihood::parts::ScoreParts;
 use crate::likelihood::portable::{self, GradientParts};
 use crate::likelihood::{SparseTargets, Vocabulary};
@@ -29,7 +28,7 @@ pub(super) struct Sweep {
     input: Likelihood<Floats<CubeBackend>>,
     /// `W` as the product with the contexts reads it: it is rounded once a call.
     forward: Floats<CubeBackend>,
-    /// The input with `W` as the products with gradients read it.
+    /// The input with `W` as the products with gradients read it, and with the precision that is left to those of rounded matrices.
     backward: Likelihood<Floats<CubeBackend>>,
     /// `W` as it is, in f32, where words have gates.
     gate_decoder: Option<Floats<CubeBackend>>,
@@ -43,8 +42,8 @@ pub(super) struct Sweep {
     z_loss: f64,
     form: Form,
     map_numbers: MapNumbers,
-    bias: CubeTensor,
-    table: CubeTensor,
+    /// The map's table and the bias, one after the other; of either nothing where there is none.
+    constants: CubeTensor,
 }
 
 /// A run of tokens that is worked on at a time.
@@ -59,12 +58,11 @@ struct Chunk {
     log_prior: CubeTensor,
     /// Where words mix the contexts by gates.
     gates: Option<Gates>,
-    /// `log P(v)`, `[tokens, V]`, of a mixture
-    log_probs: CubeTensor,
+    /// `log P(v)`, `[tokens, V]`, of a mixture; then of a teacher's words, `[tokens·K, m]`, what they are assigned: see
+    /// [`mixed::shares`].
+    of_words: CubeTensor,
     /// The words that are not only part of the level: of a teacher's list `[tokens, m]`, otherwise the target, `[tokens]`.
     words: CubeTensor,
-    /// Of a teacher's words, `[tokens·K, m]`: see [`mixed::shares`].
-    assigned: CubeTensor,
     /// `[tokens]`
     loss: CubeTensor,
     /// `[tokens, Statistic::COUNT]`
@@ -128,21 +126,25 @@ impl Sweep {
             true => Some(sparse_targets(&input, objective)?),
             false => None,
         };
-        let absent = || Floats::zeros([1], &input.weight.device(), DType::F32);
-        let table = input.map_params.clone().map(|params| input.map.table(params));
+        let pieces = map_numbers.pieces as usize;
+        let table = input.map_params.clone().filter(|_| pieces > 0).map(|params| input.map.table(params));
         assert!(
-            map_numbers.pieces == 0 || table.is_some(),
-            "parameters of the logit map: the kernel needs {} pieces, but there are no parameters",
-            map_numbers.pieces
+            pieces == 0 || table.is_some(),
+            "parameters of the logit map: the kernel needs {pieces} pieces, but there are no parameters"
         );
-        let table = contiguous(table.unwrap_or_else(absent));
-        let bias = contiguous(input.bias.clone().unwrap_or_else(absent));
+        let table = table.map(|table| checked(table, "table of the logit map", [2 * pieces]));
+        let parts: Vec<_> = table.into_iter().chain(input.bias.clone()).collect();
+        let constants = match parts.is_empty() {
+            true => Floats::zeros([1], &input.weight.device(), DType::F32),
+            false => Floats::cat(parts, 0),
+        };
         let (forward, backward) = rounded_weights(&input, gradients);
+        let left = gpu::left_to_round(backward.primitive(), input.precision);
         let has_gates = matches!(input.contexts, ContextSource::Gated(_));
         Some(Self {
             gate_decoder: has_gates.then(|| input.weight.clone().cast(DType::F32)),
             forward,
-            backward: Likelihood { weight: backward, ..input.clone() },
+            backward: Likelihood { precision: left, weight: backward, ..input.clone() },
             words,
             sparse,
             listed,
@@ -151,8 +153,7 @@ impl Sweep {
             z_loss: objective.z_loss,
             form: Form { map, bias: input.bias.is_some(), temperature: input.temperature != 1.0 },
             map_numbers,
-            bias,
-            table,
+            constants: contiguous(constants),
             input,
         })
     }
@@ -161,7 +162,7 @@ impl Sweep {
         let mut scores = ScoreParts::default();
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
-                let contexts = block.contexts(start, end);
+                let contexts = self.rounded(block.contexts(start, end));
                 let chunk = self.visit(contexts, block.start + start..block.start + end, None);
                 self.add_scores(&chunk, &mut scores);
             }
@@ -185,7 +186,7 @@ impl Sweep {
         let mut piece_sums = PieceSums::new(unit, pieces);
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
-                let contexts = block.contexts(start, end);
+                let contexts = self.rounded(block.contexts(start, end));
                 let tokens = block.start + start..block.start + end;
                 let mut chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
                 let gates = chunk.gates.take();
@@ -207,12 +208,18 @@ impl Sweep {
                     let (factors, of_products) = gates.pull_back(&d_logits);
                     gradients.add_gated(factors, of_products, wanted);
                 }
-                gradients.add(&self.backward, contexts, d_logits, d_log_prior, wanted);
+                gradients.add_bias(&self.backward, &d_logits, wanted);
+                gradients.add(&self.backward, contexts, self.rounded(d_logits), d_log_prior, wanted);
             }
             gradients.add_block(block, wanted);
         }
         piece_sums.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
         (scores.finish(), gradients.finish(&self.input))
+    }
+
+    /// A matrix as products read it: what enters several of them is rounded once.
+    fn rounded(&self, matrix: Floats<CubeBackend>) -> Floats<CubeBackend> {
+        gpu::rounded(matrix, self.input.precision)
     }
 
     fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
@@ -226,7 +233,7 @@ impl Sweep {
             ContextSource::Gated(args) => GatedArgs::<()>::GATES * args.words(),
             _ => 0,
         };
-        let width = self.input.vocab().max(row::VALUES).max(self.listed.unwrap_or(0)).max(of_gates);
+        let width = (self.input.vocab() + self.listed.unwrap_or(0)).max(row::VALUES).max(of_gates);
         self.input.chunk_tokens().min(gpu::most_rows(self.input.components() * width))
     }
 
@@ -245,7 +252,7 @@ impl Sweep {
         self.input.log_prior.is_some()
     }
 
-    /// The product, what is known of its rows and tokens, and the scores of tokens whose contexts are given.
+    /// The product, what is known of its rows and tokens, and the scores of tokens whose rounded contexts are given.
     fn visit(
         &self,
         contexts: Floats<CubeBackend>,
@@ -255,7 +262,7 @@ impl Sweep {
         let (vocab, components) = (self.input.vocab(), self.input.components());
         let (length, count) = (tokens.len(), tokens.len() * components);
         let weight = self.forward.clone().transpose();
-        let products = contiguous(gpu::product(contexts, weight, self.input.precision));
+        let products = contiguous(gpu::product(contexts, weight, self.backward.precision));
         expect(&products, "logits", [count, vocab], DType::F32);
         let gates = self.gates(&tokens);
         if let Some(gates) = &gates {
@@ -265,14 +272,14 @@ impl Sweep {
             empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
         };
         let is_mixed = self.has_prior() && self.sums().any();
+        let of_words = usize::from(is_mixed) * length * vocab + count * self.listed.unwrap_or(0);
         let mut chunk = Chunk {
             rows: memory(true, [count, row::VALUES]),
             token_values: memory(self.sums().any(), [length, token::VALUES]),
             log_prior: rows_or_none(self.input.log_prior.as_ref(), &tokens, &products),
             gates,
-            log_probs: memory(is_mixed, [length, vocab]),
+            of_words: empty(&products, [of_words.max(1)], DType::F32),
             words: contiguous_ints(self.words.clone().rows(tokens.clone())),
-            assigned: memory(self.listed.is_some(), [count, self.listed.unwrap_or(1)]),
             loss: empty(&products, [length], DType::F32),
             statistics: memory(self.statistics, [length, Statistic::COUNT]),
             products,
@@ -281,8 +288,8 @@ impl Sweep {
         if is_mixed {
             self.mix(&chunk);
         }
-        let listed = self.shares(&mut chunk, &tokens, upstream.is_some());
-        self.scores(&chunk, listed, &tokens, upstream);
+        self.shares(&mut chunk, &tokens, upstream.is_some());
+        self.scores(&chunk, &tokens, upstream);
         chunk
     }
 
@@ -299,8 +306,8 @@ impl Sweep {
         // where it is not made here; a target outside of the vocabulary is not read at.
         unsafe {
             launch!(
-                chunk.products, cube_each(count), kernels::log_sum_exps;
-                chunk.products, self.bias, self.table, chunk.words, chunk.rows, chunk.token_values;
+                chunk.products, one_cube_each(&chunk.products, count), kernels::log_sum_exps;
+                chunk.products, self.constants, chunk.words, chunk.rows, chunk.token_values;
                 count as u32, vocab as u32, self.input.components() as u32, self.numbers(), self.form,
                 if self.has_prior() { WordSums::NONE } else { self.sums() }, dtype_to_elem_type(chunk.words.dtype)
             );
@@ -315,30 +322,29 @@ impl Sweep {
         // SAFETY: as above.
         unsafe {
             launch!(
-                chunk.products, one_unit_each(tokens * vocab, ROW_UNITS), mixed::mixed_log_probs;
-                chunk.products, self.bias, self.table, chunk.rows, chunk.log_prior, chunk.log_probs;
+                chunk.products, one_unit_each(&chunk.products, tokens * vocab), mixed::mixed_log_probs;
+                chunk.products, self.constants, chunk.rows, chunk.log_prior, chunk.of_words;
                 (tokens * vocab) as u32, vocab as u32, components as u32, self.numbers(), self.form
             );
             launch!(
-                chunk.products, cube_each(tokens), mixed::token_sums;
-                chunk.log_probs, self.bias, chunk.token_values;
-                tokens as u32, vocab as u32, self.form, self.sums()
+                chunk.products, one_cube_each(&chunk.products, tokens), mixed::token_sums;
+                chunk.of_words, self.constants, chunk.token_values;
+                tokens as u32, vocab as u32, self.numbers(), self.form, self.sums()
             );
         }
     }
 
-    /// The components' shares of all words and of a teacher's, which then are the chunk's words; what the teacher's add to
-    /// the log-likelihood of each token, `[tokens]`.
-    fn shares(&self, chunk: &mut Chunk, tokens: &Range<usize>, gradients: bool) -> CubeTensor {
+    /// The components' shares of all words and of a teacher's, which then are the chunk's words, and what the teacher's add to
+    /// the log-likelihood of each token.
+    fn shares(&self, chunk: &mut Chunk, tokens: &Range<usize>, gradients: bool) {
         let [count, vocab] = chunk.products.meta.shape().dims();
         let of = ShareSums {
             prior: self.has_prior(),
             listed: self.listed.is_some(),
             all: gradients && self.has_prior() && self.sparse.is_some(),
         };
-        let sums = empty(&chunk.products, [tokens.len()], DType::F32);
         if !of.listed && !of.all {
-            return sums;
+            return;
         }
         let sparse = self.sparse.as_ref().filter(|_| of.listed);
         if let Some(sparse) = sparse {
@@ -348,24 +354,16 @@ impl Sweep {
         // SAFETY: as above; listed words are read at as targets are.
         unsafe {
             launch!(
-                chunk.products, cube_each(count), mixed::shares;
-                chunk.products, self.bias, self.table, chunk.words, extra, chunk.log_prior, chunk.log_probs,
-                chunk.rows, chunk.assigned, sums;
+                chunk.products, one_cube_each(&chunk.products, count), mixed::shares;
+                chunk.products, self.constants, chunk.words, extra, chunk.log_prior, chunk.of_words, chunk.rows;
                 count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
                 self.numbers(), self.form, of, dtype_to_elem_type(chunk.words.dtype)
             );
         }
-        sums
     }
 
     /// Losses and statistics, and where there is an upstream gradient the weights of the rows.
-    fn scores(
-        &self,
-        chunk: &Chunk,
-        listed: CubeTensor,
-        tokens: &Range<usize>,
-        upstream: Option<&Floats<CubeBackend>>,
-    ) {
+    fn scores(&self, chunk: &Chunk, tokens: &Range<usize>, upstream: Option<&Floats<CubeBackend>>) {
         let components = self.input.components();
         let options = ScoreOptions {
             prior: self.has_prior(),
@@ -384,8 +382,8 @@ impl Sweep {
         // SAFETY: tokens and components are the shapes of the memory.
         unsafe {
             launch!(
-                chunk.products, one_unit_each(tokens.len(), ROW_UNITS), kernels::scores;
-                chunk.rows, chunk.log_prior, upstream, chunk.token_values, level, listed, chunk.loss,
+                chunk.products, one_unit_each(&chunk.products, tokens.len()), kernels::scores;
+                chunk.rows, chunk.log_prior, upstream, chunk.token_values, level, chunk.loss,
                 chunk.statistics;
                 tokens.len() as u32, components as u32,
                 WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY), options
@@ -396,7 +394,6 @@ impl Sweep {
     /// The gradient of the logits, in the memory of their product.
     fn gradient(&self, chunk: Chunk, pieces: &mut PieceSums) -> Floats<CubeBackend> {
         let [count, vocab] = chunk.products.meta.shape().dims();
-        let outer = pieces.outer_rows(count);
         let options = GradientOptions {
             prior: self.has_prior(),
             level: self.sparse.is_some(),
@@ -406,14 +403,17 @@ impl Sweep {
         // SAFETY: as above; the product has no other owner, and a piece's number is below that of the pieces.
         unsafe {
             launch!(
-                chunk.products, cube_each(count), kernels::gradient;
-                chunk.products, self.bias, self.table, chunk.words, chunk.rows, chunk.log_probs,
-                chunk.assigned, pieces.unit, pieces.inner, outer;
+                chunk.products, one_cube_each(&chunk.products, count), kernels::gradient;
+                chunk.products, self.constants, chunk.words, chunk.rows, chunk.of_words, pieces.unit,
+                pieces.inner;
                 count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
                 self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
             );
         }
-        pieces.add_outer(outer);
+        if options.pieces {
+            let outer = row::OUTER..row::OUTER + OUTER_VALUES;
+            pieces.add_outer(Floats::new(chunk.rows).narrow(1, outer));
+        }
         Floats::new(chunk.products)
     }
 }

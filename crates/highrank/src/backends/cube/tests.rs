@@ -3,7 +3,7 @@
 use burn::backend::Backend;
 use burn::tensor::{DType, TensorData};
 use highrank_kernels::gpu::CubeDevice;
-use highrank_kernels::gpu::testing::{Fused, Plain, device, integers, spread as tensor, values};
+use highrank_kernels::gpu::testing::{Fused, Plain, device, integers, launches, spread as tensor, values};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::{LikelihoodKernels, portable};
@@ -14,6 +14,7 @@ use crate::ops::{
 };
 
 mod gated;
+mod limits;
 
 const PLIF: MapFunction = MapFunction::Plif { knots: 12, bound: 1.5 };
 
@@ -227,6 +228,11 @@ impl Made {
 
     #[track_caller]
     fn assert_close(&self, want: &Self, what: &str) {
+        self.assert_within(1e-5, want, what);
+    }
+
+    #[track_caller]
+    fn assert_within(&self, tolerance: f32, want: &Self, what: &str) {
         assert_eq!(self.0.len(), want.0.len(), "{what}");
         for (got, want) in self.0.iter().zip(&want.0) {
             let name = want.name;
@@ -235,7 +241,7 @@ impl Made {
             for (i, (got, want)) in got.values.iter().zip(&want.values).enumerate() {
                 // A whole number is right or wrong.
                 let is_word = name == "statistics" && i % Statistic::COUNT == Statistic::Argmax as usize;
-                let tolerance = if is_word { 0.0 } else { 1e-5 * scale };
+                let tolerance = if is_word { 0.0 } else { tolerance * scale };
                 assert!((got - want).abs() <= tolerance, "{what}: {name}[{i}] is {got}, expected {want}");
             }
         }
@@ -378,6 +384,25 @@ fn logits_as_low_as_their_type_allows_are_not_masked() {
         let case =
             Case { temperature: 1e-31, ..Case::plain(MapFunction::Identity, components, Masked::Some) };
         case.check();
+    }
+}
+
+/// Of short numbers: a matrix that enters several products is rounded for all of them at once.
+#[test]
+fn each_matrix_is_rounded_once() {
+    let case = Case::plain(MapFunction::Identity, 3, Masked::None);
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        let input = || Likelihood { precision, ..case.input() };
+        let want = by_the_portable_path(&input(), &case.objective());
+        let (made, launches) = launches(|| by_kernels::<Plain>(input(), case.objective()));
+        // A number that rounding cuts may lie on either side of a half.
+        made.assert_within(2e-3, &want, &format!("{precision}"));
+        if !cfg!(feature = "wgpu") {
+            continue; // whose units may read what they are given
+        }
+        let rounded = launches.iter().filter(|kernel| kernel.contains("nearest")).count();
+        // The weight, and of each of three chunks the contexts and the gradient of the logits.
+        assert_eq!(rounded, 1 + 3 * 2, "{precision}: {launches:?}");
     }
 }
 

@@ -26,6 +26,7 @@ impl<B: Kernels> GradientParts<B> {
             let gradients = gated.pull_back(&d_logits);
             self.add_gated(gated.factors, gradients, wanted);
         }
+        self.add_bias(input, &d_logits, wanted);
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
         if let (true, Some(d_table)) = (wanted.map_params, d_table) {
             self.add_table(d_table);
@@ -47,7 +48,15 @@ impl<B: Kernels> GradientParts<B> {
         add_part(&mut self.inputs.map_params, d_table);
     }
 
-    /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the logit map's and the gates'.
+    /// What the gradient of a chunk's logits adds to that of the bias.
+    pub(crate) fn add_bias(&mut self, input: &Likelihood<Floats<B>>, d_logits: &Floats<B>, wanted: Wanted) {
+        if wanted.bias && input.bias.is_some() {
+            add_part(&mut self.inputs.bias, d_logits.clone().sum_dim(0).reshape([input.vocab()]));
+        }
+    }
+
+    /// What the gradients of a chunk's logits and log-priors add to those of the inputs, but for the bias's, the logit map's and
+    /// the gates'. Of the logits' only products are made, so they may be rounded for these.
     pub(crate) fn add(
         &mut self,
         input: &Likelihood<Floats<B>>,
@@ -61,9 +70,6 @@ impl<B: Kernels> GradientParts<B> {
         }
         if wanted.log_prior && input.log_prior.is_some() {
             self.inputs.log_prior.push(d_log_prior);
-        }
-        if wanted.bias && input.bias.is_some() {
-            add_part(&mut self.inputs.bias, d_logits.clone().sum_dim(0).reshape([input.vocab()]));
         }
         if wanted.weight {
             add_part(&mut self.inputs.weight, B::product(d_logits.transpose(), contexts, input.precision));

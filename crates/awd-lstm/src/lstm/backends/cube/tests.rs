@@ -1,10 +1,9 @@
 //! The kernels against the portable path on the same backend, on any adapter there is.
 
-use highrank_kernels::gpu::CubeDevice;
-use highrank_kernels::gpu::testing::{Fused, Plain, spread, values};
+use highrank_kernels::gpu::testing::{Fused, Plain, launches, spread, values};
+use highrank_kernels::gpu::{CubeDevice, Limits};
 use highrank_kernels::{Floats, Precision};
 
-use super::whole;
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmWanted};
 use crate::lstm::portable;
 
@@ -13,7 +12,8 @@ fn tensor<B: LstmKernels<Device = CubeDevice>, const D: usize>(shape: [usize; D]
     spread(shape, seed).mul_scalar(0.9)
 }
 
-const BATCH: usize = 3;
+/// More sequences than a cube has, in parts of seven and six.
+const BATCH: usize = 13;
 const INPUTS: usize = 4;
 
 fn args<B>(steps: usize, units: usize, masked: bool, precision: Precision) -> LstmArgs<Floats<B>>
@@ -67,14 +67,14 @@ fn by_kernels<B: LstmKernels<Device = CubeDevice> + LstmOps>(
 
 #[test]
 fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
-    // Fewer units than a cube has, and more; the last too many for one launch.
+    // Fewer units of the layer than a cube has, a whole number of cubes, and more; fewer terms than units share, and more.
     for (steps, units, masked, precision) in [
         (1, 5, false, Precision::Full),
         (4, 5, true, Precision::Full),
         (4, 5, true, Precision::Tf32),
-        (3, 130, true, Precision::Full),
-        (2, 300, false, Precision::Bf16),
-        (2, whole::MOST_UNITS + 3, false, Precision::Full),
+        (3, 64, true, Precision::Full),
+        (2, 131, false, Precision::Bf16),
+        (2, 131, false, Precision::Full),
     ] {
         // A number that rounding cuts may lie on either side of a half.
         let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
@@ -98,5 +98,59 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn cubes_of_few_units_make_the_same_but_for_the_order_of_sums() {
+    let made = |units| {
+        let limits = Limits { processors: None, units };
+        limits.pretended(|| by_kernels::<Plain>(3, 21, true, Precision::Full))
+    };
+    let want = made(256);
+    // The last too few for the kernels.
+    for units in [128, 64, 32] {
+        for ((name, got), (_, want)) in made(units).iter().zip(&want) {
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() <= 2e-5, "{units} units: {name} is {got}, expected {want}");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn kernels_run_on_a_device_of_few_buffers() {
+    use highrank_kernels::gpu::testing::on_least_device;
+    let made = || by_kernels::<Plain>(3, 22, true, Precision::Full);
+    let want = made();
+    for ((name, got), (_, want)) in on_least_device(made).iter().zip(&want) {
+        for (got, want) in got.iter().zip(want) {
+            assert!((got - want).abs() <= 2e-5, "{name} is {got}, expected {want}");
+        }
+    }
+}
+
+/// One a step, and twelve others for any number of steps: so the three layers of the `paper` preset take 456 for 70 steps.
+#[test]
+fn a_step_takes_one_launch_in_either_direction() {
+    let launched = |steps| {
+        let args = args::<Plain>(steps, 24, true, Precision::Full);
+        let grad = tensor([steps + 1, BATCH, 24], 9);
+        let wanted = LstmWanted { h0: false, c0: false, ..WANTED };
+        let run = || {
+            let (packed, saved) = Plain::lstm_with_saved(args.clone());
+            values(
+                Plain::lstm_backward(args.clone(), packed, saved, grad.clone(), wanted).bias.expect("wanted"),
+            );
+        };
+        // The first time products are tuned.
+        run();
+        launches(run).1
+    };
+    for steps in [5, 70] {
+        let launched = launched(steps);
+        let of_steps = launched.iter().filter(|kernel| kernel.contains("::step::")).count();
+        assert_eq!([of_steps, launched.len() - of_steps], [2 * steps, 12], "{launched:?}");
     }
 }

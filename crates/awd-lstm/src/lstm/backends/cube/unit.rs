@@ -1,5 +1,4 @@
-//! One unit of the layer in one step of one sequence, between two recurrent products: the equations that a launch for each
-//! step and a launch for a whole sequence share.
+//! One unit of the layer in one step of one sequence, between two recurrent products.
 
 use cubecl::prelude::*;
 
@@ -83,12 +82,14 @@ pub(super) fn forward(
 }
 
 /// The gradients of the unit's gates before their sigmoid or tanh, in `d_gates`, from the gradient `d_hidden` of its hidden
-/// state. `d_cell` is the gradient of the cell state, from that after the step to that before it. The equations are those of
-/// the portable backward pass.
+/// state and that of the cell state after the step, `d_after`. The gradient of the cell state before the step goes to `d_cell`.
+/// The equations are those of the portable backward pass.
 #[cube]
+#[allow(clippy::too_many_arguments)]
 pub(super) fn backward(
     at: &At,
     d_hidden: f32,
+    d_after: f32,
     c0: &[f32],
     gates: &[f32],
     cells: &[f32],
@@ -106,7 +107,7 @@ pub(super) fn backward(
     if at.step > 0 {
         before = cells[at.before()];
     }
-    let dc = d_cell[at.state()] + d_hidden * output * (1.0 - tanh_cell * tanh_cell);
+    let dc = d_after + d_hidden * output * (1.0 - tanh_cell * tanh_cell);
     d_gates[gate] = dc * candidate * input * (1.0 - input);
     d_gates[gate + width] = dc * before * forget * (1.0 - forget);
     d_gates[gate + 2 * width] = dc * input * (1.0 - candidate * candidate);

@@ -1,0 +1,65 @@
+//! What kernels do at the limits of a device and of numbers.
+
+use cubecl::prelude::*;
+use highrank_kernels::gpu::{Limits, contiguous, one_unit_each};
+use highrank_kernels::launch;
+
+use super::*;
+use crate::logit_map::plif::gpu::index_of;
+use crate::logit_map::{MapNumbers, MapNumbersLaunch};
+
+#[test]
+fn cubes_of_few_units_agree_with_the_portable_path() {
+    for case in
+        [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
+    {
+        let want = by_the_portable_path(&case.input(), &case.objective());
+        for units in [128, 48, 8] {
+            let limits = Limits { processors: None, units };
+            let made = limits.pretended(|| case.by_kernels::<Plain>());
+            made.assert_close(&want, &format!("{units} units, {case:?}"));
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn kernels_run_on_a_device_of_few_buffers() {
+    use highrank_kernels::gpu::testing::on_least_device;
+    for case in
+        [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
+    {
+        let want = by_the_portable_path(&case.input(), &case.objective());
+        let made = on_least_device(|| case.by_kernels::<Plain>());
+        made.assert_close(&want, &format!("{case:?}"));
+    }
+}
+
+/// The index alone, as where the comparisons of floats before it are left out.
+#[cube(launch_unchecked)]
+fn indices(pieces: &[f32], indices: &mut [f32], count: u32, numbers: MapNumbers) {
+    let mut at = ABSOLUTE_POS as u32;
+    while at < count {
+        indices[at as usize] = f32::cast_from(index_of(pieces[at as usize], &numbers));
+        at += CUBE_COUNT_X * CUBE_DIM_X;
+    }
+}
+
+#[test]
+fn an_index_lies_in_the_table_whatever_the_number_is() {
+    let from = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, -3.0, 0.0, 2.0, 4.0, 5.0, 6.0];
+    let pieces =
+        contiguous(Floats::<Plain>::from_data(TensorData::new(from.to_vec(), [from.len()]), &device()));
+    let made = contiguous(Floats::<Plain>::zeros([from.len()], &device(), DType::F32));
+    // SAFETY: either memory has as many numbers as are counted.
+    unsafe {
+        launch!(
+            made, one_unit_each(&made, from.len()), indices;
+            pieces, made;
+            from.len() as u32, MapNumbersLaunch::new(1.0, 0.5, 5)
+        );
+    }
+    let made = values(Floats::<Plain>::new(made));
+    assert!(made.iter().all(|index| (0.0..5.0).contains(index)), "{made:?}");
+    assert_eq!(made[6..], [0.0, 2.0, 4.0, 4.0, 4.0]);
+}
