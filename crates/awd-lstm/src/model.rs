@@ -134,7 +134,7 @@ impl ModelConfig {
             None => (head, Vocabulary::Whole),
             Some(group) => {
                 let (head, words) = head.shard(group)?.into_parts();
-                (head, Vocabulary::Shared(words))
+                (head, Vocabulary::Shared(Box::new(words)))
             }
         };
         Ok(LanguageModel {

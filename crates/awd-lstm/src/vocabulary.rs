@@ -19,7 +19,7 @@ pub(crate) enum Vocabulary {
     /// All of them.
     Whole,
     /// Those of one rank.
-    Shared(SharedVocabulary),
+    Shared(Box<SharedVocabulary>),
 }
 
 impl Vocabulary {

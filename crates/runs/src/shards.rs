@@ -90,19 +90,28 @@ impl Shards {
         Ok(self.ranks.gather_equal(&[own])?.into_iter().sum())
     }
 
-    /// The bytes of all ranks one after the other, at the first; nothing at the others.
-    fn joined(&self, own: &[u8]) -> Result<Vec<u8>> {
-        let lengths: Vec<u64> = self.ranks.gather_equal(&[own.len() as u64])?;
-        let first = self.ranks.is_first();
-        let mut parts = vec![Vec::new(); if first { lengths.len() } else { 0 }];
-        let longest = lengths.into_iter().max().unwrap_or(0) as usize;
-        let block = BLOCK.div_ceil(self.ranks.size());
-        for start in (0..longest).step_by(block) {
-            let end = own.len().min(start + block);
-            let blocks = self.ranks.gather(&own[start.min(end)..end])?;
-            parts.iter_mut().zip(blocks).for_each(|(part, block)| part.extend(block));
+    /// The rows of all ranks at the first, as bytes; none at the others.
+    fn gathered<const D: usize>(&self, own: &Tensor<D>) -> Result<Vec<u8>> {
+        let row = own.dims()[1..].iter().product::<usize>() * own.dtype().size();
+        let firsts: Vec<u64> = self.ranks.gather_equal(&[self.rows.start as u64])?;
+        let mut all = vec![0; if self.ranks.is_first() { self.all * row } else { 0 }];
+        let most = self.all.div_ceil(self.ranks.size());
+        // In blocks of rows: no rank makes a copy of all that it has.
+        let block = (BLOCK / (row * self.ranks.size())).max(1);
+        for start in (0..most).step_by(block) {
+            let end = self.rows.len().min(start + block);
+            let own = match start < end {
+                true => own.clone().slice_dim(0, start..end).into_data().as_bytes().to_vec(),
+                false => vec![],
+            };
+            let blocks = self.ranks.gather(&own)?;
+            if self.ranks.is_first() {
+                for (first, block) in firsts.iter().zip(blocks) {
+                    all[(*first as usize + start) * row..][..block.len()].copy_from_slice(&block);
+                }
+            }
         }
-        Ok(parts.concat())
+        Ok(all)
     }
 }
 
@@ -119,7 +128,7 @@ impl ModuleMapper for Gather<'_> {
         let own = param.val().inner();
         let (device, dtype, mut shape) = (own.device(), own.dtype(), own.dims());
         shape[0] = self.shards.all;
-        match self.shards.joined(own.into_data().as_bytes()) {
+        match self.shards.gathered(&own) {
             Ok(all) if self.shards.ranks.is_first() => {
                 let all = TensorData::from_bytes_vec(all, shape, dtype);
                 Param::initialized(param.id, Tensor::from_data(all, (&device, dtype)))

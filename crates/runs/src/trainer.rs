@@ -487,7 +487,12 @@ impl<T: Task> Trainer<T> {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let is_cut = self.shards.hold(param.id);
                 let hash = if is_cut { &mut self.of_rows } else { &mut self.of_all };
-                hash.write(param.val().into_data().as_bytes());
+                // In blocks: a copy of all would take as much memory as the gradient.
+                let value = param.val();
+                let rows = value.dims()[0].div_ceil(HASHED);
+                for block in value.split(rows, 0) {
+                    hash.write(block.into_data().as_bytes());
+                }
             }
         }
         let grid = self.peers.grid();
@@ -504,6 +509,9 @@ impl<T: Task> Trainer<T> {
         grid.all().check_same("the hash of the weights", &hash.of_all.finish())
     }
 }
+
+/// Parts in which a parameter is hashed.
+const HASHED: usize = 16;
 
 /// A line of `metrics.jsonl` or `steps.jsonl`.
 fn to_line(metrics: &impl Serialize) -> String {
