@@ -4,6 +4,7 @@ mod links;
 mod speed;
 mod tables;
 mod transformers;
+mod vocabulary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,9 @@ fn what_is_read_first_stays_short() {
 
 /// All tables that are computed.
 fn tables() -> impl Iterator<Item = tables::Table> {
-    TABLES.into_iter().chain(transformers::TABLES).chain([("speed", speed::speed as fn() -> Vec<String>)])
+    let others: [tables::Table; 2] =
+        [("speed", speed::speed), ("shared-vocabulary", vocabulary::shared_vocabulary)];
+    TABLES.into_iter().chain(transformers::TABLES).chain(others)
 }
 
 /// The lines of a table below the comment `<!-- results: NAME -->` and its header.

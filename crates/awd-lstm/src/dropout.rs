@@ -4,7 +4,9 @@
 //! Both act in training only, that is on tensors of an autodiff device. What they keep is scaled by `1/(1-p)`, so the mean does
 //! not change. Masks are constants of the autodiff graph.
 
-use burn::tensor::{Distribution, Gradients, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Distribution, Gradients, Int, Tensor};
+
+use crate::vocabulary::Vocabulary;
 
 /// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
 ///
@@ -45,13 +47,18 @@ pub(crate) fn locked_by(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
 /// If `p` is not in [0, 1).
 pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
     let mask = mask(&embedding, [embedding.dims()[0]], p);
-    embed_by(embedding, tokens, mask)
+    embed_by(&Vocabulary::Whole, embedding, tokens, mask)
 }
 
-/// As [`embed`], by a given mask `[V]` of the words.
-pub(crate) fn embed_by(embedding: Tensor<2>, tokens: Tensor<2, Int>, mask: Option<Tensor<1>>) -> Tensor<3> {
+/// As [`embed`], by a given mask `[V]` of the words, in the rows that a model has.
+pub(crate) fn embed_by(
+    vocabulary: &Vocabulary,
+    embedding: Tensor<2>,
+    tokens: Tensor<2, Int>,
+    mask: Option<Tensor<1>>,
+) -> Tensor<3> {
     let kept = mask.map(|mask| kept_words(mask, &tokens));
-    let rows = burn::tensor::module::embedding(embedding, tokens);
+    let rows = vocabulary.lookup(embedding, tokens);
     match kept {
         Some(kept) => rows * kept,
         None => rows,
@@ -113,6 +120,7 @@ pub struct LayerMasks {
 /// up, and adds it to the one by the output layer that is tied to it: three visits of the matrix for a few rows.
 #[derive(Debug)]
 pub(crate) struct Lookup {
+    vocabulary: Vocabulary,
     embedding: Tensor<2>,
     tokens: Tensor<2, Int>,
     kept: Option<Tensor<3>>,
@@ -121,9 +129,14 @@ pub(crate) struct Lookup {
 
 impl Lookup {
     /// As [`embed_by`], for an embedding on an autodiff device.
-    pub(crate) fn new(embedding: Tensor<2>, tokens: Tensor<2, Int>, mask: Option<Tensor<1>>) -> Self {
+    pub(crate) fn new(
+        vocabulary: &Vocabulary,
+        embedding: Tensor<2>,
+        tokens: Tensor<2, Int>,
+        mask: Option<Tensor<1>>,
+    ) -> Self {
         let kept = mask.map(|mask| kept_words(mask, &tokens));
-        let rows = burn::tensor::module::embedding(embedding.clone().inner(), tokens.clone());
+        let rows = vocabulary.lookup(embedding.clone().inner(), tokens.clone());
         let rows = match &kept {
             Some(kept) => rows * kept.clone(),
             None => rows,
@@ -133,7 +146,7 @@ impl Lookup {
             rows = rows.with_gradient_checkpointing_strategy(strategy);
         }
         let rows = rows.set_require_grad(embedding.is_require_grad());
-        Self { embedding, tokens, kept, rows }
+        Self { vocabulary: vocabulary.clone(), embedding, tokens, kept, rows }
     }
 
     /// What was looked up, `[T, B, d]`: a leaf of the graph.
@@ -153,8 +166,7 @@ impl Lookup {
         let all =
             self.embedding.grad_remove(grads).unwrap_or_else(|| self.embedding.clone().inner().zeros_like());
         let (tokens, rows) = (self.tokens.reshape([steps * batch]), rows.reshape([steps * batch, width]));
-        let all = all.select_assign(0, tokens, rows, IndexingUpdateOp::Add);
-        self.embedding.grad_replace(grads, all);
+        self.embedding.grad_replace(grads, self.vocabulary.add(all, tokens, rows));
     }
 }
 

@@ -1,13 +1,15 @@
 //! The AWD-LSTM language model (Merity et al., arXiv 1708.02182) with any of the heads of [`highrank`].
 
-use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::module::{Initializer, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Int, Tensor};
+use highrank::shard::{GroupHandle, Share};
 use highrank::{LossOptions, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
 use crate::dropout::{LayerMasks, Lookup, Masks};
 use crate::lstm::{self, Lstm, LstmConfig, LstmState};
 use crate::regularisation::Penalties;
+use crate::vocabulary::{Vocabulary, drawn};
 use crate::{dropout, regularisation};
 use runs::error::Result;
 
@@ -39,6 +41,9 @@ pub struct LanguageModel {
     /// The layers whose outputs the head reads, lowest first; 0 is the embedding.
     #[module(skip)]
     connected: Vec<usize>,
+    /// The words that embedding, decoder and its bias have rows of.
+    #[module(skip)]
+    vocabulary: Vocabulary,
 }
 
 /// State of all LSTM layers between two chunks of text.
@@ -93,27 +98,54 @@ impl ModelConfig {
     ///
     /// Those of [`ModelConfig::validate`].
     pub fn try_init(&self, device: &Device) -> Result<LanguageModel> {
+        self.draw(None, device)
+    }
+
+    /// The same model with the rows of this rank alone, of embedding, decoder and its bias. All of its operations are steps that all
+    /// ranks of the group take together.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ModelConfig::validate`], and of [`OutputHead::shard`].
+    pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<LanguageModel> {
+        self.draw(Some(group), device)
+    }
+
+    fn draw(&self, group: Option<GroupHandle>, device: &Device) -> Result<LanguageModel> {
         self.validate()?;
         let head = self.head_config();
         head.validate()?;
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
         let inputs = std::iter::once(&self.d_embedding).chain(&self.lstm_sizes);
-        let model = LanguageModel {
-            embedding: uniform.init([self.vocab, self.d_embedding], device),
-            lstms: inputs
-                .zip(&self.lstm_sizes)
-                .map(|(&input, &hidden)| {
-                    LstmConfig::new(input, hidden).with_precision(self.precision).init(device)
-                })
-                .collect(),
-            head: head.init(device),
-            decoder: self.decoder_shape().map(|shape| uniform.init(shape, device)),
+        let share = group.as_ref().map(|group| Share::new(self.vocab, group.clone())).transpose()?;
+        let matrix = |shape| drawn(&uniform, shape, share.as_ref(), device);
+        // Burn draws a weight when it is first read. Each part is drawn here, or its values would depend on the order of reading.
+        let embedding = matrix([self.vocab, self.d_embedding]);
+        let lstms: Vec<Lstm> = inputs
+            .zip(&self.lstm_sizes)
+            .map(|(&input, &hidden)| {
+                LstmConfig::new(input, hidden).with_precision(self.precision).init(device)
+            })
+            .collect();
+        lstms.visit(&mut Draw);
+        let head = head.init(device);
+        head.visit(&mut Draw);
+        let (head, vocabulary) = match group {
+            None => (head, Vocabulary::Whole),
+            Some(group) => {
+                let (head, words) = head.shard(group)?.into_parts();
+                (head, Vocabulary::Shared(Box::new(words)))
+            }
+        };
+        Ok(LanguageModel {
+            embedding,
+            lstms,
+            head,
+            decoder: self.decoder_shape().map(matrix),
             dropouts: self.dropouts,
             connected: self.connections().iter().map(|connection| connection.layer).collect(),
-        };
-        // Burn draws a weight when it is first read. Without this, the values would depend on the order of reading.
-        model.visit(&mut Draw);
-        Ok(model)
+            vocabulary,
+        })
     }
 }
 
@@ -163,7 +195,7 @@ impl LanguageModel {
         LmState { layers: self.lstms.iter().map(|lstm| lstm.zero_state(batch)).collect() }
     }
 
-    /// The output layer together with its decoder matrix. It takes hidden states `[.., H_last]`, or those of all layers that it is
+    /// The output layer together with its decoder matrix, if ranks share the vocabulary over this rank's words alone. It takes hidden states `[.., H_last]`, or those of all layers that it is
     /// connected with, side by side.
     pub fn head(&self) -> OutputHead {
         let Some(decoder) = &self.decoder else { return self.head.tied_to(&self.embedding) };
@@ -189,7 +221,15 @@ impl LanguageModel {
 
     /// V, the number of words.
     pub fn vocab(&self) -> usize {
-        self.embedding.lazy_shape()[0]
+        self.vocabulary.share().map_or_else(|| self.embedding.lazy_shape()[0], Share::all)
+    }
+
+    /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.
+    pub fn shared_rows(&self) -> Option<(&Share, Vec<ParamId>)> {
+        let decoder = self.decoder.as_ref().map(|matrix| matrix.id);
+        let bias = self.head.decoder.bias.as_ref().map(|bias| bias.id);
+        let ids = std::iter::once(self.embedding.id).chain(decoder).chain(bias);
+        self.vocabulary.share().map(|share| (share, ids.collect()))
     }
 
     /// The dropouts that act in training.
@@ -227,8 +267,8 @@ impl LanguageModel {
     /// latent contexts are left to the output layer.
     pub fn draw_masks(&self, batch: usize) -> Masks {
         let (embedding, p) = (self.embedding.val(), &self.dropouts);
-        let [vocab, width] = embedding.dims();
-        let words = dropout::mask(&embedding, [vocab], p.embedding);
+        let [_, width] = embedding.dims();
+        let words = dropout::mask(&embedding, [self.vocab()], p.embedding);
         let input = dropout::mask(&embedding, [batch, width], p.input);
         let of_layer = |(n, layer): (usize, &Lstm)| LayerMasks {
             weights: lstm::weight_mask(&layer.w_hh.val(), p.weight),
@@ -295,7 +335,7 @@ impl LanguageModel {
         masks: Masks,
     ) -> (Encoded, Option<Tensor<2>>, Lookup) {
         let Masks { words, input, layers, latent } = masks;
-        let lookup = Lookup::new(self.embedding.val(), tokens.inner(), words);
+        let lookup = Lookup::new(&self.vocabulary, self.embedding.val(), tokens.inner(), words);
         (self.encode_rows(lookup.rows(), state, input, layers), latent, lookup)
     }
 
@@ -334,7 +374,8 @@ impl LanguageModel {
             None => self.head(),
         };
         let weight = if self.head.context.has_priors() { prior_cv } else { 0.0 };
-        let made = head.loss_with(hidden, targets.inner(), &LossOptions::new().with_prior_cv(weight));
+        let options = LossOptions::new().with_prior_cv(weight);
+        let made = self.vocabulary.loss(head, hidden, targets.inner(), &options);
         let variation = made.prior_cv.map(|squared| squared * weight);
         let nll = match &variation {
             Some(term) => made.value - term.clone(),
@@ -359,7 +400,7 @@ impl LanguageModel {
         state: LmState,
     ) -> (Tensor<2>, LmState) {
         let (hidden, state) = self.hidden(tokens, state);
-        (self.head().nll(hidden, targets.inner()), state)
+        (self.vocabulary.nll(self.head(), hidden, targets.inner()), state)
     }
 
     /// Log-probabilities of all words after each token, in nats, and the state after the last time step.
@@ -371,8 +412,12 @@ impl LanguageModel {
     ///
     /// # Panics
     ///
-    /// If the state is for another number of streams.
+    /// If the state is for another number of streams, or ranks share the vocabulary.
     pub fn log_probs(&self, tokens: Tensor<2, Int>, state: LmState) -> (Tensor<3>, LmState) {
+        assert!(
+            self.vocabulary.share().is_none(),
+            "language model: no rank has the log-probabilities of all words"
+        );
         let (hidden, state) = self.hidden(tokens, state);
         (self.head().forward(hidden), state)
     }
@@ -406,7 +451,7 @@ impl LanguageModel {
         // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
         // onto it, and dropout would act in an evaluation.
         let Masks { words, input, layers, .. } = self.draw_masks(tokens.dims()[1]);
-        let rows = dropout::embed_by(self.embedding.val(), tokens.inner(), words);
+        let rows = dropout::embed_by(&self.vocabulary, self.embedding.val(), tokens.inner(), words);
         self.encode_rows(rows, state, input, layers)
     }
 

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 #[path = "mpi/faults.rs"]
 mod faults;
+#[path = "mpi/shared.rs"]
+mod shared;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
 

@@ -318,6 +318,15 @@ pub enum Error {
         batch: usize,
     },
 
+    /// Processes cannot be parted into groups that share a vocabulary.
+    #[error("--vocab-parallel is {width}, but must divide the number of ranks, which is {ranks}")]
+    Groups {
+        /// Number of processes.
+        ranks: usize,
+        /// Processes of a group.
+        width: usize,
+    },
+
     /// The processes of a training were started with different settings, texts or versions.
     #[error("rank {rank} differs from rank 0: {setting} is {other} there, but {first} at rank 0")]
     RankDiffers {
@@ -353,6 +362,10 @@ pub enum Error {
     #[error(transparent)]
     Head(#[from] highrank::HeadError),
 
+    /// A vocabulary cannot be shared out.
+    #[error(transparent)]
+    Shard(#[from] highrank::shard::ShardError),
+
     /// Settings do not go together, each of which is in its range.
     #[error("{reason}")]
     Settings {
@@ -375,6 +388,7 @@ impl Error {
             Self::NonFiniteLoss { .. }
                 | Self::NonFinitePerplexity { .. }
                 | Self::TooManyRanks { .. }
+                | Self::Groups { .. }
                 | Self::RankDiffers { .. }
                 | Self::RankFailed { .. }
         )

@@ -66,7 +66,7 @@ pub const METRICS: &str = "metrics.jsonl";
 /// The weights in `checkpoint/` and `best/`.
 pub const MODEL: &str = "model.safetensors";
 /// The averaged weights in `checkpoint/`.
-const AVERAGE: &str = "average.safetensors";
+pub const AVERAGE: &str = "average.safetensors";
 /// The trainer's state in `checkpoint/`.
 pub const STATE: &str = "state.json";
 

@@ -30,6 +30,7 @@ pub mod ranks;
 mod record;
 mod seed;
 mod settings;
+mod shards;
 mod state;
 mod task;
 pub mod text;
@@ -38,7 +39,7 @@ mod weights;
 
 pub use difference::unchanged;
 pub use error::Error;
-pub use folder::{Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
+pub use folder::{AVERAGE, Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
 pub use metrics::{
     EndReason, EpochMetrics, FinalMetrics, Score, StepMetrics, ValidationMetrics, WaitMetrics,
 };
@@ -49,6 +50,7 @@ pub use seed::mix_seed;
 pub use settings::{
     BURN, Extended, Extension, FORMAT, KeptTokens, Plain, Procedure, RunConfig, Settings, Versions,
 };
+pub use shards::Shards;
 pub use state::{Best, Position, Sum, TrainerState};
 pub use task::{Split, Stepped, Task, Work};
 pub use trainer::{Fitted, LOG_INTERVAL, Trainer};

@@ -8,12 +8,12 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::error::Result;
 use crate::metrics::WaitMetrics;
-use crate::ranks::{Early, Ranks};
+use crate::ranks::{Early, Grid, Ranks};
 
 /// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
 #[derive(Debug, Default)]
 pub struct Peers {
-    ranks: Ranks,
+    grid: Grid,
     /// Whether the run is saved, by rank 0.
     pub(crate) saves: bool,
     /// Whether a rank was asked to stop.
@@ -43,14 +43,19 @@ struct Waiting {
 const SAID: usize = 4;
 
 impl Peers {
-    /// Those of `ranks`.
-    pub(crate) fn new(ranks: Ranks) -> Self {
-        Self { ranks, ..Self::default() }
+    /// Those of a grid.
+    pub(crate) fn new(grid: Grid) -> Self {
+        Self { grid, ..Self::default() }
     }
 
-    /// The ranks.
+    /// All of them.
+    pub(crate) fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The ranks that share the columns of the batch.
     pub fn ranks(&self) -> &Ranks {
-        &self.ranks
+        self.grid.batch()
     }
 
     /// The losses and the gradients of all ranks from those of each, added in the order of the ranks. `early` are gradients that were
@@ -65,7 +70,8 @@ impl Peers {
         grads: GradientsParams,
         early: Option<Early>,
     ) -> Result<([Tensor<1>; N], GradientsParams)> {
-        if !self.ranks.are_several() {
+        let (all, ranks) = (self.grid.all(), self.grid.batch());
+        if !all.are_several() {
             return Ok((losses, grads));
         }
         let options = (losses[0].device(), losses[0].dtype());
@@ -77,22 +83,25 @@ impl Peers {
 
         let [waited, took] = early.as_ref().map_or([Duration::ZERO; 2], |early| [early.waited, early.took]);
         let began = Instant::now();
-        let all = self.ranks.gather_equal(&own)?;
+        let said = all.gather_equal(&own)?;
         self.waited = (waited + began.elapsed()).as_secs_f64();
         let began = Instant::now();
         let grads = match early {
-            Some(early) => self.ranks.sum_rest(model, grads, early)?,
-            None => self.ranks.sum_gradients(model, grads)?,
+            Some(early) => ranks.sum_rest(model, grads, early)?,
+            None => ranks.sum_gradients(model, grads)?,
         };
         let took = (took + began.elapsed()).as_secs_f64();
 
-        let notes: Vec<&[f64]> = all.chunks(N + SAID).collect();
+        let notes: Vec<&[f64]> = said.chunks(N + SAID).collect();
+        // Those that share a vocabulary have the same losses.
+        let width = all.size() / ranks.size();
         self.waiting.add(notes.iter().map(|note| note[N + 3]), took);
         self.stop = notes.iter().any(|note| note[N] != 0.0);
         (self.save, self.seconds) = (notes[0][N + 1] != 0.0, notes[0][N + 2]);
         let sums = std::array::from_fn(|index| {
+            let notes = notes.iter().step_by(width);
             // They were f32 before.
-            let sum = notes.iter().map(|note| note[index] as f32).reduce(|sum, loss| sum + loss);
+            let sum = notes.map(|note| note[index] as f32).reduce(|sum, loss| sum + loss);
             Tensor::from_data(TensorData::new(vec![sum.unwrap_or(f32::NAN)], [1]), (&options.0, options.1))
         });
         Ok((sums, grads))

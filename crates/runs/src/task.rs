@@ -11,6 +11,7 @@ use crate::metrics::Score;
 use crate::peers::Peers;
 use crate::ranks::Ranks;
 use crate::settings::Settings;
+use crate::shards::Shards;
 
 /// A held-out text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ pub trait Task {
     /// The state before the first step.
     fn fresh_state(&self) -> StateOf<Self::Settings>;
 
-    /// The most ranks that can train it together.
+    /// The most ranks that can share its batch.
     fn max_ranks(&self) -> usize {
         1
     }
@@ -117,6 +118,16 @@ pub trait Task {
 
     /// Whether these are averaged; `None` if they never are.
     fn is_averaging(&self, _state: &StateOf<Self::Settings>) -> Option<bool> {
+        None
+    }
+
+    /// The parameters of which this rank holds some rows alone, if ranks share the model's vocabulary.
+    fn shards(&self) -> Shards {
+        Shards::default()
+    }
+
+    /// The averages that a checkpoint keeps beside the weights, if there are any.
+    fn averages(&self, _state: &StateOf<Self::Settings>) -> Option<Self::Model> {
         None
     }
 
@@ -171,13 +182,13 @@ pub trait Task {
         Ok(())
     }
 
-    /// Writes everything besides weights and `state` to `folder`, such as the state of an optimiser.
+    /// Writes everything besides weights, their averages and `state` to `folder`, such as the state of an optimiser.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io).
     fn save(&self, state: &StateOf<Self::Settings>, folder: &Path) -> Result<()>;
 
-    /// Reads what [`save`](Self::save) wrote. The model is set already; of an epoch under way, [`begin`](Self::begin) was called.
+    /// Reads what [`save`](Self::save) wrote, and [averages](Self::averages). The model is set already; of an epoch under way, [`begin`](Self::begin) was called.
     ///
     /// # Errors
     /// What is wrong with the files.

@@ -16,15 +16,15 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::folder::{Folder, StateOf};
-use crate::metrics::{EndReason, FinalMetrics, StepMetrics};
+use crate::metrics::{EndReason, FinalMetrics, Score, StepMetrics};
 use crate::observer::TrainObserver;
 use crate::peers::Peers;
-use crate::ranks::Ranks;
+use crate::ranks::{Grid, Ranks};
 use crate::seed::mix_seed;
 use crate::settings::{Procedure, end_of, is_time_over};
+use crate::shards::Shards;
 use crate::state::{Best, Position};
 use crate::task::{Split, Task, Work};
-use crate::weights::load_weights;
 
 use self::meter::Meter;
 
@@ -117,12 +117,21 @@ impl<T: Task> Trainer<T> {
     ///
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more of them than the task [can take](Task::max_ranks).
-    pub fn with_ranks(mut self, ranks: &Ranks) -> Result<Self> {
-        let batch = self.task.max_ranks();
-        if ranks.size() > batch {
-            return Err(Error::TooManyRanks { ranks: ranks.size(), batch });
+    pub fn with_ranks(self, ranks: &Ranks) -> Result<Self> {
+        self.with_grid(&Grid::of_one(ranks))
+    }
+
+    /// As [`with_ranks`](Self::with_ranks), with ranks that share the task's vocabulary: the task [has](Task::shards) the rows of this
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::TooManyRanks`] if there are more groups than the task [can take](Task::max_ranks).
+    pub fn with_grid(mut self, grid: &Grid) -> Result<Self> {
+        let (ranks, batch) = (grid.batch().size(), self.task.max_ranks());
+        if ranks > batch {
+            return Err(Error::TooManyRanks { ranks, batch });
         }
-        self.peers = Peers::new(ranks.clone());
+        self.peers = Peers::new(grid.clone());
         Ok(self)
     }
 
@@ -131,12 +140,13 @@ impl<T: Task> Trainer<T> {
     /// The weights are evaluated, and are the best model until a validation finds a better one.
     ///
     /// # Errors
-    /// What [`load_weights`] says; [`Error::NonFinitePerplexity`].
+    /// What [`load_weights`](crate::load_weights) says; [`Error::NonFinitePerplexity`].
     ///
     /// # Panics
     /// If training has begun.
     pub fn start_from(&mut self, weights: &Path) -> Result<()> {
-        let model = self.peers.ranks().all_good(load_weights(self.task.model().clone(), weights))?;
+        let model = self.task.shards().load(self.task.model().clone(), weights);
+        let model = self.peers.grid().all().all_good(model)?;
         self.start_with(model)
     }
 
@@ -149,9 +159,8 @@ impl<T: Task> Trainer<T> {
     /// If training has begun.
     pub fn start_with(&mut self, model: T::Model) -> Result<()> {
         assert!(!self.state.has_begun(), "start_with: training has begun");
-        let ranks = self.peers.ranks();
         let valid = model.valid();
-        let score = self.task.evaluate(&valid, Split::Valid, ranks, &mut || false)?;
+        let score = self.evaluate(&valid, Split::Valid, || false)?;
         let nll = score.expect("it is not asked to stop").mean();
         if !nll.exp().is_finite() {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
@@ -220,9 +229,9 @@ impl<T: Task> Trainer<T> {
         run: Option<&Folder<T::Settings>>,
         observer: &mut dyn TrainObserver,
     ) -> Result<Fitted> {
-        self.peers.saves = self.peers.ranks().first_says(run.is_some())?;
+        self.peers.saves = self.peers.grid().all().first_says(run.is_some())?;
         self.peers.stop = false;
-        if let (Some(run), Some(Best { epoch: 0, .. })) = (run, self.state.best) {
+        if let (true, Some(Best { epoch: 0, .. })) = (self.peers.saves, self.state.best) {
             // The model that training started from.
             self.save_best(run)?;
         }
@@ -281,7 +290,7 @@ impl<T: Task> Trainer<T> {
         }
         while !self.is_validation_due() {
             // Several ranks said so in the exchange of the step before.
-            let several = self.peers.ranks().are_several();
+            let several = self.peers.grid().all().are_several();
             if if several { self.peers.stop } else { observer.stop() } {
                 return Ok(false);
             }
@@ -334,7 +343,7 @@ impl<T: Task> Trainer<T> {
         let done = self.position().step;
         let seed = mix_seed(self.task.procedure().seed(), epoch as u64, done as u64 + 1);
         self.task.device().seed(seed);
-        let several = self.peers.ranks().are_several();
+        let several = self.peers.grid().all().are_several();
         if several {
             self.peers.stop = observer.stop();
             (self.peers.save, self.peers.seconds) = (self.is_save_due(), self.clock.seconds());
@@ -424,8 +433,7 @@ impl<T: Task> Trainer<T> {
         let position = self.state.position.clone().unwrap_or_default();
         let mut test = None;
         if procedure.tests() {
-            let stop = &mut || observer.stop();
-            let Some(score) = self.task.evaluate(weights, Split::Test, self.peers.ranks(), stop)? else {
+            let Some(score) = self.evaluate(weights, Split::Test, || observer.stop())? else {
                 return Ok(None);
             };
             if !score.perplexity().is_finite() {
@@ -448,22 +456,62 @@ impl<T: Task> Trainer<T> {
         }))
     }
 
+    /// Scores a held-out text; `None` if `stop` says so at any rank.
+    fn evaluate(
+        &self,
+        model: &T::Model,
+        split: Split,
+        mut stop: impl FnMut() -> bool,
+    ) -> Result<Option<Score>> {
+        let vocabulary = self.peers.grid().vocabulary();
+        let mut agreed = Ok(());
+        // Those that share a vocabulary stop at the same chunk.
+        let stop = &mut || {
+            vocabulary.any_says(stop()).unwrap_or_else(|error| {
+                agreed = Err(error);
+                true
+            })
+        };
+        let score = self.task.evaluate(model, split, self.peers.ranks(), stop)?;
+        agreed.map(|()| score)
+    }
+
     /// Checks that all ranks have the same weights: they have made the same updates, unless the memory of one is broken.
     fn check_weights(&self, weights: &T::Model) -> Result<()> {
-        struct Hash(DefaultHasher);
+        struct Hash {
+            shards: Shards,
+            of_all: DefaultHasher,
+            of_rows: DefaultHasher,
+        }
         impl ModuleVisitor for Hash {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                self.0.write(param.val().into_data().as_bytes());
+                let is_cut = self.shards.hold(param.id);
+                let hash = if is_cut { &mut self.of_rows } else { &mut self.of_all };
+                // In blocks: a copy of all would take as much memory as the gradient.
+                let value = param.val();
+                let rows = value.dims()[0].div_ceil(HASHED);
+                for block in value.split(rows, 0) {
+                    hash.write(block.into_data().as_bytes());
+                }
             }
         }
-        if !self.peers.ranks().are_several() {
+        let grid = self.peers.grid();
+        if !grid.all().are_several() {
             return Ok(());
         }
-        let mut hash = Hash(DefaultHasher::new());
+        let [of_all, of_rows] = [DefaultHasher::new(), DefaultHasher::new()];
+        let mut hash = Hash { shards: self.task.shards(), of_all, of_rows };
         weights.visit(&mut hash);
-        self.peers.ranks().check_same("the hash of the weights", &hash.0.finish())
+        if grid.vocabulary().are_several() {
+            let rows = grid.vocabulary().gather_equal(&[hash.of_rows.finish()])?;
+            rows.into_iter().for_each(|rows| hash.of_all.write_u64(rows));
+        }
+        grid.all().check_same("the hash of the weights", &hash.of_all.finish())
     }
 }
+
+/// Parts in which a parameter is hashed.
+const HASHED: usize = 16;
 
 /// A line of `metrics.jsonl` or `steps.jsonl`.
 fn to_line(metrics: &impl Serialize) -> String {

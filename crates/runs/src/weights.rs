@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
-use burn::module::Module;
-use burn::store::burn_pack::Tensor as PackTensor;
+use burn::module::{Module, ParamId};
+use burn::store::burn_pack::{Error as PackError, Tensor as PackTensor};
 use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError, bridge};
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -47,18 +48,71 @@ pub(crate) fn to_bytes<M: Module>(module: &M, path: &Path) -> Result<Vec<u8>> {
 /// [`Error::Io`], [`Error::Damaged`] (a truncated file, say), [`Error::MissingTensor`], [`Error::ExtraTensor`],
 /// [`Error::ShapeMismatch`] or [`Error::NonFiniteTensor`].
 pub fn load_weights<M: Module>(mut module: M, path: &Path) -> Result<M> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    let size = bytes.len();
-    let mut store = SafetensorsStore::from_bytes(Some(bytes));
-    let found = store.get_all_tensors().map_err(|error| {
-        damaged(path, format!("{} (the file has {size} bytes)", one_line(&error.to_string())))
-    })?;
-    compare(&named(&module), found, path)?;
-    for (name, tensor) in found {
-        finite(tensor, name, path)?;
-    }
+    let mut store = read(path)?;
+    check(&named(&module), tensors(&mut store, path)?, path)?;
     store.apply_to(&mut module).map_err(|error| damaged(path, one_line(&error.to_string())))?;
     Ok(module)
+}
+
+/// As [`load_weights`], but of the parameters that `is_cut` names `module` has the rows `rows` alone, and the file all of them.
+///
+/// # Errors
+/// As [`load_weights`].
+pub(crate) fn load_rows<M: Module>(
+    mut module: M,
+    path: &Path,
+    is_cut: impl Fn(ParamId) -> bool,
+    rows: &Range<usize>,
+    all: usize,
+) -> Result<M> {
+    let mut store = read(path)?;
+    let (expected, mut found) = (named(&module), tensors(&mut store, path)?.clone());
+    for (name, tensor) in &mut found {
+        let id = expected.get(name).and_then(|own| own.param_id);
+        if id.is_some_and(|id| is_cut(ParamId::from(id))) && tensor.shape.first() == Some(&all) {
+            *tensor = cut(tensor, rows).map_err(|error| damaged(path, format!("tensor {name}: {error}")))?;
+        }
+    }
+    check(&expected, &found, path)?;
+    let applied = module.apply(found.into_values().collect(), None, None, false);
+    match applied.errors.first() {
+        Some(error) => Err(damaged(path, one_line(&error.to_string()))),
+        None => Ok(module),
+    }
+}
+
+/// Some rows of a tensor.
+fn cut(tensor: &PackTensor, rows: &Range<usize>) -> Result<PackTensor, PackError> {
+    let data = bridge::to_data(tensor)?;
+    let mut shape = tensor.shape.to_vec();
+    let row = data.as_bytes().len() / shape[0];
+    let own = data.as_bytes()[rows.start * row..rows.end * row].to_vec();
+    shape[0] = rows.len();
+    let own = TensorData::from_bytes_vec(own, shape, tensor.dtype);
+    Ok(bridge::from_data(own, tensor.name.clone(), tensor.param_id))
+}
+
+/// The file's bytes.
+fn read(path: &Path) -> Result<SafetensorsStore> {
+    Ok(SafetensorsStore::from_bytes(Some(fs::read(path).map_err(Error::io("read", path))?)))
+}
+
+/// The tensors of the file at `path`.
+fn tensors<'a>(store: &'a mut SafetensorsStore, path: &Path) -> Result<&'a BTreeMap<String, PackTensor>> {
+    store.get_all_tensors().map_err(|error| {
+        let size = fs::metadata(path).map_or(0, |file| file.len());
+        damaged(path, format!("{} (the file has {size} bytes)", one_line(&error.to_string())))
+    })
+}
+
+/// Whether a file holds exactly the expected tensors, of the expected shapes, with finite values.
+fn check(
+    expected: &BTreeMap<String, PackTensor>,
+    found: &BTreeMap<String, PackTensor>,
+    path: &Path,
+) -> Result<()> {
+    compare(expected, found, path)?;
+    found.iter().try_for_each(|(name, tensor)| finite(tensor, name, path))
 }
 
 /// A module's tensors by their paths in it.

@@ -46,7 +46,7 @@ pub fn step(
     lr: f64,
 ) -> (LanguageModel, Stepped) {
     let (stepped, grads) = whole_gradients(&model, window, state, config);
-    update(model, optimiser, stepped, grads, config, lr)
+    update(model, optimiser, stepped, grads, config, lr).expect("one process has nobody to lose")
 }
 
 /// Losses and gradients of all columns of a window.
@@ -120,10 +120,13 @@ pub fn step_by(
     lr: f64,
 ) -> (LanguageModel, Stepped) {
     let (stepped, grads) = pass(&model, window, state, masks, config);
-    update(model, optimiser, stepped, grads, config, lr)
+    update(model, optimiser, stepped, grads, config, lr).expect("one process has nobody to lose")
 }
 
 /// Clips the gradients of all columns to their norm, and makes the optimiser's update.
+///
+/// # Errors
+/// [`Error::Communication`](runs::Error::Communication), if ranks share the vocabulary.
 pub(super) fn update(
     model: LanguageModel,
     optimiser: &mut NtAsgd,
@@ -131,10 +134,10 @@ pub(super) fn update(
     grads: GradientsParams,
     config: &TrainConfig,
     lr: f64,
-) -> (LanguageModel, Stepped) {
+) -> Result<(LanguageModel, Stepped)> {
     let latent_norm = global_norm(&model.head.context, &grads);
-    let (model, gradient_norm) = optimiser.step_clipped(lr, model, grads, config.clip);
-    (model, Stepped { gradient_norm, latent_norm, ..stepped })
+    let (model, gradient_norm) = optimiser.step_clipped(lr, model, grads, config.clip)?;
+    Ok((model, Stepped { gradient_norm, latent_norm, ..stepped }))
 }
 
 /// Losses and gradients of a window.

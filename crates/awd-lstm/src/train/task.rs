@@ -1,14 +1,16 @@
 //! The language model as a trainer's task.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
+use runs::AVERAGE;
 use runs::data::Corpus;
 use runs::error::{Error, Result};
 use runs::optim::{NtAsgd, NtAsgdConfig};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Split, Task, TrainerState, Work, load_weights, mix_seed, save_weights};
+use runs::{Peers, Score, Shards, Split, Task, TrainerState, Work, load_weights, mix_seed, save_weights};
 
 use super::evaluate::score_unless;
 use super::losses::Losses;
@@ -24,18 +26,18 @@ use crate::model::{LanguageModel, LmState};
 const EVALUATION_COST: f64 = 0.4;
 const ONE_COLUMN_COST: f64 = 0.55;
 
-/// The averaged weights in a checkpoint.
-const AVERAGE: &str = "average.safetensors";
 /// State of an unfinished epoch in a checkpoint.
 const EPOCH: &str = "epoch.safetensors";
 
 /// Training of a language model as AWD-LSTM does it (Merity et al., arXiv 1708.02182): truncated backpropagation with a
 /// carried hidden state, activation regularisation, clipping to the global norm, and NT-ASGD.
 ///
-/// Several ranks share the columns of the batch.
+/// Several ranks share the columns of the batch. Others may share the vocabulary: each has its rows of embedding and decoder.
 pub struct LmTask {
     model_config: ModelConfig,
     config: TrainConfig,
+    /// Those that share the vocabulary.
+    vocabulary: Ranks,
     /// With autodiff.
     device: Device,
     pub(super) train: Batches,
@@ -88,6 +90,20 @@ impl LmTask {
     /// # Errors
     /// Whatever is wrong with the configurations; [`Error::CorpusTooShort`] if a text does not fill its columns.
     pub fn new(model: &ModelConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
+        Self::among(&Ranks::alone(), model, config, corpus, device)
+    }
+
+    /// The task of one of the ranks that share the vocabulary, which has its rows alone.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Shard`] of an output layer that cannot be shared out.
+    pub fn among(
+        vocabulary: &Ranks,
+        model: &ModelConfig,
+        config: &TrainConfig,
+        corpus: &Corpus,
+        device: &Device,
+    ) -> Result<Self> {
         model.validate()?;
         config.validate()?;
         let vocab = corpus.vocabulary().len();
@@ -102,16 +118,20 @@ impl LmTask {
 
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
-        let fresh = model.try_init(&device)?;
+        let fresh = match vocabulary.are_several() {
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
+            false => model.try_init(&device)?,
+        };
         let first = schedule(config, &train, 1);
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
+            vocabulary: vocabulary.clone(),
             device,
             train,
             valid,
             test,
-            optimiser: optimiser(config, &fresh),
+            optimiser: optimiser(config, &fresh, vocabulary),
             first_steps: first.steps().len(),
             schedule: (1, first),
             hidden: fresh.zero_state(config.batch),
@@ -126,9 +146,16 @@ fn schedule(config: &TrainConfig, train: &Batches, epoch: usize) -> Schedule {
     Schedule::new(train.rows(), bptt, max_seq_len_delta, seed, epoch)
 }
 
+/// The parameters of which a model has some rows alone, for the ranks that share the vocabulary.
+fn shards(model: &LanguageModel, vocabulary: &Ranks) -> Shards {
+    let rows = model.shared_rows();
+    rows.map_or_else(Shards::default, |(share, ids)| Shards::new(vocabulary, share, ids))
+}
+
 /// The optimiser of `model` before its first step.
-fn optimiser(config: &TrainConfig, model: &LanguageModel) -> NtAsgd {
+fn optimiser(config: &TrainConfig, model: &LanguageModel, vocabulary: &Ranks) -> NtAsgd {
     let plain = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+    let plain = plain.with_shards(shards(model, vocabulary));
     let mut optimiser = plain.with_factor(&model.head.context, config.latent_lr);
     if config.average_from_start {
         optimiser.start_averaging();
@@ -165,7 +192,7 @@ impl Task for LmTask {
     }
 
     fn set_model(&mut self, model: LanguageModel) {
-        self.optimiser = optimiser(&self.config, &model);
+        self.optimiser = optimiser(&self.config, &model, &self.vocabulary);
         self.model = Some(model);
     }
 
@@ -175,6 +202,14 @@ impl Task for LmTask {
             true => self.optimiser.averaged(self.model()).valid(),
             false => self.model().valid(),
         }
+    }
+
+    fn shards(&self) -> Shards {
+        shards(self.model(), &self.vocabulary)
+    }
+
+    fn averages(&self, state: &LmTrainerState) -> Option<LanguageModel> {
+        (state.task.iterates > 0).then(|| self.optimiser.averaged(self.model()))
     }
 
     fn is_averaging(&self, state: &LmTrainerState) -> Option<bool> {
@@ -209,7 +244,7 @@ impl Task for LmTask {
             own_gradients(&model, window, self.hidden.clone(), config, peers.ranks())?;
         let (losses, grads) = peers.add_up(&model, stepped.losses.clone().into_array(), grads, early)?;
         let stepped = Stepped { losses: Losses::from_array(losses), ..stepped };
-        let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, config, lr);
+        let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, config, lr)?;
         self.model = Some(model);
         self.hidden = stepped.state;
         state.task.iterates += usize::from(state.task.averaging);
@@ -255,9 +290,6 @@ impl Task for LmTask {
     }
 
     fn save(&self, state: &LmTrainerState, folder: &Path) -> Result<()> {
-        if state.task.iterates > 0 {
-            save_weights(&self.optimiser.averaged(self.model()), &folder.join(AVERAGE))?;
-        }
         match (&state.position, &self.whole) {
             (Some(_), Some(whole)) => save_weights(&Carried::new(whole), &folder.join(EPOCH)),
             _ => Ok(()),
@@ -269,7 +301,7 @@ impl Task for LmTask {
             self.optimiser.start_averaging();
         }
         if state.task.iterates > 0 {
-            let average = load_weights(self.model().clone(), &folder.join(AVERAGE))?;
+            let average = self.shards().load(self.model().clone(), &folder.join(AVERAGE))?;
             self.optimiser.resume_averaging(&average, state.task.iterates);
         }
         if state.position.is_some() {

@@ -1,9 +1,10 @@
-//! How the processes of one training add up their gradients.
+//! How the processes of one training work together.
 
 use clap::Args;
-use runs::ranks::{Ranks, ReducePrecision};
+use runs::Error;
+use runs::ranks::{Grid, Ranks, ReducePrecision};
 
-/// How several processes add up their gradients.
+/// How several processes add up their gradients, and what they share.
 #[derive(Debug, Clone, Args)]
 pub struct ReduceArgs {
     /// Type in which processes started by mpirun send their gradients to each other: f32, or bf16, which halves the bytes
@@ -14,11 +15,20 @@ pub struct ReduceArgs {
     /// the same. For processes with a core to spare: without one it is slower.
     #[arg(hide = true, long)]
     pub reduce_meanwhile: bool,
+    /// Let so many processes started by mpirun share the vocabulary: each holds its part of the rows of embedding and decoder, and
+    /// groups of so many share the batch. It must divide the number of processes.
+    #[arg(hide = true, long, value_name = "P", default_value_t = 1)]
+    pub vocab_parallel: usize,
 }
 
 impl ReduceArgs {
     /// The processes, which send gradients so.
-    pub fn apply_to(&self, ranks: &Ranks) -> Ranks {
-        ranks.clone().with_precision(self.reduce_precision).with_sums_meanwhile(self.reduce_meanwhile)
+    ///
+    /// # Errors
+    /// If they cannot share vocabularies so.
+    pub fn apply_to(&self, ranks: &Ranks) -> Result<Ranks, Error> {
+        let ranks = ranks.clone().with_precision(self.reduce_precision);
+        let ranks = ranks.with_sums_meanwhile(self.reduce_meanwhile);
+        Grid::check(&ranks, self.vocab_parallel).map(|()| ranks)
     }
 }

@@ -60,12 +60,13 @@ pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<
     let output = Interrupt::of_training(ranks.is_first())
         .and_then(|interrupt| Output::new(format!("{program} train"), args.json, &args.record, interrupt));
     let output = agree(ranks, output)?;
-    let ranks = args.reduce.apply_to(ranks);
+    let ranks = agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     let (config, out) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text))?;
     agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
-    Job { folder: Folder::New(out), config, corpus, output, ranks }.train_and_print()
+    let (folder, vocab_parallel) = (Folder::New(out), args.reduce.vocab_parallel);
+    Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
 }
 
 /// All of the new run's settings, and its folder.

@@ -97,7 +97,7 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
         Output::new(format!("{program} train"), args.json, &args.training.record, interrupt)
     });
     let output = agree(ranks, output)?;
-    let ranks = &args.reduce.apply_to(ranks);
+    let ranks = &agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     match &args.resume {
         Some(path) => resume(args, path, output, ranks),
         None => start(args, output, ranks),
@@ -133,8 +133,9 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
     match args.dry_run {
         true => dry_run::run(&config, &corpus, args.json),
         false => {
-            let (folder, ranks) = (Folder::New(out), ranks.clone());
-            Job { folder, config, corpus, output, ranks }.train_and_print()
+            let (folder, ranks, vocab_parallel) =
+                (Folder::New(out), ranks.clone(), args.reduce.vocab_parallel);
+            Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
         }
     }
 }
@@ -171,8 +172,8 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     };
     let run = agree(ranks, changed())?;
     let config = agree(ranks, run.config().map_err(Failure::from))?;
-    let (folder, ranks) = (Folder::Old(run), ranks.clone());
-    Job { folder, config, corpus, output, ranks }.train_and_print()
+    let (folder, ranks, vocab_parallel) = (Folder::Old(run), ranks.clone(), args.reduce.vocab_parallel);
+    Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
 }
 
 /// The run and its configuration, which the arguments must not change.

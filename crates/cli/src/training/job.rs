@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use runs::data::Corpus;
-use runs::ranks::Ranks;
+use runs::ranks::{Grid, Ranks};
 use runs::{
     EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
 };
@@ -41,6 +41,8 @@ pub struct Job {
     pub output: Output,
     /// The processes that train it.
     pub ranks: Ranks,
+    /// How many of them share a vocabulary.
+    pub vocab_parallel: usize,
 }
 
 impl Job {
@@ -65,12 +67,14 @@ impl Job {
     /// A device that is missing, ranks that differ, or what goes wrong in training. Nothing is written before all input is found to
     /// be good.
     pub fn train(self) -> Result<FinalMetrics, Failure> {
-        let Self { folder, config, corpus, output, ranks } = self;
+        let Self { folder, config, corpus, output, ranks, vocab_parallel } = self;
         // Texts and runs may lie in different places.
         let compared = RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
         ranks.check_same("run", &compared)?;
         ranks.check_same("reduce_precision", &ranks.precision())?;
         ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
+        ranks.check_same("vocab_parallel", &vocab_parallel)?;
+        let grid = Grid::new(&ranks, vocab_parallel)?;
 
         let made = || -> Result<Trainer, Failure> {
             if config.train.test {
@@ -78,9 +82,10 @@ impl Job {
             }
             let name: DeviceName = config.device.parse()?;
             let device = device::open_at(name, ranks.local_rank())?;
-            device::check_room(name, config.model.num_params())?;
-            let trainer = Trainer::new(LmTask::new(&config.model, &config.train, &corpus, &device)?)
-                .with_ranks(&ranks)?;
+            // No less, however few of the parameters are the vocabulary's.
+            device::check_room(name, config.model.num_params() / vocab_parallel)?;
+            let task = LmTask::among(grid.vocabulary(), &config.model, &config.train, &corpus, &device)?;
+            let trainer = Trainer::new(task).with_grid(&grid)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
             Ok(trainer.with_log_every(output.log_every()))
         };
@@ -97,7 +102,7 @@ impl Job {
                 grouped(config.model.num_params()),
                 grouped(corpus.train().len()),
                 run.path().display(),
-                if ranks.are_several() { format!(", {} ranks", ranks.size()) } else { String::new() },
+                ranks_in_words(&ranks, vocab_parallel),
                 if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
             ));
             print_note(words(&config.text, &corpus));
@@ -105,6 +110,15 @@ impl Job {
         }
         let progress = output.progress().with_characters(config.text.characters);
         fit(&mut trainer, &run, progress, &output)
+    }
+}
+
+/// How many ranks there are, after what else is said of a run.
+fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
+    match (ranks.size(), vocab_parallel) {
+        (1, _) => String::new(),
+        (size, 1) => format!(", {size} ranks"),
+        (size, width) => format!(", {size} ranks, of which {width} share a vocabulary"),
     }
 }
 

@@ -75,18 +75,19 @@ fn wait_for_steps(job: &mut Job, run: &Path, before: usize) -> bool {
 /// Saved after every step, with validations inside of epochs.
 const OFTEN: &str = "--epochs 12 --validate-every 7 --log-every 1 --checkpoint-every 0.000001";
 
-#[test]
-fn a_rank_that_is_killed_ends_the_job_and_the_run_goes_on_to_the_same_bits() {
+/// Kills ranks of a run, which all share its vocabulary if `width` is their number, until it is done.
+fn kill_until_done(width: usize) {
     let folder = folder();
     let path = folder.path();
-    let train = format!("train {SMALL} {OFTEN}");
+    let train = format!("train {SMALL} {OFTEN} --vocab-parallel {width}");
     good(ranks(path, 2, &format!("{train} --out whole")));
     let steps = fs::read_to_string(path.join("whole/steps.jsonl")).unwrap().lines().count();
     let mut random = Pcg64Mcg::seed_from_u64(19);
-    let resume = "train --resume run --log-every 1 --checkpoint-every 0.000001";
+    let resume =
+        format!("train --resume run --log-every 1 --checkpoint-every 0.000001 --vocab-parallel {width}");
     let mut killed = 0;
     for attempt in 0..10 {
-        let line = if attempt == 0 { format!("{train} --out run") } else { resume.to_string() };
+        let line = if attempt == 0 { format!("{train} --out run") } else { resume.clone() };
         let mut job = started(ranks(path, 2, &line));
         let (run, rank) = (path.join("run"), random.random_range(0..2));
         let before = fs::read_to_string(run.join("steps.jsonl")).unwrap_or_default().lines().count();
@@ -105,13 +106,23 @@ fn a_rank_that_is_killed_ends_the_job_and_the_run_goes_on_to_the_same_bits() {
         assert!(text.contains(&format!("rank {rank} with PID")), "rank {rank}: {text}");
     }
     assert!(killed > 0);
-    good(ranks(path, 2, resume));
+    good(ranks(path, 2, &resume));
     assert_eq!(weights(&path.join("run")), weights(&path.join("whole")));
     let last = |run: &str| {
         let text = fs::read_to_string(path.join(run).join("metrics.jsonl")).unwrap();
         (ppl(&text, "valid_ppl"), ppl(&text, "test_ppl"), text.lines().count())
     };
     assert_eq!(last("run"), last("whole"));
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_job_and_the_run_goes_on_to_the_same_bits() {
+    kill_until_done(1);
+}
+
+#[test]
+fn so_does_one_of_those_that_share_a_vocabulary() {
+    kill_until_done(2);
 }
 
 #[test]
@@ -138,27 +149,29 @@ fn a_killed_run_goes_on_within_its_epoch_with_another_number_of_ranks() {
 fn an_interrupt_of_mpirun_saves_the_run() {
     let folder = folder();
     let path = folder.path();
-    for signal in ["-USR1", "-TERM"] {
+    for (signal, width) in [("-USR1", 1), ("-TERM", 1), ("-USR1", 2)] {
+        let shared = format!("--vocab-parallel {width}");
         // Without end, on any machine, and with few lines: at SIGTERM mpirun drops those that it has not yet passed on.
-        let mut command = ranks(path, 2, &format!("train {SMALL} --epochs 1000000 --out run{signal}"));
+        let mut command =
+            ranks(path, 2, &format!("train {SMALL} --epochs 1000000 {shared} --out run{signal}{width}"));
         if signal == "-TERM" {
             // Otherwise mpirun kills after a second what it has asked to end.
             command.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
         }
-        let (mut job, run) = (started(command), path.join(format!("run{signal}")));
+        let (mut job, run) = (started(command), path.join(format!("run{signal}{width}")));
         assert!(wait_for_steps(&mut job, &run, 3));
         send(signal, job.child.id() as i32);
         let (success, text) = ended(job, Duration::from_secs(40));
         assert!(!success, "{text}");
-        let line = format!("stopped and saved; to go on: highrank train --resume run{signal}");
+        let line = format!("stopped and saved; to go on: highrank train --resume run{signal}{width}");
         assert!(text.contains(&line), "{text}");
         // To the end of the epoch, beside a run that was not stopped.
         let state = fs::read_to_string(run.join("checkpoint/state.json")).unwrap();
         let state: serde_json::Value = serde_json::from_str(&state).unwrap();
         let epochs = state["state"]["epoch"].as_u64().unwrap() + 1;
-        good(ranks(path, 2, &format!("train --resume run{signal} --epochs {epochs}")));
-        good(ranks(path, 2, &format!("train {SMALL} --epochs {epochs} --out whole{signal}")));
-        assert_eq!(weights(&run), weights(&path.join(format!("whole{signal}"))), "{signal}");
+        good(ranks(path, 2, &format!("train --resume run{signal}{width} --epochs {epochs} {shared}")));
+        good(ranks(path, 2, &format!("train {SMALL} --epochs {epochs} {shared} --out whole{signal}{width}")));
+        assert_eq!(weights(&run), weights(&path.join(format!("whole{signal}{width}"))), "{signal}");
     }
 }
 
@@ -187,6 +200,15 @@ fn can_mount() -> bool {
 
 #[test]
 fn a_full_disk_ends_the_job_and_the_last_checkpoint_is_whole() {
+    fill_the_disk(1);
+}
+
+#[test]
+fn so_it_does_where_the_vocabulary_is_shared() {
+    fill_the_disk(2);
+}
+
+fn fill_the_disk(width: usize) {
     if !can_mount() {
         eprintln!("NOT RUN: this system lets no user mount anything (needed: `unshare -rm`)");
         return;
@@ -194,7 +216,8 @@ fn a_full_disk_ends_the_job_and_the_last_checkpoint_is_whole() {
     let folder = folder();
     let path = folder.path();
     fs::create_dir(path.join("disk")).unwrap();
-    let train = format!("train {SMALL} {OFTEN}").replace("--epochs 12", "--epochs 1000000");
+    let train =
+        format!("train {SMALL} {OFTEN} --vocab-parallel {width}").replace("--epochs 12", "--epochs 1000000");
     // Room for some checkpoints and lines. The disk is gone after the command, so the run is copied from it.
     let full = format!(
         "mount -t tmpfs -o size=300k tmpfs disk && mpirun --oversubscribe --bind-to none -np 2 {PROGRAM} {train} --out disk/run
@@ -209,7 +232,7 @@ fn a_full_disk_ends_the_job_and_the_last_checkpoint_is_whole() {
     let state = fs::read_to_string(path.join("run/checkpoint/state.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     let epochs = state["state"]["epoch"].as_u64().unwrap() + 1;
-    good(ranks(path, 2, &format!("train --resume run --epochs {epochs}")));
+    good(ranks(path, 2, &format!("train --resume run --epochs {epochs} --vocab-parallel {width}")));
     let whole = train.replace("--epochs 1000000", &format!("--epochs {epochs}"));
     good(ranks(path, 2, &format!("{whole} --out whole")));
     assert_eq!(weights(&path.join("run")), weights(&path.join("whole")));

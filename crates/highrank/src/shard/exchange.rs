@@ -1,6 +1,5 @@
 //! Tensors of all ranks.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
@@ -74,21 +73,4 @@ pub(super) fn summed(group: &dyn ShardGroup, data: TensorData) -> Result<TensorD
         _ => group.sum_f32(data.as_mut_slice().expect(EXPECT))?,
     }
     Ok(data)
-}
-
-/// The first row of a rank, of all rows; that of the rank after the last is their number.
-pub(super) fn start_of(rank: usize, rows: usize, ranks: usize) -> usize {
-    rank * rows / ranks
-}
-
-/// The rows that a rank has of all: runs in the order of the ranks, equal to within one.
-///
-/// # Errors
-/// [`ShardError::TooManyRanks`].
-pub(super) fn part_of(rows: usize, group: &dyn ShardGroup) -> Result<Range<usize>, ShardError> {
-    let (rank, ranks) = (group.rank(), group.size());
-    match ranks <= rows {
-        true => Ok(start_of(rank, rows, ranks)..start_of(rank + 1, rows, ranks)),
-        false => Err(ShardError::TooManyRanks { ranks, rows }),
-    }
 }

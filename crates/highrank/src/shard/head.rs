@@ -6,8 +6,9 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::embedding::ShardedEmbedding;
-use super::exchange::{gathered, part_of, start_of};
+use super::exchange::gathered;
 use super::group::{GroupHandle, ShardError};
+use super::share::Share;
 use crate::OutputHead;
 use crate::decoder::Decoder;
 use crate::ops::{MASKING_BIAS, has_kernels, wide};
@@ -46,17 +47,30 @@ use crate::parameters::{changed, value, with_own_parameters};
 pub struct ShardedHead {
     /// Over the words of this rank alone.
     pub(super) head: OutputHead,
+    #[module(skip)]
+    pub(super) shared: SharedVocabulary,
+}
+
+/// What a rank of a [`ShardedHead`] knows besides parameters: for a model that keeps them in a module of its own.
+#[derive(Debug, Clone)]
+pub struct SharedVocabulary {
     /// The whole decoder, without its parameters.
-    #[module(skip)]
     pub(super) whole: Decoder,
-    #[module(skip)]
-    pub(super) group: GroupHandle,
-    /// This rank's rows of the decoder.
-    #[module(skip)]
-    rows: Range<usize>,
+    pub(super) share: Share,
     /// A word that is not masked, if there is one.
-    #[module(skip)]
     pub(super) safe_word: usize,
+}
+
+impl SharedVocabulary {
+    /// The rows of the decoder that this rank holds.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// The head whose [part](ShardedHead::into_parts) over the words of this rank is `own`.
+    pub fn head(&self, own: OutputHead) -> ShardedHead {
+        ShardedHead { head: own, shared: self.clone() }
+    }
 }
 
 impl OutputHead {
@@ -79,7 +93,7 @@ impl OutputHead {
         if !has_kernels(self.decoder.device().as_dispatch()) {
             return unsupported("a backward pass on this device", "use Flex, NdArray or a CubeCL backend");
         }
-        let rows = part_of(self.decoder.rows(), &*group)?;
+        let share = Share::new(self.decoder.rows(), group)?;
         let bias = self.decoder.bias.as_ref().map(|bias| value(bias).detach().into_data());
         let bias: Vec<f64> = bias.map_or_else(Vec::new, |bias| bias.iter::<f64>().collect());
         let is_masked = |word: &usize| {
@@ -87,28 +101,33 @@ impl OutputHead {
             is_low || self.decoder.masked_words().contains(word)
         };
         let safe_word = (0..self.vocab()).find(|word| !is_masked(word)).unwrap_or(0);
-        let (part, whole) = (self.decoder.part(rows.clone()), self.decoder.bare());
+        let (part, whole) = (self.decoder.part(share.rows()), self.decoder.bare());
         let context = with_own_parameters(self.context.clone());
         let logit_map = with_own_parameters(self.logit_map.clone());
         let head = OutputHead { context, logit_map, decoder: part, ..self.clone() };
-        Ok(ShardedHead { head, whole, group, rows, safe_word })
+        Ok(SharedVocabulary { whole, share, safe_word }.head(head))
     }
 }
 
 impl ShardedHead {
     /// `V`, the number of words of all ranks.
     pub fn vocab(&self) -> usize {
-        self.whole.vocab
+        self.shared.whole.vocab
     }
 
     /// The decoder's rows that this rank holds; words are those below `V`.
     pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
+        self.shared.share.rows()
     }
 
     /// The ranks that share the vocabulary.
     pub fn group(&self) -> &GroupHandle {
-        &self.group
+        self.shared.share.group()
+    }
+
+    /// A head over the words of this rank alone, which has all parameters, and what [makes](SharedVocabulary::head) this one of it.
+    pub fn into_parts(self) -> (OutputHead, SharedVocabulary) {
+        (self.head, self.shared)
     }
 
     /// A [tied](crate::HeadConfig::with_tied) head with this rank's rows of the embedding as its decoder. Call it in every
@@ -146,7 +165,7 @@ impl ShardedHead {
     /// # Errors
     /// What the group has to say.
     pub fn whole(&self) -> Result<OutputHead, ShardError> {
-        let mut decoder = self.whole.clone();
+        let mut decoder = self.shared.whole.clone();
         if let Some(weight) = &self.head.decoder.weight {
             let all = self.all_rows(value(weight))?;
             decoder.weight = Some(changed(weight, |_| all));
@@ -161,12 +180,13 @@ impl ShardedHead {
     /// All rows, for those of this rank.
     fn all_rows(&self, own: Tensor<2>) -> Result<Tensor<2>, ShardError> {
         let ([rows, width], dtype) = (own.dims(), own.dtype());
-        let (all, ranks) = (self.whole.rows(), self.group.size());
-        let zeros = Tensor::zeros([all.div_ceil(ranks) - rows, width], (&own.device(), dtype));
+        let share = &self.shared.share;
+        let most = share.all().div_ceil(share.group().size());
+        let zeros = Tensor::zeros([most - rows, width], (&own.device(), dtype));
         let padded = Tensor::cat(vec![own, zeros], 0).cast(wide(dtype));
-        let parts = gathered(&*self.group, &padded)?.into_iter().enumerate();
+        let parts = gathered(&**self.group(), &padded)?.into_iter().enumerate();
         let parts = parts.map(|(rank, part)| {
-            let rows = start_of(rank + 1, all, ranks) - start_of(rank, all, ranks);
+            let rows = share.start_of(rank + 1) - share.start_of(rank);
             part.narrow(0, 0, rows)
         });
         Ok(Tensor::cat(parts.collect(), 0).cast(dtype))

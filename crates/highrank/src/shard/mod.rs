@@ -45,10 +45,12 @@ mod group;
 mod head;
 mod predict;
 mod score;
+mod share;
 mod sweep;
 mod threads;
 
 pub use embedding::ShardedEmbedding;
 pub use group::{GroupHandle, ShardError, ShardGroup};
-pub use head::ShardedHead;
+pub use head::{ShardedHead, SharedVocabulary};
+pub use share::Share;
 pub use threads::on_threads;

@@ -81,7 +81,7 @@ impl ShardedHead {
         let device = hidden.device();
         let tokens = Tokens::all(hidden.detach());
         let count = tokens.leading().iter().product::<usize>();
-        let words = Tensor::full([count, 1], self.safe_word as i64, &device);
+        let words = Tensor::full([count, 1], self.shared.safe_word as i64, &device);
         self.sweep(tokens, words)
     }
 
@@ -110,7 +110,7 @@ impl ShardedHead {
             let list = list.chain(std::iter::repeat([f64::NEG_INFINITY, f64::INFINITY]));
             slots.as_chunks_mut::<2>().0.iter_mut().zip(list).for_each(|(slot, pair)| *slot = pair);
         }
-        let all = self.group.gather_f64(&sent)?;
+        let all = self.group().gather_f64(&sent)?;
         made?;
         let of_token = |token: usize| {
             let ranks = all.chunks_exact(sent.len()).map(|of_rank| &of_rank[2 * k * token..][..2 * k]);
@@ -136,7 +136,7 @@ impl ShardedHead {
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, ShardError> {
         let count = if sampling.is_greedy() { 0 } else { swept.tokens() };
-        let numbers = of_first(&*self.group, numbers(count, rng))?;
+        let numbers = of_first(&**self.group(), numbers(count, rng))?;
         let drawn = self.best(swept, k)?.into_iter().enumerate().map(|(token, mut list)| {
             // Of equals the lowest counts as more probable.
             list.sort_unstable_by_key(|(_, word)| *word);
@@ -151,7 +151,7 @@ impl ShardedHead {
     fn draw(&self, swept: &Swept, rng: &mut impl Rng) -> Result<Vec<usize>, ShardError> {
         let (tokens, components) = (swept.tokens(), swept.normaliser.dims()[1]);
         let of_components = if swept.log_prior.is_some() { tokens } else { 0 };
-        let numbers = of_first(&*self.group, numbers(of_components + tokens, rng))?;
+        let numbers = of_first(&**self.group(), numbers(of_components + tokens, rng))?;
         let (of_components, of_words) = numbers.split_at(of_components);
         let chosen: Vec<usize> = match &swept.log_prior {
             None => vec![],
@@ -169,7 +169,7 @@ impl ShardedHead {
             let row = token * components + chosen.get(token).copied().unwrap_or(0);
             let of_ranks: Vec<f64> = masses.iter().map(|of_rank| of_rank[row]).collect();
             let (rank, number) = rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })?;
-            is_own.push(rank == self.group.rank());
+            is_own.push(rank == self.group().rank());
             own_numbers.push(number);
         }
         let mut words = vec![Drawn::AllMasked; tokens];
@@ -181,7 +181,7 @@ impl ShardedHead {
 
     /// A word for each token from the distribution at a temperature.
     fn draw_at(&self, swept: &Swept, temperature: f64, rng: &mut impl Rng) -> Result<Vec<usize>, ShardError> {
-        let numbers = of_first(&*self.group, numbers(swept.tokens(), rng))?;
+        let numbers = of_first(&**self.group(), numbers(swept.tokens(), rng))?;
         let OwnWords { input, share } = self.own_words(swept);
         let (input, shares) = (constants(input), share.as_ref().map_or_else(Vec::new, values));
         let scaled = |row: LogProbs<'_>| -> Vec<f64> {
@@ -196,13 +196,13 @@ impl ShardedHead {
             let sum: f64 = row.iter().map(|x| (x - top).exp()).sum();
             Ok(top + sum.ln() + shares.get(token).copied().unwrap_or(0.0) / temperature)
         })?;
-        let masses = self.group.gather_f64(&masses)?;
+        let masses = self.group().gather_f64(&masses)?;
         let places = numbers.iter().enumerate().map(|(token, number)| {
             let of_ranks: Vec<f64> = masses.iter().skip(token).step_by(numbers.len()).copied().collect();
             rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })
         });
         let places: Vec<(usize, f64)> = places.collect::<Result<_, _>>()?;
-        let is_own: Vec<bool> = places.iter().map(|(rank, _)| *rank == self.group.rank()).collect();
+        let is_own: Vec<bool> = places.iter().map(|(rank, _)| *rank == self.group().rank()).collect();
         let words = read(Inputs::of(input), |token, row| {
             Ok(match is_own[token] {
                 true => draw_in_order(&scaled(row), places[token].1),
@@ -222,7 +222,7 @@ impl ShardedHead {
             Drawn::AllMasked => -2.0,
         };
         let mut codes: Vec<f64> = words.iter().zip(is_own).map(code).collect();
-        self.group.sum_f64(&mut codes)?;
+        self.group().sum_f64(&mut codes)?;
         let drawn = codes.iter().map(|code| match code {
             -1.0 => Drawn::NotANumber,
             -2.0 => Drawn::AllMasked,

@@ -59,7 +59,7 @@ impl ShardedHead {
     ) -> Result<Loss<T>, ShardError> {
         let (checks, vocab) = (self.head.check(&hidden)?, self.vocab());
         let shape = leading::<D, T>(&hidden.dims())?;
-        check_targets(&targets, shape, options, self.whole.rows(), vocab, &checks)?;
+        check_targets(&targets, shape, options, self.shared.whole.rows(), vocab, &checks)?;
         self.head.check_use(options)?;
         let has_more = options.label_smoothing != 0.0 || options.z_loss != 0.0;
         for (is_set, what, instead) in [
@@ -79,7 +79,8 @@ impl ShardedHead {
         let on = (&weight.device(), wide(weight.dtype()));
         let targets = targets.reshape([shape.iter().product::<usize>()]);
         // The safe word is the largest.
-        let is_safe = || Tensor::<1, Int>::arange(0..vocab as i64, on.0).equal_elem(self.safe_word as i64);
+        let is_safe =
+            || Tensor::<1, Int>::arange(0..vocab as i64, on.0).equal_elem(self.shared.safe_word as i64);
         let counted = CountedTokens::new(targets, options, vocab, || Ok(Some(is_safe().float())))?;
         let words = counted.objective(on).targets.words().clone().tensor::<1>();
         let swept = self.sweep(counted.of_hidden(hidden), words.unsqueeze_dim(1))?;
@@ -150,7 +151,7 @@ impl ShardedHead {
     /// The second sweep.
     fn all_words(&self, swept: &Swept, objective: &Objective) -> Result<AllWords, ShardError> {
         let unmasked = (self.rows().len() - self.head.masked_rows()?.len()) as f64;
-        let of_all = self.group.gather_f64(&[unmasked])?.into_iter().sum();
+        let of_all = self.group().gather_f64(&[unmasked])?.into_iter().sum();
         let OwnWords { input, share } = self.own_words(swept);
         let first = self.rows().start as f64;
         let (nll, statistics) = match unmasked == 0.0 {
@@ -192,7 +193,7 @@ impl ShardedHead {
         };
         let has_statistics = statistics.is_some();
         let sent = Tensor::cat(std::iter::once(nll.clone()).chain(statistics).collect(), 1);
-        let all = gathered(&*self.group, &sent)?;
+        let all = gathered(&**self.group(), &sent)?;
         let column = |at| all.iter().map(move |all: &Tensor<2>| all.clone().narrow(1, at, 1));
         let statistics = has_statistics.then(|| {
             let best = column(2).zip(column(3)).reduce(|(word, log_prob), (other, of_other)| {
@@ -203,7 +204,7 @@ impl ShardedHead {
             let (argmax, max_log_prob) = best.expect("a group has a rank");
             [total(column(1)), argmax, max_log_prob]
         });
-        let nll = total(tracked(&*self.group, nll, column(0).collect()));
+        let nll = total(tracked(&**self.group(), nll, column(0).collect()));
         Ok(AllWords { nll, unmasked: of_all, statistics })
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Int, Tensor};
 use highrank_kernels::Floats;
 
-use super::exchange::{gathered, shared, start_of, total, tracked};
+use super::exchange::{gathered, shared, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
 use crate::OutputHead;
@@ -69,7 +69,7 @@ impl ShardedHead {
         let [count, width] = words.dims();
         let head = self.with_common_mask(tokens.leading())?;
         let (input, component_log_prior) = head.likelihood(tokens, ContextOps::Native)?;
-        let (rank, components) = (self.group.rank(), input.components());
+        let (rank, components) = (self.group().rank(), input.components());
         let log_prior = input.log_prior.clone().map(Floats::tensor::<2>);
         let rows = self.rows_of(input);
 
@@ -83,13 +83,13 @@ impl ShardedHead {
         let listed = listed.mask_fill(of_rows(asked.is_own, components).bool_not(), 0.0);
 
         let sent = listed.clone().mask_fill(of_rows(asked.is_masked, components), f64::NEG_INFINITY);
-        let all = gathered(&*self.group, &Tensor::cat(vec![own.clone(), sent], 1))?;
+        let all = gathered(&**self.group(), &Tensor::cat(vec![own.clone(), sent], 1))?;
         let column = |at, width| move |all: &Tensor<2>| all.clone().narrow(1, at, width);
         let of_ranks: Vec<_> = all.iter().map(column(0, 1)).collect();
-        let normalisers = Tensor::cat(tracked(&*self.group, own.clone(), of_ranks.clone()), 1);
+        let normalisers = Tensor::cat(tracked(&**self.group(), own.clone(), of_ranks.clone()), 1);
         let (shares, normaliser) = log_softmax_and_normaliser(Floats::from(normalisers));
         let (shares, normaliser) = (shares.tensor::<2>(), normaliser.tensor::<2>());
-        let listed = total(tracked(&*self.group, listed, all.iter().map(column(1, width)).collect()));
+        let listed = total(tracked(&**self.group(), listed, all.iter().map(column(1, width)).collect()));
 
         let is_masked = listed.clone().lower_equal_elem(MASKING_BIAS);
         let share = shares.clone().gather(1, of_rows(self.owners(&words), components));
@@ -102,7 +102,7 @@ impl ShardedHead {
             }
         };
         let is_masked = is_masked.reshape([count, components, width]).narrow(1, 0, 1).reshape([count, width]);
-        let last = self.whole.rows() as i64 - 1;
+        let last = self.shared.whole.rows() as i64 - 1;
         let is_no_word = words.clone().lower_elem(0).bool_or(words.greater_elem(last));
         let of_tokens = |column: Tensor<2>| column.reshape([count, components]);
         Ok(Swept {
@@ -124,7 +124,7 @@ impl ShardedHead {
             None => of_rows,
         };
         // The value has all digits of the share, and the gradient reaches the normalisers of all ranks.
-        let gradient = shared(&self.group, plus_prior(-swept.normaliser.clone())) + swept.own.clone();
+        let gradient = shared(self.group(), plus_prior(-swept.normaliser.clone())) + swept.own.clone();
         let log_prior = plus_prior(swept.share.clone()).detach() + (gradient.clone() - gradient.detach());
         match log_prior.dims() {
             [_, 1] => OwnWords { input: swept.rows.clone(), share: Some(log_prior) },
@@ -137,9 +137,9 @@ impl ShardedHead {
 
     /// The rank that holds each word; of what is no word, any.
     fn owners(&self, words: &Tensor<2, Int>) -> Tensor<2, Int> {
-        let (rows, ranks) = (self.whole.rows(), self.group.size());
-        let is_beyond = |rank| words.clone().greater_equal_elem(start_of(rank, rows, ranks) as i64).int();
-        (1..ranks).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
+        let share = &self.shared.share;
+        let is_beyond = |rank| words.clone().greater_equal_elem(share.start_of(rank) as i64).int();
+        (1..share.group().size()).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
     }
 
     /// A word of this rank that is not masked, if there is one, in a shape.
@@ -162,12 +162,12 @@ impl ShardedHead {
         let rows = contexts.num_elements() / d;
         let contexts = contexts.cast(dtype);
         let (contexts, map_params) = match input.map_params {
-            None => (shared(&self.group, contexts.reshape([rows, d]).tensor::<2>()), None),
+            None => (shared(self.group(), contexts.reshape([rows, d]).tensor::<2>()), None),
             Some(params) => {
                 let contexts = contexts.reshape([rows * d]);
                 let count = params.num_elements();
                 let all = Floats::cat(vec![contexts, params.cast(dtype)], 0);
-                let all = shared(&self.group, all.tensor::<1>());
+                let all = shared(self.group(), all.tensor::<1>());
                 let contexts = all.clone().narrow(0, 0, rows * d).reshape([rows, d]);
                 (contexts, Some(all.narrow(0, rows * d, count).into()))
             }
@@ -184,16 +184,14 @@ impl ShardedHead {
         }
         let Some(mask) = head.draw_latent_mask(head.context.sequences(leading)) else { return Ok(head) };
         let dtype = mask.dtype();
-        let of_first = gathered(&*self.group, &mask.cast(wide(dtype)))?.swap_remove(0);
+        let of_first = gathered(&**self.group(), &mask.cast(wide(dtype)))?.swap_remove(0);
         Ok(head.with_latent_mask(of_first.cast(dtype)))
     }
 
     fn asked(&self, words: &Tensor<2, Int>) -> Result<Asked, HeadError> {
         let [count, width] = words.dims();
-        let last = self.rows().len() as i64 - 1;
-        let places = words.clone() - self.rows().start as i64;
-        let is_here = places.clone().lower_elem(0).bool_or(places.clone().greater_elem(last)).bool_not();
-        let places = places.clamp(0, last);
+        let (places, is_elsewhere) = self.shared.share.places(words.clone());
+        let is_here = is_elsewhere.bool_not();
         let is_low = match self.head.bias()? {
             Some(bias) => {
                 let bias = bias.detach().select(0, places.clone().reshape([count * width]));

@@ -5,6 +5,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 
 use super::update;
+use crate::error::Result;
+use crate::shards::Shards;
 
 /// Keeps the clip coefficient of a zero gradient finite.
 const EPSILON: f64 = 1e-6;
@@ -12,9 +14,35 @@ const EPSILON: f64 = 1e-6;
 /// The Euclidean norm of all gradients of a module taken together, of shape `[1]`, on their device.
 /// `None` if no parameter has a gradient.
 pub fn global_norm<M: Module>(module: &M, grads: &GradientsParams) -> Option<Tensor<1>> {
-    let mut squares = Squares { grads, sum: None };
+    global_norm_among(module, grads, &Shards::default()).expect("one process has nobody to lose")
+}
+
+/// The same of a module of which each rank holds some rows: each row counts once, and so does what all ranks have. All ranks call
+/// it.
+///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+fn global_norm_among<M: Module>(
+    module: &M,
+    grads: &GradientsParams,
+    shards: &Shards,
+) -> Result<Option<Tensor<1>>> {
+    let mut squares = Squares { grads, shards, sum: None, of_rows: None };
     module.visit(&mut squares);
-    squares.sum.map(Tensor::sqrt)
+    let Squares { mut sum, of_rows, .. } = squares;
+    if let Some(own) = of_rows {
+        let (device, dtype) = (own.device(), own.dtype());
+        let of_rows = Tensor::<1>::from_data([shards.sum(own.into_scalar())?], (&device, dtype));
+        add(&mut sum, of_rows);
+    }
+    Ok(sum.map(Tensor::sqrt))
+}
+
+fn add(sum: &mut Option<Tensor<1>>, term: Tensor<1>) {
+    *sum = Some(match sum.take() {
+        Some(sum) => sum + term,
+        None => term,
+    });
 }
 
 /// Scales all gradients of a module by `min(1, max_norm / (norm + 1e-6))`, where the norm is taken over all
@@ -40,8 +68,8 @@ pub fn clip_and_measure<M: Module>(
     mut grads: GradientsParams,
     max_norm: f64,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let measured = norm_and_coefficient(module, &grads, max_norm);
-    let norm = measured.map(|(norm, coefficient)| {
+    let measured = norm_and_coefficient(module, &grads, max_norm, &Shards::default());
+    let norm = measured.expect("one process has nobody to lose").map(|(norm, coefficient)| {
         module.visit(&mut Scale { grads: &mut grads, coefficient });
         norm
     });
@@ -50,32 +78,38 @@ pub fn clip_and_measure<M: Module>(
 
 /// The global norm, and what [`clip_global_norm`] multiplies gradients by, both `[1]`. `None` if no parameter has a gradient.
 ///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+///
 /// # Panics
 /// If `max_norm` is not a positive number.
 pub(super) fn norm_and_coefficient<M: Module>(
     module: &M,
     grads: &GradientsParams,
     max_norm: f64,
-) -> Option<(Tensor<1>, Tensor<1>)> {
+    shards: &Shards,
+) -> Result<Option<(Tensor<1>, Tensor<1>)>> {
     assert!(max_norm > 0.0, "clip_global_norm: max_norm is {max_norm}, but must be above 0");
-    let norm = global_norm(module, grads)?;
-    let coefficient = (norm.clone() + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
-    Some((norm, coefficient))
+    let norm = global_norm_among(module, grads, shards)?;
+    Ok(norm.map(|norm| {
+        let coefficient = (norm.clone() + EPSILON).recip().mul_scalar(max_norm).clamp_max(1.0);
+        (norm, coefficient)
+    }))
 }
 
 struct Squares<'a> {
     grads: &'a GradientsParams,
+    shards: &'a Shards,
     sum: Option<Tensor<1>>,
+    /// Of rows that this rank alone holds.
+    of_rows: Option<Tensor<1>>,
 }
 
 impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let Some(grad) = self.grads.get::<D>(param.id) else { return };
-        let square = update::square_sum(grad);
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + square,
-            None => square,
-        });
+        let sum = if self.shards.hold(param.id) { &mut self.of_rows } else { &mut self.sum };
+        add(sum, update::square_sum(grad));
     }
 }
 

@@ -9,6 +9,8 @@ use burn::tensor::Tensor;
 
 use super::update::Factor;
 use super::{clip, parameter, update};
+use crate::error::Result;
+use crate::shards::Shards;
 
 /// Configuration of [`NtAsgd`].
 #[derive(Config, Debug)]
@@ -33,6 +35,7 @@ impl NtAsgdConfig {
         NtAsgd {
             weight_decay: decay,
             factors: HashMap::new(),
+            shards: Shards::default(),
             averaging: false,
             iterates: 0,
             averages: HashMap::new(),
@@ -62,6 +65,8 @@ pub struct NtAsgd {
     weight_decay: f64,
     /// Factors on the learning rate other than 1.
     factors: HashMap<ParamId, f64>,
+    /// The parameters of which this rank has some rows alone.
+    shards: Shards,
     averaging: bool,
     /// Iterates in the averages.
     iterates: usize,
@@ -84,6 +89,11 @@ impl NtAsgd {
         );
         part.visit(&mut SetFactor { factors: &mut self.factors, factor });
         self
+    }
+
+    /// Clips to the norm over the rows of all ranks.
+    pub fn with_shards(self, shards: Shards) -> Self {
+        Self { shards, ..self }
     }
 
     /// Begins to average with the next step. Does nothing if averaging has begun already.
@@ -126,6 +136,9 @@ impl NtAsgd {
     ///
     /// Returns the module and the norm before clipping, `[1]`, on the gradients' device; `None` if no parameter has a gradient.
     ///
+    /// # Errors
+    /// [`Error::Communication`](crate::Error::Communication), if [ranks](Self::with_shards) hold rows.
+    ///
     /// # Panics
     /// If `max_norm` is not a positive number.
     pub fn step_clipped<M: Module>(
@@ -134,9 +147,10 @@ impl NtAsgd {
         module: M,
         grads: GradientsParams,
         max_norm: f64,
-    ) -> (M, Option<Tensor<1>>) {
-        let (norm, factor) = clip::norm_and_coefficient(&module, &grads, max_norm).unzip();
-        (self.step_by(lr, module, grads, factor.map(Factor::new)), norm)
+    ) -> Result<(M, Option<Tensor<1>>)> {
+        let measured = clip::norm_and_coefficient(&module, &grads, max_norm, &self.shards)?;
+        let (norm, factor) = measured.unzip();
+        Ok((self.step_by(lr, module, grads, factor.map(Factor::new)), norm))
     }
 
     /// One step with gradients that are multiplied by a factor first.

@@ -1,5 +1,7 @@
 //! What connects processes.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 
 /// Collective operations between processes. All of them call the same ones in the same order.
@@ -36,6 +38,12 @@ pub trait Communicator: Send + Sync {
     /// If the lengths differ, or are no multiple of `size`.
     fn exchange(&self, pieces: &[u8], received: &mut [u8]) -> Result<()>;
 
+    /// The processes that name the same `colour`, in the order of their ranks here, as a group of their own. All processes call it.
+    ///
+    /// # Errors
+    /// [`Error::Communication`](crate::Error::Communication).
+    fn split(&self, colour: usize) -> Result<Arc<dyn Communicator>>;
+
     /// Whether any thread of this process may call it, one at a time.
     fn is_for_any_thread(&self) -> bool {
         true
@@ -47,6 +55,11 @@ pub trait Communicator: Send + Sync {
 
     /// Ends all processes at once with this exit status.
     fn abort(&self, status: i32) -> !;
+
+    /// Says why and [ends](Self::abort) all processes, where an error cannot be returned: in a backward pass.
+    fn give_up(&self, _reason: &str) -> ! {
+        self.abort(2)
+    }
 }
 
 /// One process.
@@ -77,6 +90,10 @@ impl Communicator for Alone {
     fn exchange(&self, pieces: &[u8], received: &mut [u8]) -> Result<()> {
         received.copy_from_slice(pieces);
         Ok(())
+    }
+
+    fn split(&self, _colour: usize) -> Result<Arc<dyn Communicator>> {
+        Ok(Arc::new(*self))
     }
 
     fn abort(&self, status: i32) -> ! {

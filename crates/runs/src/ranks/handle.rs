@@ -43,6 +43,14 @@ impl Ranks {
         Self::new(Alone { local_rank: self.local_rank() })
     }
 
+    /// The processes that name the same `colour`, in the order of their ranks. All processes call it.
+    ///
+    /// # Errors
+    /// [`Error::Communication`].
+    pub fn split(&self, colour: usize) -> Result<Self> {
+        Ok(Self { communicator: self.communicator.split(colour)?, ..self.clone() })
+    }
+
     /// The processes that `communicator` connects. Gradients are summed in f32.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         Self { communicator: Arc::new(communicator), precision: ReducePrecision::default(), meanwhile: false }
@@ -146,6 +154,17 @@ impl Ranks {
     /// [`Error::Communication`].
     pub fn first_says(&self, yes: bool) -> Result<bool> {
         Ok(self.gather_equal(&[u8::from(yes)])?[0] != 0)
+    }
+
+    /// Whether any rank says yes.
+    ///
+    /// # Errors
+    /// [`Error::Communication`].
+    pub fn any_says(&self, yes: bool) -> Result<bool> {
+        match self.are_several() {
+            true => Ok(self.gather_equal(&[u8::from(yes)])?.contains(&1)),
+            false => Ok(yes),
+        }
     }
 
     /// `own` if no rank failed.

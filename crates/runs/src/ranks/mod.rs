@@ -6,13 +6,17 @@
 //!
 //! Sums are made in the order of the ranks, whatever their number and the size of what is summed: N ranks that cut the batch in N
 //! parts make the same bits as one process that takes it in N slices.
+//!
+//! A [`Grid`] is for models whose vocabulary is shared out: each group of ranks has one copy of the model, and groups share the batch.
 
 mod communicator;
 mod gradients;
+mod grid;
 mod handle;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod precision;
+mod shard_group;
 mod sum;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
@@ -20,6 +24,7 @@ mod threads;
 
 pub use communicator::{Alone, Communicator};
 pub use gradients::Early;
+pub use grid::Grid;
 pub use handle::cut;
 pub use handle::{Ranks, started_as_one_of};
 #[cfg(feature = "mpi")]

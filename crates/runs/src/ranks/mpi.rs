@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -23,16 +23,32 @@ const ASKED: u64 = 16;
 /// evaluation, rank 0's writing of a checkpoint.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The processes of an MPI job.
+/// The processes of an MPI job, or some of them.
 ///
 /// An error of MPI comes back as [`Error::Communication`] with this process's rank: end the job by
-/// [`abort`](Communicator::abort) then, as after any other error that the other ranks do not have. Dropping it waits for the other
-/// processes to drop theirs, but for a panic.
+/// [`abort`](Communicator::abort) then, as after any other error that the other ranks do not have. Dropping the last of a process
+/// waits for the other processes to drop theirs, but for a panic.
 pub struct Mpi {
-    /// `None` once it is dropped.
-    universe: Option<Universe>,
+    job: Arc<Job>,
+    group: Group,
     rank: usize,
     size: usize,
+}
+
+/// A communicator of MPI.
+struct Group(ffi::MPI_Comm);
+
+// SAFETY: a handle is a number or an address that MPI alone looks behind, which one thread at a time calls.
+unsafe impl Send for Group {}
+// SAFETY: as above.
+unsafe impl Sync for Group {}
+
+/// What this process has once, whatever the group.
+struct Job {
+    /// `None` once it is dropped.
+    universe: Option<Universe>,
+    /// This process's number in the job.
+    rank: usize,
     local_rank: usize,
     /// The only thread that may call MPI; `None` if any may, one at a time.
     thread: Option<ThreadId>,
@@ -61,10 +77,9 @@ impl Mpi {
         let refused = |reason: &str| Error::Communication { rank: 0, reason: reason.to_string() };
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
             .ok_or_else(|| refused("this process has joined its MPI job already"))?;
-        let mut job = Self {
+        let mut job = Job {
             universe: Some(universe),
             rank: 0,
-            size: 1,
             local_rank: 0,
             thread: match threading {
                 Threading::Serialized | Threading::Multiple => None,
@@ -77,7 +92,7 @@ impl Mpi {
         };
         let (mut rank, mut size, mut local) = (0, 0, 0);
         // SAFETY: MPI is initialised, and all pointers are to variables that outlive the calls.
-        unsafe {
+        let world = unsafe {
             let world = ffi::RSMPI_COMM_WORLD;
             job.check(ffi::MPI_Comm_set_errhandler(world, ffi::RSMPI_ERRORS_RETURN))?;
             job.check(ffi::MPI_Comm_rank(world, &mut rank))?;
@@ -87,9 +102,10 @@ impl Mpi {
             job.check(ffi::MPI_Comm_split_type(world, kind, rank, info, &mut machine))?;
             job.check(ffi::MPI_Comm_rank(machine, &mut local))?;
             job.check(ffi::MPI_Comm_free(&mut machine))?;
-        }
-        (job.rank, job.size, job.local_rank) = (rank as usize, size as usize, local as usize);
-        Ok(job)
+            world
+        };
+        (job.rank, job.local_rank) = (rank as usize, local as usize);
+        Ok(Self { rank: job.rank, size: size as usize, group: Group(world), job: Arc::new(job) })
     }
 
     /// Gives up waiting for the others some seconds after `interrupted` says so: tells `last_words` why, and ends the job. An
@@ -99,10 +115,13 @@ impl Mpi {
         interrupted: impl Fn() -> bool + Send + Sync + 'static,
         last_words: impl Fn(&str) + Send + Sync + 'static,
     ) -> Self {
-        (self.interrupted, self.last_words) = (Box::new(interrupted), Box::new(last_words));
+        let job = Arc::get_mut(&mut self.job).expect("it is called before any split");
+        (job.interrupted, job.last_words) = (Box::new(interrupted), Box::new(last_words));
         self
     }
+}
 
+impl Job {
     fn check(&self, code: c_int) -> Result<()> {
         if code == ffi::MPI_SUCCESS as c_int {
             return Ok(());
@@ -154,10 +173,9 @@ impl Mpi {
                 && noticed.get_or_insert_with(Instant::now).elapsed() > GRACE + 2 * longest
             {
                 // No error: the caller's buffers must outlive the operation.
-                (self.last_words)(
+                self.give_up(
                     "another rank did not answer after an interrupt; the last checkpoint is untouched",
                 );
-                self.abort(2);
             }
             match rest || computes {
                 true if asked.is_multiple_of(ASKED) => thread::sleep(REST),
@@ -169,6 +187,17 @@ impl Mpi {
         *pauses = (Some(now), longest.max(now - began));
         Ok(())
     }
+
+    fn give_up(&self, reason: &str) -> ! {
+        (self.last_words)(reason);
+        abort(2)
+    }
+}
+
+fn abort(status: i32) -> ! {
+    // SAFETY: MPI is initialised. This ends the processes of the job.
+    unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, status) };
+    std::process::exit(status)
 }
 
 /// A number of bytes as MPI counts them.
@@ -189,7 +218,7 @@ impl Communicator for Mpi {
     }
 
     fn local_rank(&self) -> usize {
-        self.local_rank
+        self.job.local_rank
     }
 
     fn gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
@@ -198,9 +227,9 @@ impl Communicator for Mpi {
         let (own, all, rest) = (own.as_ptr(), all.as_mut_ptr(), own.len() <= SHORT);
         // SAFETY: `own` holds `count` bytes and `all` that many of every rank; both are borrowed until the operation is complete.
         unsafe {
-            let (byte, world) = (ffi::RSMPI_UINT8_T, ffi::RSMPI_COMM_WORLD);
-            self.complete(rest, |request| {
-                ffi::MPI_Iallgather(own.cast(), count, byte, all.cast(), count, byte, world, request)
+            let (byte, group) = (ffi::RSMPI_UINT8_T, self.group.0);
+            self.job.complete(rest, |request| {
+                ffi::MPI_Iallgather(own.cast(), count, byte, all.cast(), count, byte, group, request)
             })
         }
     }
@@ -213,29 +242,45 @@ impl Communicator for Mpi {
             (pieces.as_ptr().cast(), received.as_mut_ptr().cast());
         // SAFETY: both hold `count` bytes of every rank, and are borrowed until the operation is complete.
         unsafe {
-            let (byte, world) = (ffi::RSMPI_UINT8_T, ffi::RSMPI_COMM_WORLD);
-            self.complete(false, |request| {
-                ffi::MPI_Ialltoall(pieces, count, byte, received, count, byte, world, request)
+            let (byte, group) = (ffi::RSMPI_UINT8_T, self.group.0);
+            self.job.complete(false, |request| {
+                ffi::MPI_Ialltoall(pieces, count, byte, received, count, byte, group, request)
             })
         }
     }
 
+    fn split(&self, colour: usize) -> Result<Arc<dyn Communicator>> {
+        let colour = c_int::try_from(colour).expect("a colour is at most the number of processes");
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: MPI is initialised, and all pointers are to variables that outlive the calls.
+        let group = unsafe {
+            let mut group = ffi::RSMPI_COMM_NULL;
+            self.job.check(ffi::MPI_Comm_split(self.group.0, colour, self.rank as c_int, &mut group))?;
+            self.job.check(ffi::MPI_Comm_rank(group, &mut rank))?;
+            self.job.check(ffi::MPI_Comm_size(group, &mut size))?;
+            Group(group)
+        };
+        Ok(Arc::new(Self { job: self.job.clone(), group, rank: rank as usize, size: size as usize }))
+    }
+
     fn is_for_any_thread(&self) -> bool {
-        self.thread.is_none()
+        self.job.thread.is_none()
     }
 
     fn computes_meanwhile(&self, computes: bool) {
-        self.computes.store(computes, Ordering::Relaxed);
+        self.job.computes.store(computes, Ordering::Relaxed);
     }
 
     fn abort(&self, status: i32) -> ! {
-        // SAFETY: MPI is initialised. This ends the processes of the job.
-        unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, status) };
-        std::process::exit(status)
+        abort(status)
+    }
+
+    fn give_up(&self, reason: &str) -> ! {
+        self.job.give_up(reason)
     }
 }
 
-impl Drop for Mpi {
+impl Drop for Job {
     fn drop(&mut self) {
         // Ending MPI waits for the other processes, which may wait for this one somewhere else.
         if thread::panicking() {

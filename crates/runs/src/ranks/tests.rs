@@ -1,5 +1,6 @@
 //! Ranks as threads of this process.
 
+use highrank::shard::ShardGroup;
 use serde_json::Value;
 
 use super::threads::threads as each;
@@ -109,4 +110,26 @@ fn settings_that_differ_are_named_with_their_rank() {
     assert_eq!(of(|_| serde_json::json!({"lr": 0.1})), Ok(()));
     let found = of(|rank| serde_json::json!({"lr": {"x": if rank == 2 { 5 } else { 1 }}, "a": 1}));
     assert_eq!(found, Err("rank 2 differs from rank 0: train.lr.x is 5 there, but 1 at rank 0".into()));
+}
+
+#[test]
+fn groups_are_neighbours_and_sum_among_themselves() {
+    let all = each(6, |ranks| {
+        let grid = Grid::new(&ranks.with_precision(ReducePrecision::Bf16), 2).unwrap();
+        let (vocabulary, batch) = (grid.vocabulary(), grid.batch());
+        let number = 1.0 + 1.0 / 1024.0;
+        // Of groups, in full precision; groups need not exchange as much as each other.
+        let mut own = vec![grid.all().rank() as f32 * number; 1 + batch.rank()];
+        vocabulary.sum_f32(&mut own).unwrap();
+        let others = batch.gather_equal(&[grid.all().rank() as u64]).unwrap();
+        let places = [vocabulary.rank(), vocabulary.size(), batch.rank(), batch.size()];
+        (places, own[0] / number, others, grid.is_first_group())
+    });
+    for (rank, (places, sum, others, first)) in all.into_iter().enumerate() {
+        let (member, group) = (rank % 2, rank / 2);
+        assert_eq!(places, [member, 2, group, 3]);
+        assert_eq!(sum, (4 * group + 1) as f32);
+        assert_eq!(others, [0, 2, 4].map(|first| first + member as u64));
+        assert_eq!(first, group == 0);
+    }
 }

@@ -1,5 +1,6 @@
 //! Ranks as threads of this process.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
 use super::communicator::Communicator;
@@ -10,6 +11,15 @@ use crate::error::Result;
 struct Table {
     sent: Vec<Mutex<Vec<u8>>>,
     all: Barrier,
+    /// Those of groups by their colours, while they are made.
+    groups: Mutex<HashMap<usize, Arc<Table>>>,
+}
+
+impl Table {
+    fn new(size: usize) -> Self {
+        let sent = (0..size).map(|_| Mutex::default()).collect();
+        Self { sent, all: Barrier::new(size), groups: Mutex::default() }
+    }
 }
 
 struct Thread {
@@ -53,6 +63,23 @@ impl Communicator for Thread {
         Ok(())
     }
 
+    fn split(&self, colour: usize) -> Result<Arc<dyn Communicator>> {
+        let mut members = vec![];
+        let own = colour.to_ne_bytes();
+        self.share(&own, |rank, sent| {
+            if sent == own {
+                members.push(rank);
+            }
+        });
+        let made = || Arc::new(Table::new(members.len()));
+        let table = self.table.groups.lock().unwrap().entry(colour).or_insert_with(made).clone();
+        self.table.all.wait();
+        self.table.groups.lock().unwrap().clear();
+        self.table.all.wait();
+        let rank = members.iter().position(|rank| *rank == self.rank).expect("it is one of them");
+        Ok(Arc::new(Self { rank, table }))
+    }
+
     fn abort(&self, status: i32) -> ! {
         panic!("aborted with status {status}")
     }
@@ -63,8 +90,7 @@ impl Communicator for Thread {
 /// # Panics
 /// If `work` does at one of them.
 pub fn threads<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
-    let sent = (0..size).map(|_| Mutex::default()).collect();
-    let table = Arc::new(Table { sent, all: Barrier::new(size) });
+    let table = Arc::new(Table::new(size));
     let at = |rank| work(Ranks::new(Thread { rank, table: table.clone() }));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..size)

@@ -31,10 +31,9 @@ impl<T: Task> Trainer<T> {
         let began = Instant::now();
         let weights = self.task.evaluated(&self.state);
         self.check_weights(&weights)?;
-        let stop = &mut || observer.stop();
-        let evaluated = self.task.evaluate(&weights, Split::Valid, self.peers.ranks(), stop)?;
+        let evaluated = self.evaluate(&weights, Split::Valid, || observer.stop())?;
         // By rank 0's clock.
-        let seconds = self.peers.ranks().gather_equal(&[self.clock.seconds()])?[0];
+        let seconds = self.peers.grid().all().gather_equal(&[self.clock.seconds()])?[0];
         let position = self.position();
         position.seconds = seconds;
         position.validation_seconds += began.elapsed().as_secs_f64();
@@ -137,11 +136,10 @@ impl<T: Task> Trainer<T> {
         if self.peers.saves && (best || save) {
             self.save(run)?;
         }
-        let Some(run) = run else { return Ok(()) };
-        if best {
+        if self.peers.saves && best {
             self.save_best(run)?;
         }
-        run.append_metrics(line)
+        run.map_or(Ok(()), |run| run.append_metrics(line))
     }
 }
 

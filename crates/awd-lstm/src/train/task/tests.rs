@@ -3,6 +3,7 @@
 mod among;
 mod reports;
 mod rules;
+mod shared;
 
 use std::fs;
 

@@ -86,7 +86,7 @@ impl Stages<'_> {
             folder = Folder::Old(RunFolder::resume(path)?);
         }
         let (corpus, output) = (self.corpus.clone(), self.output.clone());
-        let job = Job { folder, config, corpus, output, ranks: self.process.clone() };
+        let job = Job { folder, config, corpus, output, ranks: self.process.clone(), vocab_parallel: 1 };
         match job.train() {
             Ok(_) => Ok((End::Finished(Box::new(Record::read(path)?)), true)),
             Err(error) if error.is::<Interrupted>() => {

@@ -1,0 +1,110 @@
+//! Matrices with a row for each word, of which a model holds all rows or those of its rank.
+
+use burn::module::{Initializer, Param};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
+use highrank::shard::{ShardError, Share, SharedVocabulary};
+use highrank::{Loss, LossOptions, OutputHead};
+
+/// Rows that are drawn at once for a rank that keeps some of them.
+const BLOCK: usize = 1 << 12;
+
+/// The words whose rows a model holds.
+///
+/// In operations on a shared vocabulary all of its ranks take part.
+///
+/// # Panics
+/// All methods, as the model's do, and if ranks cannot reach each other.
+#[derive(Clone, Debug)]
+pub(crate) enum Vocabulary {
+    /// All of them.
+    Whole,
+    /// Those of one rank.
+    Shared(Box<SharedVocabulary>),
+}
+
+impl Vocabulary {
+    /// Which rows are this rank's; `None` if all are.
+    pub(crate) fn share(&self) -> Option<&Share> {
+        match self {
+            Self::Whole => None,
+            Self::Shared(words) => Some(words.share()),
+        }
+    }
+
+    /// The rows of tokens, `[T, B, d]`.
+    pub(crate) fn lookup(&self, embedding: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
+        match self.share() {
+            None => burn::tensor::module::embedding(embedding, tokens),
+            Some(share) => made(share.lookup(embedding, tokens)),
+        }
+    }
+
+    /// Adds the gradients of tokens' rows, `[N, d]`, to that of the embedding.
+    pub(crate) fn add(&self, sum: Tensor<2>, tokens: Tensor<1, Int>, grads: Tensor<2>) -> Tensor<2> {
+        let (places, grads) = match self.share() {
+            None => (tokens, grads),
+            Some(share) => {
+                let (places, is_elsewhere) = share.places(tokens);
+                let dims = grads.dims();
+                (places, grads.mask_fill(is_elsewhere.unsqueeze_dim::<2>(1).expand(dims), 0.0))
+            }
+        };
+        sum.select_assign(0, places, grads, IndexingUpdateOp::Add)
+    }
+
+    /// The loss of the output layer whose rows `head` has.
+    pub(crate) fn loss(
+        &self,
+        head: OutputHead,
+        hidden: Tensor<3>,
+        targets: Tensor<2, Int>,
+        options: &LossOptions,
+    ) -> Loss<2> {
+        match self {
+            Self::Whole => head.loss_with(hidden, targets, options),
+            Self::Shared(words) => made(words.head(head).loss_with(hidden, targets, options)),
+        }
+    }
+
+    /// The negative log-likelihood of every target.
+    pub(crate) fn nll(&self, head: OutputHead, hidden: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<2> {
+        match self {
+            Self::Whole => head.nll(hidden, targets),
+            Self::Shared(words) => {
+                let targets = targets.unsqueeze_dim::<3>(2);
+                -made(words.head(head).token_log_probs(hidden, targets)).squeeze_dim::<2>(2)
+            }
+        }
+    }
+}
+
+fn made<T>(result: Result<T, ShardError>) -> T {
+    result.unwrap_or_else(|error| panic!("language model: {error}"))
+}
+
+/// A new matrix of this shape, or the rows of a share of it.
+pub(crate) fn drawn(
+    initializer: &Initializer,
+    [all, width]: [usize; 2],
+    share: Option<&Share>,
+    device: &Device,
+) -> Param<Tensor<2>> {
+    let draw = |rows: usize| {
+        let matrix: Param<Tensor<2>> = initializer.init([rows, width], device);
+        // Burn draws a weight when it is first read.
+        matrix.val();
+        matrix
+    };
+    let Some(share) = share else { return draw(all) };
+    // In blocks, so that no rank ever has all rows. On CPUs they are the numbers of a matrix that is drawn at once.
+    let (mut own, rows) = (vec![], share.rows());
+    for start in (0..all).step_by(BLOCK) {
+        let end = all.min(start + BLOCK);
+        let block = draw(end - start).val();
+        let (from, to) = (rows.start.max(start), rows.end.min(end));
+        if from < to {
+            own.push(block.slice_dim(0, from - start..to - start));
+        }
+    }
+    Param::from_tensor(Tensor::cat(own, 0).detach())
+}

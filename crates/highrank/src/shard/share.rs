@@ -1,0 +1,101 @@
+//! The rows of a matrix that a rank holds.
+
+use std::ops::Range;
+
+use burn::tensor::{Bool, Int, Tensor};
+
+use super::exchange::summed;
+use super::group::{GroupHandle, ShardError};
+use crate::loss::validate_targets;
+use crate::ops::wide;
+
+/// A rank's share of the rows of a matrix, one for each word: runs in the order of the ranks, equal to within one.
+///
+/// ```text
+/// rank r of p holds the rows ⌊rR/p⌋ .. ⌊(r + 1)R/p⌋ of R
+/// ```
+#[derive(Debug, Clone)]
+pub struct Share {
+    group: GroupHandle,
+    rows: Range<usize>,
+    all: usize,
+}
+
+impl Share {
+    /// This rank's share of `all` rows.
+    ///
+    /// # Errors
+    /// [`ShardError::TooManyRanks`].
+    pub fn new(all: usize, group: GroupHandle) -> Result<Self, ShardError> {
+        let (rank, ranks) = (group.rank(), group.size());
+        if ranks > all {
+            return Err(ShardError::TooManyRanks { ranks, rows: all });
+        }
+        Ok(Self { rows: start_of(rank, all, ranks)..start_of(rank + 1, all, ranks), group, all })
+    }
+
+    /// The ranks that share the rows.
+    pub fn group(&self) -> &GroupHandle {
+        &self.group
+    }
+
+    /// The rows that this rank holds.
+    pub fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// `R`, the rows of all ranks.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// The first row of a rank, of all rows; that of the rank after the last is their number.
+    pub(super) fn start_of(&self, rank: usize) -> usize {
+        start_of(rank, self.all, self.group.size())
+    }
+
+    /// For words, which of this rank's rows is each one's, and whether it is another rank's: then the row is any.
+    pub fn places<const D: usize>(&self, words: Tensor<D, Int>) -> (Tensor<D, Int>, Tensor<D, Bool>) {
+        let last = self.rows.len() as i64 - 1;
+        let places = words - self.rows.start as i64;
+        let is_elsewhere = places.clone().lower_elem(0).bool_or(places.clone().greater_elem(last));
+        (places.clamp(0, last), is_elsewhere)
+    }
+
+    /// The rows of words in the whole matrix. Differentiable; the gradient reaches the rows of this rank.
+    ///
+    /// # Shapes
+    /// - own: this rank's rows, `[rows, d]`
+    /// - words: `[.., S]`, D dimensions
+    /// - output: `[.., S, d]`, E = D + 1 dimensions, in f32, or f64 if the rows are
+    ///
+    /// # Errors
+    /// [`HeadError::Target`](crate::HeadError::Target) of a word outside `0..R`, and whatever the group has to say.
+    ///
+    /// # Panics
+    /// If E is not D + 1.
+    pub fn lookup<const D: usize, const E: usize>(
+        &self,
+        own: Tensor<2>,
+        words: Tensor<D, Int>,
+    ) -> Result<Tensor<E>, ShardError> {
+        let (dims, [_, d]) = (words.dims(), own.dims());
+        let words = words.reshape([dims.iter().product::<usize>()]);
+        validate_targets(&words, self.all)?;
+        let [tokens] = words.dims();
+        let (places, is_elsewhere) = self.places(words);
+        let own = own.select(0, places);
+        let own = own.mask_fill(is_elsewhere.unsqueeze_dim::<2>(1).expand([tokens, d]), 0.0);
+        let dtype = wide(own.dtype());
+        let own = own.cast(dtype);
+        let all = summed(&*self.group, own.clone().detach().into_data())?;
+        let all = Tensor::<2>::from_data(all, (&own.device(), dtype));
+        let mut shape = [d; E];
+        shape[..D].copy_from_slice(&dims);
+        Ok((all + (own.clone() - own.detach())).reshape(shape))
+    }
+}
+
+fn start_of(rank: usize, rows: usize, ranks: usize) -> usize {
+    rank * rows / ranks
+}

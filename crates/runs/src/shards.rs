@@ -1,0 +1,142 @@
+//! Parameters of which each of several ranks holds some rows.
+
+use std::ops::Range;
+use std::path::Path;
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::tensor::{Tensor, TensorData};
+use highrank::shard::Share;
+
+use crate::error::Result;
+use crate::ranks::Ranks;
+use crate::weights::{load_rows, load_weights, save_weights};
+
+/// Bytes of all ranks that are gathered at once, about.
+const BLOCK: usize = 1 << 26;
+
+/// The parameters of a module of which each of some ranks holds some rows, those of its words. All others are the same on all ranks.
+///
+/// Files hold whole parameters: they are gathered here before they are written, and cut here when they are read.
+#[derive(Debug, Clone, Default)]
+pub struct Shards {
+    ranks: Ranks,
+    ids: Vec<ParamId>,
+    rows: Range<usize>,
+    all: usize,
+}
+
+impl Shards {
+    /// The parameters `ids`, of which `share` says which rows this rank holds.
+    pub fn new(ranks: &Ranks, share: &Share, ids: Vec<ParamId>) -> Self {
+        Self { ranks: ranks.clone(), ids, rows: share.rows(), all: share.all() }
+    }
+
+    /// The ranks that hold them.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// Whether there are none: this rank holds everything.
+    pub fn are_none(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Whether a parameter is one of them.
+    pub fn hold(&self, id: ParamId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// The module with all rows at the first rank, and as it is at the others. All ranks call it.
+    ///
+    /// # Errors
+    /// [`Error::Communication`](crate::Error::Communication).
+    pub fn whole<M: Module>(&self, module: &M) -> Result<M> {
+        if self.are_none() {
+            return Ok(module.clone());
+        }
+        let mut gather = Gather { shards: self, result: Ok(()) };
+        let whole = module.clone().map(&mut gather);
+        gather.result.map(|()| whole)
+    }
+
+    /// Writes the whole module to `path`, if this is the first rank. All ranks call it; the others need no path.
+    ///
+    /// # Errors
+    /// As [`save_weights`]; [`Error::Communication`](crate::Error::Communication).
+    pub fn save<M: Module>(&self, module: &M, path: Option<&Path>) -> Result<()> {
+        if path.is_none() && self.are_none() {
+            return Ok(());
+        }
+        let whole = self.whole(module)?;
+        path.map_or(Ok(()), |path| save_weights(&whole, path))
+    }
+
+    /// Reads this rank's rows of a whole module's weights, and all of the other parameters, into `module`.
+    ///
+    /// # Errors
+    /// As [`load_weights`].
+    pub fn load<M: Module>(&self, module: M, path: &Path) -> Result<M> {
+        match self.are_none() {
+            true => load_weights(module, path),
+            false => load_rows(module, path, |id| self.hold(id), &self.rows, self.all),
+        }
+    }
+
+    /// The sum over ranks of a number of each.
+    ///
+    /// # Errors
+    /// [`Error::Communication`](crate::Error::Communication).
+    pub(crate) fn sum(&self, own: f64) -> Result<f64> {
+        Ok(self.ranks.gather_equal(&[own])?.into_iter().sum())
+    }
+
+    /// The rows of all ranks at the first, as bytes; none at the others.
+    fn gathered<const D: usize>(&self, own: &Tensor<D>) -> Result<Vec<u8>> {
+        let row = own.dims()[1..].iter().product::<usize>() * own.dtype().size();
+        let firsts: Vec<u64> = self.ranks.gather_equal(&[self.rows.start as u64])?;
+        let mut all = vec![0; if self.ranks.is_first() { self.all * row } else { 0 }];
+        let most = self.all.div_ceil(self.ranks.size());
+        // In blocks of rows: no rank makes a copy of all that it has.
+        let block = (BLOCK / (row * self.ranks.size())).max(1);
+        for start in (0..most).step_by(block) {
+            let end = self.rows.len().min(start + block);
+            let own = match start < end {
+                true => own.clone().slice_dim(0, start..end).into_data().as_bytes().to_vec(),
+                false => vec![],
+            };
+            let blocks = self.ranks.gather(&own)?;
+            if self.ranks.is_first() {
+                for (first, block) in firsts.iter().zip(blocks) {
+                    all[(*first as usize + start) * row..][..block.len()].copy_from_slice(&block);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+struct Gather<'a> {
+    shards: &'a Shards,
+    result: Result<()>,
+}
+
+impl ModuleMapper for Gather<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if self.result.is_err() || !self.shards.hold(param.id) {
+            return param;
+        }
+        let own = param.val().inner();
+        let (device, dtype, mut shape) = (own.device(), own.dtype(), own.dims());
+        shape[0] = self.shards.all;
+        match self.shards.gathered(&own) {
+            Ok(all) if self.shards.ranks.is_first() => {
+                let all = TensorData::from_bytes_vec(all, shape, dtype);
+                Param::initialized(param.id, Tensor::from_data(all, (&device, dtype)))
+            }
+            gathered => {
+                self.result = gathered.map(drop);
+                param
+            }
+        }
+    }
+}
