@@ -38,6 +38,10 @@
 //! # Which ranks
 //! [`ShardGroup`] says what ranks must be able to do: to gather numbers. [`on_threads`] makes ranks of threads, for tests and
 //! small machines.
+//!
+//! # Models
+//! A model that holds all parameters itself, under the same names with and without a shared vocabulary, keeps the part over its
+//! rank's words and beside it a [`SharedVocabulary`]. [`Share`] looks words up in any matrix with a row for each.
 
 mod embedding;
 mod exchange;
