@@ -130,7 +130,7 @@ fn bad_model_settings_are_named() {
     assert!(model_error(|c| c.start_spread = Some(-0.1)).contains("start_spread"));
     assert!(model_error(|c| c.start_spread = Some(f64::NAN)).contains("start_spread"));
     assert!(
-        model_error(|c| (c.head, c.start_spread) = (HeadKind::Doc, Some(0.0)))
+        model_error(|c| (c.head, c.start_spread) = (HeadKind::Mixtape, Some(0.0)))
             .contains("moc, mos and mos-plif")
     );
     assert!(model_error(|c| c.dropouts.output = 1.0).contains("dropout.output"));
