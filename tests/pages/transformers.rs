@@ -2,11 +2,12 @@
 
 use crate::tables::{Runs, Table, grouped, row};
 
-pub const TABLES: [Table; 4] = [
+pub const TABLES: [Table; 5] = [
     ("transformers-search", search),
     ("transformers", heads),
     ("transformers-curves", curves),
     ("transformers-causes", causes),
+    ("transformers-defaults", defaults),
 ];
 
 /// The heads in the order of the tables, by their name in the file.
@@ -116,4 +117,23 @@ fn causes() -> Vec<String> {
         ])
     };
     CAUSES.map(line).to_vec()
+}
+
+/// The program's own settings, on another text.
+fn defaults() -> Vec<String> {
+    let all = stage("defaults");
+    let base = variant(&all, "softmax").same("test_ppl");
+    let names = ["softmax", "mos", "multi-facet"];
+    let lines = HEADS.into_iter().filter(|(name, _)| names.contains(name)).map(|(name, shown)| {
+        let runs = variant(&all, name);
+        let test = runs.same("test_ppl");
+        row(&[
+            shown.to_string(),
+            grouped(runs.same("parameters")),
+            format!("{:.2}", runs.same("valid_ppl")),
+            format!("{test:.2}"),
+            if name == "softmax" { "–".to_string() } else { percent(test, base) },
+        ])
+    });
+    lines.collect()
 }
