@@ -41,15 +41,10 @@ impl Vocabulary {
 
     /// Adds the gradients of tokens' rows, `[N, d]`, to that of the embedding.
     pub(crate) fn add(&self, sum: Tensor<2>, tokens: Tensor<1, Int>, grads: Tensor<2>) -> Tensor<2> {
-        let (places, grads) = match self.share() {
-            None => (tokens, grads),
-            Some(share) => {
-                let (places, is_elsewhere) = share.places(tokens);
-                let dims = grads.dims();
-                (places, grads.mask_fill(is_elsewhere.unsqueeze_dim::<2>(1).expand(dims), 0.0))
-            }
-        };
-        sum.select_assign(0, places, grads, IndexingUpdateOp::Add)
+        match self.share() {
+            None => sum.select_assign(0, tokens, grads, IndexingUpdateOp::Add),
+            Some(share) => share.add(sum, tokens, grads),
+        }
     }
 
     /// The loss of the output layer whose rows `head` has.

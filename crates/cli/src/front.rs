@@ -50,7 +50,10 @@ impl Model {
 
     /// The model of the run in a folder; none if the folder is no run that this version reads, of which the command will speak.
     fn of_run(path: &OsStr) -> Option<Self> {
-        let kind = kind_of_run(Path::new(path)).ok()?;
+        Self::of_kind(&kind_of_run(Path::new(path)).ok()?)
+    }
+
+    fn of_kind(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.kind() == kind)
     }
 }
@@ -102,11 +105,11 @@ impl Line<'_> {
         let asked = self.model()?;
         let from = self.take("--from")?;
         let run = from.clone().or_else(|| self.value("--resume"));
-        if let Some(run) = &from {
-            // Otherwise the options of another model would be found wrong.
-            kind_of_run(Path::new(run))?;
-        }
-        let of_run = run.as_deref().and_then(Model::of_run);
+        let of_run = match &from {
+            // What is no run is said at once: otherwise the options of another model would be found wrong.
+            Some(run) => Model::of_kind(&kind_of_run(Path::new(run))?),
+            None => run.as_deref().and_then(Model::of_run),
+        };
         if let (Some(asked), Some(of_run), Some(run)) = (asked, of_run, &run)
             && asked != of_run
         {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
 
 use super::exchange::summed;
 use super::group::{GroupHandle, ShardError};
@@ -55,7 +55,7 @@ impl Share {
     }
 
     /// For words, which of this rank's rows is each one's, and whether it is another rank's: then the row is any.
-    pub fn places<const D: usize>(&self, words: Tensor<D, Int>) -> (Tensor<D, Int>, Tensor<D, Bool>) {
+    pub(super) fn places<const D: usize>(&self, words: Tensor<D, Int>) -> (Tensor<D, Int>, Tensor<D, Bool>) {
         let last = self.rows.len() as i64 - 1;
         let places = words - self.rows.start as i64;
         let is_elsewhere = places.clone().lower_elem(0).bool_or(places.clone().greater_elem(last));
@@ -82,10 +82,8 @@ impl Share {
         let (dims, [_, d]) = (words.dims(), own.dims());
         let words = words.reshape([dims.iter().product::<usize>()]);
         validate_targets(&words, self.all)?;
-        let [tokens] = words.dims();
         let (places, is_elsewhere) = self.places(words);
-        let own = own.select(0, places);
-        let own = own.mask_fill(is_elsewhere.unsqueeze_dim::<2>(1).expand([tokens, d]), 0.0);
+        let own = zeroed(own.select(0, places), is_elsewhere);
         let dtype = wide(own.dtype());
         let own = own.cast(dtype);
         let all = summed(&*self.group, own.clone().detach().into_data())?;
@@ -94,6 +92,24 @@ impl Share {
         shape[..D].copy_from_slice(&dims);
         Ok((all + (own.clone() - own.detach())).reshape(shape))
     }
+
+    /// Adds a row for each word to `sum`, this rank's rows of a matrix, where the word's is one of them: the gradient of
+    /// [`lookup`](Self::lookup).
+    ///
+    /// # Shapes
+    /// - sum: `[rows, d]`
+    /// - words: `[N]`, in `0..R`
+    /// - added: `[N, d]`
+    pub fn add(&self, sum: Tensor<2>, words: Tensor<1, Int>, added: Tensor<2>) -> Tensor<2> {
+        let (places, is_elsewhere) = self.places(words);
+        sum.select_assign(0, places, zeroed(added, is_elsewhere), IndexingUpdateOp::Add)
+    }
+}
+
+/// The rows with zeros in place of some.
+fn zeroed(rows: Tensor<2>, are_zero: Tensor<1, Bool>) -> Tensor<2> {
+    let dims = rows.dims();
+    rows.mask_fill(are_zero.unsqueeze_dim::<2>(1).expand(dims), 0.0)
 }
 
 fn start_of(rank: usize, rows: usize, ranks: usize) -> usize {

@@ -13,7 +13,7 @@ pub const MAX_BUFFERS: usize = 8;
 pub const MOST_UNITS: u32 = 256;
 
 /// Most cubes of a launch along one axis that every API takes.
-const MAX_CUBES: usize = 65_535;
+pub const MAX_CUBES: usize = 65_535;
 
 /// Launches a kernel on the device of a tensor, in so many cubes and units; then come the kernel's tensors, and its numbers.
 ///

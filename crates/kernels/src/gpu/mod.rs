@@ -14,7 +14,7 @@ mod split_k;
 #[doc(hidden)]
 pub mod testing;
 
-pub use limits::{Limits, MAX_BUFFERS, MOST_UNITS, one_cube_each, one_unit_each};
+pub use limits::{Limits, MAX_BUFFERS, MAX_CUBES, MOST_UNITS, one_cube_each, one_unit_each};
 pub use memory::{memory_budget, memory_bytes};
 pub use product::{left_to_round, product, rounded};
 

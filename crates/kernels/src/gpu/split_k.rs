@@ -83,17 +83,20 @@ where
     A: BatchMatmulRoutine<(), Blueprint = BatchMatmulBlueprint>,
 {
     let ([m, k], [_, n]) = (dims(&lhs), dims(&rhs));
-    let (problem, sizes) = problem(&lhs, &rhs, &out)?;
-    let settings = A::device_settings(&lhs.client, sizes);
-    let made = A::expand_blueprint(&problem, &settings, strategy).map_err(|error| format!("{error:?}"))?;
+    let whole = problem(&lhs, &rhs, &out)?;
+    let settings = A::device_settings(&lhs.client, whole.1);
+    let made = A::expand_blueprint(&whole.0, &settings, strategy).map_err(|error| format!("{error:?}"))?;
     let tile = made.blueprint.tiling_scheme;
     let tiles = m.div_ceil(tile.elements_per_stage_along_m() as usize)
         * n.div_ceil(tile.elements_per_stage_along_n() as usize);
     let parts = Limits::of(&lhs).processors.map_or(1, |processors| count(processors, tiles, k));
-    product(strategy, lhs, rhs, out, parts)
+    match parts {
+        1 => multiply(strategy, lhs, rhs, out, whole),
+        _ => product(strategy, lhs, rhs, out, parts),
+    }
 }
 
-/// Writes `lhs · rhs` in `parts` parts.
+/// Writes `lhs · rhs` in `parts` parts, two at least.
 pub(super) fn product<A>(
     strategy: &BlueprintStrategy<(), A>,
     lhs: CubeTensor,
@@ -104,9 +107,6 @@ pub(super) fn product<A>(
 where
     A: BatchMatmulRoutine<(), Blueprint = BatchMatmulBlueprint>,
 {
-    if parts == 1 {
-        return multiply(strategy, lhs, rhs, out);
-    }
     let ([m, k], [_, n]) = (dims(&lhs), dims(&rhs));
     let terms = terms(k, parts);
     let view = |tensor: &CubeTensor, shape: [usize; 3], strides: [usize; 3]| CubeTensor {
@@ -115,12 +115,10 @@ where
     };
     let ([of_row, of_term], [of_line, of_column]) = (strides(&lhs), strides(&rhs));
     let results = empty(&lhs, [parts, m, n], DType::F32);
-    multiply(
-        strategy,
-        view(&lhs, [parts, m, terms], [terms * of_term, of_row, of_term]),
-        view(&rhs, [parts, terms, n], [terms * of_line, of_line, of_column]),
-        results.clone(),
-    )?;
+    let of_lhs = view(&lhs, [parts, m, terms], [terms * of_term, of_row, of_term]);
+    let of_rhs = view(&rhs, [parts, terms, n], [terms * of_line, of_line, of_column]);
+    let of_parts = problem(&of_lhs, &of_rhs, &results)?;
+    multiply(strategy, of_lhs, of_rhs, results.clone(), of_parts)?;
     let rest = RestLaunch::new(
         (parts * terms) as u32,
         k as u32,
@@ -147,11 +145,11 @@ fn multiply<A>(
     lhs: CubeTensor,
     rhs: CubeTensor,
     out: CubeTensor,
+    (problem, sizes): Problem,
 ) -> Result<(), String>
 where
     A: BatchMatmulRoutine<(), Blueprint = BatchMatmulBlueprint>,
 {
-    let (problem, sizes) = problem(&lhs, &rhs, &out)?;
     let types = problem.global_dtypes.clone();
     let client = out.client.clone();
     launch_kernel_concrete::<TensorArgs, A>(
@@ -167,12 +165,10 @@ where
     .map_err(|error| format!("{error:?}"))
 }
 
-/// The product as a kernel is chosen for it, and how many numbers it reads at a time.
-fn problem(
-    lhs: &CubeTensor,
-    rhs: &CubeTensor,
-    out: &CubeTensor,
-) -> Result<(MatmulProblem, MatmulVectorSizes), String> {
+/// A product as a kernel is chosen for it, and how many numbers it reads at a time.
+type Problem = (MatmulProblem, MatmulVectorSizes);
+
+fn problem(lhs: &CubeTensor, rhs: &CubeTensor, out: &CubeTensor) -> Result<Problem, String> {
     let [of_lhs, of_rhs, of_out] = [lhs, rhs, out].map(|x| dtype_to_elem_type(x.dtype));
     let inputs = [(lhs, of_lhs), (rhs, of_rhs)].map(|(x, of)| InputBinding::new(x.clone().binding(), of));
     let address_type = inputs.iter().map(InputBinding::required_address_type);

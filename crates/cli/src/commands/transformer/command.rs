@@ -234,12 +234,11 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
     let last = fit(&mut trainer, run, output.progress(), output)?;
     let best = trainer.best().expect("a finished run has a best model");
     let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
-    let of_test = config.train.eval_tokens.unwrap_or(usize::MAX).min(text.corpus.test().len());
     let mut scores = Scores::default();
     scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
     if config.train.tests() {
         scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
-        scores.floor_ppl = text.floor_ppl(of_test);
+        scores.floor_ppl = text.floor_ppl(config.train.eval_tokens.unwrap_or(usize::MAX));
     }
     let outcome = Outcome {
         head: config.preset.clone(),

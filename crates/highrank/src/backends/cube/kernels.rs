@@ -111,14 +111,14 @@ pub(super) fn log_sum_exps<I: Numeric>(
         let mut word = UNIT_POS_X;
         while word < vocab {
             let product = products[start + word as usize];
-            if comptime!(sums.any()) {
-                if !is_masked(constants, word as usize, &numbers, form) {
-                    let y = mapped(
-                        logit(product, constants, word as usize, &numbers, form),
-                        constants,
-                        &numbers,
-                        form,
-                    );
+            if !is_masked(constants, word as usize, &numbers, form) {
+                let y = mapped(
+                    logit(product, constants, word as usize, &numbers, form),
+                    constants,
+                    &numbers,
+                    form,
+                );
+                if comptime!(sums.any()) {
                     if y > max {
                         // The first time the difference may be infinite, and there is nothing to scale.
                         if unmasked > 0 {
@@ -137,15 +137,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
                     weighted += share * below;
                     total += below;
                     unmasked += 1;
-                }
-            } else {
-                if !is_masked(constants, word as usize, &numbers, form) {
-                    let y = mapped(
-                        logit(product, constants, word as usize, &numbers, form),
-                        constants,
-                        &numbers,
-                        form,
-                    );
+                } else {
                     if y > max {
                         sum *= (max - y).exp();
                         max = y;

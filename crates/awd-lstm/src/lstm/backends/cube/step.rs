@@ -9,7 +9,7 @@
 
 use cubecl::prelude::*;
 use highrank_kernels::gpu::rounding::short;
-use highrank_kernels::gpu::{CubeTensor, Limits, MOST_UNITS};
+use highrank_kernels::gpu::{CubeTensor, Limits, MAX_CUBES, MOST_UNITS};
 
 use super::unit::{self, At};
 
@@ -33,9 +33,6 @@ const AHEAD: u32 = 2;
 
 /// Fewest units of a cube, in which the units that share a sum are as many as [`VALUES`].
 const FEWEST_UNITS: u32 = OWNED * VALUES as u32;
-
-/// Most cubes along an axis that every API takes.
-const MAX_CUBES: usize = 65_535;
 
 // The memory that a cube shares is what every WebGPU device has, or less.
 const _: () = {
