@@ -42,6 +42,8 @@ pub struct Limits {
     pub processors: Option<usize>,
     /// Most units of a cube.
     pub units: u32,
+    /// Memory that the units of a cube share, in bytes.
+    pub shared_bytes: usize,
 }
 
 thread_local! {
@@ -56,6 +58,7 @@ impl Limits {
         PRETENDED.get().unwrap_or_else(|| Self {
             processors: hardware.num_streaming_multiprocessors.map(|processors| processors as usize),
             units: hardware.max_units_per_cube.min(hardware.max_cube_dim.0),
+            shared_bytes: hardware.max_shared_memory_size,
         })
     }
 
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn cubes_have_as_many_units_as_the_device_takes() {
-        let units = |units| Limits { processors: None, units }.cube_units();
+        let units = |units| Limits { processors: None, units, shared_bytes: 0 }.cube_units();
         assert_eq!([1024, 256, 255, 128, 1].map(units), [256, 256, 128, 128, 1]);
     }
 
@@ -101,7 +104,7 @@ mod tests {
     fn a_pretended_device_ends_with_its_launches() {
         let x = crate::gpu::contiguous(crate::gpu::testing::spread::<crate::gpu::testing::Plain, 1>([3], 1));
         let own = Limits::of(&x);
-        let small = Limits { processors: Some(132), units: 64 };
+        let small = Limits { processors: Some(132), units: 64, ..own };
         small.pretended(|| {
             assert_eq!(Limits::of(&x), small);
             let (cubes, units) = one_unit_each(&x, 65);

@@ -16,11 +16,11 @@ use highrank_kernels::{Floats, launch};
 
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
 use crate::lstm::portable;
-use step::Sizes;
+use step::{Direction, Sizes};
 
 impl LstmOps for CubeBackend {
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {
-        let packed = match sizes(&args) {
+        let packed = match sizes(&args, Direction::Forward) {
             Some(sizes) => forward(args, sizes).0,
             None => portable::forward(args),
         };
@@ -30,7 +30,7 @@ impl LstmOps for CubeBackend {
 
 impl LstmKernels for CubeBackend {
     fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
-        match sizes(&args) {
+        match sizes(&args, Direction::Forward) {
             Some(sizes) => forward(args, sizes),
             None => portable::forward_with_saved(args),
         }
@@ -43,7 +43,7 @@ impl LstmKernels for CubeBackend {
         grad: Floats<Self>,
         wanted: LstmWanted,
     ) -> LstmGrads<Floats<Self>> {
-        match sizes(&args) {
+        match sizes(&args, Direction::Backward) {
             Some(sizes) => backward(args, packed, saved, grad, wanted, sizes),
             None => portable::backward(args, packed, saved, grad, wanted),
         }
@@ -52,10 +52,10 @@ impl LstmKernels for CubeBackend {
 
 /// How a step is launched, if the kernels compute in this float type, their indices reach the gates of all steps and the
 /// recurrent weights, and the device has units enough.
-fn sizes(args: &LstmArgs<Floats<CubeBackend>>) -> Option<Sizes> {
+fn sizes(args: &LstmArgs<Floats<CubeBackend>>, direction: Direction) -> Option<Sizes> {
     let ([steps, batch, _], [rows, units]) = (args.x.dims(), args.w_hh.dims());
     let reached = rows <= most_rows(1) && steps * batch <= most_rows(rows) && units <= most_rows(rows);
-    let sizes = Sizes::new(args.x.primitive(), batch, cut(args.precision));
+    let sizes = Sizes::new(args.x.primitive(), direction, batch, units, cut(args.precision));
     sizes.filter(|_| args.x.dtype() == DType::F32 && reached)
 }
 

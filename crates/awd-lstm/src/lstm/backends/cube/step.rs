@@ -5,6 +5,10 @@
 //! read neighbouring terms of four rows, and of the states of all sequences. Sums of a unit meet those of the others in shared
 //! memory, in an order that is the same in every run.
 //!
+//! On a device that says how many processors it has, as CUDA's do, a cube is alone on its processor and waits for memory most of
+//! the time. There the states come into shared memory first, as many as it holds, and every unit asks for many weights before it
+//! uses the first.
+//!
 //! A step reads what the step before it has written, and launches run in their order.
 
 use cubecl::prelude::*;
@@ -29,16 +33,26 @@ const TOGETHER: usize = 2;
 const VALUES: usize = ROWS * TOGETHER;
 
 /// Terms that a unit reads before it adds any.
-const AHEAD: u32 = 2;
+const AHEAD: usize = 2;
+
+/// Terms whose weights a unit reads before it adds any, where the states are in shared memory.
+const FAR_AHEAD: usize = 8;
+
+/// Places in shared memory, of all sequences, for which a unit reads states before it writes any.
+const STAGED_TOGETHER: usize = 4;
 
 /// Fewest units of a cube, in which the units that share a sum are as many as [`VALUES`].
 const FEWEST_UNITS: u32 = OWNED * VALUES as u32;
 
-// The memory that a cube shares is what every WebGPU device has, or less.
-const _: () = {
-    let numbers = (VALUES + MOST_SEQUENCES.div_ceil(TOGETHER)) * MOST_UNITS as usize;
-    assert!(numbers * size_of::<f32>() <= 16_384);
-};
+/// Memory that every WebGPU device gives a cube to share, in bytes.
+const LEAST_SHARED: usize = 16_384;
+
+/// Numbers of shared memory that a cube needs for its sums.
+const fn of_sums(cube_units: usize) -> usize {
+    (VALUES + MOST_SEQUENCES.div_ceil(TOGETHER)) * cube_units
+}
+
+const _: () = assert!(of_sums(MOST_UNITS as usize) * size_of::<f32>() <= LEAST_SHARED);
 
 /// The sizes of a launch that its kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,16 +63,64 @@ pub(super) struct Sizes {
     sequences: u32,
     /// Binary digits that the hidden state and the gradients of gates lose before a product.
     cut: u32,
+    /// Units that share a sum, each with every so many-th term.
+    slices: u32,
+    /// Terms that a unit reads ahead.
+    ahead: u32,
+    /// How often it does so while the same states are in shared memory; 0 where it reads them from the device's memory.
+    groups: u32,
+}
+
+/// The two products of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
 }
 
 impl Sizes {
     /// None if the device has too few units, or there are no sequences or too many.
-    pub(super) fn new(like: &CubeTensor, batch: usize, cut: u32) -> Option<Self> {
-        let cube_units = Limits::of(like).cube_units();
+    pub(super) fn new(
+        like: &CubeTensor,
+        direction: Direction,
+        batch: usize,
+        units: usize,
+        cut: u32,
+    ) -> Option<Self> {
+        let limits = Limits::of(like);
+        let cube_units = limits.cube_units();
         let parts = batch.div_ceil(MOST_SEQUENCES);
-        let fits = cube_units >= FEWEST_UNITS && (1..=MAX_CUBES).contains(&parts);
+        if cube_units < FEWEST_UNITS || !(1..=MAX_CUBES).contains(&parts) {
+            return None;
+        }
         // Parts of about the same size.
-        fits.then(|| Self { cube_units, sequences: batch.div_ceil(parts) as u32, cut })
+        let sequences = batch.div_ceil(parts);
+        let (slices, terms) = match direction {
+            // A group of units for each unit of the layer.
+            Direction::Forward => (cube_units / OWNED, units),
+            // A group of units for as many units of the layer as it multiplies rows.
+            Direction::Backward => (cube_units / OWNED * ROWS as u32, 4 * units),
+        };
+        let (ahead, groups) = match limits.processors {
+            // As many terms as a unit has, if the states of so many fit.
+            Some(_) => {
+                let met = sequences.div_ceil(TOGETHER) * cube_units as usize;
+                let room = limits.shared_bytes.max(LEAST_SHARED) / size_of::<f32>() - met;
+                let fitting = (room / (sequences * slices as usize)).max(1);
+                let wanted = terms.div_ceil(slices as usize).max(1);
+                let ahead = FAR_AHEAD.min(fitting).min(wanted);
+                (ahead, (fitting / ahead).min(wanted.div_ceil(ahead)))
+            }
+            None => (AHEAD, 0),
+        };
+        Some(Self {
+            cube_units,
+            sequences: sequences as u32,
+            cut,
+            slices,
+            ahead: ahead as u32,
+            groups: groups as u32,
+        })
     }
 
     /// The cubes and units of a launch.
@@ -69,73 +131,190 @@ impl Sizes {
     }
 }
 
+/// Terms whose states are in shared memory at a time.
+fn staged(sizes: Sizes) -> u32 {
+    sizes.slices * sizes.ahead * sizes.groups
+}
+
+/// Numbers of the memory in which first states are, and then sums meet.
+fn shared_length(sizes: Sizes) -> usize {
+    (VALUES * sizes.cube_units as usize).max((sizes.sequences * staged(sizes)) as usize)
+}
+
 /// Pairs of sequences, the last of which may be half of one.
 fn pairs(sizes: Sizes) -> usize {
     (sizes.sequences as usize).div_ceil(TOGETHER)
 }
 
-/// Adds the terms of a slice: `sums[row, i] = Σ x[sequence i, k] · matrix[row, k]` over every `slices`-th `k`.
+/// A unit's part of the products of [`ROWS`] rows with the states of all sequences:
+/// `sums[row, i] = Σ x[sequence i, k] · matrix[row, k]` over every `slices`-th `k`.
 ///
 /// - of_row: where the rows of the matrix begin
 /// - of_sequence: where the states of the sequences begin
 #[cube]
-#[allow(clippy::too_many_arguments)]
-fn add_terms(
+fn multiply(
     x: &[f32],
     of_sequence: &Array<u32>,
     matrix: &[f32],
     of_row: &Array<u32>,
-    sums: &mut Array<f32>,
-    first: u32,
+    shared: &mut Shared<[f32]>,
     terms: u32,
-    #[comptime] slices: u32,
     #[comptime] sizes: Sizes,
-) {
-    let mut term = first;
-    while term + comptime!((AHEAD - 1) * slices) < terms {
-        add_some(x, of_sequence, matrix, of_row, sums, term, slices, AHEAD, sizes);
-        term += comptime!(AHEAD * slices);
+) -> Array<f32> {
+    let mut sums = zeros(sizes);
+    let own = UNIT_POS_X % sizes.slices;
+    if comptime!(sizes.groups == 0) {
+        let mut term = own;
+        while term + comptime!((sizes.ahead - 1) * sizes.slices) < terms {
+            add_from_memory(x, of_sequence, matrix, of_row, &mut sums, term, terms, sizes.ahead, sizes);
+            term += comptime!(sizes.ahead * sizes.slices);
+        }
+        while term < terms {
+            add_from_memory(x, of_sequence, matrix, of_row, &mut sums, term, terms, 1u32, sizes);
+            term += sizes.slices;
+        }
+    } else {
+        let mut from = 0u32;
+        while from < terms {
+            stage(x, of_sequence, shared, from, terms, sizes);
+            sync_cube();
+            #[unroll]
+            for group in 0..sizes.groups {
+                let at = own + comptime!(group * sizes.ahead * sizes.slices);
+                add_staged(&*shared, matrix, of_row, &mut sums, at, from, terms, sizes);
+            }
+            // The next states, or the sums, take the place of these.
+            sync_cube();
+            from += comptime!(staged(sizes));
+        }
     }
-    while term < terms {
-        add_some(x, of_sequence, matrix, of_row, sums, term, slices, 1u32, sizes);
-        term += slices;
+    sums
+}
+
+/// `count` terms of the rows, from `term` on. Beyond the last it is that one again.
+#[cube]
+fn read_weights(
+    matrix: &[f32],
+    of_row: &Array<u32>,
+    term: u32,
+    terms: u32,
+    #[comptime] count: u32,
+    #[comptime] sizes: Sizes,
+) -> Array<f32> {
+    let mut read = Array::<f32>::new(comptime!(count as usize * ROWS));
+    #[unroll]
+    for ahead in 0..count {
+        let at = u32::min(term + comptime!(ahead * sizes.slices), terms - 1);
+        #[unroll]
+        for row in 0..ROWS {
+            read[comptime!(ahead as usize * ROWS + row)] = matrix[(of_row[row] + at) as usize];
+        }
+    }
+    read
+}
+
+/// Adds a term of sequence `i` to the sums of all rows.
+#[cube]
+fn add_term(
+    sums: &mut Array<f32>,
+    state: f32,
+    weights: &Array<f32>,
+    #[comptime] ahead: u32,
+    #[comptime] i: usize,
+) {
+    #[unroll]
+    for row in 0..ROWS {
+        sums[comptime!(i * ROWS + row)] += state * weights[comptime!(ahead as usize * ROWS + row)];
     }
 }
 
-/// Adds `count` terms of a slice.
+/// Adds `count` terms, the first of them number `term`.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn add_some(
+fn add_from_memory(
     x: &[f32],
     of_sequence: &Array<u32>,
     matrix: &[f32],
     of_row: &Array<u32>,
     sums: &mut Array<f32>,
     term: u32,
-    #[comptime] slices: u32,
+    terms: u32,
     #[comptime] count: u32,
     #[comptime] sizes: Sizes,
 ) {
-    let mut read = Array::<f32>::new(comptime!(count as usize * ROWS));
-    #[unroll]
-    for ahead in 0..count {
-        #[unroll]
-        for row in 0..ROWS {
-            let at = of_row[row] + term + comptime!(ahead * slices);
-            read[comptime!(ahead as usize * ROWS + row)] = matrix[at as usize];
-        }
-    }
+    let weights = read_weights(matrix, of_row, term, terms, count, sizes);
     #[unroll]
     for i in 0..comptime!(sizes.sequences as usize) {
         #[unroll]
         for ahead in 0..count {
-            let at = of_sequence[i] + term + comptime!(ahead * slices);
-            let state = short(x[at as usize], sizes.cut);
+            let at = of_sequence[i] + term + comptime!(ahead * sizes.slices);
+            add_term(sums, short(x[at as usize], sizes.cut), &weights, ahead, i);
+        }
+    }
+}
+
+/// Adds the terms that a unit reads ahead, the first of them number `at` in shared memory. Beyond the last term are zeros there,
+/// whatever weight they meet.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn add_staged(
+    shared: &Shared<[f32]>,
+    matrix: &[f32],
+    of_row: &Array<u32>,
+    sums: &mut Array<f32>,
+    at: u32,
+    from: u32,
+    terms: u32,
+    #[comptime] sizes: Sizes,
+) {
+    let weights = read_weights(matrix, of_row, from + at, terms, sizes.ahead, sizes);
+    #[unroll]
+    for ahead in 0..sizes.ahead {
+        #[unroll]
+        for i in 0..comptime!(sizes.sequences as usize) {
+            let place = comptime!(i as u32 * staged(sizes) + ahead * sizes.slices);
+            add_term(sums, shared[(at + place) as usize], &weights, ahead, i);
+        }
+    }
+}
+
+/// Copies the states of the cube's sequences from term `from` on to shared memory, rounded as a product reads them, and zeros
+/// beyond the last term.
+#[cube]
+fn stage(
+    x: &[f32],
+    of_sequence: &Array<u32>,
+    shared: &mut Shared<[f32]>,
+    from: u32,
+    terms: u32,
+    #[comptime] sizes: Sizes,
+) {
+    let sequences = comptime!(sizes.sequences as usize);
+    let mut first = UNIT_POS_X;
+    while first < comptime!(staged(sizes)) {
+        let mut read = Array::<f32>::new(comptime!(STAGED_TOGETHER * sizes.sequences as usize));
+        #[unroll]
+        for place in 0..STAGED_TOGETHER {
+            let term = from + first + comptime!(place as u32 * sizes.cube_units);
+            let within = u32::min(term, terms - 1);
             #[unroll]
-            for row in 0..ROWS {
-                sums[comptime!(i * ROWS + row)] += state * read[comptime!(ahead as usize * ROWS + row)];
+            for i in 0..sequences {
+                let state = short(x[(of_sequence[i] + within) as usize], sizes.cut);
+                read[comptime!(place * sequences + i)] = select(term < terms, state, 0.0f32);
             }
         }
+        #[unroll]
+        for place in 0..STAGED_TOGETHER {
+            let at = first + comptime!(place as u32 * sizes.cube_units);
+            if at < comptime!(staged(sizes)) {
+                #[unroll]
+                for i in 0..sequences {
+                    shared[comptime!(i * staged(sizes) as usize) + at as usize] =
+                        read[comptime!(place * sequences + i)];
+                }
+            }
+        }
+        first += comptime!(STAGED_TOGETHER as u32 * sizes.cube_units);
     }
 }
 
@@ -172,19 +351,12 @@ fn meet(sums: &Array<f32>, shared: &mut Shared<[f32]>, met: &mut Shared<[f32]>, 
 
 /// The product of row `row` of group `group` with the state of the cube's sequence number `i`.
 #[cube]
-fn product(
-    met: &Shared<[f32]>,
-    group: u32,
-    row: u32,
-    i: u32,
-    #[comptime] slices: u32,
-    #[comptime] sizes: Sizes,
-) -> f32 {
+fn product(met: &Shared<[f32]>, group: u32, row: u32, i: u32, #[comptime] sizes: Sizes) -> f32 {
     let value = row * comptime!(TOGETHER as u32) + i % comptime!(TOGETHER as u32);
-    let mut at = i / comptime!(TOGETHER as u32) * sizes.cube_units + group * slices + value;
+    let mut at = i / comptime!(TOGETHER as u32) * sizes.cube_units + group * sizes.slices + value;
     let mut sum = 0.0f32;
     #[unroll]
-    for _ in 0..comptime!(slices as usize / VALUES) {
+    for _ in 0..comptime!(sizes.slices as usize / VALUES) {
         sum += met[at as usize];
         at += comptime!(VALUES as u32);
     }
@@ -232,37 +404,25 @@ pub(super) fn forward(
     #[comptime] is_first: bool,
     #[comptime] sizes: Sizes,
 ) {
-    // A group of units of the device for each unit of the layer.
-    let slices = comptime!(sizes.cube_units / OWNED);
     let owned = CUBE_POS_X * OWNED;
     let first = CUBE_POS_Y * sizes.sequences;
-    let unit = u32::min(owned + UNIT_POS_X / slices, units - 1);
+    let unit = u32::min(owned + UNIT_POS_X / sizes.slices, units - 1);
     let mut of_row = Array::<u32>::new(ROWS);
     #[unroll]
     for gate in 0..ROWS {
         of_row[gate] = (comptime!(gate as u32) * units + unit) * units;
     }
-    let mut sums = zeros(sizes);
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(shared_length(sizes)));
+    let mut met = Shared::<[f32]>::new_slice(comptime!(pairs(sizes) * sizes.cube_units as usize));
     if comptime!(is_first) {
         let of_sequence = starts(0u32, first, batch, units, sizes);
-        add_terms(h0, &of_sequence, recurrent, &of_row, &mut sums, UNIT_POS_X % slices, units, slices, sizes);
+        let sums = multiply(h0, &of_sequence, recurrent, &of_row, &mut shared, units, sizes);
+        meet(&sums, &mut shared, &mut met, sizes);
     } else {
         let of_sequence = starts((step - 1) * batch * units, first, batch, units, sizes);
-        add_terms(
-            &*packed,
-            &of_sequence,
-            recurrent,
-            &of_row,
-            &mut sums,
-            UNIT_POS_X % slices,
-            units,
-            slices,
-            sizes,
-        );
+        let sums = multiply(&*packed, &of_sequence, recurrent, &of_row, &mut shared, units, sizes);
+        meet(&sums, &mut shared, &mut met, sizes);
     }
-    let mut shared = Shared::<[f32]>::new_slice(comptime!(VALUES * sizes.cube_units as usize));
-    let mut met = Shared::<[f32]>::new_slice(comptime!(pairs(sizes) * sizes.cube_units as usize));
-    meet(&sums, &mut shared, &mut met, sizes);
 
     let mut item = UNIT_POS_X;
     while item < comptime!(OWNED * sizes.sequences) {
@@ -271,10 +431,10 @@ pub(super) fn forward(
         if at.unit < units && at.sequence < batch {
             unit::forward(
                 &at,
-                product(&met, group, 0u32, i, slices, sizes),
-                product(&met, group, 1u32, i, slices, sizes),
-                product(&met, group, 2u32, i, slices, sizes),
-                product(&met, group, 3u32, i, slices, sizes),
+                product(&met, group, 0u32, i, sizes),
+                product(&met, group, 1u32, i, sizes),
+                product(&met, group, 2u32, i, sizes),
+                product(&met, group, 3u32, i, sizes),
                 c0,
                 gates,
                 cells,
@@ -305,14 +465,12 @@ pub(super) fn backward(
     #[comptime] is_last: bool,
     #[comptime] sizes: Sizes,
 ) {
-    // A group of units of the device for as many units of the layer as it multiplies rows.
-    let slices = comptime!(sizes.cube_units / OWNED * ROWS as u32);
     let owned = CUBE_POS_X * OWNED;
     let first = CUBE_POS_Y * sizes.sequences;
     let mut met = Shared::<[f32]>::new_slice(comptime!(pairs(sizes) * sizes.cube_units as usize));
     if comptime!(!is_last) {
         let terms = 4 * units;
-        let group = UNIT_POS_X / slices;
+        let group = UNIT_POS_X / sizes.slices;
         let mut of_row = Array::<u32>::new(ROWS);
         #[unroll]
         for row in 0..ROWS {
@@ -320,19 +478,8 @@ pub(super) fn backward(
             of_row[row] = u32::min(unit, units - 1) * terms;
         }
         let of_sequence = starts((step + 1) * batch * terms, first, batch, terms, sizes);
-        let mut sums = zeros(sizes);
-        add_terms(
-            &*d_gates,
-            &of_sequence,
-            recurrent_t,
-            &of_row,
-            &mut sums,
-            UNIT_POS_X % slices,
-            terms,
-            slices,
-            sizes,
-        );
-        let mut shared = Shared::<[f32]>::new_slice(comptime!(VALUES * sizes.cube_units as usize));
+        let mut shared = Shared::<[f32]>::new_slice(comptime!(shared_length(sizes)));
+        let sums = multiply(&*d_gates, &of_sequence, recurrent_t, &of_row, &mut shared, terms, sizes);
         meet(&sums, &mut shared, &mut met, sizes);
     }
 
@@ -348,7 +495,7 @@ pub(super) fn backward(
                 unit::backward(&at, d_hidden, d_last, c0, gates, cells, d_cell, d_gates);
             } else {
                 let rows = comptime!(ROWS as u32);
-                d_hidden += product(&met, own / rows, own % rows, i, slices, sizes);
+                d_hidden += product(&met, own / rows, own % rows, i, sizes);
                 let d_after = d_cell[at.state()];
                 unit::backward(&at, d_hidden, d_after, c0, gates, cells, d_cell, d_gates);
             }

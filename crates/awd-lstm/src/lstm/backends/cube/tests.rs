@@ -104,7 +104,7 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
 #[test]
 fn cubes_of_few_units_make_the_same_but_for_the_order_of_sums() {
     let made = |units| {
-        let limits = Limits { processors: None, units };
+        let limits = Limits { processors: None, units, shared_bytes: 16 << 10 };
         limits.pretended(|| by_kernels::<Plain>(3, 21, true, Precision::Full))
     };
     let want = made(256);
@@ -113,6 +113,25 @@ fn cubes_of_few_units_make_the_same_but_for_the_order_of_sums() {
         for ((name, got), (_, want)) in made(units).iter().zip(&want) {
             for (got, want) in got.iter().zip(want) {
                 assert!((got - want).abs() <= 2e-5, "{units} units: {name} is {got}, expected {want}");
+            }
+        }
+    }
+}
+
+/// As on a device of many processors. Of little memory that its units share, which states then enter in several parts.
+#[test]
+fn states_in_shared_memory_make_the_same_but_for_the_order_of_sums() {
+    let limits = Limits { processors: Some(132), units: 64, shared_bytes: 16 << 10 };
+    for (units, precision) in [(5, Precision::Tf32), (131, Precision::Full), (131, Precision::Bf16)] {
+        let made = || by_kernels::<Plain>(3, units, true, precision);
+        for ((name, got), (_, want)) in limits.pretended(made).iter().zip(&made()) {
+            let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
+            let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
+            for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                assert!(
+                    (got - want).abs() <= tolerance * scale,
+                    "{units} units, {precision}: {name}[{i}] is {got}, expected {want}"
+                );
             }
         }
     }

@@ -15,7 +15,7 @@ fn cubes_of_few_units_agree_with_the_portable_path() {
     {
         let want = by_the_portable_path(&case.input(), &case.objective());
         for units in [128, 48, 8] {
-            let limits = Limits { processors: None, units };
+            let limits = Limits { processors: None, units, shared_bytes: 16 << 10 };
             let made = limits.pretended(|| case.by_kernels::<Plain>());
             made.assert_close(&want, &format!("{units} units, {case:?}"));
         }
