@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # The same programs on an NVIDIA GPU beside PyTorch, on a machine that need not have Rust:
 #
-#   scripts/gpu_bench.sh build DIR                   # here: stripped, compressed programs for DIR
+#   scripts/gpu_bench.sh build DIR                   # here: programs for DIR, in one archive of some 45 MB
 #   scripts/gpu_bench.sh check DIR                   # there: the reference data on the GPU
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS       # there: one JSON object a run, for `bench_report`; a quarter of an hour a round
-#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: heads, steps, lstm or chunks
+#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: lstm, steps, heads or chunks
+#   scripts/gpu_bench.sh run DIR PYTHON 1 kernels    # a `paper` step kernel by kernel, by Nsight Compute: a table on standard output
+#   scripts/gpu_bench.sh train DIR OPTIONS...        # `highrank train` with these options, such as: TEXT --preset small --precision bf16
+#
+# A run that takes longer than LIMIT seconds (240) is given up and named. What it compiled and tuned is kept in target/environment
+# for the next: bring that folder along where a machine is lent for minutes.
 #
 # DIR travels with `benches/peers`, `tests/golden`, `crates/awd-lstm/tests/models` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
 # should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
@@ -13,14 +18,15 @@
 # NVRTC compiles, and a small library stands in for the parts of LLVM that are then never called.
 set -euo pipefail
 usage() {
-    echo "error: expected build DIR, check DIR or run DIR PYTHON ROUNDS [heads] [steps] [lstm] [chunks], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
+    echo "error: expected build DIR, check DIR, train DIR OPTIONS... or run DIR PYTHON ROUNDS [lstm] [steps] [heads] [chunks] [kernels], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
     exit 2
 }
 [ $# -ge 2 ] || usage
 action=$1 dir=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
 
-programs=(head_throughput step_throughput golden)
+programs=(step_throughput head_throughput highrank golden)
+limit=${LIMIT:-0}
 
 build() {
     export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
@@ -42,8 +48,9 @@ build() {
         [ "$program" = golden ] && from=$golden
         strip -o "$dir/$program" "$from"
         nm --dynamic --undefined-only "$dir/$program" >>"$dir/symbols"
-        xz --force --threads=0 "$dir/$program"
     done
+    # Programs have most of their code in common, which one dictionary over all of them finds.
+    tar --create --directory "$dir" --remove-files "${programs[@]}" | xz --lzma2=preset=4,dict=512MiB --threads=1 >"$dir/programs.tar.xz"
     if [ "${COMPILER:-llvm}" = cpp ]; then
         # Every function traps: the loader wants an address for each.
         awk '$2 ~ /^(LLVM|cubecl_)/ { print "void " $2 "(void) { __builtin_trap(); }" }' "$dir/symbols" | sort --unique |
@@ -54,17 +61,14 @@ build() {
 }
 
 unpack() {
-    for program in "${programs[@]}"; do
-        [ -e "$dir/$program" ] || xz --decompress --keep "$dir/$program.xz"
-        chmod +x "$dir/$program"
-    done
+    [ -e "$dir/golden" ] || xz --decompress --stdout "$dir/programs.tar.xz" | tar --extract --directory "$dir"
 }
 
 # One of the programs, with its arguments.
 program() {
     local library=$dir/libunused.so
     [ -e "$library" ] || library=
-    LD_PRELOAD=$library "$dir/$1" "${@:2}"
+    LD_PRELOAD=$library timeout --signal INT "$limit" "$dir/$1" "${@:2}"
 }
 
 # One line, and status 2, where there is no GPU.
@@ -78,10 +82,15 @@ record() {
     local what=$1 who=$2 round=$3
     shift 3
     echo "round $round: $what, $who" >&2
-    printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$what" "$who" "$round" "$("$@")"
+    local result
+    if result=$("$@"); then
+        printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$what" "$who" "$round" "$result"
+    else
+        echo "given up: $what, $who" >&2
+    fi
 }
 sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
-peer() { "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
+peer() { timeout "$limit" "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
 ours() { program "$1" --device cuda --json "${@:2}"; }
 
 # Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
@@ -147,6 +156,31 @@ run_steps() {
     done
     ourselves "paper step, mos" "our softmax, as many parameters" "$round" step_throughput --head softmax --equal-size
 }
+# Time and number of each kernel of one step, the longest first. The program makes three alike: two to warm up.
+run_kernels() {
+    local log
+    log=$(mktemp)
+    for precision in full bf16; do
+        # Once without the profiler, which would also time what the tuner tries.
+        ours step_throughput --head mos --precision $precision --repeats 1 >/dev/null
+        ncu --clock-control none --metrics gpu__time_duration.sum --csv --log-file "$log" --target-processes all \
+            "$PWD/scripts/gpu_bench.sh" one "$dir" step_throughput --device cuda --json --head mos --precision $precision --repeats 1 >/dev/null
+        echo "a \`paper\` step of MoS, $precision: ms, launches, kernel"
+        "$python" - "$log" <<'PYTHON'
+import collections, csv, sys
+rows = list(csv.DictReader(line for line in open(sys.argv[1]) if line.startswith('"')))
+times, counts = collections.Counter(), collections.Counter()
+for row in rows[len(rows) * 2 // 3:]:
+    name = row["Kernel Name"]
+    times[name] += float(row["Metric Value"].replace(",", "")) / 1e6
+    counts[name] += 1
+print(f"{sum(times.values()):8.2f} {sum(counts.values()):5} together")
+for name, time in times.most_common(30):
+    print(f"{time:8.3f} {counts[name]:5} {name}")
+PYTHON
+    done
+    rm "$log"
+}
 
 run() {
     local part round
@@ -161,18 +195,26 @@ case $action in
         [ $# -eq 2 ] || usage
         unpack
         probe
-        HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=crates/awd-lstm/tests/models \
-            program golden --nocapture --test-threads 1 every_ training
+        export HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=crates/awd-lstm/tests/models
+        program golden --nocapture --test-threads 1 every_ training
         ;;
     run)
         [ $# -ge 4 ] || usage
-        python=$3 rounds=$4 parts=("${@:5}")
-        [ ${#parts[@]} -gt 0 ] || parts=(heads steps lstm chunks)
-        for part in "${parts[@]}"; do [[ $part =~ ^(heads|steps|lstm|chunks)$ ]] || usage; done
+        python=$3 rounds=$4 limit=${LIMIT:-240} parts=("${@:5}")
+        [ ${#parts[@]} -gt 0 ] || parts=(lstm steps heads chunks)
+        for part in "${parts[@]}"; do [[ $part =~ ^(lstm|steps|heads|chunks|kernels)$ ]] || usage; done
         [[ $rounds =~ ^[1-9][0-9]*$ ]] || usage
         unpack
         probe
         run
         ;;
+    train)
+        [ $# -ge 3 ] || usage
+        unpack
+        probe
+        program highrank train "${@:3}" --device cuda
+        ;;
+    # What the profiler runs.
+    one) program "${@:3}" ;;
     *) usage ;;
 esac
