@@ -443,6 +443,7 @@ fn analysis() -> Vec<String> {
         ("-tuned-2000000", "softmax", "softmax, 2 million, tuned, 15 + 60"),
         ("-tuned-2000000", "softmax averaged again", "the same, 15 + 86"),
         ("-tuned-2000000", "mos", "MoS, K 10"),
+        ("-paper", "mos", "MoS, K 15, 22 million, 24 epochs"),
     ];
     let line = |(part, run, name): (&str, &str, &str)| {
         let read = |what: &str| Runs::read(&format!("study{part}-{what}"));
