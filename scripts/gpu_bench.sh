@@ -9,7 +9,7 @@
 #   scripts/gpu_bench.sh train DIR OPTIONS...        # `highrank train` with these options, such as: TEXT --preset small --precision bf16
 #
 # A run that takes longer than LIMIT seconds (240) is given up and named. What it compiled and tuned is kept in target/environment
-# for the next: bring that folder along where a machine is lent for minutes.
+# for the next: bring that folder along where there is a GPU for minutes only.
 #
 # DIR travels with `benches/peers`, `tests/golden`, `crates/awd-lstm/tests/models` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
 # should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
