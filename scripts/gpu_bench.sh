@@ -68,7 +68,7 @@ unpack() {
 program() {
     local library=$dir/libunused.so
     [ -e "$library" ] || library=
-    LD_PRELOAD=$library timeout --signal INT "$limit" "$dir/$1" "${@:2}"
+    LD_PRELOAD=$library timeout --foreground --signal INT "$limit" "$dir/$1" "${@:2}"
 }
 
 # One line, and status 2, where there is no GPU.
@@ -90,7 +90,7 @@ record() {
     fi
 }
 sizes=(--tokens 840 --d-hidden 620 --d-embedding 280 --vocab 10000 --components 15)
-peer() { timeout "$limit" "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
+peer() { timeout --foreground "$limit" "$python" "benches/peers/torch_$1.py" --device cuda --json "${@:2}"; }
 ours() { program "$1" --device cuda --json "${@:2}"; }
 
 # Our run and a peer's at one precision, one right after the other: heads HEAD PRECISION PEER ROUND PEER'S OPTIONS...
