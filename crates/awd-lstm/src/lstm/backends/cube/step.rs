@@ -33,10 +33,10 @@ const TOGETHER: usize = 2;
 const VALUES: usize = ROWS * TOGETHER;
 
 /// Terms that a unit reads before it adds any.
-const AHEAD: usize = 2;
+const AHEAD: u32 = 2;
 
 /// Terms whose weights a unit reads before it adds any, where the states are in shared memory.
-const FAR_AHEAD: usize = 8;
+const FAR_AHEAD: u32 = 8;
 
 /// Places in shared memory, of all sequences, for which a unit reads states before it writes any.
 const STAGED_TOGETHER: usize = 4;
@@ -47,12 +47,11 @@ const FEWEST_UNITS: u32 = OWNED * VALUES as u32;
 /// Memory that every WebGPU device gives a cube to share, in bytes.
 const LEAST_SHARED: usize = 16_384;
 
-/// Numbers of shared memory that a cube needs for its sums.
-const fn of_sums(cube_units: usize) -> usize {
-    (VALUES + MOST_SEQUENCES.div_ceil(TOGETHER)) * cube_units
-}
-
-const _: () = assert!(of_sums(MOST_UNITS as usize) * size_of::<f32>() <= LEAST_SHARED);
+// Sums need no more.
+const _: () = {
+    let numbers = (VALUES + MOST_SEQUENCES.div_ceil(TOGETHER)) * MOST_UNITS as usize;
+    assert!(numbers * size_of::<f32>() <= LEAST_SHARED);
+};
 
 /// The sizes of a launch that its kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,26 +100,21 @@ impl Sizes {
             // A group of units for as many units of the layer as it multiplies rows.
             Direction::Backward => (cube_units / OWNED * ROWS as u32, 4 * units),
         };
-        let (ahead, groups) = match limits.processors {
-            // As many terms as a unit has, if the states of so many fit.
-            Some(_) => {
-                let met = sequences.div_ceil(TOGETHER) * cube_units as usize;
-                let room = limits.shared_bytes.max(LEAST_SHARED) / size_of::<f32>() - met;
-                let fitting = (room / (sequences * slices as usize)).max(1);
-                let wanted = terms.div_ceil(slices as usize).max(1);
-                let ahead = FAR_AHEAD.min(fitting).min(wanted);
-                (ahead, (fitting / ahead).min(wanted.div_ceil(ahead)))
-            }
-            None => (AHEAD, 0),
-        };
-        Some(Self {
-            cube_units,
-            sequences: sequences as u32,
-            cut,
-            slices,
-            ahead: ahead as u32,
-            groups: groups as u32,
+        let sizes = Self { cube_units, sequences: sequences as u32, cut, slices, ahead: AHEAD, groups: 0 };
+        Some(match limits.processors {
+            Some(_) => sizes.with_staged_states(terms, limits.shared_bytes),
+            None => sizes,
         })
+    }
+
+    /// With the states of as many of the `terms` in shared memory as fit into so many bytes.
+    fn with_staged_states(self, terms: usize, shared_bytes: usize) -> Self {
+        let room = shared_bytes.max(LEAST_SHARED) / size_of::<f32>() - met_length(self);
+        // Terms of a unit.
+        let fitting = (room as u32 / (self.sequences * self.slices)).max(1);
+        let wanted = (terms as u32).div_ceil(self.slices).max(1);
+        let ahead = FAR_AHEAD.min(fitting).min(wanted);
+        Self { ahead, groups: (fitting / ahead).min(wanted.div_ceil(ahead)), ..self }
     }
 
     /// The cubes and units of a launch.
@@ -139,6 +133,11 @@ fn staged(sizes: Sizes) -> u32 {
 /// Numbers of the memory in which first states are, and then sums meet.
 fn shared_length(sizes: Sizes) -> usize {
     (VALUES * sizes.cube_units as usize).max((sizes.sequences * staged(sizes)) as usize)
+}
+
+/// Numbers of the memory that has a value a unit of each pair of sequences.
+fn met_length(sizes: Sizes) -> usize {
+    pairs(sizes) * sizes.cube_units as usize
 }
 
 /// Pairs of sequences, the last of which may be half of one.
@@ -413,16 +412,15 @@ pub(super) fn forward(
         of_row[gate] = (comptime!(gate as u32) * units + unit) * units;
     }
     let mut shared = Shared::<[f32]>::new_slice(comptime!(shared_length(sizes)));
-    let mut met = Shared::<[f32]>::new_slice(comptime!(pairs(sizes) * sizes.cube_units as usize));
-    if comptime!(is_first) {
+    let mut met = Shared::<[f32]>::new_slice(comptime!(met_length(sizes)));
+    let sums = if comptime!(is_first) {
         let of_sequence = starts(0u32, first, batch, units, sizes);
-        let sums = multiply(h0, &of_sequence, recurrent, &of_row, &mut shared, units, sizes);
-        meet(&sums, &mut shared, &mut met, sizes);
+        multiply(h0, &of_sequence, recurrent, &of_row, &mut shared, units, sizes)
     } else {
         let of_sequence = starts((step - 1) * batch * units, first, batch, units, sizes);
-        let sums = multiply(&*packed, &of_sequence, recurrent, &of_row, &mut shared, units, sizes);
-        meet(&sums, &mut shared, &mut met, sizes);
-    }
+        multiply(&*packed, &of_sequence, recurrent, &of_row, &mut shared, units, sizes)
+    };
+    meet(&sums, &mut shared, &mut met, sizes);
 
     let mut item = UNIT_POS_X;
     while item < comptime!(OWNED * sizes.sequences) {
@@ -467,7 +465,7 @@ pub(super) fn backward(
 ) {
     let owned = CUBE_POS_X * OWNED;
     let first = CUBE_POS_Y * sizes.sequences;
-    let mut met = Shared::<[f32]>::new_slice(comptime!(pairs(sizes) * sizes.cube_units as usize));
+    let mut met = Shared::<[f32]>::new_slice(comptime!(met_length(sizes)));
     if comptime!(!is_last) {
         let terms = 4 * units;
         let group = UNIT_POS_X / sizes.slices;
