@@ -11,7 +11,7 @@
 # A run that takes longer than LIMIT seconds (240) is given up and named. What it compiled and tuned is kept in target/environment
 # for the next: bring that folder along where there is a GPU for minutes only.
 #
-# DIR travels with `benches/peers`, `tests/golden`, `crates/awd-lstm/tests/models` and this script. PYTHON is an interpreter with torch and CUDA. Nothing else
+# DIR travels with `benches/peers`, `tests/golden`, `crates/awd-lstm/tests/models` and this script, in their places. PYTHON is an interpreter with torch and CUDA. Nothing else
 # should run on the GPU. CUDA 13 is what the programs are built for; CUDARC_CUDA_VERSION chooses another.
 #
 # `build` downloads an LLVM bundle, which turns kernels into PTX. With COMPILER=cpp there is none: kernels become CUDA C++, which
@@ -34,7 +34,7 @@ build() {
     if [ "${COMPILER:-llvm}" = cpp ]; then
         # The build scripts then leave LLVM out, and the linker does not look for functions that are never called.
         export DOCS_RS=1 RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-Wl,--unresolved-symbols=ignore-all"
-        features=cuda-cpp,flex
+        features=cuda,cuda-cpp,flex
     fi
     local options=(--release --locked --no-default-features --features "$features")
     # Both at once: apart they would have other features, and everything below them would be built twice.
@@ -195,7 +195,7 @@ case $action in
         [ $# -eq 2 ] || usage
         unpack
         probe
-        export HIGHRANK_GOLDEN_DIR=tests/golden/data HIGHRANK_GOLDEN_MODEL_DIR=crates/awd-lstm/tests/models
+        export CARGO_MANIFEST_DIR=$PWD/tests
         program golden --nocapture --test-threads 1 every_ training
         ;;
     run)

@@ -17,13 +17,15 @@
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1
 #   falling     both heads of these, or what again left of them, averaged at three lower rates one after another           6
+#   dropouts    five dropouts a head at 2 million parameters, fifteen epochs and ten averaged; validation text alone       9
+#   regularised the best of them with two fresh seeds, averaged at falling rates until that no longer helps                9
 #   dynamic     these models while they learn from what they were scored on; their words, and what found has of others     1
 #   letters     softmax and mixtures of equal size on characters, where DATA is a folder of scripts/letters.sh             5
 #
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned again falling dynamic letters)
+parts=(shapes sizes later lag components found search tuned again falling dropouts regularised dynamic letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -248,24 +250,77 @@ again() {
     further "again-$size/mos-13-dropout" "$mixture" --epochs 4 --dropout-output 0.2 --dropout-input 0.3 --dropout-latent 0.2
 }
 
-# Where averaging at one rate no longer helps, a lower rate may. Each stage begins with the averaged weights of the one before and ends
-# when six epochs did not help, for it takes some until a new average is as good as a long one, at the latest after forty epochs at two
-# million parameters, where the last bring 0.02 %, and after ten at half a million.
+# fall NAME RUN EPOCHS: where averaging at one rate no longer helps, a lower rate may. Each stage begins with the averaged weights of the
+# one before and ends when six epochs did not help, for it takes some until a new average is as good as a long one, at the latest after
+# EPOCHS. Stages are NAME-rate-10 and so on.
+fall() {
+    local name=$1 run=$2 epochs=$3 rate
+    for rate in 10 5 2.5; do
+        further "$name-rate-$rate" "$run" --lr "$rate" --epochs "$epochs" --patience 6
+        # Another process has this seed.
+        [ -f "$out/$name-rate-$rate/done" ] || break
+        run=$out/$name-rate-$rate/run
+    done
+}
+# Forty epochs at two million parameters, where the last bring 0.02 %, and ten at half a million.
 falling() {
-    local head seed run rate name again epochs=40
+    local head seed run again epochs=40
     [ "$size" = 2000000 ] || epochs=10
     for seed in 11 12 13; do
         for head in mos softmax; do
             run=$(tuned_model "$head" "$seed")
             again=$out/again-$size/$head-$seed
             [ ! -f "$again/done" ] || run=$again/run
-            for rate in 10 5 2.5; do
-                name=falling-$size/$head-$seed-rate-$rate
-                further "$name" "$run" --lr "$rate" --epochs "$epochs" --patience 6
-                # Another process has this seed.
-                [ -f "$out/$name/done" ] || break
-                run=$out/$name/run
-            done
+            fall "falling-$size/$head-$seed" "$run" "$epochs"
+        done
+    done
+}
+
+# Dropouts that suit a long training: those published for either head at ten times the size, shares of them, and the search's with more
+# in front of the decoder and on the contexts. All else is as the search at two million has it.
+declare -A published=(
+    [mos]="output=0.4 hidden=0.225 input=0.4 latent=0.29 embedding=0.1 weight=0.5"
+    [softmax]="output=0.4 hidden=0.25 input=0.4 embedding=0.1 weight=0.5"
+)
+shares=(1 0.75 0.5 0.25 found)
+# The options of HEAD with SHARE of the published dropouts, or with those found.
+with_dropouts() {
+    local dropout found
+    found=$(settings study-tuned-2000000.jsonl "$1" 1)
+    if [ "$2" = found ]; then
+        sed -E 's/--dropout-(output|latent)=[^ ]* *//g; s/$/ --dropout-output=0.3/' <<< "$found"
+        [ "$1" = softmax ] || echo --dropout-latent=0.3
+        return
+    fi
+    sed -E 's/--dropout-[a-z]*=[^ ]* *//g' <<< "$found"
+    for dropout in ${published[$1]}; do
+        awk -v name="${dropout%=*}" -v value="${dropout#*=}" -v share="$2" 'BEGIN { printf "--dropout-%s=%.4g ", name, value * share }'
+    done
+}
+# with_share NAME HEAD SHARE OPTIONS...
+# shellcheck disable=SC2046 # options are words
+with_share() { cell "$1" --heads "$2" --parameters 2000000 $(with_dropouts "$2" "$3") --epochs 15 "${@:4}"; }
+dropouts() {
+    local head share
+    for share in "${shares[@]}"; do
+        for head in mos softmax; do with_share "dropouts/$head-$share" "$head" "$share" --seeds 1 --finetune 10 --no-test; done
+    done
+}
+# Which of them has the lowest validation perplexity after averaging.
+best_share() {
+    local share
+    for share in "${shares[@]}"; do
+        sed -E "s/.*\"finetuned\":\{[^}]*\"valid_ppl\":([0-9.]+).*/\1 $share/" "$out/dropouts/$1-$share/log.jsonl"
+    done | sort -g | sed -n '1s/.* //p'
+}
+regularised() {
+    local head seed name trials=("$out"/dropouts/*/done)
+    [ ${#trials[@]} = 10 ] || { echo "error: \`$out/dropouts\` has not all ten trials: the part dropouts comes first" >&2; exit 2; }
+    for seed in 21 22; do
+        for head in mos softmax; do
+            name=regularised/$head-$seed
+            with_share "$name" "$head" "$(best_share "$head")" --seeds "$seed" --finetune 60
+            [ ! -f "$out/$name/done" ] || fall "$name" "$out/$name/$head-s$seed-finetuned" 40
         done
     done
 }
@@ -296,7 +351,7 @@ dynamic() {
         look "dynamic-$(basename "$run")-$size" dynamic-eval --run "$run" --statistics "$run/statistics"
     done
     local folder
-    for folder in "$out/again-$size"/softmax-* "$out/falling-$size"/*-rate-2.5; do
+    for folder in "$out/again-$size"/softmax-* "$out/falling-$size"/*-rate-2.5 "$out"/regularised/*-rate-2.5; do
         [ ! -f "$folder/done" ] ||
             look "dynamic-$(basename "$folder")-$(basename "$(dirname "$folder")")" \
                 dynamic-eval --run "$folder/run" --statistics "$folder/run/statistics"

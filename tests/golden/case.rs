@@ -20,7 +20,13 @@ pub fn folders() -> Vec<PathBuf> {
 
 /// A folder of the project's own.
 pub fn own(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/data").join(name)
+    home().join("golden/data").join(name)
+}
+
+/// The folder of this package: where cargo says that it is, or a script that brought the program to another machine, else where it was
+/// built.
+pub fn home() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
 
 #[derive(Deserialize)]

@@ -95,8 +95,7 @@ fn check_model_everywhere(model: &model::Model) -> Vec<Report> {
 
 #[test]
 fn a_wrong_value_of_a_whole_model_is_reported() {
-    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/awd-lstm/tests/models");
-    let mut model = model::read(&own).remove(0);
+    let mut model = model::read(&model::own()).remove(0);
     model.damage();
     for report in check_model_everywhere(&model) {
         assert!(

@@ -9,15 +9,20 @@ use burn::tensor::{Int, Tensor, TensorData};
 use serde::Deserialize;
 
 use crate::backends::Setting;
-use crate::case::{Array, Entry};
+use crate::case::{Array, Entry, home};
 use crate::compare::{Report, Tolerance, values};
 
 /// A folder of whole models, the project's own unless `HIGHRANK_GOLDEN_MODEL_DIR` names another.
 pub fn folder() -> PathBuf {
     match std::env::var_os("HIGHRANK_GOLDEN_MODEL_DIR") {
         Some(dir) => PathBuf::from(dir),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/awd-lstm/tests/models"),
+        None => own(),
     }
+}
+
+/// The project's own.
+pub fn own() -> PathBuf {
+    home().join("../crates/awd-lstm/tests/models")
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use awd_lstm::data::Window;
 use awd_lstm::dropout::{LayerMasks, Masks};
@@ -14,7 +14,7 @@ use runs::optim::NtAsgdConfig;
 use serde::Deserialize;
 
 use crate::backends::{Setting, settings};
-use crate::case::Array;
+use crate::case::{Array, home};
 use crate::compare::{Report, assert_agree, values};
 
 #[derive(Clone, Deserialize)]
@@ -89,7 +89,7 @@ struct Trajectory {
 }
 
 fn read() -> Vec<Trajectory> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/trajectory");
+    let folder = home().join("golden/trajectory");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();

@@ -9,7 +9,7 @@ use crate::root;
 /// A table of a page: the name in the comment above it, and its lines below the header.
 pub type Table = (&'static str, fn() -> Vec<String>);
 
-pub const TABLES: [Table; 20] = [
+pub const TABLES: [Table; 22] = [
     ("equal-size", equal_size),
     ("equal-size-1200000", equal_size_in_full),
     ("later-heads", later_heads),
@@ -28,7 +28,9 @@ pub const TABLES: [Table; 20] = [
     ("width", width),
     ("dynamic", dynamic),
     ("analysis", analysis),
-    ("paper", paper),
+    ("paper", || curves("paper", &["H200", "Xeon", "log-1", "log-2"])),
+    ("paper-components", || curves("paper-components", &["K 5, H200", "K 5, log", "K 1, H200", "K 1, log"])),
+    ("lstm-wikitext2", || curves("lstm-wikitext2", &["here", "log"])),
     ("ranks", ranks),
 ];
 
@@ -470,16 +472,16 @@ fn analysis() -> Vec<String> {
     models.map(line).to_vec()
 }
 
-fn paper() -> Vec<String> {
-    let runs = Runs::read("paper");
-    let line = |epoch: u32| {
-        let epoch_of = |run: &str| match (run, epoch) {
-            ("Xeon", 6..) => "–".into(),
-            _ => runs.head(run).number("epoch", f64::from(epoch)).spread("valid_ppl"),
-        };
-        row(&[vec![epoch.to_string()], ["H200", "Xeon", "log-1", "log-2"].map(epoch_of).to_vec()].concat())
+/// Validation perplexity after each epoch, a column a run.
+fn curves(file: &str, runs: &[&str]) -> Vec<String> {
+    let of_run = |run: &&str| Runs::read(file).head(run).each("valid_ppl");
+    let columns: Vec<Vec<f64>> = runs.iter().map(of_run).collect();
+    let line = |epoch: usize| {
+        let after = |column: &Vec<f64>| column.get(epoch).map_or("–".into(), |value| format!("{value:.2}"));
+        row(&[vec![(epoch + 1).to_string()], columns.iter().map(after).collect()].concat())
     };
-    (1..=25).map(line).collect()
+    let epochs = columns.iter().map(Vec::len).max().unwrap_or(0);
+    (0..epochs).map(line).collect()
 }
 
 fn ranks() -> Vec<String> {
