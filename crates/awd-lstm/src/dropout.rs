@@ -5,8 +5,7 @@
 //! not change. Masks are constants of the autodiff graph.
 
 use burn::tensor::{Distribution, Gradients, Int, Tensor};
-
-use crate::vocabulary::Vocabulary;
+use runs::WordRows;
 
 /// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
 ///
@@ -47,12 +46,12 @@ pub(crate) fn locked_by(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
 /// If `p` is not in [0, 1).
 pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
     let mask = mask(&embedding, [embedding.dims()[0]], p);
-    embed_by(&Vocabulary::Whole, embedding, tokens, mask)
+    embed_by(&WordRows::Whole, embedding, tokens, mask)
 }
 
 /// As [`embed`], by a given mask `[V]` of the words, in the rows that a model has.
 pub(crate) fn embed_by(
-    vocabulary: &Vocabulary,
+    vocabulary: &WordRows,
     embedding: Tensor<2>,
     tokens: Tensor<2, Int>,
     mask: Option<Tensor<1>>,
@@ -120,7 +119,7 @@ pub struct LayerMasks {
 /// up, and adds it to the one by the output layer that is tied to it: three visits of the matrix for a few rows.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    vocabulary: Vocabulary,
+    vocabulary: WordRows,
     embedding: Tensor<2>,
     tokens: Tensor<2, Int>,
     kept: Option<Tensor<3>>,
@@ -130,7 +129,7 @@ pub(crate) struct Lookup {
 impl Lookup {
     /// As [`embed_by`], for an embedding on an autodiff device.
     pub(crate) fn new(
-        vocabulary: &Vocabulary,
+        vocabulary: &WordRows,
         embedding: Tensor<2>,
         tokens: Tensor<2, Int>,
         mask: Option<Tensor<1>>,

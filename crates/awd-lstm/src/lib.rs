@@ -38,7 +38,6 @@ pub mod regularisation;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
 pub mod train;
-mod vocabulary;
 pub mod weights;
 
 pub use config::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig};

@@ -1,6 +1,6 @@
 //! The AWD-LSTM language model (Merity et al., arXiv 1708.02182) with any of the heads of [`highrank`].
 
-use burn::module::{Initializer, Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Device, Int, Tensor};
 use highrank::shard::{GroupHandle, Share};
 use highrank::{LossOptions, OutputHead};
@@ -9,9 +9,9 @@ use crate::config::{Dropouts, ModelConfig};
 use crate::dropout::{LayerMasks, Lookup, Masks};
 use crate::lstm::{self, Lstm, LstmConfig, LstmState};
 use crate::regularisation::Penalties;
-use crate::vocabulary::{Vocabulary, drawn};
 use crate::{dropout, regularisation};
 use runs::error::Result;
+use runs::{WordRows, draw_all, drawn_rows};
 
 /// An AWD-LSTM language model. Should be created with [`ModelConfig::try_init`].
 ///
@@ -43,7 +43,7 @@ pub struct LanguageModel {
     connected: Vec<usize>,
     /// The words that embedding, decoder and its bias have rows of.
     #[module(skip)]
-    vocabulary: Vocabulary,
+    vocabulary: WordRows,
 }
 
 /// State of all LSTM layers between two chunks of text.
@@ -118,7 +118,7 @@ impl ModelConfig {
         let uniform = Initializer::Uniform { min: -0.1, max: 0.1 };
         let inputs = std::iter::once(&self.d_embedding).chain(&self.lstm_sizes);
         let share = group.as_ref().map(|group| Share::new(self.vocab, group.clone())).transpose()?;
-        let matrix = |shape| drawn(&uniform, shape, share.as_ref(), device);
+        let matrix = |shape| drawn_rows(&uniform, shape, share.as_ref(), device);
         // Burn draws a weight when it is first read. Each part is drawn here, or its values would depend on the order of reading.
         let embedding = matrix([self.vocab, self.d_embedding]);
         let lstms: Vec<Lstm> = inputs
@@ -127,14 +127,14 @@ impl ModelConfig {
                 LstmConfig::new(input, hidden).with_precision(self.precision).init(device)
             })
             .collect();
-        lstms.visit(&mut Draw);
+        draw_all(&lstms);
         let head = head.init(device);
-        head.visit(&mut Draw);
+        draw_all(&head);
         let (head, vocabulary) = match group {
-            None => (head, Vocabulary::Whole),
+            None => (head, WordRows::Whole),
             Some(group) => {
                 let (head, words) = head.shard(group)?.into_parts();
-                (head, Vocabulary::Shared(Box::new(words)))
+                (head, WordRows::Shared(Box::new(words)))
             }
         };
         Ok(LanguageModel {
@@ -146,14 +146,6 @@ impl ModelConfig {
             connected: self.connections().iter().map(|connection| connection.layer).collect(),
             vocabulary,
         })
-    }
-}
-
-struct Draw;
-
-impl ModuleVisitor for Draw {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        param.val();
     }
 }
 

@@ -1,3 +1,4 @@
+use burn::module::ModuleVisitor;
 use burn::module::Param;
 use burn::tensor::{Gradients, TensorData};
 

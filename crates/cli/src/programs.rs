@@ -72,7 +72,7 @@ fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Fa
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start("transformer", |args, program| transformer::run(&args, program.into()))
+    start_ranks("transformer", Ok, |args, program, ranks| transformer::run(&args, program.into(), ranks))
 }
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
@@ -251,6 +251,7 @@ impl Command {
             Self::Eval(args) => eval::run(&args, ranks),
             Self::Finetune(args) => finetune::run(&args, program, ranks),
             Self::Sweep(args) => sweep::run(&args, program, ranks),
+            Self::Transformer(args) => transformer::run(&args, format!("{program} train"), ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
             Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
             Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
@@ -268,7 +269,6 @@ impl Command {
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
-            Self::Transformer(args) => transformer::run(&args, format!("{program} train")),
             Self::Dialog(args) => dialog::run(&args, program),
         }
     }

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 mod faults;
 #[path = "mpi/shared.rs"]
 mod shared;
+#[path = "mpi/transformers.rs"]
+mod transformers;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
 

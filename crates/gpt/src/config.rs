@@ -3,13 +3,14 @@
 use burn::config::Config;
 use burn::module::{Initializer, Module};
 use burn::nn::transformer::TransformerEncoderConfig;
-use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
+use burn::nn::{DropoutConfig, Embedding, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::Device;
 use highrank::context::FacetsConfig;
+use highrank::shard::{GroupHandle, Share};
 use highrank::{HeadConfig, TimeAxis};
-use runs::Error;
 use runs::data::Corpus;
 use runs::error::check;
+use runs::{Error, WordRows, draw_all, drawn_rows};
 
 use crate::model::Gpt;
 
@@ -99,6 +100,25 @@ impl GptConfig {
     /// As [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<Gpt, Error> {
         self.validate()?;
+        Ok(self.make(None, device))
+    }
+
+    /// The same model with the rows of this rank alone, of embedding, decoder and its bias; all is drawn here. All of its operations
+    /// are steps that all ranks of the group take together. (A decoder that is not tied is whole on every rank until it is cut.)
+    ///
+    /// # Errors
+    /// As [`try_init`](Self::try_init), and as [`OutputHead::shard`](highrank::OutputHead::shard).
+    pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<Gpt, Error> {
+        self.validate()?;
+        let model = self.make(Some(&Share::new(self.head.rows(), group.clone())?), device);
+        // As one process draws it.
+        draw_all(&model);
+        let (head, words) = model.head.shard(group)?.into_parts();
+        Ok(Gpt { head, words: WordRows::Shared(Box::new(words)), ..model })
+    }
+
+    /// The model with all rows of the embedding, or with those of a share of it.
+    fn make(&self, share: Option<&Share>, device: &Device) -> Gpt {
         // Sequences lie along the second axis, whatever the head was configured for.
         let head = match self.head.context.latent_dropout() {
             Some(dropout) => self.head.clone().with_latent_dropout(dropout.probability, TimeAxis::Second),
@@ -109,13 +129,16 @@ impl GptConfig {
             .with_dropout(self.dropout)
             .with_norm_first(true)
             .with_initializer(normal.clone());
-        Ok(Gpt {
-            embedding: EmbeddingConfig::new(head.rows(), head.d_embedding)
-                .with_initializer(Initializer::Normal {
-                    mean: 0.0,
-                    std: LOGIT_SPREAD / (head.d_embedding as f64).sqrt(),
-                })
-                .init(device),
+        let words = [head.rows(), head.d_embedding];
+        let of_words =
+            Initializer::Normal { mean: 0.0, std: LOGIT_SPREAD / (head.d_embedding as f64).sqrt() };
+        // Its noise is drawn here, and all else when it is first read.
+        let output_layer = head.init(device);
+        Gpt {
+            embedding: match share {
+                None => EmbeddingConfig::new(words[0], words[1]).with_initializer(of_words).init(device),
+                Some(_) => Embedding { weight: drawn_rows(&of_words, words, share, device) },
+            },
             input: between(head.d_embedding, d_model, device),
             positions: EmbeddingConfig::new(self.context, d_model).with_initializer(normal).init(device),
             dropout: DropoutConfig::new(self.dropout).init(),
@@ -126,8 +149,9 @@ impl GptConfig {
                 None => between(d_model, head.d_hidden, device),
             },
             facets: self.facets.map(|facets| facets.init(d_model, device)),
-            head: head.init(device),
-        })
+            head: output_layer,
+            words: WordRows::Whole,
+        }
     }
 
     fn d_ff(&self) -> usize {

@@ -1,9 +1,10 @@
 //! How well a model predicts a text.
 
 use burn::module::Module;
-use runs::Score;
 use runs::data::Tokens;
 use runs::error::{Error, Result, check};
+use runs::ranks::Ranks;
+use runs::{Score, sum_scores};
 
 use crate::data::{Windows, batch};
 use crate::model::Gpt;
@@ -16,19 +17,20 @@ use crate::model::Gpt;
 /// # Errors
 /// [`Error::CorpusTooShort`] if the text has fewer than two tokens, [`Error::InvalidSetting`] if `batch` is 0.
 pub fn evaluate(model: &Gpt, text: &[u32], batch: usize, mut progress: impl FnMut(f64)) -> Result<Score> {
-    let score = score_unless(model, text, batch, |share| {
+    let score = score_unless(&Ranks::alone(), model, text, batch, |share| {
         progress(share);
         false
     })?;
     Ok(score.expect("it is not asked to stop"))
 }
 
-/// The score of [`evaluate`], given up as soon as `stop` says so; it is told the share that is done before every batch and at the
-/// end.
+/// The score of [`evaluate`] by several ranks, each of which scores its part of the sequences; given up as soon as `stop` says so at any
+/// of them. It is told the share that is done before every batch and at the end.
 ///
 /// # Errors
-/// As [`evaluate`].
+/// As [`evaluate`]; [`Error::Communication`].
 pub(crate) fn score_unless(
+    ranks: &Ranks,
     model: &Gpt,
     text: &[u32],
     size: usize,
@@ -42,10 +44,10 @@ pub(crate) fn score_unless(
     let windows = Windows::side_by_side(Tokens::Memory(text.to_vec()), context);
     let device = model.devices().into_iter().next().expect("a model has parameters");
     let (mut score, mut correct) = (Score::default(), 0);
-    let all: Vec<usize> = (0..windows.len()).collect();
-    for places in all.chunks(size) {
-        if stop(score.tokens as f64 / (text.len() - 1) as f64) {
-            return Ok(None);
+    let own: Vec<usize> = ranks.part(windows.len()).collect();
+    for (number, places) in own.chunks(size).enumerate() {
+        if stop((number * size) as f64 / own.len() as f64) {
+            return sum_scores(ranks, None);
         }
         let sequences: Vec<Vec<u32>> = places.iter().map(|place| windows.get(*place)).collect();
         let output = model.output(batch(&sequences, &device));
@@ -55,5 +57,5 @@ pub(crate) fn score_unless(
     }
     // Nobody stops what is done.
     stop(1.0);
-    Ok(Some(Score { correct: Some(correct), ..score }))
+    sum_scores(ranks, Some(Score { correct: Some(correct), ..score }))
 }

@@ -1,12 +1,14 @@
 //! The model and its loss.
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::TransformerEncoder;
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor};
 use highrank::context::Facets;
+use highrank::shard::Share;
 use highrank::{Loss, LossOptions, OutputHead};
+use runs::WordRows;
 
 use crate::data::{Batch, IGNORED};
 
@@ -33,6 +35,9 @@ pub struct Gpt {
     pub facets: Option<Facets>,
     /// The output layer.
     pub head: OutputHead,
+    /// The words that embedding, decoder and its bias have rows of.
+    #[module(skip)]
+    pub(crate) words: WordRows,
 }
 
 impl Gpt {
@@ -48,7 +53,7 @@ impl Gpt {
         let ([batch, length], device) = (tokens.dims(), tokens.device());
         let [context, _] = self.positions.weight.dims();
         assert!(length <= context, "a sequence of {length} tokens, but the model's context is {context}");
-        let words = self.embedding.forward(tokens);
+        let words = self.words.lookup(self.embedding.weight.val(), tokens);
         let words = match &self.input {
             Some(input) => input.forward(words),
             None => words,
@@ -94,7 +99,17 @@ impl Gpt {
         Self { head, facets: other.facets, ..self }
     }
 
-    /// The head with its matrix: the embedding, unless it has one of its own.
+    /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.
+    pub fn shared_rows(&self) -> Option<(&Share, Vec<ParamId>)> {
+        let decoder = &self.head.decoder;
+        let matrix = decoder.weight.as_ref().map(|matrix| matrix.id);
+        let bias = decoder.bias.as_ref().map(|bias| bias.id);
+        let ids = std::iter::once(self.embedding.weight.id).chain(matrix).chain(bias);
+        self.words.share().map(|share| (share, ids.collect()))
+    }
+
+    /// The head with its matrix: the embedding, unless it has one of its own. If ranks share the vocabulary, it is over this rank's words
+    /// alone.
     pub fn head(&self) -> OutputHead {
         match self.head.decoder.weight {
             Some(_) => self.head.clone(),
@@ -108,8 +123,9 @@ impl Gpt {
     /// As [`hidden`](Self::hidden).
     pub fn output(&self, batch: Batch) -> GptOutput {
         let options = LossOptions::new().with_ignore_index(IGNORED).with_statistics(true);
+        let hidden = self.hidden(batch.tokens);
         let Loss { value, statistics, .. } =
-            self.head().loss_with(self.hidden(batch.tokens), batch.targets.clone(), &options);
+            self.words.loss(self.head(), hidden, batch.targets.clone(), &options);
         let statistics = statistics.expect("they were asked for");
         // Constants: outside of the graph. 0 for tokens that do not count.
         let nll = statistics.nll.without_autodiff().sum();

@@ -1,6 +1,7 @@
 //! The transformer as a trainer's task.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::Device;
@@ -8,9 +9,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use runs::data::Corpus;
 use runs::error::Result;
-use runs::optim::{clip_and_measure, load_adam, number_parameters, save_optimiser};
+use runs::files;
+use runs::optim::{clip_and_measure_among, gather_optimiser, load_adam, number_parameters, save_optimiser};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Split, Stepped, Task, TrainerState, Work, mix_seed};
+use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
 
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::{Windows, batch};
@@ -29,9 +31,13 @@ pub type Trainer = runs::Trainer<GptTask>;
 
 /// Training by AdamW on sequences from random places of the training text, with clipping to the global norm and a learning rate that
 /// rises linearly and falls as a cosine to 0. An epoch is a round, which ends with a validation.
+///
+/// Several ranks share the sequences of a step. Others may share the vocabulary: each has its rows of embedding and decoder.
 pub struct GptTask {
     model_config: GptConfig,
     config: TrainConfig,
+    /// Those that share the vocabulary.
+    vocabulary: Ranks,
     /// With autodiff.
     device: Device,
     train: Windows,
@@ -40,6 +46,8 @@ pub struct GptTask {
     /// `None` only while an optimiser step has it.
     model: Option<Gpt>,
     optimiser: ModuleOptimizer,
+    /// The optimiser's state of whole parameters, for a checkpoint of ranks that share the vocabulary.
+    whole: Vec<u8>,
 }
 
 impl GptTask {
@@ -48,23 +56,42 @@ impl GptTask {
     /// # Errors
     /// As [`GptConfig::validate`] and [`TrainConfig::validate_for`].
     pub fn new(model: &GptConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
+        Self::among(&Ranks::alone(), model, config, corpus, device)
+    }
+
+    /// The task of one of the ranks that share the vocabulary, which has its rows alone.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and as [`GptConfig::try_init_shared`].
+    pub fn among(
+        vocabulary: &Ranks,
+        model: &GptConfig,
+        config: &TrainConfig,
+        corpus: &Corpus,
+        device: &Device,
+    ) -> Result<Self> {
         model.validate()?;
         config.validate_for(corpus, model.context)?;
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
-        let fresh = number_parameters(model.try_init(&device)?);
+        let fresh = match vocabulary.are_several() {
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
+            false => model.try_init(&device)?,
+        };
         let beginning = |text: &[u32], tokens: Option<usize>| {
             text[..tokens.unwrap_or(text.len()).min(text.len())].to_vec()
         };
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
+            vocabulary: vocabulary.clone(),
             device,
             train: Windows::everywhere(corpus.train().clone(), model.context),
             valid: beginning(corpus.valid(), config.valid_tokens),
             test: if config.tests() { beginning(corpus.test(), config.eval_tokens) } else { vec![] },
-            model: Some(fresh),
+            model: Some(number_parameters(fresh)),
             optimiser: optimiser(config),
+            whole: vec![],
         })
     }
 }
@@ -108,6 +135,10 @@ impl Task for GptTask {
         TrainerState::new(Nothing {})
     }
 
+    fn max_ranks(&self) -> usize {
+        self.config.batch
+    }
+
     fn model(&self) -> &Gpt {
         self.model.as_ref().expect("only an optimiser step takes the model")
     }
@@ -116,6 +147,11 @@ impl Task for GptTask {
         // A checkpoint's optimiser knows parameters by their numbers, and a model may come with others.
         self.model = Some(number_parameters(model));
         self.optimiser = optimiser(&self.config);
+    }
+
+    fn shards(&self) -> Shards {
+        let rows = self.model().shared_rows();
+        rows.map_or_else(Shards::default, |(share, ids)| Shards::new(&self.vocabulary, share, ids))
     }
 
     fn steps(&self, _epoch: usize) -> usize {
@@ -128,46 +164,70 @@ impl Task for GptTask {
         learning_rate(&self.config, (state.epoch * self.steps(1) + done).saturating_sub(1))
     }
 
-    fn step(&mut self, done: usize, state: &mut GptState, _peers: &mut Peers) -> Result<Stepped> {
-        let TrainConfig { seed, clip, .. } = self.config;
+    fn step(&mut self, done: usize, state: &mut GptState, peers: &mut Peers) -> Result<Stepped> {
+        let TrainConfig { seed, clip, batch: count, .. } = self.config;
         let lr = learning_rate(&self.config, state.epoch * self.steps(1) + done);
-        let mut rng = Pcg64Mcg::seed_from_u64(mix_seed(seed, state.epoch as u64 + 1, done as u64 + 1));
-        let places = (0..self.config.batch).map(|_| rng.random_range(0..self.train.len()));
-        let sequences: Vec<Vec<u32>> = places.map(|place| self.train.get(place)).collect();
-        let tokens = sequences.iter().map(|ids| ids.len() - 1).sum();
+        let (round, step) = (state.epoch as u64 + 1, done as u64 + 1);
+        let mut rng = Pcg64Mcg::seed_from_u64(mix_seed(seed, round, step));
+        let places: Vec<usize> = (0..count).map(|_| rng.random_range(0..self.train.len())).collect();
+        let (ranks, tokens) = (peers.ranks(), count * self.model_config.context);
+        // A rank's sequences are other ones than the first rank's, and so are what dropout takes from them.
+        if ranks.rank() > 0 {
+            self.device.seed(mix_seed(seed.wrapping_add(ranks.rank() as u64), round, step));
+        }
+        let own = ranks.part(count);
+        let sequences: Vec<Vec<u32>> =
+            places[own.clone()].iter().map(|place| self.train.get(*place)).collect();
 
+        let shards = self.shards();
+        self.whole = vec![];
         let model = self.model.take().expect("only an optimiser step takes the model");
         let output = model.output(batch(&sequences, &self.device));
-        let grads = GradientsParams::from_grads(output.loss.backward(), &model);
-        let (grads, gradient_norm) = clip_and_measure(&model, grads, clip);
+        // All sequences are equally long.
+        let loss = output.loss.mul_scalar(own.len() as f64 / count as f64);
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let ([nll, correct], grads) = peers.add_up(&model, [output.nll, output.correct], grads, None)?;
+        let (grads, gradient_norm) = clip_and_measure_among(&model, grads, clip, &shards)?;
         self.model = Some(self.optimiser.step(lr, model, grads));
-        Ok(Stepped { gradient_norm, correct: Some(output.correct), ..Stepped::new(tokens, lr, output.nll) })
+        Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(tokens, lr, nll) })
     }
 
     fn evaluate(
         &self,
         model: &Gpt,
         split: Split,
-        _ranks: &Ranks,
+        ranks: &Ranks,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Score>> {
         let text = match split {
             Split::Valid => &self.valid,
             Split::Test => &self.test,
         };
-        score_unless(model, text, self.config.batch, |_| stop())
+        score_unless(ranks, model, text, self.config.batch, |_| stop())
+    }
+
+    fn gather(&mut self, ranks: &Ranks) -> Result<()> {
+        let shards = self.shards();
+        // All groups have the same.
+        if ranks.is_first() && !shards.are_none() {
+            self.whole = gather_optimiser(&self.optimiser, &shards)?;
+        }
+        Ok(())
     }
 
     fn save(&self, state: &GptState, folder: &Path) -> Result<()> {
-        match state.has_begun() {
-            true => save_optimiser(&self.optimiser, &folder.join(OPTIMISER)),
-            false => Ok(()),
+        let path = folder.join(OPTIMISER);
+        match (state.has_begun(), self.shards().are_none()) {
+            (false, _) => Ok(()),
+            (true, true) => save_optimiser(&self.optimiser, &path),
+            (true, false) => files::write(&path, &self.whole),
         }
     }
 
     fn load(&mut self, state: &mut GptState, folder: &Path, _ranks: &Ranks) -> Result<()> {
         if state.has_begun() {
-            self.optimiser = load_adam(optimiser(&self.config), self.model(), &folder.join(OPTIMISER))?;
+            let fresh = optimiser(&self.config);
+            self.optimiser = load_adam(fresh, self.model(), &self.shards(), &folder.join(OPTIMISER))?;
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ mod task;
 pub mod text;
 mod trainer;
 mod weights;
+mod word_rows;
 
 pub use difference::unchanged;
 pub use error::Error;
@@ -44,7 +45,7 @@ pub use metrics::{
     EndReason, EpochMetrics, FinalMetrics, Score, StepMetrics, ValidationMetrics, WaitMetrics,
 };
 pub use observer::{Notes, Silent, TrainObserver};
-pub use peers::Peers;
+pub use peers::{Peers, sum_scores};
 pub use record::Record;
 pub use seed::mix_seed;
 pub use settings::{
@@ -55,3 +56,4 @@ pub use state::{Best, Position, Sum, TrainerState};
 pub use task::{Split, Stepped, Task, Work};
 pub use trainer::{Fitted, LOG_INTERVAL, Trainer};
 pub use weights::{load_weights, save_weights};
+pub use word_rows::{WordRows, draw_all, drawn_rows};

@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 
 use crate::error::Result;
-use crate::metrics::WaitMetrics;
+use crate::metrics::{Score, WaitMetrics};
 use crate::ranks::{Early, Grid, Ranks};
 
 /// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
@@ -121,6 +121,25 @@ impl Peers {
             reduce_seconds: sums / steps,
         })
     }
+}
+
+/// The score of a text of which every rank has scored a part; `None` if one of them gave up. All ranks call it.
+///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+pub fn sum_scores(ranks: &Ranks, own: Option<Score>) -> Result<Option<Score>> {
+    if !ranks.are_several() {
+        return Ok(own);
+    }
+    let stopped = f64::from(u8::from(own.is_none()));
+    let own = own.unwrap_or_default();
+    // Counts below 2⁵³ are exact.
+    let counted = own.correct.map_or(f64::NAN, |correct| correct as f64);
+    let all = ranks.gather_equal(&[stopped, own.nll, own.tokens as f64, counted])?;
+    let (all, _) = all.as_chunks::<4>();
+    let sum = |index: usize| all.iter().map(|of_rank| of_rank[index]).sum::<f64>();
+    let correct = Some(sum(3)).filter(|correct| correct.is_finite()).map(|correct| correct as usize);
+    Ok((sum(0) == 0.0).then(|| Score { nll: sum(1), tokens: sum(2) as usize, correct }))
 }
 
 impl Waiting {

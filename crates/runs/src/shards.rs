@@ -41,6 +41,16 @@ impl Shards {
         self.ids.is_empty()
     }
 
+    /// The rows that this rank holds, of [all](Self::all).
+    pub(crate) fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// The rows of all ranks.
+    pub(crate) fn all(&self) -> usize {
+        self.all
+    }
+
     /// Whether a parameter is one of them.
     pub fn hold(&self, id: ParamId) -> bool {
         self.ids.contains(&id)
@@ -90,9 +100,8 @@ impl Shards {
         Ok(self.ranks.gather_equal(&[own])?.into_iter().sum())
     }
 
-    /// The rows of all ranks at the first, as bytes; none at the others.
-    fn gathered<const D: usize>(&self, own: &Tensor<D>) -> Result<Vec<u8>> {
-        let row = own.dims()[1..].iter().product::<usize>() * own.dtype().size();
+    /// The rows of all ranks at the first, as bytes, `row` of them each; none at the others. `own` are some of this rank's rows.
+    pub(crate) fn gathered(&self, row: usize, own: impl Fn(Range<usize>) -> Vec<u8>) -> Result<Vec<u8>> {
         let firsts: Vec<u64> = self.ranks.gather_equal(&[self.rows.start as u64])?;
         let mut all = vec![0; if self.ranks.is_first() { self.all * row } else { 0 }];
         let most = self.all.div_ceil(self.ranks.size());
@@ -100,10 +109,7 @@ impl Shards {
         let block = (BLOCK / (row * self.ranks.size())).max(1);
         for start in (0..most).step_by(block) {
             let end = self.rows.len().min(start + block);
-            let own = match start < end {
-                true => own.clone().slice_dim(0, start..end).into_data().as_bytes().to_vec(),
-                false => vec![],
-            };
+            let own = if start < end { own(start..end) } else { vec![] };
             let blocks = self.ranks.gather(&own)?;
             if self.ranks.is_first() {
                 for (first, block) in firsts.iter().zip(blocks) {
@@ -128,7 +134,9 @@ impl ModuleMapper for Gather<'_> {
         let own = param.val().inner();
         let (device, dtype, mut shape) = (own.device(), own.dtype(), own.dims());
         shape[0] = self.shards.all;
-        match self.shards.gathered(&own) {
+        let row = shape[1..].iter().product::<usize>() * dtype.size();
+        let rows = |rows| own.clone().slice_dim(0, rows).into_data().as_bytes().to_vec();
+        match self.shards.gathered(row, rows) {
             Ok(all) if self.shards.ranks.is_first() => {
                 let all = TensorData::from_bytes_vec(all, shape, dtype);
                 Param::initialized(param.id, Tensor::from_data(all, (&device, dtype)))

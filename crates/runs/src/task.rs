@@ -174,7 +174,8 @@ pub trait Task {
         None
     }
 
-    /// Brings together what the ranks carry, for [`save`](Self::save) at the first of them. All ranks call it.
+    /// Brings together what the ranks carry, for [`save`](Self::save) at the first of them. All ranks call it, with those that share the
+    /// batch.
     ///
     /// # Errors
     /// [`Error::Communication`](crate::Error::Communication).

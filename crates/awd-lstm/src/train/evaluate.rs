@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::data::Batches;
 use crate::model::LanguageModel;
-use runs::Score;
 use runs::error::Result;
 use runs::ranks::Ranks;
+use runs::{Score, sum_scores};
 
 /// Number of tokens that are evaluated at once. It changes the result by rounding only.
 pub const EVALUATION_TOKENS: usize = 1024;
@@ -49,17 +49,10 @@ pub(super) fn score_unless(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Score>> {
     assert!(batches.predictions() > 0, "{} rows have nothing to predict", batches.rows());
-    let score = |nll| Score { nll, tokens: batches.predictions(), correct: None };
     let own = ranks.part(batches.batch());
+    let tokens = batches.predictions() / batches.batch() * own.len();
     let sum = if own.is_empty() { Some(0.0) } else { sum_unless(model, batches, &own, stop) };
-    if !ranks.are_several() {
-        return Ok(sum.map(score));
-    }
-    let all = ranks.gather_equal(&[f64::from(u8::from(sum.is_none())), sum.unwrap_or(0.0)])?;
-    let (all, _) = all.as_chunks::<2>();
-    let stopped = all.iter().any(|[stopped, _]| *stopped != 0.0);
-    let sum: f64 = all.iter().map(|[_, sum]| sum).sum();
-    Ok((!stopped).then(|| score(sum)))
+    sum_scores(ranks, sum.map(|nll| Score { nll, tokens, correct: None }))
 }
 
 /// Summed nll of some columns.

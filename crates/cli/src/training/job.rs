@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
-use runs::data::Corpus;
+use awd_lstm::train::{AwdLstm, LmTask, RunConfig, Trainer};
+use runs::data::{Corpus, Vocabulary};
 use runs::ranks::{Grid, Ranks};
 use runs::{
     EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
@@ -22,17 +22,20 @@ use crate::training::vocabulary::words;
 use crate::training::{curves, frequency};
 
 /// Where a run goes.
-pub enum Folder {
+pub enum Folder<S: Settings> {
     /// A run to be started.
     New(PathBuf),
     /// A run to be continued, locked; by rank 0, if there are several.
-    Old(RunFolder),
+    Old(runs::Folder<S>),
 }
+
+/// A run's folder, at rank 0, and whether there was a checkpoint.
+type Placed<S> = (Option<runs::Folder<S>>, bool);
 
 /// A run to be trained.
 pub struct Job {
     /// Where it goes.
-    pub folder: Folder,
+    pub folder: Folder<AwdLstm>,
     /// All of its settings.
     pub config: RunConfig,
     /// The text.
@@ -68,13 +71,7 @@ impl Job {
     /// be good.
     pub fn train(self) -> Result<FinalMetrics, Failure> {
         let Self { folder, config, corpus, output, ranks, vocab_parallel } = self;
-        // Texts and runs may lie in different places.
-        let compared = RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
-        ranks.check_same("run", &compared)?;
-        ranks.check_same("reduce_precision", &ranks.precision())?;
-        ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
-        ranks.check_same("vocab_parallel", &vocab_parallel)?;
-        let grid = Grid::new(&ranks, vocab_parallel)?;
+        let grid = grid(&ranks, &config, vocab_parallel)?;
 
         let made = || -> Result<Trainer, Failure> {
             if config.train.test {
@@ -90,11 +87,12 @@ impl Job {
             Ok(trainer.with_log_every(output.log_every()))
         };
         let mut trainer = agree(&ranks, made())?;
-        let (run, restored) = place(&mut trainer, folder, &config, &corpus, &ranks)?;
+        let (run, restored) =
+            place(&mut trainer, folder, &config, corpus.vocabulary(), &ranks, |trainer, origin| {
+                start_from(trainer, origin, &ranks)
+            })?;
         // Rank 0 alone writes and speaks.
-        let Some(run) = run else {
-            return finish(trainer.fit(None, &mut Listener(&output.interrupt))?, &output, "the run");
-        };
+        let Some(run) = run else { return follow(&mut trainer, &output) };
         if !output.quiet {
             print_note(format_args!(
                 "{} with {} parameters, {} training tokens, run folder {}{}{}",
@@ -113,8 +111,26 @@ impl Job {
     }
 }
 
+/// The processes of a run, of which groups of `vocab_parallel` share a vocabulary. All of them call it.
+///
+/// # Errors
+/// If they differ in their settings, or are no multiple of a group.
+pub fn grid<S: Settings>(
+    ranks: &Ranks,
+    config: &runs::RunConfig<S>,
+    vocab_parallel: usize,
+) -> Result<Grid, Failure> {
+    // Texts and runs may lie in different places.
+    let compared = runs::RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
+    ranks.check_same("run", &compared)?;
+    ranks.check_same("reduce_precision", &ranks.precision())?;
+    ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
+    ranks.check_same("vocab_parallel", &vocab_parallel)?;
+    Ok(Grid::new(ranks, vocab_parallel)?)
+}
+
 /// How many ranks there are, after what else is said of a run.
-fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
+pub fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
     match (ranks.size(), vocab_parallel) {
         (1, _) => String::new(),
         (size, 1) => format!(", {size} ranks"),
@@ -138,7 +154,15 @@ pub fn fit<T: Task>(
     finish(result?, output, &run.path().display().to_string())
 }
 
-/// The same, and prints the final perplexities.
+/// What a rank without the run's folder does while another [fits](fit). Nothing is said here.
+///
+/// # Errors
+/// As [`fit`].
+pub fn follow<T: Task>(trainer: &mut runs::Trainer<T>, output: &Output) -> Result<FinalMetrics, Failure> {
+    finish(trainer.fit(None, &mut Listener(&output.interrupt))?, output, "the run")
+}
+
+/// As [`fit`], and prints the final perplexities.
 ///
 /// # Errors
 /// As [`fit`].
@@ -168,27 +192,32 @@ fn print_last(last: &FinalMetrics, json: bool, characters: bool) {
     }
 }
 
-/// Puts the trainer where its run is, and returns the run's folder, at rank 0, and whether there was a checkpoint.
-fn place(
-    trainer: &mut Trainer,
-    folder: Folder,
-    config: &RunConfig,
-    corpus: &Corpus,
+/// Puts the trainer where its run is, and returns the run's folder, at rank 0, and whether there was a checkpoint. `start` lets it begin
+/// with what the run's origin has learnt.
+///
+/// # Errors
+/// Whatever is wrong with the folder at any rank, or with the origin.
+pub fn place<T: Task>(
+    trainer: &mut runs::Trainer<T>,
+    folder: Folder<T::Settings>,
+    config: &runs::RunConfig<T::Settings>,
+    vocabulary: &Vocabulary,
     ranks: &Ranks,
-) -> Result<(Option<RunFolder>, bool), Failure> {
+    start: impl Fn(&mut runs::Trainer<T>, &Path) -> Result<(), Failure>,
+) -> Result<Placed<T::Settings>, Failure> {
     match folder {
         Folder::New(path) => {
             if let Some(origin) = &config.finetunes {
-                start_from(trainer, origin, ranks)?;
+                start(trainer, origin)?;
             }
-            let create = || Ok(RunFolder::create(&path, config, corpus.vocabulary())?);
+            let create = || Ok(runs::Folder::create(&path, config, vocabulary)?);
             Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
         }
         Folder::Old(run) => {
             let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
             // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
             if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
-                start_from(trainer, origin, ranks)?;
+                start(trainer, origin)?;
             }
             Ok((Some(run).filter(|_| ranks.is_first()), restored))
         }
@@ -214,7 +243,7 @@ fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, F
 
 /// The file with the best weights of the run in `folder`.
 fn best_weights(folder: &Path) -> Result<PathBuf, Failure> {
-    Ok(RunFolder::open(folder)?.best_weights()?)
+    Ok(runs::Folder::<AwdLstm>::open(folder)?.best_weights()?)
 }
 
 /// Keeps quiet, but stops at an interrupt.

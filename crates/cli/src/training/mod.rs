@@ -13,7 +13,7 @@ pub use crate::files::absolute;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts, require_test};
-pub use job::{Folder, Job, fit, fit_and_print, fresh_folder};
+pub use job::{Folder, Job, fit, fit_and_print, follow, fresh_folder, grid, place, ranks_in_words};
 pub use output::Output;
 pub use vocabulary::words;
 

@@ -8,6 +8,8 @@ use runs::{Fitted, Notes};
 use super::*;
 use crate::evaluate::evaluate;
 
+mod among;
+
 const VOCAB: u32 = 12;
 
 fn corpus() -> Corpus {

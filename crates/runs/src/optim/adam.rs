@@ -1,14 +1,17 @@
 //! Adam, and its state in a checkpoint.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::files;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, ModuleOptimizer};
+use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, Writer};
 use burn::tensor::{Bytes, Tensor};
 
 use crate::error::{Error, Result};
+use crate::shards::Shards;
 
 /// Tensors that Adam keeps for a parameter: two moments.
 const MOMENTS: usize = 2;
@@ -42,10 +45,65 @@ impl ModuleMapper for Number {
 /// # Errors
 /// [`Error::Io`].
 pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> Result<()> {
-    let bytes = optimiser
-        .into_bytes()
-        .map_err(|error| Error::io("write", path)(std::io::Error::other(error.to_string())))?;
-    files::write(path, &bytes)
+    files::write(path, &to_bytes(optimiser))
+}
+
+fn to_bytes(optimiser: &ModuleOptimizer) -> Bytes {
+    optimiser.into_bytes().expect("tensors in memory are written to memory")
+}
+
+/// What [`save_optimiser`] writes, of whole parameters, at the first of the ranks that hold rows of some, and nothing at the others. All
+/// of them call it.
+///
+/// # Errors
+/// [`Error::Communication`].
+pub fn gather_optimiser(optimiser: &ModuleOptimizer, shards: &Shards) -> Result<Vec<u8>> {
+    let mut result = Ok(());
+    let whole = map_rows(to_bytes(optimiser), shards, |row, own| {
+        let rows = |rows: Range<usize>| own[rows.start * row..rows.end * row].to_vec();
+        match shards.gathered(row, rows) {
+            Ok(all) if shards.ranks().is_first() => (shards.all(), all),
+            gathered => {
+                result = std::mem::replace(&mut result, Ok(())).and(gathered.map(drop));
+                (own.len() / row, own.to_vec())
+            }
+        }
+    });
+    result?;
+    let whole = whole.expect("what was just written can be read");
+    Ok(if shards.ranks().is_first() { whole.to_vec() } else { vec![] })
+}
+
+/// A state of an optimiser with others in place of the moments of what `shards` holds: `f` makes their rows from theirs, given the bytes
+/// of a row. It is called in the order of the tensors' names.
+fn map_rows(
+    bytes: Bytes,
+    shards: &Shards,
+    mut f: impl FnMut(usize, &[u8]) -> (usize, Vec<u8>),
+) -> std::result::Result<Bytes, PackError> {
+    let reader = Reader::from_bytes(bytes)?;
+    let (scalars, metadata) = (reader.scalars().clone(), reader.metadata().clone());
+    let mut tensors = reader.into_tensors()?;
+    // Burn writes them in an order of its own, which is another at every rank.
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let mapped = tensors.into_iter().map(|tensor| {
+        let (name, dtype, shape, id, bytes) = tensor.into_parts()?;
+        let (mut shape, mut bytes) = (shape.to_vec(), bytes);
+        if id.is_some_and(|id| shards.hold(ParamId::from(id))) && !shape.is_empty() {
+            let row = shape[1..].iter().product::<usize>() * dtype.size();
+            let (rows, made) = f(row, &bytes);
+            (shape[0], bytes) = (rows, Bytes::from_bytes_vec(made));
+        }
+        Ok(PackTensor::new(name, dtype, shape, id, bytes))
+    });
+    let mut writer = Writer::new(mapped.collect::<std::result::Result<_, PackError>>()?);
+    for (key, value) in &scalars {
+        writer = writer.with_scalar(key, *value);
+    }
+    for (key, value) in &metadata {
+        writer = writer.with_metadata(key, value);
+    }
+    writer.into_bytes()
 }
 
 /// `optimiser`, of no steps yet, with the state in a file that [`save_optimiser`] wrote for a module whose
@@ -54,18 +112,42 @@ pub fn save_optimiser(optimiser: &ModuleOptimizer, path: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Io`]; [`Error::Damaged`] if the file is not whole.
 pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> Result<ModuleOptimizer> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    optimiser
-        .from_bytes(Bytes::from_bytes_vec(bytes))
-        .map_err(|error| damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
+    of_rows(optimiser, &Shards::default(), path)
 }
 
-/// As [`load_optimiser`] of an optimiser that keeps two moments of every parameter of `module`, such as [`adam`].
+/// The same of a module of which `shards` says which rows this rank holds. The file is of whole parameters.
+fn of_rows(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<ModuleOptimizer> {
+    let bytes = Bytes::from_bytes_vec(fs::read(path).map_err(Error::io("read", path))?);
+    let reason = |error: &dyn std::fmt::Display| {
+        damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let bytes = match shards.are_none() {
+        true => bytes,
+        false => {
+            let (own, all) = (shards.rows(), shards.all());
+            let cut = |row: usize, whole: &[u8]| match whole.len() == all * row {
+                true => (own.len(), whole[own.start * row..own.end * row].to_vec()),
+                // Of another vocabulary: the weights beside it say so.
+                false => (whole.len() / row, whole.to_vec()),
+            };
+            map_rows(bytes, shards, cut).map_err(|error| reason(&error))?
+        }
+    };
+    optimiser.from_bytes(bytes).map_err(|error| reason(&error))
+}
+
+/// As [`load_optimiser`] of an optimiser that keeps two moments of every parameter of `module`, such as [`adam`], or of the rows of
+/// those that `shards` names.
 ///
 /// # Errors
 /// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
-pub fn load_adam<M: Module>(optimiser: ModuleOptimizer, module: &M, path: &Path) -> Result<ModuleOptimizer> {
-    let optimiser = load_optimiser(optimiser, path)?;
+pub fn load_adam<M: Module>(
+    optimiser: ModuleOptimizer,
+    module: &M,
+    shards: &Shards,
+    path: &Path,
+) -> Result<ModuleOptimizer> {
+    let optimiser = of_rows(optimiser, shards, path)?;
     let mut count = Count { parameters: 0 };
     module.visit(&mut count);
     let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);

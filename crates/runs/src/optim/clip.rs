@@ -65,15 +65,33 @@ pub fn clip_global_norm<M: Module>(module: &M, grads: GradientsParams, max_norm:
 /// If `max_norm` is not a positive number.
 pub fn clip_and_measure<M: Module>(
     module: &M,
-    mut grads: GradientsParams,
+    grads: GradientsParams,
     max_norm: f64,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let measured = norm_and_coefficient(module, &grads, max_norm, &Shards::default());
-    let norm = measured.expect("one process has nobody to lose").map(|(norm, coefficient)| {
+    clip_and_measure_among(module, grads, max_norm, &Shards::default())
+        .expect("one process has nobody to lose")
+}
+
+/// As [`clip_and_measure`] of a module of which each rank holds some rows. All ranks call it.
+///
+/// # Errors
+/// [`Error::Communication`](crate::Error::Communication).
+///
+/// # Panics
+///
+/// If `max_norm` is not a positive number.
+pub fn clip_and_measure_among<M: Module>(
+    module: &M,
+    mut grads: GradientsParams,
+    max_norm: f64,
+    shards: &Shards,
+) -> Result<(GradientsParams, Option<Tensor<1>>)> {
+    let measured = norm_and_coefficient(module, &grads, max_norm, shards)?;
+    let norm = measured.map(|(norm, coefficient)| {
         module.visit(&mut Scale { grads: &mut grads, coefficient });
         norm
     });
-    (grads, norm)
+    Ok((grads, norm))
 }
 
 /// The global norm, and what [`clip_global_norm`] multiplies gradients by, both `[1]`. `None` if no parameter has a gradient.

@@ -17,8 +17,8 @@ impl<T: Task> Trainer<T> {
     pub(super) fn save(&mut self, run: Option<&Folder<T::Settings>>) -> Result<()> {
         if self.state.position.is_some() {
             self.read()?;
-            self.task.gather(self.peers.ranks())?;
         }
+        self.task.gather(self.peers.ranks())?;
         let Some(run) = run else { return self.write(None) };
         run.sync_steps()?;
         run.save_checkpoint(&self.state, &self.metrics, |folder| {

@@ -161,7 +161,7 @@ impl Task for DialogTask<'_> {
     fn load(&mut self, state: &mut DialogState, folder: &Path, _ranks: &Ranks) -> runs::error::Result<()> {
         state.task = state.task.clone().with_patience(self.config.stop.patience);
         if state.has_begun() {
-            self.optimiser = load_adam(adam(), self.model(), &folder.join(OPTIMISER))?;
+            self.optimiser = load_adam(adam(), self.model(), &self.shards(), &folder.join(OPTIMISER))?;
         }
         Ok(())
     }

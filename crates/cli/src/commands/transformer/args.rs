@@ -8,7 +8,7 @@ use highrank::HeadConfig;
 use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{Form, Given, Knob, Knobs, RecordArgs, Setting, TextArgs, checked};
+use crate::args::{Form, Given, Knob, Knobs, RecordArgs, ReduceArgs, Setting, TextArgs, checked};
 use crate::device::DeviceChoice;
 
 /// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
@@ -64,6 +64,9 @@ pub struct TransformerArgs {
     /// Procedure.
     #[command(flatten)]
     pub training: TrainingArgs,
+    /// How processes work together.
+    #[command(flatten)]
+    pub reduce: ReduceArgs,
     /// Other settings.
     #[command(flatten)]
     pub given: Given<GptKnobs>,

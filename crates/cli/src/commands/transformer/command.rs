@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::Device;
-use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, evaluate};
+use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, LogitMapConfig};
 use runs::data::Fingerprint;
 use runs::error::{Error, check};
-use runs::{Score, Versions, load_weights};
+use runs::ranks::Ranks;
+use runs::{FinalMetrics, Score, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
@@ -23,7 +24,10 @@ use crate::files::check_run_folder;
 use crate::interrupt::Interrupt;
 use crate::print::{print_json, print_note};
 use crate::progress::ShareBar;
-use crate::training::{Output, absolute, fit, fresh_folder, require_test};
+use crate::ranks::{agree, refuse};
+use crate::training::{
+    Folder, Output, absolute, fit, follow, fresh_folder, grid, place, ranks_in_words, require_test,
+};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -50,39 +54,76 @@ struct Outcome {
     run: String,
 }
 
-/// Runs the command. `command` continues a run that is stopped, with `--resume RUN`.
+/// What a training begins with at one process.
+struct Ready {
+    folder: Folder<Transformer>,
+    config: RunConfig,
+    text: Text,
+    device: Device,
+}
+
+/// Runs the command. `command` continues a run that is stopped, with `--resume RUN`. Several processes train together, and rank 0 writes
+/// and prints.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
-    let scored = args.given.value("train.eval_tokens");
-    check(
-        scored.is_none_or(|tokens: usize| tokens > 1),
-        "eval_tokens",
-        scored.unwrap_or_default(),
-        "at least 2",
-    )?;
+pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(), Failure> {
     if let Some(path) = &args.run {
+        refuse(ranks, "train --run")?;
+        check_scored(args)?;
         return eval(&EvalArgs {
             run: path.clone(),
             data: args.data.clone(),
             split: None,
-            max_tokens: scored,
+            max_tokens: args.given.value("train.eval_tokens"),
             weights: Weights::Best,
             device: args.device,
             json: args.json,
             tokens: TokenArgs::default(),
         });
     }
-    let output = Output::new(command, args.json, &args.record, Interrupt::of_training(true)?)?;
-    if let Some(path) = &args.resume {
-        return resume(args, path, &output);
+    let output = || -> Result<Output, Failure> {
+        check_scored(args)?;
+        Output::new(command, args.json, &args.record, Interrupt::of_training(ranks.is_first())?)
+    };
+    let output = agree(ranks, output())?;
+    let ranks = &agree(ranks, processes(args, ranks))?;
+    // Rank 0 cleans up before the others read.
+    let resumed = args.resume.as_deref().filter(|_| ranks.is_first());
+    let locked = agree(ranks, resumed.map(|path| Ok(RunFolder::resume(path)?)).transpose())?;
+    let ready = match (&args.resume, &args.from) {
+        (Some(path), _) => resume(args, path, locked, ranks),
+        (None, Some(path)) => continue_from(args, path, ranks),
+        (None, None) => start(args, ranks),
+    };
+    train(args, agree(ranks, ready)?, &output, ranks)
+}
+
+fn check_scored(args: &TransformerArgs) -> Result<(), Error> {
+    let scored: Option<usize> = args.given.value("train.eval_tokens");
+    check(scored.is_none_or(|tokens| tokens > 1), "eval_tokens", scored.unwrap_or_default(), "at least 2")
+}
+
+/// The processes, which send gradients as they are asked to.
+fn processes(args: &TransformerArgs, ranks: &Ranks) -> Result<Ranks, Failure> {
+    if args.reduce.reduce_meanwhile {
+        return Err(
+            "a transformer sums gradients after the backward pass: leave --reduce-meanwhile out".into()
+        );
     }
+    if args.from.is_some() && args.reduce.vocab_parallel > 1 {
+        return Err(
+            "train --from starts from a whole model: leave --vocab-parallel out, or resume its run with it"
+                .into(),
+        );
+    }
+    Ok(args.reduce.apply_to(ranks)?)
+}
+
+/// A new run.
+fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     args.head.validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
-    if let Some(path) = &args.from {
-        return continue_from(args, path, &output);
-    }
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let text_config = args.text_config();
     let model = args.model(Size::new(1, text_config.vocab_size));
@@ -91,7 +132,7 @@ pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
     let text = Text::load(args.data.as_deref(), &text_config)?;
     let model = args.model(Size::new(text.corpus.vocabulary().len(), text_config.vocab_size));
     let name = device::resolve(args.device);
-    let device = device::open(name)?;
+    let device = device::open_at(name, ranks.local_rank())?;
     let model = match args.model.parameters {
         Some(parameters) => of_parameters(&model, parameters, &device)?,
         None => model,
@@ -109,11 +150,18 @@ pub fn run(args: &TransformerArgs, command: String) -> Result<(), Failure> {
         model,
         extensions: vec![],
     };
-    train(args, config, &text, &device, &output)
+    Ok(Ready { folder: Folder::New(new_folder(args, &config)), config, text, device })
 }
 
-/// Starts a run from the best model of another, with the head that is asked for.
-fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+fn new_folder(args: &TransformerArgs, config: &RunConfig) -> PathBuf {
+    let named = || fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed));
+    args.out.clone().unwrap_or_else(named)
+}
+
+/// A run from the best model of another, with the head that is asked for.
+fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<Ready, Failure> {
+    args.head.validate()?;
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let origin = RunFolder::open(path)?;
     let config = origin.config()?;
     let of_run = &config.model;
@@ -155,7 +203,7 @@ fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result
     let text = Text::load(data, &config.text)?;
     config.corpus.check(&text.corpus)?;
     let name = device::resolve(args.device);
-    let device = device::open(name)?;
+    let device = device::open_at(name, ranks.local_rank())?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.head.head.to_string(),
@@ -167,72 +215,82 @@ fn continue_from(args: &TransformerArgs, path: &Path, output: &Output) -> Result
         extensions: vec![],
         ..config
     };
-    train(args, config, &text, &device, output)
+    Ok(Ready { folder: Folder::New(new_folder(args, &config)), config, text, device })
 }
 
-fn train(
+/// A run that goes on; rank 0 has locked it.
+fn resume(
     args: &TransformerArgs,
-    config: RunConfig,
-    text: &Text,
-    device: &Device,
-    output: &Output,
-) -> Result<(), Failure> {
-    let mut trainer = trainer(&config, text, device, output)?;
-    start(&mut trainer, &config, device)?;
-    let path = args.out.clone();
-    let path =
-        path.unwrap_or_else(|| fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed)));
-    let run = RunFolder::create(&path, &config, text.corpus.vocabulary())?;
-    fit_and_print(trainer, &run, text, output)
+    path: &Path,
+    locked: Option<RunFolder>,
+    ranks: &Ranks,
+) -> Result<Ready, Failure> {
+    let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
+    let config = run.config()?;
+    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text)?;
+    config.corpus.check(&text.corpus)?;
+    let device = device::open_at(config.device.parse()?, ranks.local_rank())?;
+    Ok(Ready { folder: Folder::Old(run), config, text, device })
 }
 
-/// Starts from the best model of the run that this one continues, if there is one.
-fn start(trainer: &mut Trainer, config: &RunConfig, device: &Device) -> Result<(), Failure> {
-    let Some(origin) = &config.finetunes else { return Ok(()) };
+fn train(args: &TransformerArgs, ready: Ready, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
+    let Ready { folder, config, text, device } = ready;
+    let shared = args.reduce.vocab_parallel;
+    let grid = grid(ranks, &config, shared)?;
+    let made = || -> Result<Trainer, Failure> {
+        if config.train.tests() {
+            require_test(&text.corpus, &config.data)?;
+        }
+        // No less, however few of the parameters are the vocabulary's.
+        device::check_room(config.device.parse()?, config.model.num_params(&device)? / shared)?;
+        let task = GptTask::among(grid.vocabulary(), &config.model, &config.train, &text.corpus, &device)?;
+        let trainer = Trainer::new(task).with_grid(&grid)?;
+        Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
+    };
+    let mut trainer = agree(ranks, made())?;
+    let vocabulary = text.corpus.vocabulary();
+    let (run, _) = place(&mut trainer, folder, &config, vocabulary, ranks, |trainer, origin| {
+        agree(ranks, begin_with(trainer, origin, &device))
+    })?;
+    // Rank 0 alone writes and speaks.
+    let Some(run) = run else { return follow(&mut trainer, output).map(drop) };
+    let parameters = config.model.num_params(&device)?;
+    let rounds = trainer.state().epoch;
+    print_note(format_args!(
+        "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {}{}{}",
+        config.preset,
+        config.model.head.vocab,
+        text.corpus.train().len(),
+        config.train.steps,
+        run.path().display(),
+        ranks_in_words(ranks, shared),
+        if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
+    ));
+    let last = fit(&mut trainer, &run, output.progress(), output)?;
+    // The other processes are done: from here on, one has the whole model.
+    let best = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+    drop(trainer);
+    print_outcome(&config, &run, &best, last, &text, output)
+}
+
+/// Starts from the best model of the run in `origin`.
+fn begin_with(trainer: &mut Trainer, origin: &Path, device: &Device) -> Result<(), Failure> {
     let (run, device) = (RunFolder::open(origin)?, device.clone().autodiff());
     let before = load_weights(run.config()?.model.try_init(&device)?, &run.best_weights()?)?;
     trainer.start_with(before.with_head_of(trainer.model().clone()))?;
     Ok(())
 }
 
-fn resume(args: &TransformerArgs, path: &Path, output: &Output) -> Result<(), Failure> {
-    let run = RunFolder::resume(path)?;
-    let config = run.config()?;
-    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text)?;
-    config.corpus.check(&text.corpus)?;
-    let device = device::open(config.device.parse()?)?;
-    let mut trainer = trainer(&config, &text, &device, output)?;
-    trainer.restore(&run)?;
-    if trainer.best().is_none() {
-        start(&mut trainer, &config, &device)?;
-    }
-    fit_and_print(trainer, &run, &text, output)
-}
-
-fn trainer(config: &RunConfig, text: &Text, device: &Device, output: &Output) -> Result<Trainer, Failure> {
-    if config.train.tests() {
-        require_test(&text.corpus, &config.data)?;
-    }
-    device::check_room(config.device.parse()?, config.model.num_params(device)?)?;
-    let trainer = Trainer::new(GptTask::new(&config.model, &config.train, &text.corpus, device)?);
-    Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
-}
-
-/// Trains to the end, and prints what came of it.
-fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Output) -> Result<(), Failure> {
-    let (config, path) = (run.config()?, run.path().display().to_string());
-    let (parameters, head) = (trainer.model().num_params(), &config.model.head);
-    let rounds = trainer.state().epoch;
-    print_note(format_args!(
-        "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {path}{}",
-        config.preset,
-        head.vocab,
-        text.corpus.train().len(),
-        config.train.steps,
-        if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
-    ));
-    let last = fit(&mut trainer, run, output.progress(), output)?;
-    let best = trainer.best().expect("a finished run has a best model");
+/// Prints what came of a run with its best model.
+fn print_outcome(
+    config: &RunConfig,
+    run: &RunFolder,
+    best: &Gpt,
+    last: FinalMetrics,
+    text: &Text,
+    output: &Output,
+) -> Result<(), Failure> {
+    let (head, parameters) = (&config.model.head, best.num_params());
     let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
     let mut scores = Scores::default();
     scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
@@ -253,7 +311,7 @@ fn fit_and_print(mut trainer: Trainer, run: &RunFolder, text: &Text, output: &Ou
         tokens_per_s: last.tokens_per_s,
         train_ppl: last.train_ppl.unwrap_or(f64::NAN),
         scores,
-        run: path,
+        run: run.path().display().to_string(),
     };
     if output.json {
         print_json(&outcome);

@@ -284,7 +284,7 @@ impl Task for TinyTask {
 
     fn load(&mut self, state: &mut StateOf<Tiny>, folder: &std::path::Path, _ranks: &Ranks) -> Result<()> {
         if state.has_begun() {
-            self.optimiser = load_adam(adam(), self.model(), &folder.join("adam.bpk"))?;
+            self.optimiser = load_adam(adam(), self.model(), &self.shards(), &folder.join("adam.bpk"))?;
         }
         Ok(())
     }

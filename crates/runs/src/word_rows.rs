@@ -1,6 +1,6 @@
 //! Matrices with a row for each word, of which a model holds all rows or those of its rank.
 
-use burn::module::{Initializer, Param};
+use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 use highrank::shard::{ShardError, Share, SharedVocabulary};
 use highrank::{Loss, LossOptions, OutputHead};
@@ -8,31 +8,31 @@ use highrank::{Loss, LossOptions, OutputHead};
 /// Rows that are drawn at once for a rank that keeps some of them.
 const BLOCK: usize = 1 << 12;
 
-/// The words whose rows a model holds.
+/// The words whose rows of embedding and decoder a model holds.
 ///
 /// In operations on a shared vocabulary all of its ranks take part.
 ///
 /// # Panics
-/// All methods, as the model's do, and if ranks cannot reach each other.
+/// All methods but [`share`](Self::share), where operations on whole matrices do, and if ranks cannot reach each other.
 #[derive(Clone, Debug)]
-pub(crate) enum Vocabulary {
+pub enum WordRows {
     /// All of them.
     Whole,
     /// Those of one rank.
     Shared(Box<SharedVocabulary>),
 }
 
-impl Vocabulary {
+impl WordRows {
     /// Which rows are this rank's; `None` if all are.
-    pub(crate) fn share(&self) -> Option<&Share> {
+    pub fn share(&self) -> Option<&Share> {
         match self {
             Self::Whole => None,
             Self::Shared(words) => Some(words.share()),
         }
     }
 
-    /// The rows of tokens, `[T, B, d]`.
-    pub(crate) fn lookup(&self, embedding: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
+    /// The rows of tokens `[A, B]` in the whole matrix, `[A, B, d]`.
+    pub fn lookup(&self, embedding: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
         match self.share() {
             None => burn::tensor::module::embedding(embedding, tokens),
             Some(share) => made(share.lookup(embedding, tokens)),
@@ -40,15 +40,15 @@ impl Vocabulary {
     }
 
     /// Adds the gradients of tokens' rows, `[N, d]`, to that of the embedding.
-    pub(crate) fn add(&self, sum: Tensor<2>, tokens: Tensor<1, Int>, grads: Tensor<2>) -> Tensor<2> {
+    pub fn add(&self, sum: Tensor<2>, tokens: Tensor<1, Int>, grads: Tensor<2>) -> Tensor<2> {
         match self.share() {
             None => sum.select_assign(0, tokens, grads, IndexingUpdateOp::Add),
             Some(share) => share.add(sum, tokens, grads),
         }
     }
 
-    /// The loss of the output layer whose rows `head` has.
-    pub(crate) fn loss(
+    /// The loss of the output layer whose rows `head` has: as [`OutputHead::loss_with`] of the whole head.
+    pub fn loss(
         &self,
         head: OutputHead,
         hidden: Tensor<3>,
@@ -61,8 +61,8 @@ impl Vocabulary {
         }
     }
 
-    /// The negative log-likelihood of every target.
-    pub(crate) fn nll(&self, head: OutputHead, hidden: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<2> {
+    /// The negative log-likelihood of every target, in nats.
+    pub fn nll(&self, head: OutputHead, hidden: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<2> {
         match self {
             Self::Whole => head.nll(hidden, targets),
             Self::Shared(words) => {
@@ -74,11 +74,11 @@ impl Vocabulary {
 }
 
 fn made<T>(result: Result<T, ShardError>) -> T {
-    result.unwrap_or_else(|error| panic!("language model: {error}"))
+    result.unwrap_or_else(|error| panic!("a shared vocabulary: {error}"))
 }
 
-/// A new matrix of this shape, or the rows of a share of it.
-pub(crate) fn drawn(
+/// A new matrix of this shape, or the rows of a share of it. It is drawn at once, from the device's random numbers.
+pub fn drawn_rows(
     initializer: &Initializer,
     [all, width]: [usize; 2],
     share: Option<&Share>,
@@ -86,7 +86,6 @@ pub(crate) fn drawn(
 ) -> Param<Tensor<2>> {
     let draw = |rows: usize| {
         let matrix: Param<Tensor<2>> = initializer.init([rows, width], device);
-        // Burn draws a weight when it is first read.
         matrix.val();
         matrix
     };
@@ -102,4 +101,15 @@ pub(crate) fn drawn(
         }
     }
     Param::from_tensor(Tensor::cat(own, 0).detach())
+}
+
+/// Draws all parameters of a new module, in their order in it. Burn draws each when it is first read otherwise.
+pub fn draw_all<M: Module>(module: &M) {
+    struct Draw;
+    impl ModuleVisitor for Draw {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            param.val();
+        }
+    }
+    module.visit(&mut Draw);
 }

@@ -1,0 +1,87 @@
+//! A transformer that several processes train, as copies of it and with a vocabulary in common.
+
+use super::*;
+
+const GPT: &str = "train --data data --model gpt --d-model 8 --layers 1 --attention-heads 2 --context 8 \
+                   --steps 12 --rounds 2 --batch 6 --lr 0.01 --dropout 0 --device flex --json";
+
+#[test]
+fn processes_train_the_model_of_one() {
+    let folder = folder();
+    let path = folder.path();
+    for head in ["softmax", "moc", "mos --untied", "sigsoftmax", "gss", "plif", "mos --facets 2x3"] {
+        let name = |of: &str| format!("{}-{of}", head.replace([' ', '-'], ""));
+        let train = |out: &str, width: usize| {
+            format!("{GPT} --head {head} --out {} --vocab-parallel {width}", name(out))
+        };
+        let one = good(alone(path, &train("one", 1)));
+        for (count, width) in [(3, 1), (2, 2), (4, 2)] {
+            let out = format!("{count}-{width}");
+            let shared = good(ranks(path, count, &train(&out, width)));
+            for key in ["valid_ppl", "test_ppl", "train_ppl"] {
+                let [shared, one] = [&shared, &one].map(|lines| ppl(lines, key));
+                assert!((shared / one - 1.0).abs() < 1e-4, "{head}, {out}, {key}: {shared} {one}");
+            }
+            // Slopes of a PLIF below all logits change nothing, and go where rounding leads Adam.
+            let far = distance(&path.join(name(&out)), &path.join(name("one")));
+            assert!(head == "plif" || far < 1e-3, "{head}, {out}: {far}");
+            // Whoever reads the run sees a whole model.
+            let eval = good(alone(path, &format!("eval {} --split test --device flex --json", name(&out))));
+            let [shared, eval] =
+                [(&shared, "test_ppl"), (&eval, "test_ppl")].map(|(lines, key)| ppl(lines, key));
+            assert!((shared / eval - 1.0).abs() < 1e-5, "{head}, {out}: {shared} {eval}");
+        }
+    }
+    good(ranks(
+        path,
+        2,
+        &format!(
+            "{} --head mos --out dropped --vocab-parallel 2",
+            GPT.replace("--dropout 0", "--dropout 0.2")
+        ),
+    ));
+}
+
+#[test]
+fn a_transformer_goes_on_from_a_softmax_in_several_processes() {
+    let folder = folder();
+    let path = folder.path();
+    good(alone(path, &format!("{GPT} --head softmax --out softmax")));
+    let on = |out: &str| {
+        format!(
+            "train --from softmax --head mos --start 0.02 --steps 6 --dropout 0 --device flex --json --out {out}"
+        )
+    };
+    let one = good(alone(path, &on("one")));
+    let two = good(ranks(path, 2, &on("two")));
+    let [one, two] = [&one, &two].map(|lines| ppl(lines, "test_ppl"));
+    assert!((one / two - 1.0).abs() < 1e-3, "{one} {two}");
+    bad(
+        ranks(path, 2, &(on("none") + " --vocab-parallel 2")),
+        &["error: train --from starts from a whole model: leave --vocab-parallel out"],
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_before_anything_is_written() {
+    let folder = folder();
+    let path = folder.path();
+    let run = format!("{GPT} --head mos --out run");
+    for (count, more, line) in [
+        (2, "--reduce-meanwhile", "error: a transformer sums gradients after the backward pass"),
+        (
+            3,
+            "--vocab-parallel 2",
+            "error: --vocab-parallel is 2, but must divide the number of ranks, which is 3",
+        ),
+        (7, "", "error: 7 ranks cannot share a batch of 6"),
+    ] {
+        bad(ranks(path, count, &format!("{run} {more}")), &[line]);
+    }
+    bad(
+        ranks_of(path, &[(1, &run), (1, &format!("{run} --clip 0.5"))]),
+        &["rank 1 differs from rank 0: run.train.clip is 0.5 there, but 1.0 at rank 0"],
+    );
+    bad(ranks(path, 2, "train --data nowhere --model gpt --head mos"), &["error: ", "nowhere"]);
+    assert!(!path.join("run").exists() && !path.join("runs").exists());
+}

@@ -1,0 +1,187 @@
+//! Several ranks, as threads of this process, that share sequences, a vocabulary, or both. Without dropout: all threads draw from the
+//! same random numbers.
+
+use std::path::PathBuf;
+
+use highrank::LogitMapConfig;
+use highrank::context::FacetsConfig;
+use runs::data::{Fingerprint, TextConfig};
+use runs::ranks::{Grid, threads};
+use runs::{FinalMetrics, StepMetrics, Versions, load_weights};
+
+use super::*;
+use crate::run::{RunConfig, RunFolder};
+
+const NEVER: usize = usize::MAX;
+
+fn procedure() -> TrainConfig {
+    TrainConfig::new(16).with_rounds(2).with_batch(6).with_lr(0.01).with_warmup(3).with_clip(0.5)
+}
+
+fn models() -> Vec<GptConfig> {
+    let vocab = VOCAB as usize;
+    let of = |head: HeadConfig| GptConfig::new(8, head).with_layers(1).with_context(8).with_dropout(0.0);
+    let facets = HeadConfig::mos(16, 6, vocab, 2).starting_at_softmax(0.02).with_tied(true);
+    vec![
+        of(HeadConfig::softmax(8, vocab).with_tied(true)),
+        // The rows of the padding are shared out, too.
+        of(HeadConfig::mos(8, 6, vocab, 2).with_vocab_multiple(8).with_tied(true)),
+        of(HeadConfig::plif(8, vocab, 10)),
+        of(facets).with_facets(Some(FacetsConfig { layers: 2, window: 3 })),
+    ]
+}
+
+/// What one rank has at its end.
+struct AtEnd {
+    /// Of rank 0 the whole model, of the others their rows.
+    weights: Vec<Vec<f32>>,
+    rows: usize,
+    fitted: Fitted,
+    intervals: Vec<StepMetrics>,
+}
+
+impl AtEnd {
+    fn last(&self) -> FinalMetrics {
+        let Fitted::Finished(last) = self.fitted.clone() else { panic!("it was not stopped") };
+        last
+    }
+}
+
+/// A run whose training starts from the weights of `start`.
+fn run_of(model: &GptConfig, start: &Gpt) -> (tempfile::TempDir, RunFolder) {
+    let root = tempfile::tempdir().unwrap();
+    let corpus = corpus();
+    let config = RunConfig {
+        versions: Versions::current(),
+        preset: "any".into(),
+        device: "flex".into(),
+        data: PathBuf::new(),
+        corpus: Fingerprint::of(&corpus),
+        finetunes: None,
+        text: TextConfig::default(),
+        tokens: None,
+        model: model.clone(),
+        train: procedure(),
+        extensions: vec![],
+    };
+    let run = RunFolder::create(&root.path().join("run"), &config, corpus.vocabulary()).unwrap();
+    run.save_best(start).unwrap();
+    (root, run)
+}
+
+/// Goes on with the run as `size` ranks, of which `width` share a vocabulary. Rank `size − 1` stops after so many steps and chunks.
+fn train((size, width): (usize, usize), run: &RunFolder, stop: usize) -> Vec<AtEnd> {
+    threads(size, |ranks| {
+        let grid = Grid::new(&ranks, width).unwrap();
+        let config = run.config().unwrap();
+        let task =
+            GptTask::among(grid.vocabulary(), &config.model, &config.train, &corpus(), &Device::flex());
+        let mut trainer = Trainer::new(task.unwrap()).with_log_every(4).with_grid(&grid).unwrap();
+        // The others do not hold the lock.
+        let own = RunFolder::open(run.path()).unwrap();
+        ranks.wait().unwrap();
+        trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
+        let stop = if ranks.rank() == size - 1 { stop } else { NEVER };
+        let mut watch = Notes::stopping_after(stop);
+        let fitted = trainer.fit(Some(run).filter(|_| ranks.is_first()), &mut watch).unwrap();
+        let rows = trainer.model().embedding.weight.dims()[0];
+        let whole = trainer.task().shards().whole(trainer.model()).unwrap();
+        AtEnd { weights: weights(&whole), rows, fitted, intervals: watch.intervals }
+    })
+}
+
+fn weights(model: &Gpt) -> Vec<Vec<f32>> {
+    struct Read(Vec<Vec<f32>>);
+    impl burn::module::ModuleVisitor for Read {
+        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<burn::tensor::Tensor<D>>) {
+            self.0.push(param.val().into_data().iter().collect());
+        }
+    }
+    let mut read = Read(vec![]);
+    model.visit(&mut read);
+    read.0
+}
+
+fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    assert!(a.iter().map(Vec::len).eq(b.iter().map(Vec::len)));
+    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-4
+}
+
+#[test]
+fn ranks_train_as_one_process() {
+    for model in models() {
+        let start = model.try_init(&Device::flex()).unwrap();
+        let (_root, run) = run_of(&model, &start);
+        let whole = train((1, 1), &run, NEVER).remove(0);
+        assert!(distance(&weights(&start), &whole.weights) > 1e-3, "it learns");
+        for shape in [(2, 1), (3, 1), (2, 2), (4, 2), (3, 3)] {
+            let (_root, run) = run_of(&model, &start);
+            let all = train(shape, &run, NEVER);
+            let what = format!("{:?}, {shape:?}", model.head.logit_map);
+            let rows: usize = all[..shape.1].iter().map(|end| end.rows).sum();
+            assert_eq!(rows, model.head.rows(), "{what}");
+            let far = distance(&all[0].weights, &whole.weights);
+            // Slopes below all logits move all of them alike: their gradient is rounding, of which Adam makes whole steps.
+            let is_plif = matches!(model.head.logit_map, LogitMapConfig::Plif { .. });
+            assert!(is_plif || far < 1e-3, "{what}: weights differ by {far}");
+            let expected = whole.last();
+            for end in &all {
+                let got = end.last();
+                assert!(near(got.valid_ppl, expected.valid_ppl), "{what}: {got:?} {expected:?}");
+                assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap()), "{what}: {got:?}");
+                assert_eq!(got.test_accuracy, expected.test_accuracy, "{what}");
+                assert_eq!((got.valid_ppl, got.test_ppl), (all[0].last().valid_ppl, all[0].last().test_ppl));
+                for (interval, one) in end.intervals.iter().zip(&whole.intervals) {
+                    assert!(near(interval.nll, one.nll), "{what}: {interval:?} {one:?}");
+                    assert!(near(interval.gradient_norm, one.gradient_norm), "{what}: {interval:?} {one:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
+    let model = models().remove(1);
+    let start = model.try_init(&Device::flex()).unwrap();
+    let (_root, run) = run_of(&model, &start);
+    let straight = train((2, 2), &run, NEVER).remove(0);
+    // In the first round, and in a later validation.
+    for stop in [9, 19] {
+        for (before, after) in
+            [((2, 2), (2, 2)), ((2, 2), (1, 1)), ((1, 1), (2, 2)), ((2, 2), (4, 2)), ((2, 1), (3, 3))]
+        {
+            let (_root, run) = run_of(&model, &start);
+            let all = train(before, &run, stop);
+            assert!(all.iter().all(|end| end.fitted == Fitted::Stopped), "{stop}");
+            let end = train(after, &run, NEVER).remove(0);
+            let far = distance(&end.weights, &straight.weights);
+            let is_same = (before, after) == ((2, 2), (2, 2));
+            assert!(if is_same { far == 0.0 } else { far < 1e-3 }, "{stop}, {before:?} {after:?}: {far}");
+            // The best model is for one process.
+            let best =
+                load_weights(model.try_init(&Device::flex()).unwrap(), &run.best_weights().unwrap()).unwrap();
+            let ppl = evaluate(&best, corpus().valid(), 6, |_| ()).unwrap().perplexity();
+            assert!(near(ppl, end.last().valid_ppl), "{stop}, {before:?} {after:?}: {ppl}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    let model = models().remove(0);
+    let refused = threads(13, |ranks| {
+        let task = GptTask::among(&ranks, &model, &procedure(), &corpus(), &Device::flex());
+        task.err().expect("refused").to_string()
+    });
+    assert_eq!(refused[0], "13 ranks share 12 rows of a decoder, expected at most as many ranks as rows");
+    let refused = threads(7, |ranks| {
+        let task = GptTask::new(&model, &procedure(), &corpus(), &Device::flex()).unwrap();
+        Trainer::new(task).with_grid(&Grid::of_one(&ranks)).err().expect("refused").to_string()
+    });
+    assert!(refused[0].contains("7 ranks cannot share a batch of 6"), "{}", refused[0]);
+}
