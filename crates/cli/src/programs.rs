@@ -252,6 +252,7 @@ impl Command {
             Self::Finetune(args) => finetune::run(&args, program, ranks),
             Self::Sweep(args) => sweep::run(&args, program, ranks),
             Self::Transformer(args) => transformer::run(&args, format!("{program} train"), ranks),
+            Self::Dialog(args) => dialog::run(&args, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
             Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
             Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
@@ -269,7 +270,6 @@ impl Command {
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
-            Self::Dialog(args) => dialog::run(&args, program),
         }
     }
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 
+#[path = "mpi/dialogues.rs"]
+mod dialogues;
 #[path = "mpi/faults.rs"]
 mod faults;
 #[path = "mpi/shared.rs"]

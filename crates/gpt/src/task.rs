@@ -9,8 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use runs::data::Corpus;
 use runs::error::Result;
-use runs::files;
-use runs::optim::{clip_and_measure_among, gather_optimiser, load_adam, number_parameters, save_optimiser};
+use runs::optim::{Adam, number_parameters};
 use runs::ranks::Ranks;
 use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
 
@@ -45,9 +44,7 @@ pub struct GptTask {
     test: Vec<u32>,
     /// `None` only while an optimiser step has it.
     model: Option<Gpt>,
-    optimiser: ModuleOptimizer,
-    /// The optimiser's state of whole parameters, for a checkpoint of ranks that share the vocabulary.
-    whole: Vec<u8>,
+    optimiser: Adam,
 }
 
 impl GptTask {
@@ -90,8 +87,7 @@ impl GptTask {
             valid: beginning(corpus.valid(), config.valid_tokens),
             test: if config.tests() { beginning(corpus.test(), config.eval_tokens) } else { vec![] },
             model: Some(number_parameters(fresh)),
-            optimiser: optimiser(config),
-            whole: vec![],
+            optimiser: Adam::new(optimiser(config)),
         })
     }
 }
@@ -146,7 +142,7 @@ impl Task for GptTask {
     fn set_model(&mut self, model: Gpt) {
         // A checkpoint's optimiser knows parameters by their numbers, and a model may come with others.
         self.model = Some(number_parameters(model));
-        self.optimiser = optimiser(&self.config);
+        self.optimiser = Adam::new(optimiser(&self.config));
     }
 
     fn shards(&self) -> Shards {
@@ -180,15 +176,14 @@ impl Task for GptTask {
             places[own.clone()].iter().map(|place| self.train.get(*place)).collect();
 
         let shards = self.shards();
-        self.whole = vec![];
         let model = self.model.take().expect("only an optimiser step takes the model");
         let output = model.output(batch(&sequences, &self.device));
         // All sequences are equally long.
         let loss = output.loss.mul_scalar(own.len() as f64 / count as f64);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         let ([nll, correct], grads) = peers.add_up(&model, [output.nll, output.correct], grads, None)?;
-        let (grads, gradient_norm) = clip_and_measure_among(&model, grads, clip, &shards)?;
-        self.model = Some(self.optimiser.step(lr, model, grads));
+        let (model, gradient_norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
+        self.model = Some(model);
         Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(tokens, lr, nll) })
     }
 
@@ -208,26 +203,20 @@ impl Task for GptTask {
 
     fn gather(&mut self, ranks: &Ranks) -> Result<()> {
         let shards = self.shards();
-        // All groups have the same.
-        if ranks.is_first() && !shards.are_none() {
-            self.whole = gather_optimiser(&self.optimiser, &shards)?;
-        }
-        Ok(())
+        self.optimiser.gather(ranks, &shards)
     }
 
     fn save(&self, state: &GptState, folder: &Path) -> Result<()> {
-        let path = folder.join(OPTIMISER);
-        match (state.has_begun(), self.shards().are_none()) {
-            (false, _) => Ok(()),
-            (true, true) => save_optimiser(&self.optimiser, &path),
-            (true, false) => files::write(&path, &self.whole),
+        match state.has_begun() {
+            true => self.optimiser.save(&self.shards(), &folder.join(OPTIMISER)),
+            false => Ok(()),
         }
     }
 
     fn load(&mut self, state: &mut GptState, folder: &Path, _ranks: &Ranks) -> Result<()> {
         if state.has_begun() {
-            let fresh = optimiser(&self.config);
-            self.optimiser = load_adam(fresh, self.model(), &self.shards(), &folder.join(OPTIMISER))?;
+            let (fresh, path) = (optimiser(&self.config), folder.join(OPTIMISER));
+            self.optimiser = Adam::load(fresh, self.model(), &self.shards(), &path)?;
         }
         Ok(())
     }

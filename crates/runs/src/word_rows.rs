@@ -48,13 +48,13 @@ impl WordRows {
     }
 
     /// The loss of the output layer whose rows `head` has: as [`OutputHead::loss_with`] of the whole head.
-    pub fn loss(
+    pub fn loss<const D: usize, const T: usize>(
         &self,
         head: OutputHead,
-        hidden: Tensor<3>,
-        targets: Tensor<2, Int>,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
         options: &LossOptions,
-    ) -> Loss<2> {
+    ) -> Loss<T> {
         match self {
             Self::Whole => head.loss_with(hidden, targets, options),
             Self::Shared(words) => made(words.head(head).loss_with(hidden, targets, options)),
@@ -62,12 +62,17 @@ impl WordRows {
     }
 
     /// The negative log-likelihood of every target, in nats.
-    pub fn nll(&self, head: OutputHead, hidden: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<2> {
+    pub fn nll<const D: usize, const T: usize>(
+        &self,
+        head: OutputHead,
+        hidden: Tensor<D>,
+        targets: Tensor<T, Int>,
+    ) -> Tensor<T> {
         match self {
             Self::Whole => head.nll(hidden, targets),
             Self::Shared(words) => {
-                let targets = targets.unsqueeze_dim::<3>(2);
-                -made(words.head(head).token_log_probs(hidden, targets)).squeeze_dim::<2>(2)
+                let targets = targets.unsqueeze_dim::<D>(T);
+                -made(words.head(head).token_log_probs(hidden, targets)).squeeze_dim::<T>(T)
             }
         }
     }

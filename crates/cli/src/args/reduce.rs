@@ -31,4 +31,16 @@ impl ReduceArgs {
         let ranks = ranks.with_sums_meanwhile(self.reduce_meanwhile);
         Grid::check(&ranks, self.vocab_parallel).map(|()| ranks)
     }
+
+    /// The same, of a model whose gradients are summed after the backward pass.
+    ///
+    /// # Errors
+    /// If they are to be summed meanwhile, too.
+    pub fn apply_after_passes(&self, ranks: &Ranks) -> Result<Ranks, Error> {
+        if self.reduce_meanwhile {
+            let reason = "this model sums gradients after the backward pass: leave --reduce-meanwhile out";
+            return Err(Error::Settings { reason: reason.into() });
+        }
+        self.apply_to(ranks)
+    }
 }

@@ -82,7 +82,6 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
         &["error: a Mixtape is not made by a head whose vocabulary"],
     );
     bad(ranks(path, 2, &(of(2) + " --cutoffs 6")), &["error: a softmax with clusters is not made by a head"]);
-    bad(ranks(path, 2, "train --data data --model seq2seq --vocab-parallel 2"), &["--vocab-parallel"]);
     // Seven groups, and six columns.
     bad(ranks(path, 14, &of(2)), &["error: 7 ranks cannot share a batch of 6"]);
     assert!(!path.join("run").exists());

@@ -6,11 +6,13 @@ use std::path::Path;
 
 use crate::files;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::optim::{AdamConfig, ModuleOptimizer};
+use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, Writer};
 use burn::tensor::{Bytes, Tensor};
 
+use super::clip::clip_and_measure_among;
 use crate::error::{Error, Result};
+use crate::ranks::Ranks;
 use crate::shards::Shards;
 
 /// Tensors that Adam keeps for a parameter: two moments.
@@ -57,7 +59,7 @@ fn to_bytes(optimiser: &ModuleOptimizer) -> Bytes {
 ///
 /// # Errors
 /// [`Error::Communication`].
-pub fn gather_optimiser(optimiser: &ModuleOptimizer, shards: &Shards) -> Result<Vec<u8>> {
+fn gathered(optimiser: &ModuleOptimizer, shards: &Shards) -> Result<Vec<u8>> {
     let mut result = Ok(());
     let whole = map_rows(to_bytes(optimiser), shards, |row, own| {
         let rows = |rows: Range<usize>| own[rows.start * row..rows.end * row].to_vec();
@@ -136,26 +138,85 @@ fn of_rows(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<M
     optimiser.from_bytes(bytes).map_err(|error| reason(&error))
 }
 
-/// As [`load_optimiser`] of an optimiser that keeps two moments of every parameter of `module`, such as [`adam`], or of the rows of
-/// those that `shards` names.
-///
-/// # Errors
-/// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
-pub fn load_adam<M: Module>(
+/// [`adam`], or another optimiser with two moments of every parameter, whose state a checkpoint keeps. Where ranks hold some rows of a
+/// parameter each, the file is of whole parameters.
+pub struct Adam {
     optimiser: ModuleOptimizer,
-    module: &M,
-    shards: &Shards,
-    path: &Path,
-) -> Result<ModuleOptimizer> {
-    let optimiser = of_rows(optimiser, shards, path)?;
-    let mut count = Count { parameters: 0 };
-    module.visit(&mut count);
-    let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
-    if found != expected {
-        let reason = format!("it holds {found} moments, but the model needs {expected}");
-        return Err(damaged(path, reason));
+    /// Its state of whole parameters, where ranks hold rows of some.
+    whole: Vec<u8>,
+}
+
+impl Adam {
+    /// The optimiser before its first step.
+    pub fn new(optimiser: ModuleOptimizer) -> Self {
+        Self { optimiser, whole: vec![] }
     }
-    Ok(optimiser)
+
+    /// Clips the gradients to their norm over all parameters together, as [`clip_and_measure`](super::clip_and_measure), and makes an
+    /// update. Returns the norm before clipping, `[1]`; `None` if no parameter has a gradient. All ranks call it.
+    ///
+    /// # Errors
+    /// [`Error::Communication`].
+    ///
+    /// # Panics
+    /// If `max_norm` is not a positive number.
+    pub fn step_clipped<M: Module>(
+        &mut self,
+        lr: f64,
+        module: M,
+        grads: GradientsParams,
+        max_norm: f64,
+        shards: &Shards,
+    ) -> Result<(M, Option<Tensor<1>>)> {
+        self.whole = vec![];
+        let (grads, norm) = clip_and_measure_among(&module, grads, max_norm, shards)?;
+        Ok((self.optimiser.step(lr, module, grads), norm))
+    }
+
+    /// Brings the state of whole parameters together for [`save`](Self::save), at the first of the ranks that share the batch with this
+    /// one: all of their groups have the same.
+    ///
+    /// # Errors
+    /// [`Error::Communication`].
+    pub fn gather(&mut self, ranks: &Ranks, shards: &Shards) -> Result<()> {
+        if ranks.is_first() && !shards.are_none() {
+            self.whole = gathered(&self.optimiser, shards)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state to a new file, after it was [brought together](Self::gather).
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn save(&self, shards: &Shards, path: &Path) -> Result<()> {
+        match shards.are_none() {
+            true => save_optimiser(&self.optimiser, path),
+            false => files::write(path, &self.whole),
+        }
+    }
+
+    /// `optimiser`, of no steps yet, with the state in a file of a module whose [parameters have the same
+    /// numbers](number_parameters).
+    ///
+    /// # Errors
+    /// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
+    pub fn load<M: Module>(
+        optimiser: ModuleOptimizer,
+        module: &M,
+        shards: &Shards,
+        path: &Path,
+    ) -> Result<Self> {
+        let optimiser = of_rows(optimiser, shards, path)?;
+        let mut count = Count { parameters: 0 };
+        module.visit(&mut count);
+        let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
+        if found != expected {
+            let reason = format!("it holds {found} moments, but the model needs {expected}");
+            return Err(damaged(path, reason));
+        }
+        Ok(Self::new(optimiser))
+    }
 }
 
 fn damaged(path: &Path, reason: String) -> Error {

@@ -80,7 +80,7 @@ pub fn clip_and_measure<M: Module>(
 /// # Panics
 ///
 /// If `max_norm` is not a positive number.
-pub fn clip_and_measure_among<M: Module>(
+pub(super) fn clip_and_measure_among<M: Module>(
     module: &M,
     mut grads: GradientsParams,
     max_norm: f64,

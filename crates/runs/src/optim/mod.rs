@@ -15,8 +15,8 @@ mod nt_asgd;
 mod parameter;
 mod update;
 
-pub use adam::{adam, gather_optimiser, load_adam, load_optimiser, number_parameters, save_optimiser};
-pub use clip::{clip_and_measure, clip_and_measure_among, clip_global_norm, global_norm};
+pub use adam::{Adam, adam, load_optimiser, number_parameters, save_optimiser};
+pub use clip::{clip_and_measure, clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig};

@@ -2,16 +2,18 @@
 
 use awd_lstm::HeadKind;
 use awd_lstm::lstm::Lstm;
-use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::module::{Initializer, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use highrank::context::{Context, MixtureConfig};
+use highrank::shard::{GroupHandle, Share};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision};
 
 use super::Seq2Seq;
 use crate::config::ModelConfig;
 use crate::data::PAD;
 use crate::error::Result;
+use runs::{WordRows, draw_all};
 
 impl ModelConfig {
     /// Makes the model with random weights: all uniform in ±[`init`](Self::init), biases 0, those of forget gates 1, the
@@ -48,10 +50,25 @@ impl ModelConfig {
             head,
             dropout: self.dropout,
             window: self.window,
+            words: WordRows::Whole,
         };
         // Burn draws a weight when it is first read. Without this, the values would depend on the order of reading.
-        model.visit(&mut Draw);
+        draw_all(&model);
         Ok(model)
+    }
+
+    /// The same model, of which this rank keeps its rows of embedding, output matrix and bias. All of its operations are steps that all
+    /// ranks of the group take together.
+    ///
+    /// # Errors
+    /// As [`try_init`](Self::try_init), and as [`OutputHead::shard`](highrank::OutputHead::shard).
+    pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<Seq2Seq> {
+        let share = Share::new(self.vocab, group.clone()).map_err(runs::Error::from)?;
+        let model = self.try_init(device)?;
+        let (head, words) = model.head.shard(group).map_err(runs::Error::from)?.into_parts();
+        let embedding = model.embedding.val().slice_dim(0, share.rows()).detach();
+        let (embedding, words) = (Param::from_tensor(embedding), WordRows::Shared(Box::new(words)));
+        Ok(Seq2Seq { embedding, head, words, ..model })
     }
 
     /// The output layer, with a decoder matrix of its own.
@@ -103,12 +120,4 @@ fn without_padding(embedding: Tensor<2>) -> Tensor<2> {
     let pad = PAD as usize;
     let zeros = embedding.clone().narrow(0, pad, 1).zeros_like();
     embedding.slice_assign([pad..pad + 1, 0..width], zeros)
-}
-
-struct Draw;
-
-impl ModuleVisitor for Draw {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        param.val();
-    }
 }

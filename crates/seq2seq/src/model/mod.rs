@@ -6,10 +6,12 @@ mod packing;
 mod tests;
 
 use awd_lstm::lstm::{Lstm, LstmState, drop_connect_mask};
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use highrank::shard::Share;
 use highrank::{LossOptions, OutputHead, Reduction};
+use runs::WordRows;
 
 use self::packing::Packing;
 use crate::data::{Batch, Contexts, PAD, Padded};
@@ -46,6 +48,9 @@ pub struct Seq2Seq {
     dropout: f64,
     #[module(skip)]
     window: usize,
+    /// The words that embedding, decoder and its bias have rows of.
+    #[module(skip)]
+    words: WordRows,
 }
 
 impl Seq2Seq {
@@ -56,7 +61,16 @@ impl Seq2Seq {
 
     /// V, the number of words.
     pub fn vocab(&self) -> usize {
-        self.embedding.lazy_shape()[0]
+        self.words.share().map_or_else(|| self.embedding.lazy_shape()[0], Share::all)
+    }
+
+    /// Which rows of embedding, output matrix and its bias this rank holds, and these parameters; `None` if it holds all.
+    pub fn shared_rows(&self) -> Option<(&Share, Vec<ParamId>)> {
+        let decoder = &self.head.decoder;
+        let matrix = decoder.weight.as_ref().map(|matrix| matrix.id);
+        let bias = decoder.bias.as_ref().map(|bias| bias.id);
+        let ids = std::iter::once(self.embedding.id).chain(matrix).chain(bias);
+        self.words.share().map(|share| (share, ids.collect()))
     }
 
     /// Entries of a context.
@@ -81,7 +95,7 @@ impl Seq2Seq {
     pub fn loss(&self, batch: &Batch) -> Tensor<1> {
         let (hidden, targets) = self.predictions(batch);
         let options = LossOptions::new().with_reduction(Reduction::Sum);
-        self.head.loss_with(hidden, targets, &options).value
+        self.words.loss(self.head.clone(), hidden, targets, &options).value
     }
 
     /// The negative log-likelihood of each word and `</s>` of each response in nats, response after response: `[N]` for N target
@@ -91,7 +105,7 @@ impl Seq2Seq {
     /// As [`loss`](Self::loss).
     pub fn nll(&self, batch: &Batch) -> Tensor<1> {
         let (hidden, targets) = self.predictions(batch);
-        self.head.nll(hidden, targets)
+        self.words.nll(self.head.clone(), hidden, targets)
     }
 
     /// One step of the decoder: the hidden states `[N, H]` that the head takes, and the state after `words`, `[N]`.
@@ -151,7 +165,7 @@ impl Seq2Seq {
 
     /// The embeddings of some words, `[N, e]`, dropped in training.
     fn embed(&self, words: Tensor<1, Int>) -> Tensor<2> {
-        let rows = burn::tensor::module::embedding(self.embedding.val(), words.unsqueeze_dim(0));
+        let rows = self.words.lookup(self.embedding.val(), words.unsqueeze_dim(0));
         self.dropped(rows.squeeze_dim(0))
     }
 

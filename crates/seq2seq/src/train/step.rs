@@ -33,13 +33,18 @@ pub fn step(
     config: &TrainConfig,
 ) -> (Seq2Seq, Stepped) {
     let targets = &batch.responses.targets;
-    let loss = model.loss(batch);
-    let nll = loss.clone().inner();
-    // Not a division: its backward pass rounds the reciprocal to float32.
-    let grads = (loss * (1.0 / targets.rows() as f64)).backward();
-    let grads = GradientsParams::from_grads(grads, &model);
+    let (nll, grads) = gradients(&model, batch, 1.0 / targets.rows() as f64);
     let (grads, norm) = clip_and_measure(&model, grads, config.clip);
     let norm = norm.unwrap_or_else(|| nll.zeros_like());
     let model = optimiser.step(config.lr, model, grads);
     (model, Stepped { nll, tokens: targets.count(), norm })
+}
+
+/// The sum of the nll of a batch's response tokens, and the gradients of `factor` times that sum.
+pub(super) fn gradients(model: &Seq2Seq, batch: &Batch, factor: f64) -> (Tensor<1>, GradientsParams) {
+    let loss = model.loss(batch);
+    let nll = loss.clone().inner();
+    // Not a division: its backward pass rounds the reciprocal to float32.
+    let grads = (loss * factor).backward();
+    (nll, GradientsParams::from_grads(grads, model))
 }

@@ -1,17 +1,17 @@
 //! The model of dialogues as a trainer's task.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use burn::optim::ModuleOptimizer;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use runs::error::check;
-use runs::optim::{adam, load_adam, number_parameters, save_optimiser};
+use runs::optim::{Adam, adam, number_parameters};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Split, Task, TrainerState, Work, mix_seed};
+use runs::{Peers, Score, Shards, Split, Task, TrainerState, Work, mix_seed};
 
 use super::evaluate::score_unless;
 use super::run::{DialogState, Dialogues};
-use super::step::step as train_step;
+use super::step::gradients;
 use crate::config::{EarlyStop, ModelConfig, TrainConfig};
 use crate::data::{Batch, Corpus, Schedule};
 use crate::error::Result;
@@ -28,16 +28,20 @@ pub type Trainer<'a> = runs::Trainer<DialogTask<'a>>;
 
 /// Training of a model by Adam, on the sum of a response's losses averaged over the responses of a batch, with clipping to the global
 /// norm and early stopping (Zhao et al., arXiv 1703.10960).
+///
+/// Several ranks share the responses of a batch. Others may share the vocabulary: each has its rows of embedding and output matrix.
 pub struct DialogTask<'a> {
     model_config: ModelConfig,
     config: TrainConfig,
+    /// Those that share the vocabulary.
+    vocabulary: Ranks,
     /// With autodiff.
     device: Device,
     corpus: &'a Corpus,
     schedule: Schedule,
     /// `None` only while an optimiser step has it.
     model: Option<Seq2Seq>,
-    optimiser: ModuleOptimizer,
+    optimiser: Adam,
 }
 
 impl<'a> DialogTask<'a> {
@@ -47,6 +51,20 @@ impl<'a> DialogTask<'a> {
     /// [`InvalidSetting`](runs::Error::InvalidSetting) for whatever is wrong with the configurations, or a text without any
     /// response.
     pub fn new(
+        model: &ModelConfig,
+        config: &TrainConfig,
+        corpus: &'a Corpus,
+        device: &Device,
+    ) -> Result<Self> {
+        Self::among(&Ranks::alone(), model, config, corpus, device)
+    }
+
+    /// The task of one of the ranks that share the vocabulary, which has its rows alone.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and as [`ModelConfig::try_init_shared`].
+    pub fn among(
+        vocabulary: &Ranks,
         model: &ModelConfig,
         config: &TrainConfig,
         corpus: &'a Corpus,
@@ -65,15 +83,19 @@ impl<'a> DialogTask<'a> {
         let schedule = Schedule::new(corpus.train(), config.run, config.batch, config.seed)?;
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
-        let fresh = number_parameters(model.try_init(&device)?);
+        let fresh = match vocabulary.are_several() {
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
+            false => model.try_init(&device)?,
+        };
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
+            vocabulary: vocabulary.clone(),
             device,
             corpus,
             schedule,
-            model: Some(fresh),
-            optimiser: adam(),
+            model: Some(number_parameters(fresh)),
+            optimiser: Adam::new(adam()),
         })
     }
 }
@@ -98,13 +120,22 @@ impl Task for DialogTask<'_> {
         TrainerState::new(EarlyStop::new(self.config.stop.clone()))
     }
 
+    fn max_ranks(&self) -> usize {
+        self.config.batch
+    }
+
     fn model(&self) -> &Seq2Seq {
         self.model.as_ref().expect("only an optimiser step takes the model")
     }
 
     fn set_model(&mut self, model: Seq2Seq) {
         self.model = Some(model);
-        self.optimiser = adam();
+        self.optimiser = Adam::new(adam());
+    }
+
+    fn shards(&self) -> Shards {
+        let rows = self.model().shared_rows();
+        rows.map_or_else(Shards::default, |(share, ids)| Shards::new(&self.vocabulary, share, ids))
     }
 
     fn steps(&self, _epoch: usize) -> usize {
@@ -119,31 +150,49 @@ impl Task for DialogTask<'_> {
         &mut self,
         done: usize,
         state: &mut DialogState,
-        _peers: &mut Peers,
+        peers: &mut Peers,
     ) -> runs::error::Result<runs::Stepped> {
+        let TrainConfig { lr, clip, seed, .. } = self.config;
         let pairs = self.schedule.pairs((state.epoch * self.config.updates + done) as u64);
-        let batch = Batch::new(self.corpus.train(), &pairs, self.model_config.window);
+        let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.model_config.window);
+        let tokens = batch_of(&pairs).responses.targets.count();
+        let ranks = peers.ranks();
+        // A rank's responses are other ones than the first rank's, and so are what dropout takes from them.
+        if ranks.rank() > 0 {
+            let (epoch, step) = (state.epoch as u64 + 1, done as u64 + 1);
+            self.device.seed(mix_seed(seed.wrapping_add(ranks.rank() as u64), epoch, step));
+        }
+        // The last batch of a pass may have fewer responses than there are ranks: then one counts for nothing.
+        let own = ranks.part(pairs.len());
+        let counts = f64::from(u8::from(!own.is_empty()));
+        let own = if own.is_empty() { &pairs[..1] } else { &pairs[own] };
+        let shards = self.shards();
         let model = self.model.take().expect("only an optimiser step takes the model");
-        let (model, stepped) = train_step(model, &mut self.optimiser, &batch, &self.config);
+        let (nll, grads) = gradients(&model, &batch_of(own), counts / pairs.len() as f64);
+        let ([nll], grads) = peers.add_up(&model, [nll.mul_scalar(counts)], grads, None)?;
+        let (model, norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
         self.model = Some(model);
-        Ok(runs::Stepped {
-            gradient_norm: Some(stepped.norm),
-            ..runs::Stepped::new(stepped.tokens, self.config.lr, stepped.nll)
-        })
+        let norm: Tensor<1> = norm.unwrap_or_else(|| nll.zeros_like());
+        Ok(runs::Stepped { gradient_norm: Some(norm), ..runs::Stepped::new(tokens, lr, nll) })
     }
 
     fn evaluate(
         &self,
         model: &Seq2Seq,
         split: Split,
-        _ranks: &Ranks,
+        ranks: &Ranks,
         stop: &mut dyn FnMut() -> bool,
     ) -> runs::error::Result<Option<Score>> {
         let text = match split {
             Split::Valid => self.corpus.valid(),
             Split::Test => self.corpus.test(),
         };
-        Ok(score_unless(model, text, stop))
+        score_unless(ranks, model, text, stop)
+    }
+
+    fn gather(&mut self, ranks: &Ranks) -> runs::error::Result<()> {
+        let shards = self.shards();
+        self.optimiser.gather(ranks, &shards)
     }
 
     fn validated(&mut self, state: &mut DialogState, nll: f64, _best: bool) -> Option<&'static str> {
@@ -153,7 +202,7 @@ impl Task for DialogTask<'_> {
 
     fn save(&self, state: &DialogState, folder: &Path) -> runs::error::Result<()> {
         match state.has_begun() {
-            true => save_optimiser(&self.optimiser, &folder.join(OPTIMISER)),
+            true => self.optimiser.save(&self.shards(), &folder.join(OPTIMISER)),
             false => Ok(()),
         }
     }
@@ -161,7 +210,7 @@ impl Task for DialogTask<'_> {
     fn load(&mut self, state: &mut DialogState, folder: &Path, _ranks: &Ranks) -> runs::error::Result<()> {
         state.task = state.task.clone().with_patience(self.config.stop.patience);
         if state.has_begun() {
-            self.optimiser = load_adam(adam(), self.model(), &self.shards(), &folder.join(OPTIMISER))?;
+            self.optimiser = Adam::load(adam(), self.model(), &self.shards(), &folder.join(OPTIMISER))?;
         }
         Ok(())
     }

@@ -12,12 +12,14 @@ mod train;
 mod weights;
 
 use clap::{Parser, Subcommand};
+use runs::ranks::Ranks;
 
 use self::eval::EvalArgs;
 use self::respond::RespondArgs;
 use self::train::TrainArgs;
 use self::weights::{ExportArgs, ImportArgs};
 use crate::failure::Failure;
+use crate::ranks::refuse;
 
 /// Models that answer in a conversation.
 ///
@@ -58,13 +60,14 @@ enum DialogCommand {
     Export(ExportArgs),
 }
 
-/// Does what the command line asks for; `program` is the one that was started.
+/// Does what the command line asks for; `program` is the one that was started. Several processes train together.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &DialogArgs, program: &'static str) -> Result<(), Failure> {
+pub fn run(args: &DialogArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     match &args.command {
-        DialogCommand::Train(args) => train::run(args, program),
+        DialogCommand::Train(args) => train::run(args, program, ranks),
+        _ if ranks.are_several() => refuse(ranks, "this command"),
         DialogCommand::Eval(args) => eval::run(args),
         DialogCommand::Respond(args) => respond::run(args),
         DialogCommand::Import(args) => weights::import(args),

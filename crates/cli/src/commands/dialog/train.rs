@@ -4,21 +4,26 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
-use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
+use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
 use super::settings::DialogKnobs;
-use crate::args::{Given, RecordArgs};
+use crate::args::{Given, RecordArgs, ReduceArgs};
 use crate::device::{self, DeviceChoice, DeviceName};
 use crate::failure::Failure;
 use crate::files::{check_run_folder, refuse_file};
 use crate::interrupt::Interrupt;
 use crate::print::print_note;
 use crate::progress::Working;
-use crate::training::{Output, absolute, device_of, extend, fit_and_print, fresh_folder};
+use crate::ranks::agree;
+use crate::training::{
+    Folder, Output, absolute, device_of, extend, fit_and_print, follow, fresh_folder, grid, place,
+    ranks_in_words,
+};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -53,27 +58,45 @@ pub struct TrainArgs {
     /// One JSON object an epoch, and one at the end, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+    /// How processes work together.
+    #[command(flatten)]
+    pub reduce: ReduceArgs,
     /// Settings that replace the preset's.
     #[command(flatten)]
     pub given: Given<DialogKnobs>,
 }
 
+/// What a training begins with at one process.
+struct Ready {
+    folder: Folder<Dialogues>,
+    config: RunConfig,
+    corpus: Corpus,
+}
+
 /// Trains as the arguments say and saves the run, or continues one.
 ///
-/// `program` is the one that was started.
+/// `program` is the one that was started. Several processes train together, and rank 0 writes and prints.
 ///
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
-pub fn run(args: &TrainArgs, program: &'static str) -> Result<(), Failure> {
-    let output =
-        Output::new(format!("{program} train"), args.json, &args.record, Interrupt::of_training(true)?)?;
-    match &args.resume {
-        Some(path) => resume(args, path, &output),
-        None => start(args, &output),
-    }
+pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
+    let output = || -> Result<Output, Failure> {
+        let interrupt = Interrupt::of_training(ranks.is_first())?;
+        Output::new(format!("{program} train"), args.json, &args.record, interrupt)
+    };
+    let output = agree(ranks, output())?;
+    let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;
+    // Rank 0 cleans up before the others read.
+    let resumed = args.resume.as_deref().filter(|_| ranks.is_first());
+    let locked = agree(ranks, resumed.map(|path| Ok(RunFolder::resume(path)?)).transpose())?;
+    let ready = match &args.resume {
+        Some(path) => resume(args, path, locked),
+        None => start(args),
+    };
+    train(args, agree(ranks, ready)?, &output, ranks)
 }
 
-fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
+fn start(args: &TrainArgs) -> Result<Ready, Failure> {
     if args.change_device {
         return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
     }
@@ -106,21 +129,15 @@ fn start(args: &TrainArgs, output: &Output) -> Result<(), Failure> {
         train,
         extensions: vec![],
     };
-    let trainer = trainer(&config, &corpus, output)?;
-    let pairs = corpus.train().num_pairs();
     let fresh = || fresh_folder(&format!("dialog-{preset}-{head}-{}", config.train.seed));
     let out = args.out.clone().unwrap_or_else(fresh);
-    let run = RunFolder::create(&out, &config, corpus.vocabulary())?;
-    print_note(format_args!(
-        "{}, {pairs} training pairs, run folder {}",
-        summary(&config.model),
-        out.display()
-    ));
-    fit_and_print(trainer, &run, output.progress(), output)
+    Ok(Ready { folder: Folder::New(out), config, corpus })
 }
 
-fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure> {
-    let run = RunFolder::resume(path)?;
+/// A run that goes on; rank 0 has locked it.
+fn resume(args: &TrainArgs, path: &Path, locked: Option<RunFolder>) -> Result<Ready, Failure> {
+    let is_first = locked.is_some();
+    let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
     let config = run.config()?;
     let mut now = config.clone();
     if let Some(preset) = args.preset.filter(|preset| preset.name() != config.preset) {
@@ -141,15 +158,34 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let data = args.data.as_ref().unwrap_or(&config.data);
     let corpus = load(data, &config.text)?;
     check_corpus(&config, &corpus)?;
-    let run = extend(&run, &config, &change)?;
+    let run = if is_first { extend(&run, &config, &change)? } else { run.extend(&change)? };
     let config = run.config()?;
-    let mut trainer = trainer(&config, &corpus, output)?;
-    let restored = trainer.restore(&run)?;
+    Ok(Ready { folder: Folder::Old(run), config, corpus })
+}
+
+fn train(args: &TrainArgs, ready: Ready, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
+    let Ready { folder, config, corpus } = ready;
+    let shared = args.reduce.vocab_parallel;
+    let grid = grid(ranks, &config, shared)?;
+    let made = || -> Result<Trainer<'_>, Failure> {
+        let name: DeviceName = config.device.parse()?;
+        let device = device::open_at(name, ranks.local_rank())?;
+        device::check_room(name, config.model.num_params() / shared)?;
+        let task = DialogTask::among(grid.vocabulary(), &config.model, &config.train, &corpus, &device)?;
+        let trainer = Trainer::new(task).with_grid(&grid)?;
+        Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
+    };
+    let mut trainer = agree(ranks, made())?;
+    // No run starts from another.
+    let (run, restored) = place(&mut trainer, folder, &config, corpus.vocabulary(), ranks, |_, _| Ok(()))?;
+    // Rank 0 alone writes and speaks.
+    let Some(run) = run else { return follow(&mut trainer, output).map(drop) };
     print_note(format_args!(
-        "{}, {} training pairs, run folder {}{}",
+        "{}, {} training pairs, run folder {}{}{}",
         summary(&config.model),
         corpus.train().num_pairs(),
-        path.display(),
+        run.path().display(),
+        ranks_in_words(ranks, shared),
         if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
     ));
     fit_and_print(trainer, &run, output.progress(), output)
@@ -160,12 +196,4 @@ fn load(data: &Path, text: &DialogConfig) -> Result<Corpus, Failure> {
     refuse_file(data)?;
     let _reading = Working::new(format!("reading the dialogues in {}", data.display()));
     Ok(Corpus::load(data, text)?)
-}
-
-fn trainer<'a>(config: &RunConfig, corpus: &'a Corpus, output: &Output) -> Result<Trainer<'a>, Failure> {
-    let name: DeviceName = config.device.parse()?;
-    let device = device::open(name)?;
-    device::check_room(name, config.model.num_params())?;
-    let trainer = Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &device)?);
-    Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
 }

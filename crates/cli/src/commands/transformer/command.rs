@@ -106,18 +106,13 @@ fn check_scored(args: &TransformerArgs) -> Result<(), Error> {
 
 /// The processes, which send gradients as they are asked to.
 fn processes(args: &TransformerArgs, ranks: &Ranks) -> Result<Ranks, Failure> {
-    if args.reduce.reduce_meanwhile {
-        return Err(
-            "a transformer sums gradients after the backward pass: leave --reduce-meanwhile out".into()
-        );
-    }
     if args.from.is_some() && args.reduce.vocab_parallel > 1 {
         return Err(
             "train --from starts from a whole model: leave --vocab-parallel out, or resume its run with it"
                 .into(),
         );
     }
-    Ok(args.reduce.apply_to(ranks)?)
+    Ok(args.reduce.apply_after_passes(ranks)?)
 }
 
 /// A new run.

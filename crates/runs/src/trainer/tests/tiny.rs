@@ -2,7 +2,7 @@
 //! share those of the CPU's backend.
 
 use burn::module::{Module, Param};
-use burn::optim::{GradientsParams, ModuleOptimizer};
+use burn::optim::GradientsParams;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ use crate::data::{Corpus, Fingerprint, Vocabulary};
 use crate::error::{Result, check};
 use crate::folder::{Folder, StateOf};
 use crate::metrics::{EndReason, Score};
-use crate::optim::{adam, clip_and_measure, load_adam, number_parameters, save_optimiser};
+use crate::optim::{Adam, adam, number_parameters};
 use crate::peers::Peers;
 use crate::ranks::Ranks;
 use crate::seed::mix_seed;
@@ -134,7 +134,7 @@ pub struct TinyTask {
     device: Device,
     corpus: Corpus,
     model: Option<Bigram>,
-    optimiser: ModuleOptimizer,
+    optimiser: Adam,
     /// Whether every further loss is NaN.
     pub breaks: bool,
 }
@@ -159,7 +159,7 @@ pub fn trainer(config: &Train) -> Trainer<TinyTask> {
         device,
         corpus: corpus(),
         model: Some(model),
-        optimiser: adam(),
+        optimiser: Adam::new(adam()),
         breaks: false,
     })
 }
@@ -226,7 +226,7 @@ impl Task for TinyTask {
     }
 
     fn set_model(&mut self, model: Bigram) {
-        (self.model, self.optimiser) = (Some(model), adam());
+        (self.model, self.optimiser) = (Some(model), Adam::new(adam()));
     }
 
     fn steps(&self, _epoch: usize) -> usize {
@@ -246,8 +246,10 @@ impl Task for TinyTask {
         let model = self.model.take().unwrap();
         let [nll, correct] = model.nll(&pairs, &self.device);
         let grads = GradientsParams::from_grads((nll.clone() / BATCH as f64).backward(), &model);
-        let (grads, gradient_norm) = clip_and_measure(&model, grads, self.config.clip);
-        self.model = Some(self.optimiser.step(self.config.lr, model, grads));
+        let (lr, clip) = (self.config.lr, self.config.clip);
+        let (model, gradient_norm) =
+            self.optimiser.step_clipped(lr, model, grads, clip, &crate::Shards::default())?;
+        self.model = Some(model);
         state.task.0 += 1;
         let nll = if self.breaks { nll.inner() * f64::NAN } else { nll.inner() };
         Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(BATCH, self.config.lr, nll) })
@@ -279,12 +281,15 @@ impl Task for TinyTask {
     }
 
     fn save(&self, state: &StateOf<Tiny>, folder: &std::path::Path) -> Result<()> {
-        if state.has_begun() { save_optimiser(&self.optimiser, &folder.join("adam.bpk")) } else { Ok(()) }
+        match state.has_begun() {
+            true => self.optimiser.save(&self.shards(), &folder.join("adam.bpk")),
+            false => Ok(()),
+        }
     }
 
     fn load(&mut self, state: &mut StateOf<Tiny>, folder: &std::path::Path, _ranks: &Ranks) -> Result<()> {
         if state.has_begun() {
-            self.optimiser = load_adam(adam(), self.model(), &self.shards(), &folder.join("adam.bpk"))?;
+            self.optimiser = Adam::load(adam(), self.model(), &self.shards(), &folder.join("adam.bpk"))?;
         }
         Ok(())
     }

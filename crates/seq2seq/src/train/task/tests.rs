@@ -16,6 +16,8 @@ use crate::synthetic::{Language, LanguageConfig, Sizes};
 use crate::testing::with_fixed_weights;
 use crate::train::{RunConfig, RunFolder, fingerprint, mean_nll};
 
+mod among;
+
 /// A corpus of a tiny language.
 fn corpus(folder: &Path) -> Corpus {
     let language =
@@ -49,7 +51,11 @@ fn trainer<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
 }
 
 fn run(path: &Path, corpus: &Corpus, config: &TrainConfig) -> RunFolder {
-    let config = RunConfig {
+    RunFolder::create(path, &configuration(corpus, config), corpus.vocabulary()).unwrap()
+}
+
+fn configuration(corpus: &Corpus, config: &TrainConfig) -> RunConfig {
+    RunConfig {
         versions: Versions::current(),
         preset: "small".into(),
         device: "flex".into(),
@@ -61,8 +67,7 @@ fn run(path: &Path, corpus: &Corpus, config: &TrainConfig) -> RunFolder {
         model: model(corpus, HeadKind::Mos),
         train: config.clone(),
         extensions: vec![],
-    };
-    RunFolder::create(path, &config, corpus.vocabulary()).unwrap()
+    }
 }
 
 fn weights(model: &Seq2Seq) -> Vec<TensorData> {
