@@ -55,5 +55,5 @@ pub use shards::Shards;
 pub use state::{Best, Position, Sum, TrainerState};
 pub use task::{Split, Stepped, Task, Work};
 pub use trainer::{Fitted, LOG_INTERVAL, Trainer};
-pub use weights::{load_weights, save_weights};
+pub use weights::{distance, load_weights, save_weights};
 pub use word_rows::{WordRows, draw_all, drawn_rows};

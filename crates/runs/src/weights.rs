@@ -5,10 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use burn::module::{Module, ParamId};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::store::burn_pack::{Error as PackError, Tensor as PackTensor};
 use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError, bridge};
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -52,6 +52,27 @@ pub fn load_weights<M: Module>(mut module: M, path: &Path) -> Result<M> {
     check(&named(&module), tensors(&mut store, path)?, path)?;
     store.apply_to(&mut module).map_err(|error| damaged(path, one_line(&error.to_string())))?;
     Ok(module)
+}
+
+/// The largest difference between the parameters of two modules, in their order. All must be finite.
+///
+/// # Panics
+/// If they have other numbers of parameters.
+pub fn distance<M: Module>(a: &M, b: &M) -> f64 {
+    struct Values(Vec<f64>);
+    impl ModuleVisitor for Values {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(param.val().into_data().iter::<f64>());
+        }
+    }
+    let values = |module: &M| {
+        let mut values = Values(vec![]);
+        module.visit(&mut values);
+        values.0
+    };
+    let (a, b) = (values(a), values(b));
+    assert_eq!(a.len(), b.len(), "distance: modules of other sizes");
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 /// As [`load_weights`], but of the parameters that `is_cut` names `module` has the rows `rows` alone, and the file all of them.

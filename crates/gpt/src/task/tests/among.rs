@@ -7,7 +7,7 @@ use highrank::LogitMapConfig;
 use highrank::context::FacetsConfig;
 use runs::data::{Fingerprint, TextConfig};
 use runs::ranks::{Grid, threads};
-use runs::{FinalMetrics, StepMetrics, Versions, load_weights};
+use runs::{FinalMetrics, StepMetrics, Versions, distance, load_weights};
 
 use super::*;
 use crate::run::{RunConfig, RunFolder};
@@ -34,7 +34,7 @@ fn models() -> Vec<GptConfig> {
 /// What one rank has at its end.
 struct AtEnd {
     /// Of rank 0 the whole model, of the others their rows.
-    weights: Vec<Vec<f32>>,
+    model: Gpt,
     rows: usize,
     fitted: Fitted,
     intervals: Vec<StepMetrics>,
@@ -85,26 +85,9 @@ fn train((size, width): (usize, usize), run: &RunFolder, stop: usize) -> Vec<AtE
         let mut watch = Notes::stopping_after(stop);
         let fitted = trainer.fit(Some(run).filter(|_| ranks.is_first()), &mut watch).unwrap();
         let rows = trainer.model().embedding.weight.dims()[0];
-        let whole = trainer.task().shards().whole(trainer.model()).unwrap();
-        AtEnd { weights: weights(&whole), rows, fitted, intervals: watch.intervals }
+        let model = trainer.task().shards().whole(trainer.model()).unwrap();
+        AtEnd { model, rows, fitted, intervals: watch.intervals }
     })
-}
-
-fn weights(model: &Gpt) -> Vec<Vec<f32>> {
-    struct Read(Vec<Vec<f32>>);
-    impl burn::module::ModuleVisitor for Read {
-        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<burn::tensor::Tensor<D>>) {
-            self.0.push(param.val().into_data().iter().collect());
-        }
-    }
-    let mut read = Read(vec![]);
-    model.visit(&mut read);
-    read.0
-}
-
-fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    assert!(a.iter().map(Vec::len).eq(b.iter().map(Vec::len)));
-    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn near(a: f64, b: f64) -> bool {
@@ -117,14 +100,14 @@ fn ranks_train_as_one_process() {
         let start = model.try_init(&Device::flex()).unwrap();
         let (_root, run) = run_of(&model, &start);
         let whole = train((1, 1), &run, NEVER).remove(0);
-        assert!(distance(&weights(&start), &whole.weights) > 1e-3, "it learns");
+        assert!(distance(&start, &whole.model) > 1e-3, "it learns");
         for shape in [(2, 1), (3, 1), (2, 2), (4, 2), (3, 3)] {
             let (_root, run) = run_of(&model, &start);
             let all = train(shape, &run, NEVER);
             let what = format!("{:?}, {shape:?}", model.head.logit_map);
             let rows: usize = all[..shape.1].iter().map(|end| end.rows).sum();
             assert_eq!(rows, model.head.rows(), "{what}");
-            let far = distance(&all[0].weights, &whole.weights);
+            let far = distance(&all[0].model, &whole.model);
             // Slopes below all logits move all of them alike: their gradient is rounding, of which Adam makes whole steps.
             let is_plif = matches!(model.head.logit_map, LogitMapConfig::Plif { .. });
             assert!(is_plif || far < 1e-3, "{what}: weights differ by {far}");
@@ -159,7 +142,7 @@ fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
             let all = train(before, &run, stop);
             assert!(all.iter().all(|end| end.fitted == Fitted::Stopped), "{stop}");
             let end = train(after, &run, NEVER).remove(0);
-            let far = distance(&end.weights, &straight.weights);
+            let far = distance(&end.model, &straight.model);
             let is_same = (before, after) == ((2, 2), (2, 2));
             assert!(if is_same { far == 0.0 } else { far < 1e-3 }, "{stop}, {before:?} {after:?}: {far}");
             // The best model is for one process.

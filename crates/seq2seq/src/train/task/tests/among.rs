@@ -1,9 +1,8 @@
 //! Several ranks, as threads of this process, that share responses, a vocabulary, or both. Without dropout: all threads draw from the
 //! same random numbers.
 
-use burn::module::{ModuleVisitor, Param};
 use runs::ranks::{Grid, threads};
-use runs::{Notes, load_weights};
+use runs::{Notes, distance, load_weights};
 
 use super::*;
 
@@ -12,7 +11,7 @@ const NEVER: usize = usize::MAX;
 /// What one rank has at its end.
 struct AtEnd {
     /// Of rank 0 the whole model, of the others their rows.
-    weights: Vec<Vec<f32>>,
+    model: Seq2Seq,
     rows: usize,
     fitted: Fitted,
 }
@@ -48,26 +47,9 @@ fn fit((size, width): (usize, usize), run: &RunFolder, corpus: &Corpus, stop: us
         let stop = if ranks.rank() == size - 1 { stop } else { NEVER };
         let fitted = trainer.fit(Some(run).filter(|_| ranks.is_first()), &mut Notes::stopping_after(stop));
         let rows = trainer.model().embedding.lazy_shape()[0];
-        let whole = trainer.task().shards().whole(trainer.model()).unwrap();
-        AtEnd { weights: weights(&whole), rows, fitted: fitted.unwrap() }
+        let model = trainer.task().shards().whole(trainer.model()).unwrap();
+        AtEnd { model, rows, fitted: fitted.unwrap() }
     })
-}
-
-fn weights(model: &Seq2Seq) -> Vec<Vec<f32>> {
-    struct Read(Vec<Vec<f32>>);
-    impl ModuleVisitor for Read {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(param.val().into_data().iter().collect());
-        }
-    }
-    let mut read = Read(vec![]);
-    model.visit(&mut read);
-    read.0
-}
-
-fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    assert!(a.iter().map(Vec::len).eq(b.iter().map(Vec::len)));
-    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn near(a: f64, b: f64) -> bool {
@@ -89,7 +71,7 @@ fn ranks_train_as_one_process() {
             let rows: usize = all[..shape.1].iter().map(|end| end.rows).sum();
             assert_eq!(rows, corpus.vocabulary().len(), "{head}, {shape:?}");
             // Slopes of a PLIF below all logits change nothing, and go where rounding leads Adam.
-            let far = distance(&all[0].weights, &whole.weights);
+            let far = distance(&all[0].model, &whole.model);
             assert!(head == HeadKind::Plif || far < 1e-3, "{head}, {shape:?}: weights differ by {far}");
             for end in &all {
                 let (got, expected) = (end.last(), whole.last());
@@ -117,7 +99,7 @@ fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
             let all = fit(before, &run, &corpus, stop);
             assert!(all.iter().all(|end| end.fitted == Fitted::Stopped), "{stop}");
             let end = fit(after, &run, &corpus, NEVER).remove(0);
-            let far = distance(&end.weights, &straight.weights);
+            let far = distance(&end.model, &straight.model);
             let is_same = (before, after) == ((2, 2), (2, 2));
             assert!(if is_same { far == 0.0 } else { far < 1e-3 }, "{stop}, {before:?} {after:?}: {far}");
             // The best model is for one process.
