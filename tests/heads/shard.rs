@@ -6,8 +6,8 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
 use highrank::shard::{GroupHandle, ShardError, ShardedEmbedding, ShardedHead, on_threads};
 use highrank::{
-    AdaptiveConfig, HeadConfig, HeadError, Loss, LossOptions, OutputHead, Precision, Reduction, Sampling,
-    TimeAxis,
+    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LiveHypotheses, Loss, LossOptions, OutputHead,
+    Precision, Reduction, Sampling, TimeAxis,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -302,6 +302,38 @@ fn predictions_are_those_of_the_whole() {
                     Ok(())
                 });
             }
+        }
+    }
+}
+
+#[test]
+fn a_beam_search_finds_what_that_of_the_whole_finds() {
+    let device = cpu();
+    let on = (&device, DType::F64);
+    let (bos, eos) = (1, 0);
+    for config in heads() {
+        let whole = head(&config, on).mask_words(&[2]);
+        // A state for each word, and what a hypothesis has seen.
+        let of_words = tensor::<2>([VOCAB, config.d_hidden], 5, on);
+        let step = |live: &LiveHypotheses, seen: Tensor<2>| {
+            let last: Vec<i64> = live.last(bos).into_iter().map(|word| word as i64).collect();
+            let last = Tensor::<1, Int>::from_data(last.as_slice(), &device);
+            let seen = seen * 0.5 + of_words.clone().select(0, last);
+            (seen.clone(), seen)
+        };
+        let start = || Tensor::<2>::zeros([2, config.d_hidden], (&device, DType::F64));
+        let search = BeamSearch::new(3, 6, eos);
+        let want = whole.beam_search(&search, 2, start(), step);
+        for ranks in RANKS {
+            on_ranks(ranks, &whole, |head| {
+                let got = head.beam_search(&search, 2, start(), step)?;
+                for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+                    assert_eq!(got.words, want.words, "{config:?}, {ranks} ranks");
+                    assert!((got.log_prob - want.log_prob).abs() < 1e-12, "{config:?}, {ranks} ranks");
+                }
+                assert_eq!(got.iter().map(Vec::len).sum::<usize>(), want.iter().map(Vec::len).sum::<usize>());
+                Ok(())
+            });
         }
     }
 }

@@ -16,6 +16,7 @@ mod sampling;
 mod select;
 mod words;
 
+pub(crate) use beam::by_top_k;
 pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, StepLogProbs};
 pub use clusters::{AdaptiveConfig, Clusters, Tail};
 pub use config::HeadConfig;

@@ -9,11 +9,11 @@ use super::head::ShardedHead;
 use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
 use crate::error::HeadError;
-use crate::head::{Inputs, best_first, best_pairs, integers, numbers, read, word_of};
+use crate::head::{Inputs, best_first, best_pairs, by_top_k, integers, numbers, read, word_of};
 use crate::likelihood::{self, draw_in_order};
 use crate::loss::leading;
 use crate::ops::{Draw, Drawn, Likelihood, LogProbs, Prediction};
-use crate::{Sampling, TopK};
+use crate::{BeamSearch, BeamState, Hypothesis, LiveHypotheses, Sampling, TopK};
 
 /// Words of each token with their log-probabilities, most probable first.
 type Lists = Vec<Vec<(f64, usize)>>;
@@ -37,6 +37,21 @@ impl ShardedHead {
         let dtype = swept.normaliser.dtype();
         shape[D - 1] = k;
         Ok(TopK::of_lists(self.best(&swept, k)?, shape, (&device, dtype)))
+    }
+
+    /// Searches for the most probable sequences of a decoder that ends in this head:
+    /// [`OutputHead::beam_search`](crate::OutputHead::beam_search) of the whole head. All ranks find the same.
+    ///
+    /// # Errors
+    /// What that panics for, and whatever the group has to say.
+    pub fn beam_search<S: BeamState>(
+        &self,
+        search: &BeamSearch,
+        contexts: usize,
+        state: S,
+        step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+    ) -> Result<Vec<Vec<Hypothesis>>, ShardError> {
+        by_top_k(search, self.vocab(), contexts, state, step, |hidden, k| self.top_k(hidden, k))
     }
 
     /// Draws one word for every token: [`OutputHead::sample`](crate::OutputHead::sample) of the whole head. All ranks get the

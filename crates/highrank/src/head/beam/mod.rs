@@ -12,4 +12,5 @@ mod tests;
 pub use config::{BeamSearch, FinishedHypotheses};
 pub use hypothesis::{Hypothesis, LiveHypotheses};
 pub use log_probs::StepLogProbs;
+pub(crate) use search::by_top_k;
 pub use state::BeamState;

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::config::BeamSearch;
 use super::hypothesis::{Hypothesis, LiveHypotheses};
-use super::search;
+use super::search::by_top_k;
 use super::state::BeamState;
 use crate::error::{HeadError, OrPanic};
 use crate::head::output::OutputHead;
@@ -38,14 +38,8 @@ impl OutputHead {
         search: &BeamSearch,
         contexts: usize,
         state: S,
-        mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+        step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
     ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
-        let vocab = self.vocab();
-        search.validate_words(vocab)?;
-        let k = search.words_needed(vocab);
-        search::run(search, contexts, state, |live, state| {
-            let (hidden, state) = step(live, state);
-            Ok((self.try_top_k(hidden, k)?.into(), state))
-        })
+        by_top_k(search, self.vocab(), contexts, state, step, |hidden, k| self.try_top_k(hidden, k))
     }
 }

@@ -2,11 +2,14 @@
 
 use std::cmp::Ordering;
 
+use burn::tensor::Tensor;
+
 use super::config::{BeamSearch, FinishedHypotheses};
 use super::hypothesis::{Hypothesis, LiveHypotheses, LiveRow};
 use super::log_probs::{Extensions, StepLogProbs};
 use super::state::BeamState;
 use crate::error::{HeadError, OrPanic};
+use crate::head::TopK;
 
 impl BeamSearch {
     /// Searches with any step function: one list for each context, best first.
@@ -70,6 +73,23 @@ impl BeamSearch {
     }
 }
 
+/// [`BeamSearch::try_search`] with the hidden states of a decoder over `vocab` words, of which `top_k` gives the most probable ones.
+pub(crate) fn by_top_k<S: BeamState, E: From<HeadError>>(
+    search: &BeamSearch,
+    vocab: usize,
+    contexts: usize,
+    state: S,
+    mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+    top_k: impl Fn(Tensor<2>, usize) -> Result<TopK<2>, E>,
+) -> Result<Vec<Vec<Hypothesis>>, E> {
+    search.validate_words(vocab)?;
+    let k = search.words_needed(vocab);
+    run(search, contexts, state, |live, state| {
+        let (hidden, state) = step(live, state);
+        Ok((top_k(hidden, k)?.into(), state))
+    })
+}
+
 /// What may come next: a live hypothesis with one more word, or a finished one that keeps its place.
 struct Candidate<'a> {
     log_prob: f64,
@@ -90,12 +110,12 @@ impl Candidate<'_> {
 }
 
 /// The search for all contexts, with a step function that may fail.
-pub(super) fn run<S: BeamState>(
+fn run<S: BeamState, E: From<HeadError>>(
     search: &BeamSearch,
     contexts: usize,
     mut state: S,
-    mut step: impl FnMut(&LiveHypotheses, S) -> Result<(StepLogProbs, S), HeadError>,
-) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
+    mut step: impl FnMut(&LiveHypotheses, S) -> Result<(StepLogProbs, S), E>,
+) -> Result<Vec<Vec<Hypothesis>>, E> {
     search.validate()?;
     let mut live = LiveHypotheses::start(contexts);
     // Finished ones of each context, and at the end those that are not.
