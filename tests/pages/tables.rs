@@ -9,7 +9,7 @@ use crate::root;
 /// A table of a page: the name in the comment above it, and its lines below the header.
 pub type Table = (&'static str, fn() -> Vec<String>);
 
-pub const TABLES: [Table; 22] = [
+pub const TABLES: [Table; 23] = [
     ("equal-size", equal_size),
     ("equal-size-1200000", equal_size_in_full),
     ("later-heads", later_heads),
@@ -20,6 +20,7 @@ pub const TABLES: [Table; 22] = [
     ("tuned", tuned),
     ("tuned-500000", tuned_small),
     ("tuned-2000000", tuned_large),
+    ("dropouts", dropouts),
     ("no-gain", no_gain),
     ("characters", characters),
     ("passes-1000", || known("dirichlet-passes")),
@@ -329,6 +330,25 @@ fn tuned_small() -> Vec<String> {
 fn tuned_large() -> Vec<String> {
     let names = [("softmax", "softmax, d 165, LSTM 128, 165"), ("mos", "MoS, K 10, d 163, LSTM 128")];
     pair("study-tuned-2000000", names)
+}
+
+fn dropouts() -> Vec<String> {
+    let runs = Runs::read("study-dropouts");
+    let lines = [
+        ("1", "published for either head"),
+        ("0.75", "three quarters of them"),
+        ("0.5", "half"),
+        ("0.25", "a quarter"),
+        ("found", "the search's, 0.3 before the decoder and on contexts"),
+    ];
+    let line = |(share, name): (&str, &str)| {
+        let of_head = |head: &str| {
+            let run = runs.filter(|run| run["run"] == format!("{head}-{share}"));
+            ["finetuned.train_ppl", "valid_ppl", "finetuned.valid_ppl"].map(|place| run.spread(place))
+        };
+        row(&[vec![name.to_string()], of_head("softmax").to_vec(), of_head("mos").to_vec()].concat())
+    };
+    lines.map(line).to_vec()
 }
 
 /// Bits of a perplexity.
