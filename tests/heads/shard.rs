@@ -35,7 +35,7 @@ fn some_targets(device: &Device) -> Tensor<1, Int> {
     Tensor::from_data([3, IGNORED, 10, 0, 5, 9, IGNORED], device)
 }
 
-const CHOICES: usize = 5;
+const CHOICES: usize = 7;
 
 fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
     let ignoring = LossOptions::new().with_ignore_index(IGNORED);
@@ -47,6 +47,8 @@ fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
         ignoring.clone().with_class_weights(classes).with_statistics(true),
         ignoring.clone().with_token_weights(weights.clone()).with_z_loss(0.05).with_reduction(Reduction::Sum),
         smooth.clone().with_statistics(true).with_z_loss(0.05),
+        ignoring.clone().with_entropy_bonus(0.3),
+        smooth.clone().with_entropy_bonus(-0.2).with_statistics(true).with_per_token(true),
         smooth.with_token_weights(weights).with_per_token(true).with_divisor(3.0),
     ]
 }
@@ -196,6 +198,7 @@ fn masked_words_and_padding_take_part_in_nothing() {
         for options in [
             LossOptions::new(),
             LossOptions::new().with_label_smoothing(0.2).with_statistics(true).with_z_loss(0.1),
+            LossOptions::new().with_entropy_bonus(0.3),
         ] {
             let state = hidden(&config, on);
             let want = whole.loss_with(state.clone(), targets(), &options);
@@ -504,10 +507,9 @@ fn what_is_not_made_is_refused_in_one_line() {
     let classes = Tensor::<1>::ones([VOCAB], &device);
     for (options, start) in [
         (LossOptions::new().with_distributions(rows), "a loss under target distributions"),
-        (LossOptions::new().with_entropy_bonus(0.1), "an entropy bonus"),
         (
             LossOptions::new().with_class_weights(classes).with_z_loss(0.1),
-            "a loss with class weights beside label smoothing or a z-loss",
+            "a loss with class weights beside label smoothing, a z-loss or an entropy bonus",
         ),
         (LossOptions::new().with_label_smoothing(1.5), "label_smoothing is 1.5"),
     ] {

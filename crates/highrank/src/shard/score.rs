@@ -8,11 +8,11 @@ use super::group::ShardError;
 use super::head::ShardedHead;
 use super::sweep::{OwnWords, Swept};
 use crate::context::Tokens;
-use crate::likelihood;
+use crate::likelihood::{self, Beside};
 use crate::loss::{
     CountedTokens, Loss, LossOptions, check_targets, check_words, leading, reduced, validate_targets,
 };
-use crate::ops::{Objective, Scores, Statistic, Targets, is_cpu, wide};
+use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, is_cpu, wide};
 
 /// What the words of all ranks have together.
 struct AllWords {
@@ -46,11 +46,11 @@ impl ShardedHead {
     }
 
     /// The loss that the options describe: ignored tokens, token weights, class weights of single words, label smoothing, z-loss,
-    /// the variation of priors, reduction, divisor, values of tokens, statistics.
+    /// entropy bonus, the variation of priors, reduction, divisor, values of tokens, statistics.
     ///
     /// # Errors
-    /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, an entropy
-    /// bonus, class weights beside smoothing or a z-loss.
+    /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, class weights
+    /// beside smoothing, a z-loss or an entropy bonus.
     pub fn loss_with<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
@@ -61,13 +61,13 @@ impl ShardedHead {
         let shape = leading::<D, T>(&hidden.dims())?;
         check_targets(&targets, shape, options, self.shared.whole.rows(), vocab, &checks)?;
         self.head.check_use(options)?;
-        let has_more = options.label_smoothing != 0.0 || options.z_loss != 0.0;
+        let has_more =
+            options.label_smoothing != 0.0 || options.z_loss != 0.0 || options.entropy_bonus != 0.0;
         for (is_set, what, instead) in [
             (options.distribution.is_some(), "a loss under target distributions", "use single words"),
-            (options.entropy_bonus != 0.0, "an entropy bonus", "leave it out"),
             (
                 options.class_weights.is_some() && has_more,
-                "a loss with class weights beside label smoothing or a z-loss",
+                "a loss with class weights beside label smoothing, a z-loss or an entropy bonus",
                 "leave out either",
             ),
         ] {
@@ -136,6 +136,10 @@ impl ShardedHead {
         if objective.z_loss != 0.0 {
             loss = loss + z_term.clone() * objective.z_loss;
         }
+        if let Some(factor) = &objective.entropy {
+            let factor = factor.clone().tensor::<1>().cast(loss.dtype()).unsqueeze_dim::<2>(1);
+            loss = loss + self.entropy(swept)? * factor;
+        }
         let statistics =
             all_words.and_then(|all_words| all_words.statistics).map(|[entropy, argmax, max]| {
                 let mut columns: [_; Statistic::COUNT] = std::array::from_fn(|_| nll.clone());
@@ -148,6 +152,26 @@ impl ShardedHead {
         Ok(Scores { loss: loss.squeeze_dim::<1>(1).into(), statistics, listed: None })
     }
 
+    /// `H`, `[N, 1]`, by another sweep: every rank has the part of its words, `s (H^r − log s)` with what they have of all, `s`.
+    fn entropy(&self, swept: &Swept) -> Result<Tensor<2>, ShardError> {
+        let OwnWords { input, share } = self.own_words(swept);
+        let own = match self.rows().len() == self.head.masked_rows()?.len() {
+            true => nothing(input, share),
+            false => {
+                let words = Tensor::<2, Int>::zeros([swept.tokens(), 1], &swept.normaliser.device());
+                let beside = Beside { entropy: true, normaliser: false };
+                let made = likelihood::listed(input, self.safe_row(&words)?.into(), beside);
+                let of_own = made.tensor::<2>().narrow(1, 1, 1);
+                match share {
+                    Some(share) => share.clone().exp() * (of_own - share),
+                    None => of_own,
+                }
+            }
+        };
+        let all = gathered(&**self.group(), &own)?;
+        Ok(total(tracked(&**self.group(), own, all)))
+    }
+
     /// The second sweep.
     fn all_words(&self, swept: &Swept, objective: &Objective) -> Result<AllWords, ShardError> {
         let unmasked = (self.rows().len() - self.head.masked_rows()?.len()) as f64;
@@ -156,9 +180,7 @@ impl ShardedHead {
         let first = self.rows().start as f64;
         let (nll, statistics) = match unmasked == 0.0 {
             true => {
-                // As part of the graph: its backward pass is a step of all ranks.
-                let log_prior = share.or(input.log_prior.map(Floats::tensor));
-                let nothing = log_prior.expect("priors or a share").sum_dim(1) * 0.0;
+                let nothing = nothing(input, share);
                 let constant = |value: f64| nothing.clone().detach() + value;
                 let statistics = [0.0, first, f64::NEG_INFINITY].map(constant);
                 (nothing, objective.statistics.then(|| Tensor::cat(statistics.to_vec(), 1)))
@@ -207,4 +229,10 @@ impl ShardedHead {
         let nll = total(tracked(&**self.group(), nll, column(0).collect()));
         Ok(AllWords { nll, unmasked: of_all, statistics })
     }
+}
+
+/// 0 of every token, `[N, 1]`, of a rank all of whose words are masked. As part of the graph: its backward pass is a step of all ranks.
+fn nothing(input: Likelihood, share: Option<Tensor<2>>) -> Tensor<2> {
+    let log_prior = share.or(input.log_prior.map(Floats::tensor));
+    log_prior.expect("priors or a share").sum_dim(1) * 0.0
 }
