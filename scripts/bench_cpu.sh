@@ -9,6 +9,7 @@
 #
 #   products     the square product of each precision beside PyTorch's, bf16 beside f32                                    0.3
 #   heads        a training step of each head beside PyTorch's, f32 and bf16                                               1.5
+#   compiled     the same of softmax and MoS beside PyTorch's under `torch.compile`, which needs a C++ compiler               3
 #   precisions   a training step in bf16 beside our own in f32                                                             0.4
 #   maps         a training step of each head with one softmax beside that of our softmax                                  0.7
 #   connections  a direct output connection beside a mixture of as many components, and a penalty on the priors            0.3
@@ -24,7 +25,7 @@
 # Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
 # version, THREADS how many are compared with one (2).
 set -euo pipefail
-all=(products heads precisions maps connections mixtape small predictions policies lstm steps threads)
+all=(products heads compiled precisions maps connections mixtape small predictions policies lstm steps threads)
 usage() {
     echo "error: expected PYTHON ROUNDS [PART]..., parts of ${all[*]} before, as in: scripts/bench_cpu.sh python3 7 heads" >&2
     exit 2
@@ -95,6 +96,17 @@ run_heads() {
             record "step, $head" highrank "$round" ours "$head" --precision "$precision"
             record "step, $head" "${torch[$precision]}" "$round" \
                 peer heads --head "$head" --variant lse "${sizes[@]}" --repeats "${slow[$head]:-7}" ${same[$precision]}
+        done
+    done
+}
+# shellcheck disable=SC2086
+run_compiled() {
+    local round=$1 precision head
+    for head in mos softmax; do
+        for precision in full bf16; do
+            record "step, $head" highrank "$round" ours "$head" --precision "$precision"
+            record "step, $head" "${torch[$precision]}, compiled" "$round" \
+                peer heads --head "$head" --variant lse --compile "${sizes[@]}" --repeats "${slow[$head]:-7}" ${same[$precision]}
         done
     done
 }

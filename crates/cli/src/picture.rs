@@ -52,7 +52,24 @@ pub fn save_as(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
         picture.draw(&area)?;
         area.present()?;
     }
-    Ok(replace(path, text.as_bytes())?)
+    Ok(replace(path, described(&text).as_bytes())?)
+}
+
+/// Turns light into dark where a page is dark, and leaves the hues.
+const DARK: &str = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }";
+
+/// A picture with its caption as the title, and its other words as the description, for who hears it; and with other colours for dark
+/// pages.
+fn described(svg: &str) -> String {
+    let texts =
+        svg.split("<text").skip(1).filter_map(|part| Some(part.split_once('>')?.1.split_once("</text>")?.0));
+    let mut words = texts
+        .map(str::trim)
+        .filter(|word| word.contains(char::is_alphabetic) && word.parse::<f64>().is_err());
+    let (title, rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>().join("; "));
+    let (tag, drawing) = svg.split_once('>').unwrap_or((svg, ""));
+    let tag = tag.replacen("<svg", "<svg role=\"img\"", 1);
+    format!("{tag}>\n<title>{title}</title>\n<desc>{rest}</desc>\n<style>{DARK}</style>{drawing}")
 }
 
 /// How one of several lines is drawn: its own darkness, dashes and marks.
@@ -93,6 +110,26 @@ impl LineStyle {
             mark: MARKS[(index + 2 * round) % MARKS.len()],
         }
     }
+
+    /// The same in the colour of the head that `label` begins with, which it has in every picture.
+    pub fn of(index: usize, label: &str) -> Self {
+        const HEADS: [(&str, RGBColor); 10] = [
+            ("softmax", RGBColor(0, 0, 0)),
+            ("mos", RGBColor(0, 110, 180)),
+            ("plif", RGBColor(205, 85, 0)),
+            ("moc", RGBColor(0, 130, 90)),
+            ("sigsoftmax", RGBColor(160, 90, 150)),
+            ("mos-plif", RGBColor(120, 70, 20)),
+            ("doc", RGBColor(190, 20, 60)),
+            ("mixtape", RGBColor(0, 160, 170)),
+            ("gss", RGBColor(130, 130, 0)),
+            ("adaptive", RGBColor(110, 110, 110)),
+        ];
+        let end = label.find(|letter: char| !letter.is_alphabetic() && letter != '-').unwrap_or(label.len());
+        let name = label[..end].trim_end_matches('-');
+        let found = HEADS.iter().find(|(head, _)| name == *head);
+        Self { color: found.map_or(Self::nth(index).color, |(_, color)| *color), ..Self::nth(index) }
+    }
 }
 
 /// Draws `points` as a line with marks in the style `index`, with `label` in the chart's legend.
@@ -111,7 +148,7 @@ where
     X: Ranged<ValueType: Clone + 'static>,
     Y: Ranged<ValueType: Clone + 'static>,
 {
-    let style = LineStyle::nth(index);
+    let style = LineStyle::of(index, label);
     // Where they are many, one in so many.
     let every = points.len().div_ceil(40).max(1);
     match style.dashes {
@@ -184,7 +221,7 @@ pub fn key<'b>(area: &Area<'b>, labels: &[&str]) -> Result<Area<'b>, Failure> {
     let height = KEY_LINE as i32;
     let (above, below) = area.split_vertically(height * labels.len() as i32);
     for (index, label) in labels.iter().enumerate() {
-        let (style, y) = (LineStyle::nth(index), height * index as i32 + height / 2);
+        let (style, y) = (LineStyle::of(index, label), height * index as i32 + height / 2);
         let (dash, gap) = style.dashes.unwrap_or((24, 0));
         above.draw(&DashedPathElement::new([(72, y), (96, y)], dash, gap, style.color.stroke_width(2)))?;
         above.draw(&(EmptyElement::at((84, y)) + mark(style, (0, 0))))?;
@@ -256,8 +293,19 @@ mod tests {
         save(&Words, &folder.path().join("words")).unwrap();
         let svg = fs::read_to_string(folder.path().join("words.svg")).unwrap();
         assert!(svg.contains("perplexity") && svg.contains("width=\"200\""), "{svg}");
+        assert!(svg.starts_with("<svg role=\"img\" ") && svg.contains(DARK), "{svg}");
+        assert!(svg.contains("<title>perplexity") && svg.contains("<desc>"), "{svg}");
         // Nothing else is left there.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_head_has_one_colour_whatever_its_place() {
+        for (label, index) in [("mos", 0), ("mos, best 93.2", 3), ("mos-11", 5), ("mos K 10", 1)] {
+            assert_eq!(LineStyle::of(index, label).color, RGBColor(0, 110, 180), "{label}");
+        }
+        assert_ne!(LineStyle::of(0, "mos-plif").color, LineStyle::of(0, "mos").color);
+        assert_eq!(LineStyle::of(2, "mosaic").color, LineStyle::nth(2).color);
     }
 
     #[test]

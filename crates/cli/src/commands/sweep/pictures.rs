@@ -284,7 +284,7 @@ impl AxisPicture {
         for line in &panel.lines {
             let index = self.labels.iter().position(|label| *label == line.label).unwrap_or(0);
             let apart = if ranged { (index as f64 - middle) * APART } else { 0.0 };
-            let style = LineStyle::nth(index).color;
+            let style = LineStyle::of(index, &line.label).color;
             let place = |x: f64| span.moved(x, apart);
             for point in line.points.iter().filter(|point| point.low < point.high) {
                 let ends = [point.low, point.high].map(|y| (place(point.x), y));
