@@ -16,17 +16,20 @@ fn pictures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn pictures_are_legible_on_dark_pages() {
+fn pictures_are_described_and_legible_on_dark_pages() {
     let pictures = pictures();
     assert!(pictures.len() >= 5, "{pictures:?}");
     for path in pictures {
         let text = fs::read_to_string(&path).unwrap();
-        let mut tags = text.split('<').skip(1);
-        let (svg, first) = (tags.next().unwrap(), tags.next().unwrap());
-        let size = svg.split("viewBox").next().unwrap().strip_prefix("svg ").unwrap();
+        let tags: Vec<&str> = text.split('<').skip(1).collect();
+        let size = tags[0].split("viewBox").next().unwrap().strip_prefix("svg role=\"img\" ").unwrap();
+        let told = [tags[1].strip_prefix("title>"), tags[3].strip_prefix("desc>")];
+        assert!(told.iter().all(|told| told.is_some_and(|told| !told.is_empty())), "{}", path.display());
+        // White becomes black on dark pages, by one rule for all that follows.
+        assert!(tags[5].contains("dark") && tags[5].contains("invert(1)"), "{}: {}", path.display(), tags[5]);
         // All of it is white before anything else is drawn.
         let white = format!("rect x=\"0\" y=\"0\" {size}opacity=\"1\" fill=\"#FFFFFF\"");
-        assert!(first.starts_with(&white), "{}: {first}", path.display());
+        assert!(tags[7].starts_with(&white), "{}: {}", path.display(), tags[7]);
         // The letters say what colour they have, and are of one kind.
         for words in text.split("<text ").skip(1) {
             let words = words.split('>').next().unwrap();
