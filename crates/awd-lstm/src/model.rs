@@ -220,8 +220,7 @@ impl LanguageModel {
     pub fn shared_rows(&self) -> Option<(&Share, Vec<ParamId>)> {
         let decoder = self.decoder.as_ref().map(|matrix| matrix.id);
         let bias = self.head.decoder.bias.as_ref().map(|bias| bias.id);
-        let ids = std::iter::once(self.embedding.id).chain(decoder).chain(bias);
-        self.vocabulary.share().map(|share| (share, ids.collect()))
+        self.vocabulary.shared([Some(self.embedding.id), decoder, bias])
     }
 
     /// The dropouts that act in training.

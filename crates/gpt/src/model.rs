@@ -104,8 +104,7 @@ impl Gpt {
         let decoder = &self.head.decoder;
         let matrix = decoder.weight.as_ref().map(|matrix| matrix.id);
         let bias = decoder.bias.as_ref().map(|bias| bias.id);
-        let ids = std::iter::once(self.embedding.weight.id).chain(matrix).chain(bias);
-        self.words.share().map(|share| (share, ids.collect()))
+        self.words.shared([Some(self.embedding.weight.id), matrix, bias])
     }
 
     /// The head with its matrix: the embedding, unless it has one of its own. If ranks share the vocabulary, it is over this rank's words

@@ -146,8 +146,7 @@ impl Task for GptTask {
     }
 
     fn shards(&self) -> Shards {
-        let rows = self.model().shared_rows();
-        rows.map_or_else(Shards::default, |(share, ids)| Shards::new(&self.vocabulary, share, ids))
+        Shards::new(&self.vocabulary, self.model().shared_rows())
     }
 
     fn steps(&self, _epoch: usize) -> usize {
@@ -167,10 +166,7 @@ impl Task for GptTask {
         let mut rng = Pcg64Mcg::seed_from_u64(mix_seed(seed, round, step));
         let places: Vec<usize> = (0..count).map(|_| rng.random_range(0..self.train.len())).collect();
         let (ranks, tokens) = (peers.ranks(), count * self.model_config.context);
-        // A rank's sequences are other ones than the first rank's, and so are what dropout takes from them.
-        if ranks.rank() > 0 {
-            self.device.seed(mix_seed(seed.wrapping_add(ranks.rank() as u64), round, step));
-        }
+        ranks.seed_own_part(&self.device, seed, round, step);
         let own = ranks.part(count);
         let sequences: Vec<Vec<u32>> =
             places[own.clone()].iter().map(|place| self.train.get(*place)).collect();

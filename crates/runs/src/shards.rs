@@ -26,9 +26,15 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The parameters `ids`, of which `share` says which rows this rank holds.
-    pub fn new(ranks: &Ranks, share: &Share, ids: Vec<ParamId>) -> Self {
-        Self { ranks: ranks.clone(), ids, rows: share.rows(), all: share.all() }
+    /// Parameters, and which of their rows this rank holds, as [`WordRows::shared`](crate::WordRows::shared) has them; with `None` there
+    /// are none.
+    pub fn new(ranks: &Ranks, shared: Option<(&Share, Vec<ParamId>)>) -> Self {
+        shared.map_or_else(Self::default, |(share, ids)| Self {
+            ranks: ranks.clone(),
+            ids,
+            rows: share.rows(),
+            all: share.all(),
+        })
     }
 
     /// The ranks that hold them.

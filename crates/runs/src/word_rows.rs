@@ -1,6 +1,6 @@
 //! Matrices with a row for each word, of which a model holds all rows or those of its rank.
 
-use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::module::{Initializer, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 use highrank::shard::{ShardError, Share, SharedVocabulary};
 use highrank::{Loss, LossOptions, OutputHead};
@@ -29,6 +29,12 @@ impl WordRows {
             Self::Whole => None,
             Self::Shared(words) => Some(words.share()),
         }
+    }
+
+    /// Which rows of embedding, decoder matrix and its bias this rank holds, and those of these parameters that there are; `None` if it
+    /// holds all.
+    pub fn shared(&self, parameters: [Option<ParamId>; 3]) -> Option<(&Share, Vec<ParamId>)> {
+        self.share().map(|share| (share, parameters.into_iter().flatten().collect()))
     }
 
     /// The rows of tokens `[A, B]` in the whole matrix, `[A, B, d]`.

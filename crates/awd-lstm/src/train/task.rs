@@ -148,8 +148,7 @@ fn schedule(config: &TrainConfig, train: &Batches, epoch: usize) -> Schedule {
 
 /// The parameters of which a model has some rows alone, for the ranks that share the vocabulary.
 fn shards(model: &LanguageModel, vocabulary: &Ranks) -> Shards {
-    let rows = model.shared_rows();
-    rows.map_or_else(Shards::default, |(share, ids)| Shards::new(vocabulary, share, ids))
+    Shards::new(vocabulary, model.shared_rows())
 }
 
 /// The optimiser of `model` before its first step.

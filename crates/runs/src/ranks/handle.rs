@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use super::communicator::{Alone, Communicator};
 use super::precision::ReducePrecision;
 use crate::difference::difference;
 use crate::error::{Error, Result};
+use crate::seed::mix_seed;
 
 /// The processes of a training, as one of them sees them.
 #[derive(Clone)]
@@ -111,6 +113,14 @@ impl Ranks {
     /// The part of another process.
     pub fn part_of(&self, rank: usize, columns: usize) -> Range<usize> {
         cut(columns, self.size(), rank)
+    }
+
+    /// Seeds `device` for a step in which each process draws for its own part of the batch: the first draws as one process does, and the
+    /// others draw other numbers.
+    pub fn seed_own_part(&self, device: &Device, seed: u64, epoch: u64, step: u64) {
+        if self.rank() > 0 {
+            device.seed(mix_seed(seed.wrapping_add(self.rank() as u64), epoch, step));
+        }
     }
 
     /// Bytes of every rank, in rank order; they may differ in length.

@@ -69,8 +69,7 @@ impl Seq2Seq {
         let decoder = &self.head.decoder;
         let matrix = decoder.weight.as_ref().map(|matrix| matrix.id);
         let bias = decoder.bias.as_ref().map(|bias| bias.id);
-        let ids = std::iter::once(self.embedding.id).chain(matrix).chain(bias);
-        self.words.share().map(|share| (share, ids.collect()))
+        self.words.shared([Some(self.embedding.id), matrix, bias])
     }
 
     /// Entries of a context.

@@ -134,8 +134,7 @@ impl Task for DialogTask<'_> {
     }
 
     fn shards(&self) -> Shards {
-        let rows = self.model().shared_rows();
-        rows.map_or_else(Shards::default, |(share, ids)| Shards::new(&self.vocabulary, share, ids))
+        Shards::new(&self.vocabulary, self.model().shared_rows())
     }
 
     fn steps(&self, _epoch: usize) -> usize {
@@ -155,20 +154,17 @@ impl Task for DialogTask<'_> {
         let TrainConfig { lr, clip, seed, .. } = self.config;
         let pairs = self.schedule.pairs((state.epoch * self.config.updates + done) as u64);
         let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.model_config.window);
-        let tokens = batch_of(&pairs).responses.targets.count();
         let ranks = peers.ranks();
-        // A rank's responses are other ones than the first rank's, and so are what dropout takes from them.
-        if ranks.rank() > 0 {
-            let (epoch, step) = (state.epoch as u64 + 1, done as u64 + 1);
-            self.device.seed(mix_seed(seed.wrapping_add(ranks.rank() as u64), epoch, step));
-        }
+        ranks.seed_own_part(&self.device, seed, state.epoch as u64 + 1, done as u64 + 1);
         // The last batch of a pass may have fewer responses than there are ranks: then one counts for nothing.
         let own = ranks.part(pairs.len());
         let counts = f64::from(u8::from(!own.is_empty()));
-        let own = if own.is_empty() { &pairs[..1] } else { &pairs[own] };
+        let batch = batch_of(if own.is_empty() { &pairs[..1] } else { &pairs[own] });
+        let count = |batch: &Batch| batch.responses.targets.count();
+        let tokens = if ranks.are_several() { count(&batch_of(&pairs)) } else { count(&batch) };
         let shards = self.shards();
         let model = self.model.take().expect("only an optimiser step takes the model");
-        let (nll, grads) = gradients(&model, &batch_of(own), counts / pairs.len() as f64);
+        let (nll, grads) = gradients(&model, &batch, counts / pairs.len() as f64);
         let ([nll], grads) = peers.add_up(&model, [nll.mul_scalar(counts)], grads, None)?;
         let (model, norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
         self.model = Some(model);
