@@ -65,15 +65,16 @@ impl OutputHead {
         if let Some(log_q) = &log_q {
             expect_shape("log_q", &log_q.dims(), &[candidates], "a number for each candidate")?;
             checks.floats("log_q", log_q)?;
-            let is_identity = self.logit_map.function() == LogitMapConfig::Identity;
-            if !is_identity || self.temperature != 1.0 {
-                let reason = "it corrects the logits of an identity at temperature 1: use candidate_log_probs for others";
+            if self.logit_map.function() != LogitMapConfig::Identity {
+                let reason = "a bias stands for it, which another logit map than the identity changes: use candidate_log_probs";
                 return Err(HeadError::Unused { option: "log_q", reason });
             }
         }
         if ops::is_cpu::<Dispatch>(words.device().as_dispatch()) {
             validate_targets(&words, self.vocab())?;
         }
+        // The bias is divided by the temperature.
+        let log_q = log_q.map(|log_q| log_q * self.temperature);
         Ok(Self { decoder: self.decoder.restricted_to(words, log_q)?, ..self.clone() })
     }
 
@@ -132,7 +133,8 @@ impl OutputHead {
         }
         let width = shape[D - 1];
         let tokens = shape.iter().product::<usize>() / width;
-        let listed = ListedWords::new(candidates.reshape([tokens, width]), &[], self.vocab(), self.bias()?)?;
+        let listed =
+            ListedWords::new(candidates.reshape([tokens, width]), &[], self.vocab(), self.bias()?, false)?;
         let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
         let input = input.widened();
         let (components, [_, d]) = (input.components(), input.weight.dims());

@@ -117,10 +117,6 @@ impl OutputHead {
                 "a head with clusters learns from teachers' lists and distributions only: use with_teacher";
             return unused("distillation", reason);
         }
-        if options.entropy_bonus != 0.0 {
-            let reason = "the loss of a head with clusters has none: add that of token_log_probs_with to it";
-            return unused("entropy_bonus", reason);
-        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::output::OutputHead;
-use crate::context::ContextOps;
+use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::{self, Beside};
 use crate::loss::{ListedWords, check_words};
@@ -12,8 +12,10 @@ use crate::ops::{Objective, Targets};
 /// Which words' log-probabilities are asked for, and what else. The default asks for all, and for nothing else.
 #[derive(Debug, Clone, Default)]
 pub struct LogProbOptions {
-    ignored: Vec<i64>,
-    entropy: bool,
+    pub(super) ignored: Vec<i64>,
+    pub(super) entropy: bool,
+    /// Whether the host finds out which tokens words are asked of, on a GPU too.
+    pub(super) read_back: bool,
 }
 
 impl LogProbOptions {
@@ -53,8 +55,8 @@ impl OutputHead {
     /// Equals `forward(hidden).gather(words)` without the `[.., V]` tensor, and takes any upstream gradient: one sweep over the
     /// logits forward and one backward, whatever m. A row may list a word several times.
     ///
-    /// A head with [clusters](crate::HeadConfig::with_adaptive) makes a sweep for each of the m, and for an entropy all
-    /// log-probabilities.
+    /// A head with [clusters](crate::HeadConfig::with_adaptive) sweeps its head cluster, and each tail for those tokens that ask for
+    /// one of its words; for an entropy each tail for all tokens.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
@@ -121,10 +123,8 @@ impl OutputHead {
         let width = shape[D - 1];
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
         let (log_probs, entropy) = match self.adaptive() {
-            None => self.listed(hidden, words, options)?,
-            Some(adaptive) => {
-                adaptive.log_probs_of_words(hidden, words, &options.ignored, options.entropy)?
-            }
+            None => self.listed(words, options, |listed| listed.of_hidden(hidden))?,
+            Some(adaptive) => adaptive.log_probs_of_words(hidden, words, options)?,
         };
         let mut of_tokens = shape;
         of_tokens[D - 1] = 1;
@@ -134,15 +134,18 @@ impl OutputHead {
         })
     }
 
-    /// Log-probabilities `[N, m]` and entropies `[N, 1]`.
-    fn listed<const D: usize>(
+    /// Log-probabilities `[N, m]` and entropies `[N, 1]`, of a head without clusters.
+    ///
+    /// - hidden: of the tokens that words are asked of
+    pub(super) fn listed(
         &self,
-        hidden: Tensor<D>,
         words: Tensor<2, Int>,
         options: &LogProbOptions,
+        hidden: impl FnOnce(&ListedWords) -> Tokens,
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
-        let listed = ListedWords::new(words, &options.ignored, self.vocab(), self.bias()?)?;
-        let (input, _) = self.likelihood(listed.of_hidden(hidden), ContextOps::Native)?;
+        let listed =
+            ListedWords::new(words, &options.ignored, self.vocab(), self.bias()?, options.read_back)?;
+        let (input, _) = self.likelihood(hidden(&listed), ContextOps::Native)?;
         let ids = listed.ids();
         let [tokens, width] = ids.dims();
         if width == 1 && !options.entropy {

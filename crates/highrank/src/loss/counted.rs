@@ -240,12 +240,12 @@ pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), He
 }
 
 /// The numbers of a tensor, on the host.
-pub(super) fn read<const D: usize>(targets: &Tensor<D, Int>) -> Vec<i64> {
+pub(crate) fn read<const D: usize>(targets: &Tensor<D, Int>) -> Vec<i64> {
     targets.to_data().iter::<i64>().collect()
 }
 
 /// Checks the words that count, so many a token.
-pub(super) fn validate_words(
+pub(crate) fn validate_words(
     words: &[i64],
     of_token: usize,
     vocab: usize,

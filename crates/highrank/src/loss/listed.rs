@@ -37,19 +37,22 @@ impl ListedWords {
     /// Of words `[N, m]`, of which those that are `ignored` ask for nothing.
     ///
     /// - bias: of the decoder, −∞ for masked words
+    /// - read_back: whether the host finds out which tokens words are asked of, on a GPU too
     ///
     /// # Errors
-    /// On CPUs, [`HeadError::Target`] of the first that is no word.
+    /// On CPUs, and of words that are read back, [`HeadError::Target`] of the first that is no word.
     pub(crate) fn new(
         words: Tensor<2, Int>,
         ignored: &[i64],
         vocab: usize,
         bias: Option<Tensor<1>>,
+        read_back: bool,
     ) -> Result<Self, HeadError> {
         let ([tokens, width], device) = (words.dims(), words.device());
+        let on_host = read_back || is_cpu(&device);
         let is_ignored = ignored.iter().map(|index| words.clone().equal_elem(*index));
         let is_ignored = is_ignored.reduce(Tensor::bool_or);
-        let rows = match is_cpu(&device) {
+        let rows = match on_host {
             true => {
                 let words = read(&words);
                 let asks = |word: &i64| !ignored.contains(word);
@@ -78,7 +81,7 @@ impl ListedWords {
             Some(masked) => ids.mask_where(masked.clone(), safe),
             None => ids,
         };
-        let outside = (!is_cpu(&device)).then_some(no_word);
+        let outside = (!on_host).then_some(no_word);
         Ok(Self { rows, ids, ignored: is_ignored, masked, outside })
     }
 

@@ -27,7 +27,7 @@ mod rows;
 mod score;
 
 pub use counted::validate_targets;
-pub(crate) use counted::{CountedTokens, CountedWords};
+pub(crate) use counted::{CountedTokens, CountedWords, read, validate_words};
 pub use distribution::Distribution;
 pub(crate) use listed::{ListedWords, check_words};
 pub(crate) use options::TargetDistribution;

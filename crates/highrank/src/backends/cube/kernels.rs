@@ -28,7 +28,7 @@ pub(super) mod row {
     pub const LOG_SUM: usize = 1;
     /// The target's log-probability, [`LOWEST`] if it is masked; for the gradient the weight of its one-hot distribution.
     pub const TARGET: usize = 2;
-    /// `Σ_i extra_i r_k(id_i)` of a teacher's words; for the gradient the weight of the component's probabilities.
+    /// `Σ_i extra_i r_k(id_i)` of listed words; for the gradient the weight of the component's probabilities.
     pub const PROBS: usize = 3;
     /// `Σ_v r_k(v)` of a mixture over unmasked words; for the gradient that of the log-prior.
     pub const PRIOR: usize = 4;
@@ -38,12 +38,14 @@ pub(super) mod row {
     pub const LEVEL: usize = 6;
     /// The upstream gradient.
     pub const UPSTREAM: usize = 7;
-    /// Of a token's first component, until its score is made: `Σ_i extra_i log P(id_i)` of a teacher's words.
+    /// Of a token's first component, until its score is made: `Σ_i extra_i log P(id_i)` of listed words.
     pub const LISTED: usize = UPSTREAM;
     /// After the gradient, and of the values that it has read: what the row adds to the sums of a PLIF's outer pieces.
     pub const OUTER: usize = MAX;
+    /// `Σ_v p_k(v) log P(v)` of a mixture; for the gradient the weight of `p_k log P`. Only for entropies.
+    pub const ENTROPY: usize = 8;
     /// Number of values.
-    pub const VALUES: usize = 8;
+    pub const VALUES: usize = 9;
 }
 
 /// The values stored for a token's distribution.
@@ -213,6 +215,8 @@ pub(super) struct ScoreOptions {
     /// Whether targets are listed words instead of one a token.
     pub(super) listed: bool,
     pub(super) z_loss: bool,
+    /// Whether the loss has some of the entropy.
+    pub(super) entropy: bool,
     pub(super) statistics: bool,
     /// Whether there is an upstream gradient.
     pub(super) upstream: bool,
@@ -231,6 +235,8 @@ pub(super) struct Weights {
 
 /// Loss and [statistics](crate::ops::Statistic) of every token. Where there is an upstream gradient, each of its rows gets
 /// the weights that [`gradient`] reads.
+///
+/// - factors: the level of each token, and after them what each token's entropy is multiplied with
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn scores(
@@ -238,7 +244,7 @@ pub(super) fn scores(
     log_prior: &[f32],
     upstream: &[f32],
     token_values: &[f32],
-    level: &[f32],
+    factors: &[f32],
     loss: &mut [f32],
     columns: &mut [f32],
     tokens: u32,
@@ -278,7 +284,7 @@ pub(super) fn scores(
             cross_entropy *= weights.keep;
         }
         if comptime!(options.level) {
-            cross_entropy -= level[token as usize] * token_values[place + token::SUM];
+            cross_entropy -= factors[token as usize] * token_values[place + token::SUM];
         }
         if comptime!(!options.listed) {
             cross_entropy = or_infinite(cross_entropy, weights.infinity, is_impossible);
@@ -297,6 +303,12 @@ pub(super) fn scores(
         }
         if comptime!(options.z_loss) {
             cross_entropy += weights.z_loss * z_term;
+        }
+        let mut of_entropy = 0.0f32;
+        if comptime!(options.entropy) {
+            let first = if comptime!(options.level) { tokens as usize } else { 0usize.runtime() };
+            of_entropy = factors[first + token as usize];
+            cross_entropy += of_entropy * token_values[place + token::ENTROPY];
         }
         loss[token as usize] = cross_entropy;
         if comptime!(options.statistics) {
@@ -335,11 +347,13 @@ pub(super) fn scores(
                     } else {
                         token_values[place + token::COUNT]
                     };
-                    share += level[token as usize] * everywhere;
+                    share += factors[token as usize] * everywhere;
                     if comptime!(options.prior) {
                         rows[of_row + row::OFFSET] = log_prior[row] - rows[of_row + row::LOG_SUM];
                     }
-                    rows[of_row + row::LEVEL] = upstream * level[token as usize];
+                    rows[of_row + row::LEVEL] = upstream * factors[token as usize];
+                }
+                if comptime!(options.listed) {
                     rows[of_row + row::UPSTREAM] = upstream;
                 }
                 let mut of_probs = share;
@@ -350,6 +364,16 @@ pub(super) fn scores(
                     let pull = weights.z_loss * prior(log_prior, row, options.prior) * lse;
                     of_probs += 2.0 * pull;
                     of_prior += pull * lse;
+                }
+                if comptime!(options.entropy) {
+                    let mut mean = -token_values[place + token::ENTROPY];
+                    if comptime!(options.prior) {
+                        mean = rows[of_row + row::ENTROPY];
+                    }
+                    let pull = of_entropy * prior(log_prior, row, options.prior);
+                    of_probs += pull * mean;
+                    of_prior -= pull * mean;
+                    rows[of_row + row::ENTROPY] = upstream * pull;
                 }
                 rows[of_row + row::TARGET] = upstream * at_target;
                 rows[of_row + row::PROBS] = upstream * of_probs;
@@ -403,13 +427,16 @@ pub(super) struct GradientOptions {
     pub(super) level: bool,
     /// See [`ScoreOptions::listed`].
     pub(super) listed: bool,
+    /// See [`ScoreOptions::entropy`].
+    pub(super) entropy: bool,
     /// Whether a PLIF's gradients are summed by piece.
     pub(super) pieces: bool,
 }
 
 /// `∂/∂z = (s p_k − q r_k) ∂(f(z)/τ)/∂z` in the place of the products, with the rows' weights `s` from [`scores`]. For one
 /// word a token that is `w (p_k − onehot_y)`; a mixture's `r_k(v) = π_k p_k(v) / P(v)` comes from its log-probabilities in
-/// `of_words`, and of a teacher's words from what they are assigned there, whose memory then holds what they add.
+/// `of_words`, and of listed words from what they are assigned there, whose memory then holds what they add. An entropy adds
+/// `−s' p_k log P`, with the weights `s'`.
 ///
 /// Each unit makes its own words, listed ones too, so none reads what another writes. A PLIF's gradients are summed by piece,
 /// before the division by the temperature: see [`add_to_pieces`].
@@ -484,7 +511,16 @@ pub(super) fn gradient<I: Numeric>(
             } else {
                 let z = logit(products[at], constants, word as usize, &numbers, form);
                 let y = mapped(z, constants, &numbers, form) - max;
-                let mut g = of_probs * (y - log_sum).exp();
+                let share = (y - log_sum).exp();
+                let mut g = of_probs * share;
+                if comptime!(options.entropy) {
+                    let log_prob = if comptime!(options.prior) {
+                        of_words[token as usize * vocab as usize + word as usize]
+                    } else {
+                        y - log_sum
+                    };
+                    g -= rows[place + row::ENTROPY] * share * log_prob;
+                }
                 if comptime!(options.level) {
                     let level = rows[place + row::LEVEL];
                     if comptime!(options.prior) {
@@ -541,8 +577,8 @@ pub(super) fn gradient<I: Numeric>(
     }
 }
 
-/// Where what a teacher's words are assigned, `[tokens·K, m]`, begins in the memory that it shares with a mixture's
-/// log-probabilities, `[tokens, V]`.
+/// Where what listed words are assigned, `[tokens·K, m]`, begins in the memory that it shares with a mixture's
+/// log-probabilities, `[tokens, V]`. After it come the log-probabilities of the listed words, `[tokens, m]`.
 #[cube]
 pub(super) fn assigned_from(tokens: u32, vocab: u32, #[comptime] has_prior: bool) -> usize {
     if comptime!(has_prior) { tokens as usize * vocab as usize } else { 0usize.runtime() }

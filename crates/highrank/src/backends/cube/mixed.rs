@@ -1,4 +1,4 @@
-//! The further visits of a mixture whose targets are more than one word a token, and of a teacher's words.
+//! The further visits of a mixture whose targets are more than one word a token, and of listed words.
 //!
 //! | kernel | a cube's work | a unit's work |
 //! |---|---|---|
@@ -123,14 +123,17 @@ pub(super) fn token_sums(
 pub(super) struct ShareSums {
     /// Whether there are log-priors and with them log-probabilities; otherwise the only component has all of a word.
     pub(super) prior: bool,
-    /// Over the words of a teacher's list.
+    /// Over listed words.
     pub(super) listed: bool,
     /// Over all unmasked words.
     pub(super) all: bool,
+    /// `Σ_v p_k(v) log P(v)` over all unmasked words, for entropies.
+    pub(super) mean: bool,
 }
 
 /// Sums of `r_k(v) = π_k p_k(v) / P(v)` over a row's words: `Σ_i extra_i r_k(id_i)` over a list, with its terms in
-/// `of_words`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token.
+/// `of_words`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token, and leaves
+/// each `log P(id_i)` after the terms.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn shares<I: Numeric>(
@@ -152,6 +155,7 @@ pub(super) fn shares<I: Numeric>(
 ) {
     let mut shared = shared_row();
     let assigned = assigned_from(count / components, vocab, of.prior);
+    let log_probs = assigned + count as usize * length as usize;
     let mut row = CUBE_POS_X;
     while row < count {
         let token = row / components;
@@ -169,9 +173,11 @@ pub(super) fn shares<I: Numeric>(
                 let word = u32::cast_from(words[at]);
                 let mut log_prob = numbers.nan;
                 let mut part = numbers.nan;
+                let mut is_impossible = false.runtime();
                 if word < vocab {
                     let product = products[start + word as usize];
                     if is_masked(constants, word as usize, &numbers, form) {
+                        is_impossible = true;
                         // Without any probability it adds nothing.
                         part = 0.0f32;
                         log_prob = 0.0f32;
@@ -194,6 +200,12 @@ pub(super) fn shares<I: Numeric>(
                 share += part;
                 sum += extra[at] * log_prob;
                 of_words[assigned + (row * length + i) as usize] = part;
+                if row % components == 0 {
+                    if is_impossible {
+                        log_prob = -numbers.infinity;
+                    }
+                    of_words[log_probs + at] = log_prob;
+                }
                 i += CUBE_DIM_X;
             }
             let share = cube_sum(share, &mut shared);
@@ -205,20 +217,35 @@ pub(super) fn shares<I: Numeric>(
                 }
             }
         }
-        if comptime!(of.all) {
+        if comptime!(of.all || of.mean) {
             let mut total = 0.0f32;
+            let mut mean = 0.0f32;
             let mut word = UNIT_POS_X;
             while word < vocab {
                 if !is_masked(constants, word as usize, &numbers, form) {
                     let z = logit(products[start + word as usize], constants, word as usize, &numbers, form);
                     let y = mapped(z, constants, &numbers, form) - max - log_sum;
-                    total += ratio(y + log_prior[row as usize] - of_words[of_token + word as usize]);
+                    let log_prob = of_words[of_token + word as usize];
+                    if comptime!(of.all) {
+                        total += ratio(y + log_prior[row as usize] - log_prob);
+                    }
+                    if comptime!(of.mean) {
+                        mean += y.exp() * log_prob;
+                    }
                 }
                 word += CUBE_DIM_X;
             }
-            let total = cube_sum(total, &mut shared);
-            if UNIT_POS_X == 0 {
-                rows[place + row::PRIOR] = total;
+            if comptime!(of.all) {
+                let total = cube_sum(total, &mut shared);
+                if UNIT_POS_X == 0 {
+                    rows[place + row::PRIOR] = total;
+                }
+            }
+            if comptime!(of.mean) {
+                let mean = cube_sum(mean, &mut shared);
+                if UNIT_POS_X == 0 {
+                    rows[place + row::ENTROPY] = mean;
+                }
             }
         }
         row += CUBE_COUNT_X;

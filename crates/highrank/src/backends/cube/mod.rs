@@ -3,8 +3,8 @@
 //! A chunk of tokens takes one product by tuned kernels ([`gpu::product`]), one visit of the rows for their log-sum-exp and
 //! the targets' log-probabilities, a small one for losses and weights, one that puts the gradient in the product's place,
 //! and two products out of it. Bias, logit map and temperature are applied during the visits, so nothing of a chunk's size
-//! exists but the product itself. Where every word counts (label smoothing, teachers, statistics) a single component needs
-//! no further visit; a mixture has one for its log-probabilities, `[tokens, V]` of a chunk, and one for its components'
+//! exists but the product itself. Where every word counts (label smoothing, teachers, entropies, statistics) a single component
+//! needs no further visit; a mixture has one for its log-probabilities, `[tokens, V]` of a chunk, and one for its components'
 //! shares of them.
 //!
 //! | file | job |
@@ -23,8 +23,8 @@
 //!
 //! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
 //!
-//! Target distributions over all words, several listed words, entropies, other heads' distributions, weights of words, f64, and the maps whose few parameters every logit moves (generalised sigsoftmax, the
-//! monotonic network) take the portable path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
+//! Target distributions over all words, other heads' distributions, weights of words, f64, and the maps whose few parameters every
+//! logit moves (generalised sigsoftmax, the monotonic network) take the portable path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
 //!
 //! # Panics
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics

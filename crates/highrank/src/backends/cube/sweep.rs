@@ -33,10 +33,12 @@ pub(super) struct Sweep {
     /// `W` as it is, in f32, where words have gates.
     gate_decoder: Option<Floats<CubeBackend>>,
     words: Ints<CubeBackend>,
-    /// The target distributions, unless they are one word a token.
-    sparse: Option<SparseTargets<CubeBackend>>,
-    /// Number of a teacher's words.
-    listed: Option<usize>,
+    /// What every unmasked word has of a token's target distribution, `[N, 1]`, where it has any.
+    level: Option<Floats<CubeBackend>>,
+    /// Of a teacher, or those whose log-probabilities are asked for.
+    listed: Option<Listed>,
+    /// What each token's entropy is multiplied with, `[N, 1]`.
+    entropy: Option<Floats<CubeBackend>>,
     statistics: bool,
     label_smoothing: f64,
     z_loss: f64,
@@ -44,6 +46,23 @@ pub(super) struct Sweep {
     map_numbers: MapNumbers,
     /// The map's table and the bias, one after the other; of either nothing where there is none.
     constants: CubeTensor,
+}
+
+/// Words in place of one a token.
+struct Listed {
+    /// `[N, m]`
+    ids: Ints<CubeBackend>,
+    /// What their log-probabilities are multiplied with, `[N, m]`.
+    factors: Floats<CubeBackend>,
+    /// Whether their log-probabilities are asked for.
+    are_results: bool,
+}
+
+impl Listed {
+    /// `m`.
+    fn width(&self) -> usize {
+        self.ids.dims::<2>()[1]
+    }
 }
 
 /// A run of tokens that is worked on at a time.
@@ -58,10 +77,10 @@ struct Chunk {
     log_prior: CubeTensor,
     /// Where words mix the contexts by gates.
     gates: Option<Gates>,
-    /// `log P(v)`, `[tokens, V]`, of a mixture; then of a teacher's words, `[tokens·K, m]`, what they are assigned: see
-    /// [`mixed::shares`].
+    /// `log P(v)`, `[tokens, V]`, of a mixture; then of listed words, `[tokens·K, m]`, what they are assigned, and their
+    /// log-probabilities, `[tokens, m]`: see [`mixed::shares`].
     of_words: CubeTensor,
-    /// The words that are not only part of the level: of a teacher's list `[tokens, m]`, otherwise the target, `[tokens]`.
+    /// The words that are not only part of the level: listed ones, `[tokens, m]`, otherwise the target, `[tokens]`.
     words: CubeTensor,
     /// `[tokens]`
     loss: CubeTensor,
@@ -107,25 +126,32 @@ impl Sweep {
         gradients: bool,
     ) -> Option<Self> {
         let (map, map_numbers) = input.map.on_gpu()?;
-        let listed = match &objective.targets {
+        let ids = match &objective.targets {
             Targets::Words(_) => None,
-            Targets::Teacher { ids, .. } => Some(ids.dims::<2>()[1]),
-            Targets::Distributions { .. } | Targets::Listed { .. } | Targets::Model { .. } => return None,
+            Targets::Teacher { ids, .. } | Targets::Listed { ids, .. } => Some(ids),
+            Targets::Distributions { .. } | Targets::Model { .. } => return None,
         };
         // The kernels know one level for all words.
-        let has_weights = objective.class_weights.is_some()
-            || objective.entropy.is_some()
-            || objective.normaliser.is_some();
-        if input.wide() != DType::F32 || listed == Some(0) || has_weights {
+        let has_weights = objective.class_weights.is_some() || objective.normaliser.is_some();
+        let is_empty = ids.is_some_and(|ids| ids.dims::<2>()[1] == 0);
+        if input.wide() != DType::F32 || is_empty || has_weights {
             return None;
         }
         let input = as_read(input);
-        let words = objective.targets.words().clone();
-        let words = checked_ints(words, "targets", [input.tokens()]);
-        let sparse = match listed.is_some() || objective.label_smoothing != 0.0 {
-            true => Some(sparse_targets(&input, objective)?),
-            false => None,
+        let tokens = input.tokens();
+        let words = match &objective.targets {
+            Targets::Listed { ids, .. } => {
+                let ids = checked_ints(ids.clone(), "listed words", [tokens, ids.dims::<2>()[1]]);
+                let first = Ints::arange(0..1, &ids.device());
+                ids.select(1, first).reshape([tokens])
+            }
+            targets => targets.words().clone(),
         };
+        let words = checked_ints(words, "targets", [tokens]);
+        let (level, listed) = listed_and_level(&input, objective)?;
+        let entropy = objective.entropy.clone().map(|factors| {
+            checked(factors.cast(DType::F32), "factors of entropies", [tokens]).reshape([tokens, 1])
+        });
         let pieces = map_numbers.pieces as usize;
         let table = input.map_params.clone().filter(|_| pieces > 0).map(|params| input.map.table(params));
         assert!(
@@ -146,8 +172,9 @@ impl Sweep {
             forward,
             backward: Likelihood { precision: left, weight: backward, ..input.clone() },
             words,
-            sparse,
+            level,
             listed,
+            entropy,
             statistics: objective.statistics,
             label_smoothing: objective.label_smoothing,
             z_loss: objective.z_loss,
@@ -184,6 +211,7 @@ impl Sweep {
             _ => upstream.clone().abs().max(),
         };
         let mut piece_sums = PieceSums::new(unit, pieces);
+        let of_one = self.largest_factor().filter(|_| pieces > 0);
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
                 let contexts = self.rounded(block.contexts(start, end));
@@ -193,10 +221,9 @@ impl Sweep {
                 self.add_scores(&chunk, &mut scores);
                 let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
                 let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
-                let d_logits = if self.z_loss != 0.0 && pieces > 0 {
-                    // A z-loss has no bound that is known before the chunk.
+                let d_logits = if let Some(of_one) = &of_one {
                     let of_probs = Floats::new(chunk.rows.clone()).narrow(1, row::PROBS..row::PROBS + 1);
-                    let unit = of_probs.abs().max() + upstream.clone().abs().max();
+                    let unit = of_probs.abs().max() + upstream.clone().abs().max() * of_one.clone();
                     let mut own = PieceSums::new(unit, pieces);
                     let d_logits = self.gradient(chunk, &mut own);
                     own.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
@@ -217,6 +244,20 @@ impl Sweep {
         (scores.finish(), gradients.finish(&self.input))
     }
 
+    /// What a word adds at most to a gradient beside its probability's part, over the upstream gradient, `[1]`, where the objective has
+    /// something that has no bound before the chunk: `1 + max Σ_i |factor_i| + max |e|`, as `π_k p_k |log P|` is below 1.
+    fn largest_factor(&self) -> Option<Floats<CubeBackend>> {
+        let results = self.listed.as_ref().filter(|listed| listed.are_results);
+        let factors = results.map(|listed| listed.factors.clone().abs().sum_dim(1).max());
+        let entropy = self.entropy.clone().map(|factors| factors.abs().max());
+        let sum = factors.into_iter().chain(entropy).reduce(|a, b| a + b);
+        match sum {
+            None if self.z_loss == 0.0 => None,
+            None => Some(Floats::full([1], 1.0, &self.input.weight.device(), DType::F32)),
+            Some(sum) => Some(sum.add_scalar(1.0)),
+        }
+    }
+
     /// A matrix as products read it: what enters several of them is rounded once.
     fn rounded(&self, matrix: Floats<CubeBackend>) -> Floats<CubeBackend> {
         gpu::rounded(matrix, self.input.precision)
@@ -224,7 +265,22 @@ impl Sweep {
 
     fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
         let statistics = self.statistics.then(|| Floats::new(chunk.statistics.clone()));
-        scores.add(Scores { loss: Floats::new(chunk.loss.clone()), statistics, listed: None });
+        scores.add(Scores { loss: Floats::new(chunk.loss.clone()), statistics, listed: self.results(chunk) });
+    }
+
+    /// The log-probabilities of listed words, `[tokens, m]`, and after them the entropies if the objective has them.
+    fn results(&self, chunk: &Chunk) -> Option<Floats<CubeBackend>> {
+        let listed = self.listed.as_ref().filter(|listed| listed.are_results)?;
+        let of_words = Floats::new(chunk.of_words.clone());
+        let ([tokens], [count]) = (chunk.loss.meta.shape().dims(), chunk.of_words.meta.shape().dims());
+        let log_probs = of_words.narrow(0, count - tokens * listed.width()..count);
+        // A copy, for the chunk's memory is used again.
+        let mut columns = vec![log_probs.reshape([tokens, listed.width()]).add_scalar(0.0)];
+        columns.extend(self.entropy.as_ref().map(|_| {
+            let of_tokens = Floats::new(chunk.token_values.clone());
+            of_tokens.narrow(1, token::ENTROPY..token::ENTROPY + 1)
+        }));
+        Some(Floats::cat(columns, 1))
     }
 
     /// Tokens of a chunk whose numbers can all be indexed.
@@ -233,7 +289,7 @@ impl Sweep {
             ContextSource::Gated(args) => GatedArgs::<()>::GATES * args.words(),
             _ => 0,
         };
-        let width = (self.input.vocab() + self.listed.unwrap_or(0)).max(row::VALUES).max(of_gates);
+        let width = (self.input.vocab() + 2 * self.listed_width()).max(row::VALUES).max(of_gates);
         self.input.chunk_tokens().min(gpu::most_rows(self.input.components() * width))
     }
 
@@ -245,7 +301,12 @@ impl Sweep {
 
     /// Which sums over a token's words the objective asks for.
     fn sums(&self) -> WordSums {
-        WordSums { level: self.sparse.is_some(), statistics: self.statistics }
+        WordSums { level: self.level.is_some(), statistics: self.statistics || self.entropy.is_some() }
+    }
+
+    /// `m`, 0 where no words are listed.
+    fn listed_width(&self) -> usize {
+        self.listed.as_ref().map_or(0, Listed::width)
     }
 
     fn has_prior(&self) -> bool {
@@ -271,8 +332,8 @@ impl Sweep {
         let memory = |is_there: bool, shape: [usize; 2]| {
             empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
         };
-        let is_mixed = self.has_prior() && self.sums().any();
-        let of_words = usize::from(is_mixed) * length * vocab + count * self.listed.unwrap_or(0);
+        let is_mixed = self.has_prior() && (self.sums().any() || self.listed.is_some());
+        let of_words = usize::from(is_mixed) * length * vocab + (count + length) * self.listed_width();
         let mut chunk = Chunk {
             rows: memory(true, [count, row::VALUES]),
             token_values: memory(self.sums().any(), [length, token::VALUES]),
@@ -326,37 +387,39 @@ impl Sweep {
                 chunk.products, self.constants, chunk.rows, chunk.log_prior, chunk.of_words;
                 (tokens * vocab) as u32, vocab as u32, components as u32, self.numbers(), self.form
             );
-            launch!(
-                chunk.products, one_cube_each(&chunk.products, tokens), mixed::token_sums;
-                chunk.of_words, self.constants, chunk.token_values;
-                tokens as u32, vocab as u32, self.numbers(), self.form, self.sums()
-            );
+            if self.sums().any() {
+                launch!(
+                    chunk.products, one_cube_each(&chunk.products, tokens), mixed::token_sums;
+                    chunk.of_words, self.constants, chunk.token_values;
+                    tokens as u32, vocab as u32, self.numbers(), self.form, self.sums()
+                );
+            }
         }
     }
 
-    /// The components' shares of all words and of a teacher's, which then are the chunk's words, and what the teacher's add to
-    /// the log-likelihood of each token.
+    /// The components' shares of all words and of listed ones, which then are the chunk's words, what these add to the
+    /// log-likelihood of each token, and what the gradient of its entropy needs.
     fn shares(&self, chunk: &mut Chunk, tokens: &Range<usize>, gradients: bool) {
         let [count, vocab] = chunk.products.meta.shape().dims();
         let of = ShareSums {
             prior: self.has_prior(),
             listed: self.listed.is_some(),
-            all: gradients && self.has_prior() && self.sparse.is_some(),
+            all: gradients && self.has_prior() && self.level.is_some(),
+            mean: gradients && self.has_prior() && self.entropy.is_some(),
         };
-        if !of.listed && !of.all {
+        if !of.listed && !of.all && !of.mean {
             return;
         }
-        let sparse = self.sparse.as_ref().filter(|_| of.listed);
-        if let Some(sparse) = sparse {
-            chunk.words = contiguous_ints(sparse.ids.clone().rows(tokens.clone()));
+        if let Some(listed) = &self.listed {
+            chunk.words = contiguous_ints(listed.ids.clone().rows(tokens.clone()));
         }
-        let extra = rows_or_none(sparse.map(|sparse| &sparse.extra), tokens, &chunk.products);
+        let extra = rows_or_none(self.listed.as_ref().map(|listed| &listed.factors), tokens, &chunk.products);
         // SAFETY: as above; listed words are read at as targets are.
         unsafe {
             launch!(
                 chunk.products, one_cube_each(&chunk.products, count), mixed::shares;
                 chunk.products, self.constants, chunk.words, extra, chunk.log_prior, chunk.of_words, chunk.rows;
-                count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
+                count as u32, vocab as u32, self.input.components() as u32, self.listed_width().max(1) as u32,
                 self.numbers(), self.form, of, dtype_to_elem_type(chunk.words.dtype)
             );
         }
@@ -368,22 +431,28 @@ impl Sweep {
         let options = ScoreOptions {
             prior: self.has_prior(),
             masked: self.form.bias,
-            level: self.sparse.is_some(),
+            level: self.level.is_some(),
             listed: self.listed.is_some(),
             z_loss: self.z_loss != 0.0,
+            entropy: self.entropy.is_some(),
             statistics: self.statistics,
             upstream: upstream.is_some(),
         };
         let like = &chunk.products;
-        let level = self.sparse.as_ref().map(|sparse| &sparse.level);
-        let level = rows_or_none(level, tokens, like);
+        let factors =
+            self.level.iter().chain(&self.entropy).map(|factors| factors.clone().rows(tokens.clone()));
+        let factors: Vec<_> = factors.collect();
+        let factors = match factors.is_empty() {
+            true => empty(like, [1], DType::F32),
+            false => contiguous(Floats::cat(factors, 0)),
+        };
         let upstream = rows_or_none(upstream, tokens, like);
         let keep = (1.0 - self.label_smoothing) as f32;
         // SAFETY: tokens and components are the shapes of the memory.
         unsafe {
             launch!(
                 chunk.products, one_unit_each(&chunk.products, tokens.len()), kernels::scores;
-                chunk.rows, chunk.log_prior, upstream, chunk.token_values, level, chunk.loss,
+                chunk.rows, chunk.log_prior, upstream, chunk.token_values, factors, chunk.loss,
                 chunk.statistics;
                 tokens.len() as u32, components as u32,
                 WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY), options
@@ -396,8 +465,9 @@ impl Sweep {
         let [count, vocab] = chunk.products.meta.shape().dims();
         let options = GradientOptions {
             prior: self.has_prior(),
-            level: self.sparse.is_some(),
+            level: self.level.is_some(),
             listed: self.listed.is_some(),
+            entropy: self.entropy.is_some(),
             pieces: pieces.are_there(),
         };
         // SAFETY: as above; the product has no other owner, and a piece's number is below that of the pieces.
@@ -406,7 +476,7 @@ impl Sweep {
                 chunk.products, one_cube_each(&chunk.products, count), kernels::gradient;
                 chunk.products, self.constants, chunk.words, chunk.rows, chunk.of_words, pieces.unit,
                 pieces.inner;
-                count as u32, vocab as u32, self.input.components() as u32, self.listed.unwrap_or(1) as u32,
+                count as u32, vocab as u32, self.input.components() as u32, self.listed_width().max(1) as u32,
                 self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
             );
         }
@@ -450,28 +520,37 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
     }
 }
 
-/// The target distributions of words with label smoothing or of a teacher.
+/// What target distributions of more than one word a token, or listed words, are made of.
 ///
 /// # Panics
-/// If a teacher's tensors have not a row for each token.
-fn sparse_targets(
+/// If words or their factors have not a row for each token.
+fn listed_and_level(
     input: &Likelihood<Floats<CubeBackend>>,
     objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
-) -> Option<SparseTargets<CubeBackend>> {
-    let vocabulary = Vocabulary::new(input);
-    let Targets::Teacher { words, ids, probs } = &objective.targets else {
-        return SparseTargets::new(input, objective, &vocabulary);
+) -> Option<(Option<Floats<CubeBackend>>, Option<Listed>)> {
+    let rows_of = |ids: &Ints<CubeBackend>, factors: &Floats<CubeBackend>, what: [&str; 2]| {
+        let shape = [input.tokens(), ids.dims::<2>()[1]];
+        let ids = checked_ints(ids.clone(), what[0], shape);
+        (ids, checked(factors.clone().cast(DType::F32), what[1], shape))
     };
-    let [_, listed] = ids.dims();
-    let shape = [input.tokens(), listed];
-    let ids = checked_ints(ids.clone(), "a teacher's words", shape);
-    let probs = checked(probs.clone().cast(DType::F32), "a teacher's probabilities", shape);
-    // Only the kernels look where a word lies before they read at it.
-    let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
-    let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
-    let mut sparse = SparseTargets::new(input, &Objective { targets, ..objective.clone() }, &vocabulary)?;
-    sparse.ids = ids;
-    Some(sparse)
+    match &objective.targets {
+        Targets::Listed { ids, factors } => {
+            let (ids, factors) = rows_of(ids, factors, ["listed words", "factors of listed words"]);
+            Some((None, Some(Listed { ids, factors, are_results: true })))
+        }
+        Targets::Teacher { words, ids, probs } => {
+            let (ids, probs) = rows_of(ids, probs, ["a teacher's words", "a teacher's probabilities"]);
+            // Only the kernels look where a word lies before they read at it.
+            let within = ids.clone().clamp(0, input.vocab() as i64 - 1);
+            let targets = Targets::Teacher { words: words.clone(), ids: within, probs };
+            let objective = Objective { targets, ..objective.clone() };
+            let sparse = SparseTargets::new(input, &objective, &Vocabulary::new(input))?;
+            let listed = Listed { ids, factors: sparse.extra, are_results: false };
+            Some((Some(sparse.level), Some(listed)))
+        }
+        _ if objective.label_smoothing == 0.0 => Some((None, None)),
+        _ => Some((Some(SparseTargets::new(input, objective, &Vocabulary::new(input))?.level), None)),
+    }
 }
 
 /// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be

@@ -66,6 +66,9 @@ struct Case {
     masked: Masked,
     temperature: f64,
     teacher: bool,
+    /// Log-probabilities of several words, in place of targets.
+    listed: bool,
+    entropy: bool,
     label_smoothing: f64,
     z_loss: f64,
     statistics: bool,
@@ -81,6 +84,8 @@ impl Case {
             masked,
             temperature: 1.0,
             teacher: false,
+            listed: false,
+            entropy: false,
             label_smoothing: 0.0,
             z_loss: 0.0,
             statistics: false,
@@ -89,7 +94,15 @@ impl Case {
     }
 
     const fn all_options(self) -> Self {
-        Self { temperature: 1.7, teacher: true, label_smoothing: 0.2, z_loss: 0.5, statistics: true, ..self }
+        Self {
+            temperature: 1.7,
+            teacher: true,
+            entropy: true,
+            label_smoothing: 0.2,
+            z_loss: 0.5,
+            statistics: true,
+            ..self
+        }
     }
 
     /// More words than units share a row; chunks of three tokens that do not divide the tokens.
@@ -121,7 +134,14 @@ impl Case {
     {
         let words: Vec<i32> = (0..TOKENS).map(|i| self.masked.word(i * 7919) as i32).collect();
         let words = integers(&words);
-        let targets = if self.teacher {
+        let targets = if self.listed {
+            // Twice in a row, and none that is masked.
+            let ids = (0..TOKENS * LISTED).map(|i| self.masked.word(i % 4 * 61 + i / LISTED * 53) as i32);
+            Targets::Listed {
+                ids: integers(&ids.collect::<Vec<_>>()).reshape([TOKENS, LISTED]),
+                factors: tensor([TOKENS, LISTED], 8).mul_scalar(3.0),
+            }
+        } else if self.teacher {
             let ids: Vec<usize> =
                 (0..TOKENS * LISTED).map(|i| (i / LISTED * 53 + i % LISTED * 61) % VOCAB).collect();
             let prob = |(i, id): (usize, &usize)| match self.masked.contains(*id) {
@@ -144,6 +164,7 @@ impl Case {
             label_smoothing: self.label_smoothing,
             z_loss: self.z_loss,
             statistics: self.statistics,
+            entropy: self.entropy.then(|| tensor([TOKENS], 9).mul_scalar(2.0)),
             ..Objective::new(targets)
         }
     }
@@ -205,7 +226,7 @@ struct Part {
 
 impl Part {
     fn is_score(&self) -> bool {
-        ["loss", "statistics"].contains(&self.name)
+        ["loss", "statistics", "listed"].contains(&self.name)
     }
 }
 
@@ -215,7 +236,8 @@ struct Made(Vec<Part>);
 
 impl Made {
     fn new<B: LikelihoodKernels>((scores, gradients): (Scores<Floats<B>>, Gradients<Floats<B>>)) -> Self {
-        let scores = [("loss", Some(scores.loss)), ("statistics", scores.statistics)];
+        let scores =
+            [("loss", Some(scores.loss)), ("statistics", scores.statistics), ("listed", scores.listed)];
         let gradients = GRADIENTS.into_iter().zip(gradients.into_array());
         let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
         Self(scores.into_iter().chain(gradients).filter_map(part).collect())
@@ -266,6 +288,8 @@ fn each_option_agrees_with_the_portable_path() {
             Case { z_loss: 0.5, ..plain }.check();
             Case { teacher: true, ..plain }.check();
             Case { statistics: true, ..plain }.check();
+            Case { entropy: true, ..plain }.check();
+            Case { listed: true, ..plain }.check();
             Case { masked: Masked::Some, ..plain }.check();
         }
     }
@@ -276,6 +300,10 @@ fn all_options_together_agree_with_the_portable_path() {
     for map in MAPS {
         Case::plain(map, 1, Masked::Some).all_options().check();
         Case::plain(map, 3, Masked::Some).all_options().check();
+        for components in [1, 3] {
+            let plain = Case::plain(map, components, Masked::Some);
+            Case { temperature: 1.7, listed: true, entropy: true, ..plain }.check();
+        }
     }
     Case::plain(PLIF, 1, Masked::NoBias).all_options().check();
     Case::plain(PLIF, 2, Masked::NoBias).all_options().check();

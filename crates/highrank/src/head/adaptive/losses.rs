@@ -19,6 +19,7 @@ use super::target::{Target, Words};
 use crate::context::{ContextOps, Tokens};
 use crate::error::HeadError;
 use crate::head::output::OutputHead;
+use crate::head::words::LogProbOptions;
 use crate::likelihood::Shares;
 use crate::loss::{
     CountedTokens, CountedWords, Loss, LossOptions, Reduction, TargetDistribution, TokenStatistics,
@@ -64,6 +65,16 @@ impl AdaptiveHead<'_> {
             let added = tail.loss(targets, of_tail.clone(), &hidden)?;
             made.value = made.value + added.value;
             made.per_token = made.per_token.zip(added.per_token).map(|(all, added)| all + added);
+        }
+        if options.entropy_bonus != 0.0 {
+            let asked = PartTargets::of_words(&words, Some).words;
+            let asked = Tensor::<1, Int>::from_data(asked.as_slice(), &device).reshape([tokens, 1]);
+            let entropies = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(true);
+            let (_, entropy) = head.log_probs_of_words(hidden.clone(), asked, &entropies)?;
+            let entropy = entropy.expect("it is asked for").reshape([tokens]).cast(on.1);
+            let bonus = shares.of_tokens.clone() * entropy * -options.entropy_bonus;
+            made.value = made.value + bonus.clone().sum();
+            made.per_token = made.per_token.map(|losses| losses + bonus);
         }
         let statistics = made.statistics.zip(masses);
         let statistics = statistics
@@ -125,7 +136,7 @@ impl AdaptiveHead<'_> {
 
     /// The same head with one latent mask for all that a loss calls.
     fn of_one_loss(&self, leading: &[usize], options: &LossOptions) -> Self {
-        let head_cluster = match options.statistics {
+        let head_cluster = match options.statistics || options.entropy_bonus != 0.0 {
             true => self.head_cluster.with_drawn_mask(leading),
             false => self.head_cluster.clone(),
         };

@@ -1,60 +1,74 @@
-//! Log-probabilities of given words and entropies of an adaptive head, by its losses and predictions.
+//! Log-probabilities of given words and entropies of an adaptive head.
+//!
+//! ```text
+//! H = H of the head cluster + Σ_i P_head(cluster i) · H of tail i
+//! ```
 
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use super::parts::{AdaptiveHead, in_a_row};
+use super::division::{IGNORED, place};
+use super::parts::AdaptiveHead;
+use crate::context::Tokens;
 use crate::error::HeadError;
-use crate::loss::LossOptions;
+use crate::head::words::LogProbOptions;
+use crate::loss::{read, validate_words};
 
 impl AdaptiveHead<'_> {
-    /// Log-probabilities `[N, m]` and, if asked for, entropies `[N, 1]`.
+    /// Log-probabilities `[N, m]` and, if asked for, entropies `[N, 1]`: one sweep of the head cluster, and one of each tail for the
+    /// tokens that ask it for something.
     pub(in crate::head) fn log_probs_of_words<const D: usize>(
         &self,
         hidden: Tensor<D>,
         words: Tensor<2, Int>,
-        ignored: &[i64],
-        entropy: bool,
+        options: &LogProbOptions,
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
-        let [tokens, width] = words.dims();
+        let (clusters, device) = (self.clusters, words.device());
+        let ([tokens, width], words) = (words.dims(), read(&words));
+        let is_ignored = |word: &i64| options.ignored.contains(word);
+        validate_words(&words, width, clusters.vocab(), |at| !is_ignored(&words[at]))?;
         let unmasked = self.unmasked()?;
-        let (device, of_all) = (words.device(), words.to_data().iter::<i64>().collect::<Vec<_>>());
-        let is_ignored: Vec<bool> = of_all.iter().map(|word| ignored.contains(word)).collect();
-        let is_masked =
-            |word: &i64| usize::try_from(*word).is_ok_and(|word| unmasked.get(word) == Some(&false));
-        let masked = of_all
+        let is_masked = |word: &i64| !is_ignored(word) && !unmasked[*word as usize];
+        // No part is asked for a masked word, whose log-probability is known.
+        let asked: Vec<Option<usize>> = words
             .iter()
-            .zip(&is_ignored)
-            .map(|(word, ignored)| !ignored && is_masked(word))
-            .collect::<Vec<_>>();
-        // Neither asks the losses for anything.
-        const NOTHING: i64 = i32::MIN as i64;
-        let asked = of_all.iter().zip(is_ignored.iter().zip(&masked));
-        let asked: Vec<_> = asked
-            .map(|(word, (ignored, masked))| if *ignored || *masked { NOTHING } else { *word })
+            .map(|word| (!is_ignored(word) && unmasked[*word as usize]).then_some(*word as usize))
             .collect();
-        let of_column = LossOptions::new().with_ignore_index(NOTHING).with_per_token(true);
-        let mut columns = vec![];
-        for column in 0..width {
-            let words: Vec<_> = asked.iter().skip(column).step_by(width).copied().collect();
-            let words = Tensor::<1, Int>::from_data(words.as_slice(), &device);
-            let made = self.loss_with(hidden.clone(), words, &of_column)?;
-            columns.push(-made.per_token.expect("values of tokens are asked for").reshape([tokens, 1]));
+        // Of a token that asks for nothing, neither is the entropy.
+        let asks: Vec<bool> = words.chunks(width).map(|of_token| !of_token.iter().all(is_ignored)).collect();
+
+        let of_parts = LogProbOptions { ignored: vec![IGNORED], entropy: options.entropy, read_back: true };
+        // For entropies also words that a part is asked for on behalf of every token: of the head cluster the clusters, of a tail any.
+        let rows = |of_word: &dyn Fn(usize) -> Option<usize>, more: std::ops::Range<usize>| {
+            let more = if options.entropy { more } else { 0..0 };
+            let row = |(of_token, asks): (&[Option<usize>], &bool)| {
+                let own = of_token.iter().map(|word| word.and_then(of_word));
+                let more = more.clone().map(|word| asks.then_some(word));
+                own.chain(more).map(|word| word.map_or(IGNORED, |word| word as i64)).collect::<Vec<_>>()
+            };
+            let values: Vec<i64> = asked.chunks(width).zip(&asks).flat_map(row).collect();
+            Tensor::<2, Int>::from_data(TensorData::new(values, [tokens, width + more.len()]), &device)
+        };
+
+        let (shortlist, tails) = (clusters.shortlist(), clusters.tails.len());
+        let of_head = rows(&|word| Some(clusters.head_word(word)), shortlist..shortlist + tails);
+        let (made, mut entropy) =
+            self.head_cluster.listed(of_head, &of_parts, |listed| listed.of_hidden(hidden.clone()))?;
+        let mut log_probs = made.clone().narrow(1, 0, width);
+        for (cluster, (tail, range)) in self.tails().into_iter().zip(clusters.ranges()).enumerate() {
+            // Nothing is asked of a cluster of probability 0.
+            let Some(any) = range.clone().position(|word| unmasked[word]) else { continue };
+            let of_tail = rows(&|word| place(word, &range), any..any + 1);
+            let (own, of_own) = tail.head.listed(of_tail, &of_parts, |listed| {
+                Tokens::all(tail.contexts(listed.of_hidden(hidden.clone()).hidden()))
+            })?;
+            log_probs = log_probs + own.narrow(1, 0, width);
+            entropy = entropy.zip(of_own).map(|(all, own)| {
+                let of_cluster = made.clone().narrow(1, width + cluster, 1);
+                all + own * of_cluster.exp()
+            });
         }
+        let masked: Vec<bool> = words.iter().map(is_masked).collect();
         let masked = Tensor::<2, Bool>::from_data(TensorData::new(masked, [tokens, width]), &device);
-        let log_probs = Tensor::cat(columns, 1).mask_fill(masked, f64::NEG_INFINITY);
-        let entropy = entropy.then(|| {
-            let blank: Vec<bool> =
-                is_ignored.chunks(width).map(|places| places.iter().all(|blank| *blank)).collect();
-            let blank = Tensor::<2, Bool>::from_data(TensorData::new(blank, [tokens, 1]), &device);
-            let rows = in_a_row(hidden.clone());
-            let rows = rows.clone().mask_fill(blank.clone().expand(rows.dims()), 0.0);
-            let log_probs =
-                self.log_probs(rows.reshape(hidden.dims()))?.reshape([tokens, self.clusters.vocab()]);
-            let counted = log_probs.clone().mask_fill(log_probs.is_inf(), 0.0);
-            let terms = counted.clone() * counted.clone().exp();
-            // e^0 times 0 of a masked word is 0.
-            Ok::<_, HeadError>((-terms.sum_dim(1)).mask_fill(blank, 0.0))
-        });
-        Ok((log_probs, entropy.transpose()?))
+        Ok((log_probs.mask_fill(masked, f64::NEG_INFINITY), entropy))
     }
 }
