@@ -49,8 +49,10 @@ impl<B: Backend> Vocabulary<B> {
         let words = constant.at_most(MASKING_BIAS);
         let finite = constant.clone().fill_where(words.clone(), 0.0);
         let unmasked = constant.zeros_like().add_scalar(1.0).fill_where(words.clone(), 0.0);
+        // Not along the row: of a single row of logits, Burn's fusion would merge it with their sums, which come out wrong (0.22).
+        let is_any_left = unmasked.clone().reshape([size]).max().reshape([1, 1]);
         let masked = Masked {
-            no_word_left: (-unmasked.clone().max_dim(1)).add_scalar(1.0),
+            no_word_left: (-is_any_left).add_scalar(1.0),
             minus_infinity: constant - finite,
             unmasked,
             words: words.clone(),

@@ -583,3 +583,28 @@ fn an_upstream_gradient_of_other_tokens_is_refused() {
     let case = Case::plain(PLIF, 3, Masked::None);
     Plain::score(case.input(), case.objective(), Some((tensor([1], 6), Wanted::ALL)));
 }
+
+/// Burn's fusion may merge what is done to the only row of logits with what is done to the bias, which is as long.
+#[test]
+#[cfg(feature = "wgpu")]
+fn a_single_row_is_what_it_is_among_others() {
+    use burn::module::Param;
+    use burn::tensor::{Device, Int, Tensor};
+    let device = Device::wgpu(Default::default()).autodiff();
+    let own = |shape: [usize; 2], seed| {
+        let data = TensorData::new(values::<Plain>(tensor(shape, seed)), shape);
+        Tensor::<2>::from_data(data, &device)
+    };
+    let mut head = crate::HeadConfig::softmax(4, 7).init(&device);
+    head.decoder.weight = Some(Param::from_tensor(own([7, 4], 2)));
+    head.decoder.bias = Some(Param::from_tensor(own([1, 7], 3).reshape([7])));
+    let read = |log_probs: Tensor<2>| log_probs.into_data().iter::<f32>().collect::<Vec<_>>();
+    let of_all = read(head.forward(own([9, 4], 1)));
+    for row in 0..9 {
+        let place = Tensor::<1, Int>::from_data([row as i64].as_slice(), &device);
+        let of_one = read(head.forward(own([9, 4], 1).select(0, place)));
+        for (got, want) in of_one.iter().zip(&of_all[7 * row..]) {
+            assert!((got - want).abs() < 1e-5, "row {row}: {got}, expected {want}");
+        }
+    }
+}
