@@ -4,7 +4,7 @@
 #   scripts/gpu_bench.sh build DIR                   # here: programs for DIR, in one archive of some 45 MB
 #   scripts/gpu_bench.sh check DIR                   # there: the reference data on the GPU
 #   scripts/gpu_bench.sh run DIR PYTHON ROUNDS       # there: one JSON object a run, for `bench_report`; a quarter of an hour a round
-#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: lstm, steps, heads or chunks
+#   scripts/gpu_bench.sh run DIR PYTHON ROUNDS steps # the same of one part: lstm, steps, heads, chunks or policies
 #   scripts/gpu_bench.sh run DIR PYTHON 1 kernels    # a `paper` step kernel by kernel, by Nsight Compute: a table on standard output
 #   scripts/gpu_bench.sh train DIR OPTIONS...        # `highrank train` with these options, such as: TEXT --preset small --precision bf16
 #
@@ -18,7 +18,7 @@
 # NVRTC compiles, and a small library stands in for the parts of LLVM that are then never called.
 set -euo pipefail
 usage() {
-    echo "error: expected build DIR, check DIR, train DIR OPTIONS... or run DIR PYTHON ROUNDS [lstm] [steps] [heads] [chunks] [kernels], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
+    echo "error: expected build DIR, check DIR, train DIR OPTIONS... or run DIR PYTHON ROUNDS [lstm] [steps] [heads] [chunks] [policies] [kernels], as in: scripts/gpu_bench.sh run gpu python3 5" >&2
     exit 2
 }
 [ $# -ge 2 ] || usage
@@ -137,6 +137,23 @@ run_chunks() {
         ourselves mos "chunks of $mib MiB" "$round" head_throughput --head mos --memory-budget $((mib << 20))
     done
 }
+# Log-probabilities of given words, and with the entropy, under a weighted sum.
+# shellcheck disable=SC2086
+run_policies() {
+    local round=$1 head precision asked entropy
+    for precision in full bf16; do
+        for asked in log-probs policy; do
+            entropy=""
+            if [ "$asked" = policy ]; then entropy=--entropy; fi
+            for head in softmax mos; do
+                record "$asked step, $head" highrank "$round" \
+                    ours head_throughput --head "$head" "${sizes[@]}" --options "$asked" --precision "$precision" --repeats 20
+                record "$asked step, $head" PyTorch "$round" \
+                    peer log_probs --head "$head" $entropy "${sizes[@]}" --repeats 20 ${same[$precision]}
+            done
+        done
+    done
+}
 # shellcheck disable=SC2086
 run_lstm() {
     local round=$1 precision
@@ -201,8 +218,8 @@ case $action in
     run)
         [ $# -ge 4 ] || usage
         python=$3 rounds=$4 limit=${LIMIT:-240} parts=("${@:5}")
-        [ ${#parts[@]} -gt 0 ] || parts=(lstm steps heads chunks)
-        for part in "${parts[@]}"; do [[ $part =~ ^(lstm|steps|heads|chunks|kernels)$ ]] || usage; done
+        [ ${#parts[@]} -gt 0 ] || parts=(lstm steps heads chunks policies)
+        for part in "${parts[@]}"; do [[ $part =~ ^(lstm|steps|heads|chunks|policies|kernels)$ ]] || usage; done
         [[ $rounds =~ ^[1-9][0-9]*$ ]] || usage
         unpack
         probe
