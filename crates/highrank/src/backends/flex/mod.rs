@@ -23,6 +23,7 @@
 //! | `few_dimensions.rs` | the same under a decoder of few dimensions |
 //! | `gradient_form.rs` | gradients of logits as factors of products |
 //! | `target.rs` | the target distribution of each token |
+//! | `teacher.rs` | another head's distributions of a chunk's tokens |
 //! | `workers.rs` | a chunk's tokens, spread over threads |
 //! | `token.rs` | one token's rows |
 //! | `component.rs` | one of a token's rows as part of its distribution |
@@ -50,6 +51,7 @@ mod row;
 mod score;
 mod sweep;
 mod target;
+mod teacher;
 mod tensors;
 #[cfg(test)]
 mod tests;

@@ -16,12 +16,12 @@ use super::call::{Call, as_read, gradient_buffers, gradient_tensors};
 use super::contexts::TokenContexts;
 use super::few_dimensions::FewDimensions;
 use super::gradient_form::GradientForm;
-use super::predict;
 use super::sweep::{self, Visitor};
 use super::target::TargetTable;
+use super::teacher::Teacher;
 use super::tensors::{assert_length, row_major, values};
 use super::workers::{TokenRows, Workers};
-use crate::ops::{Gradients, Likelihood, Objective, Prediction, Scores, Statistic, Targets, Wanted};
+use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted};
 
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
@@ -203,11 +203,9 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let Self { call, form, .. } = *self;
         let Call { components, d, precision, .. } = *call;
         let (vocab, rows) = (call.logits.vocab, tokens.len() * components);
-        let model = self.model.map(|model| {
-            let input = model.slice(tokens.start, tokens.end);
-            let log_probs = predict::predict(input, Prediction::LogProbs).expect("a tensor was asked for");
-            row_major(log_probs.cast(T::dtype()))
-        });
+        let masked = self.workers.targets.has_teacher.then_some(&*call.logits.masked);
+        let teacher =
+            self.model.map(|model| Teacher::new(model.slice(tokens.start, tokens.end), vocab, masked));
         let Made { loss, statistics, log_probs, gradients } = &mut self.made;
         let is_graded = gradients.is_some();
         let d_log_prior = gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
@@ -219,7 +217,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
             loss: &mut loss[tokens.clone()],
             statistics: part(statistics, &tokens, Statistic::COUNT),
             log_probs: part(log_probs, &tokens, columns),
-            model: model.as_ref().map_or(&[], values),
+            model: teacher.as_ref().map_or(&[], Teacher::rows),
             d_log_prior: part(d_log_prior.unwrap_or_default(), &tokens, components),
             gates: None,
             components,
@@ -234,6 +232,9 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
             gates: contexts.gates,
             ..of_tokens
         });
+        if let Some(teacher) = teacher {
+            teacher.finish(&mut self.made.loss[tokens.clone()]);
+        }
 
         let Some(gradients) = &mut self.made.gradients else { return };
         let gradient = form.factor(logits, rows, vocab);

@@ -33,6 +33,8 @@ pub(super) struct TargetTable<T> {
     normaliser: Vec<T>,
     /// If another head's distributions are the targets.
     pub(super) divergence: Option<Divergence>,
+    /// Whether another head's probabilities are the targets.
+    pub(super) has_teacher: bool,
     /// `λ`.
     z_loss: f64,
     pub(super) statistics: bool,
@@ -141,6 +143,7 @@ impl<T: Real> TargetTable<T> {
             entropy: objective.entropy.clone().map_or_else(Vec::new, numbers_of),
             normaliser: objective.normaliser.clone().map_or_else(Vec::new, numbers_of),
             divergence: None,
+            has_teacher: false,
             z_loss: objective.z_loss,
             statistics,
         };
@@ -165,7 +168,9 @@ impl<T: Real> TargetTable<T> {
                 (table.listed, table.extra) = (read(ids), numbers_of(factors.clone()));
             }
             Targets::Model { words, divergence, .. } => {
-                table.divergence = Some(*divergence);
+                // Its targets are known, whatever the student predicts.
+                table.has_teacher = *divergence == Divergence::ForwardKl;
+                table.divergence = (!table.has_teacher).then_some(*divergence);
                 if statistics {
                     (table.listed, table.extra) = (read(words), same(0.0));
                 }
@@ -207,7 +212,7 @@ impl<T: Real> TargetTable<T> {
     /// Whether any token has a dense part.
     pub(super) fn has_dense(&self) -> bool {
         let is_known = self.rows.is_some() || self.even.iter().any(|even| *even != T::ZERO);
-        is_known || self.has_entropy() || self.divergence.is_some()
+        is_known || self.has_entropy() || self.divergence.is_some() || self.has_teacher
     }
 
     /// Whether the entropy is asked for.
@@ -215,7 +220,7 @@ impl<T: Real> TargetTable<T> {
         !self.entropy.is_empty()
     }
 
-    /// - model: the other head's log-probabilities for the token, `[V]`, where there is one
+    /// - model: the other head's log-probabilities for the token, `[V]`, where there is one; its probabilities where they are the targets
     pub(super) fn target<'a>(&'a self, token: usize, model: &'a [T]) -> Target<'a, T> {
         let tokens = self.even.len();
         let listed = token * self.listed()..(token + 1) * self.listed();
@@ -224,10 +229,11 @@ impl<T: Real> TargetTable<T> {
             let vocab = values.len() / rows;
             &values[token % rows * vocab..][..vocab]
         });
+        let (row, keep) = if self.has_teacher { (model, T::ONE) } else { (row, self.keep[token]) };
         Target {
             dense: Dense {
                 even: self.even[token],
-                keep: self.keep[token],
+                keep,
                 row,
                 entropy: self.entropy.get(token).copied().unwrap_or(T::ZERO),
                 model: self.divergence.map(|divergence| (model, divergence)),

@@ -40,7 +40,7 @@ pub(super) struct TokenRows<'a, T> {
     pub(super) statistics: &'a mut [T],
     /// As [`Loss::log_probs`] of each token, or nothing.
     pub(super) log_probs: &'a mut [T],
-    /// Another head's log-probabilities, `[tokens, V]`, or nothing.
+    /// Another head's log-probabilities, or its probabilities where they are the targets, `[tokens, V]`; or nothing.
     pub(super) model: &'a [T],
     /// `[tokens, K]`, or nothing.
     pub(super) d_log_prior: &'a mut [T],
@@ -83,7 +83,7 @@ impl<T: Real> TokenRows<'_, T> {
 /// What the threads work with.
 pub(super) struct Workers<'c, T> {
     call: &'c Call<'c, T>,
-    targets: &'c TargetTable<T>,
+    pub(super) targets: &'c TargetTable<T>,
     /// Gradient of the losses, `[N]`, if gradients are to be made.
     upstream: Option<&'c [T]>,
     form: GradientForm,

@@ -1,0 +1,82 @@
+//! Another head's distributions of a chunk's tokens.
+
+use burn::backend::Flex;
+use highrank_kernels::Floats;
+use highrank_kernels::cpu::{Buffer, LANES, Real};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::predict;
+use super::row::sums;
+use super::tensors::{row_major, values};
+use crate::ops::{Likelihood, Prediction};
+
+/// What a chunk's tokens are compared with.
+pub(super) enum Teacher<T> {
+    /// `log T_v`, `[tokens, V]`.
+    LogProbs(Floats<Flex>),
+    /// Of a forward Kullback–Leibler divergence, which is the cross-entropy under `T` but for a constant.
+    Probs {
+        /// `T_v`, `[tokens, V]`.
+        probs: Buffer<T>,
+        /// `Σ_v T_v log T_v`; ∞ where some is of a masked word. `[tokens]`
+        constants: Vec<f64>,
+    },
+}
+
+impl<T: Real> Teacher<T> {
+    /// - masked: the student's masked words, if a divergence is to become a cross-entropy
+    pub(super) fn new(of_chunk: Likelihood<Floats<Flex>>, vocab: usize, masked: Option<&[usize]>) -> Self {
+        let log_probs = predict::predict(of_chunk, Prediction::LogProbs).expect("a tensor was asked for");
+        let log_probs = row_major(log_probs.cast(T::dtype()));
+        let Some(masked) = masked else { return Self::LogProbs(log_probs) };
+        let mut probs = Buffer::of(values::<T>(&log_probs));
+        let mut constants = vec![0.0; probs.len() / vocab];
+        let rows = probs.par_chunks_exact_mut(vocab).zip(&mut constants);
+        rows.for_each(|(row, constant)| {
+            *constant = Arch::new().dispatch(Exponentials(row));
+            if masked.iter().any(|word| row[*word] > T::ZERO) {
+                *constant = f64::INFINITY;
+            }
+        });
+        Self::Probs { probs, constants }
+    }
+
+    pub(super) fn rows(&self) -> &[T] {
+        match self {
+            Self::LogProbs(log_probs) => values(log_probs),
+            Self::Probs { probs, .. } => probs,
+        }
+    }
+
+    /// Adds to cross-entropies what makes divergences of them.
+    pub(super) fn finish(&self, losses: &mut [T]) {
+        if let Self::Probs { constants, .. } = self {
+            losses
+                .iter_mut()
+                .zip(constants)
+                .for_each(|(loss, constant)| *loss = T::of(loss.wide() + constant));
+        }
+    }
+}
+
+/// Turns a row of logarithms into what they are of; the sum of the products of both.
+struct Exponentials<'a, T>(&'a mut [T]);
+
+impl<T: Real> WithSimd for Exponentials<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
+        let [sum] = sums(self.0, |lanes| {
+            let mut terms = [T::ZERO; LANES];
+            for (log, term) in lanes.iter_mut().zip(&mut terms) {
+                let e = log.exp_of_bounded();
+                *term = if e > T::ZERO { e * *log } else { T::ZERO };
+                *log = e;
+            }
+            [terms]
+        });
+        sum
+    }
+}
