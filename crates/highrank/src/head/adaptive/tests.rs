@@ -7,7 +7,8 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
 use crate::{
-    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LossOptions, OutputHead, Sampling, cast_parameters,
+    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LogProbOptions, LossOptions, OutputHead, Sampling,
+    cast_parameters,
 };
 
 mod losses;
@@ -72,6 +73,32 @@ fn blocks_keep_to_the_memory_budget() {
     let blocks: Vec<Tensor<2>> = head.log_prob_blocks(hidden.clone()).collect();
     assert!(blocks.iter().all(|block| block.dims()[0] <= 2), "{}", blocks.len());
     assert_close(&values(Tensor::cat(blocks, 0)), &values(head.forward(hidden)));
+}
+
+/// One sweep of each part makes them; of one cluster all words are masked.
+#[test]
+fn words_and_entropies_are_those_of_all_log_probabilities() {
+    let device = Device::flex();
+    let masked: Vec<usize> = (CUTOFFS[1]..CUTOFFS[2]).chain([0, 20]).collect();
+    for config in configs() {
+        let head = wide(&config, &device).mask_words(&masked);
+        let state = hidden(8, &device);
+        let words = Tensor::cat((0..3).map(|_| targets(8, &device).reshape([8, 1])).collect(), 1);
+        let words = words + Tensor::<2, Int>::from_data([[0, 5, 11]], &device);
+        let words = words.remainder_scalar(V as i64);
+        let made = head.token_log_probs_with(
+            state.clone(),
+            words.clone(),
+            &LogProbOptions::new().with_entropy(true),
+        );
+        let all = head.forward(state);
+        let log_probs = values(made.log_probs);
+        assert!(log_probs.contains(&f64::NEG_INFINITY));
+        assert_close(&log_probs, &values(all.clone().gather(1, words)));
+        let counted = all.clone().mask_fill(all.clone().is_inf(), 0.0);
+        let entropy = -(all.exp() * counted).sum_dim(1);
+        assert_close(&values(made.entropy.expect("it is asked for")), &values(entropy));
+    }
 }
 
 #[test]
