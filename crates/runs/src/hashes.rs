@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash as Sha256;
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -22,7 +22,7 @@ const ABSENT: &str = "";
 
 /// SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::hash(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Notes the hashes of these files of `folder`, and of no others.

@@ -8,7 +8,7 @@ use runs::Error;
 use runs::error::check;
 use serde::Serialize;
 
-use highrank_cli::args::{DistinctList, Head, HeadSizes, TimeLimit};
+use highrank_cli::args::{DistinctList, Head, HeadSizes, minutes};
 use highrank_cli::device::DeviceChoice;
 
 /// Those of [`FitArgs`] that outcomes of before leave nothing for.
@@ -41,8 +41,8 @@ pub struct FitArgs {
     #[arg(long, value_name = "MIN", default_value_t = 5.0)]
     pub checkpoint_every: f64,
     /// Stop after so much time, with units: 45s, 90m, 2h. The same command goes on.
-    #[arg(long, value_name = "TIME", requires = "out")]
-    pub max_time: Option<TimeLimit>,
+    #[arg(long, value_name = "TIME", requires = "out", value_parser = minutes)]
+    pub max_time: Option<f64>,
     /// One JSON object a setting and head on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,

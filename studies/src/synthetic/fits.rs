@@ -59,7 +59,7 @@ impl Fits {
             kept: args.out.as_deref().map(Kept::open).transpose()?,
             interrupt: Interrupt::install()?,
             checkpoint_every: Duration::from_secs_f64(60.0 * args.checkpoint_every),
-            end: args.max_time.map(|time| Instant::now() + Duration::from_secs_f64(60.0 * time.minutes())),
+            end: args.max_time.map(|minutes| Instant::now() + Duration::from_secs_f64(60.0 * minutes)),
             done: 0,
             all,
         })

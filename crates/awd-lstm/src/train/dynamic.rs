@@ -7,7 +7,7 @@ use std::path::Path;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash as Sha256;
 
 use crate::data::{Batches, Window};
 use crate::model::{LanguageModel, LmState};

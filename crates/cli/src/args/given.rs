@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::setting::{Setting, apply, plain};
-use crate::args::time::TimeLimit;
+use crate::args::time;
 
 /// An option that is one setting.
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +158,7 @@ impl Knob {
                 let on: bool = text.parse().map_err(|_| "it is true or false")?;
                 Value::from(on == (self.form == Form::Switch))
             }
-            Form::Minutes => Value::from(text.parse::<TimeLimit>()?.minutes()),
+            Form::Minutes => Value::from(time::minutes(text)?),
         };
         let setting = Setting::new(self.place, value)?;
         K::check(&setting)?;

@@ -22,6 +22,6 @@ pub use record::RecordArgs;
 pub use reduce::ReduceArgs;
 pub use setting::{Setting, checked};
 pub use text::TextArgs;
-pub use time::TimeLimit;
+pub use time::minutes;
 pub use tokens::TokenArgs;
 pub use training::TrainingArgs;

@@ -1,7 +1,7 @@
 //! Hashes that tell one corpus from another.
 
+use hmac_sha256::Hash as Sha256;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
