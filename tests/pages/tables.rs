@@ -266,7 +266,7 @@ fn softmax_dropout() -> Vec<String> {
 }
 
 /// The models that dynamic evaluation reads: folder, head, what the page says of them.
-const TUNED: [(&str, &str, &str); 6] = [
+const TUNED: [(&str, &str, &str); 7] = [
     ("tuned-500000/softmax", "softmax", "0.5 million | softmax | 10 + 10"),
     ("tuned-500000/mos", "mos", "0.5 million | MoS, K 5 | 10 + 10"),
     ("tuned-2000000/softmax", "softmax", "2 million | softmax | 15 + 60"),
@@ -275,6 +275,11 @@ const TUNED: [(&str, &str, &str); 6] = [
         "falling-2000000/softmax",
         "softmax",
         "2 million | softmax, trained anew, 40 more at rate 10 | 15 + 126",
+    ),
+    (
+        "regularised/softmax",
+        "softmax",
+        "2 million | softmax, more dropout, rate 10 at the end | 15 + 88, 100",
     ),
     ("tuned-2000000/mos", "mos", "2 million | MoS, K 10 | 15 + 15"),
 ];
