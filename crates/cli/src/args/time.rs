@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn times_are_minutes() {
         for (text, expected) in
-            [("45s", 0.75), ("90m", 90.0), ("8h", 480.0), ("2d", 2880.0), ("1h30m", 90.0), (" 30m ", 30.0)]
+            [("45s", 0.75), ("90m", 90.0), ("8h", 480.0), ("2d", 2880.0), ("1h30m", 90.0), (" 0.5h ", 30.0)]
         {
             let made = minutes(text).unwrap();
             assert!((made - expected).abs() < 1e-9, "{text}: {made}");
