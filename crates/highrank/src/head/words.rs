@@ -6,7 +6,7 @@ use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::{self, Beside};
-use crate::loss::{ListedWords, check_words};
+use crate::loss::{ListedWords, check_words, read};
 use crate::ops::{Objective, Targets};
 
 /// Which words' log-probabilities are asked for, and what else. The default asks for all, and for nothing else.
@@ -124,7 +124,7 @@ impl OutputHead {
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
         let (log_probs, entropy) = match self.adaptive() {
             None => self.listed(words, options, |listed| listed.of_hidden(hidden))?,
-            Some(adaptive) => adaptive.log_probs_of_words(hidden, words, options)?,
+            Some(adaptive) => adaptive.log_probs_of_words(hidden, &read(&words), width, options)?,
         };
         let mut of_tokens = shape;
         of_tokens[D - 1] = 1;

@@ -64,13 +64,13 @@ impl Divergence {
         (terms.sum_dim(1).reshape([rows]), pulls)
     }
 
-    /// The term of a word, and its pull, for `S`, `log S` and `log T`.
+    /// The term of a word, and its pull, for `S`, `log S` and `log T`. Not of a forward divergence, which is scored as a cross-entropy.
     #[cfg(feature = "flex")]
     #[inline(always)]
     pub(crate) fn of_word<T: Real>(self, s: T, log_s: T, log_t: T) -> [T; 2] {
         let t = log_t.exp_of_bounded();
         match self {
-            Self::ForwardKl => [if t > T::ZERO { t * (log_t - log_s) } else { T::ZERO }, t],
+            Self::ForwardKl => unreachable!("its targets are the teacher's probabilities"),
             Self::ReverseKl => {
                 let term = if s > T::ZERO { s * (log_s - log_t) } else { T::ZERO };
                 [term, -term]

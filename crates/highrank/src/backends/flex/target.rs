@@ -31,7 +31,7 @@ pub(super) struct TargetTable<T> {
     entropy: Vec<T>,
     /// `η`, `[N]`, or nothing where no normaliser is asked for.
     normaliser: Vec<T>,
-    /// If another head's distributions are the targets.
+    /// How another head's distributions are compared, if that is no cross-entropy.
     pub(super) divergence: Option<Divergence>,
     /// Whether another head's probabilities are the targets.
     pub(super) has_teacher: bool,

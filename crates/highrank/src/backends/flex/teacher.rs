@@ -30,10 +30,11 @@ impl<T: Real> Teacher<T> {
         let log_probs = predict::predict(of_chunk, Prediction::LogProbs).expect("a tensor was asked for");
         let log_probs = row_major(log_probs.cast(T::dtype()));
         let Some(masked) = masked else { return Self::LogProbs(log_probs) };
-        let mut probs = Buffer::of(values::<T>(&log_probs));
-        let mut constants = vec![0.0; probs.len() / vocab];
-        let rows = probs.par_chunks_exact_mut(vocab).zip(&mut constants);
-        rows.for_each(|(row, constant)| {
+        let log_probs = values::<T>(&log_probs);
+        let (mut probs, mut constants) = (Buffer::new(log_probs.len()), vec![0.0; log_probs.len() / vocab]);
+        let rows = probs.par_chunks_exact_mut(vocab).zip(log_probs.par_chunks_exact(vocab));
+        rows.zip(&mut constants).for_each(|((row, logarithms), constant)| {
+            row.copy_from_slice(logarithms);
             *constant = Arch::new().dispatch(Exponentials(row));
             if masked.iter().any(|word| row[*word] > T::ZERO) {
                 *constant = f64::INFINITY;

@@ -4,6 +4,8 @@
 //! H = H of the head cluster + Σ_i P_head(cluster i) · H of tail i
 //! ```
 
+use std::ops::Range;
+
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
 use super::division::{IGNORED, place};
@@ -11,23 +13,24 @@ use super::parts::AdaptiveHead;
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::head::words::LogProbOptions;
-use crate::loss::{read, validate_words};
+use crate::loss::validate_words;
 
 impl AdaptiveHead<'_> {
     /// Log-probabilities `[N, m]` and, if asked for, entropies `[N, 1]`: one sweep of the head cluster, and one of each tail for the
     /// tokens that ask it for something.
+    ///
+    /// - words: `[N, m]`, with m the `width`
     pub(in crate::head) fn log_probs_of_words<const D: usize>(
         &self,
         hidden: Tensor<D>,
-        words: Tensor<2, Int>,
+        words: &[i64],
+        width: usize,
         options: &LogProbOptions,
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
-        let (clusters, device) = (self.clusters, words.device());
-        let ([tokens, width], words) = (words.dims(), read(&words));
+        let (clusters, device, tokens) = (self.clusters, hidden.device(), words.len() / width);
         let is_ignored = |word: &i64| options.ignored.contains(word);
-        validate_words(&words, width, clusters.vocab(), |at| !is_ignored(&words[at]))?;
+        validate_words(words, width, clusters.vocab(), |at| !is_ignored(&words[at]))?;
         let unmasked = self.unmasked()?;
-        let is_masked = |word: &i64| !is_ignored(word) && !unmasked[*word as usize];
         // No part is asked for a masked word, whose log-probability is known.
         let asked: Vec<Option<usize>> = words
             .iter()
@@ -38,7 +41,7 @@ impl AdaptiveHead<'_> {
 
         let of_parts = LogProbOptions { ignored: vec![IGNORED], entropy: options.entropy, read_back: true };
         // For entropies also words that a part is asked for on behalf of every token: of the head cluster the clusters, of a tail any.
-        let rows = |of_word: &dyn Fn(usize) -> Option<usize>, more: std::ops::Range<usize>| {
+        let rows = |of_word: &dyn Fn(usize) -> Option<usize>, more: Range<usize>| {
             let more = if options.entropy { more } else { 0..0 };
             let row = |(of_token, asks): (&[Option<usize>], &bool)| {
                 let own = of_token.iter().map(|word| word.and_then(of_word));
@@ -67,7 +70,8 @@ impl AdaptiveHead<'_> {
                 all + own * of_cluster.exp()
             });
         }
-        let masked: Vec<bool> = words.iter().map(is_masked).collect();
+        let masked = words.iter().zip(&asked).map(|(word, asked)| asked.is_none() && !is_ignored(word));
+        let masked: Vec<bool> = masked.collect();
         let masked = Tensor::<2, Bool>::from_data(TensorData::new(masked, [tokens, width]), &device);
         Ok((log_probs.mask_fill(masked, f64::NEG_INFINITY), entropy))
     }
