@@ -24,7 +24,7 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor};
 use gpt::{Batch, Windows, batch};
 use highrank::{HeadConfig, OutputHead, Start};
-use highrank_cli::device::{DeviceChoice, memory_bytes, resolve};
+use program::device::{DeviceChoice, memory_bytes, resolve};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use runs::Error;

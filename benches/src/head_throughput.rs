@@ -8,10 +8,10 @@ use highrank::context::MixtapeConfig;
 use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision};
 use serde::Serialize;
 
-use highrank_cli::args::{Head, HeadSizes, List};
-use highrank_cli::device::{self, DeviceChoice, DeviceName};
-use highrank_cli::failure::Failure;
-use highrank_cli::println;
+use program::args::{Head, HeadSizes, List};
+use program::device::{self, DeviceChoice, DeviceName};
+use program::failure::Failure;
+use program::println;
 
 use crate::threads;
 use crate::timing::{added_peak, median, seconds_of};

@@ -8,8 +8,8 @@ use clap::Parser;
 use plotters::prelude::*;
 use serde::Deserialize;
 
-use highrank_cli::failure::Failure;
-use highrank_cli::picture::{self, Area, Picture};
+use program::failure::Failure;
+use program::picture::{self, Area, Picture};
 
 use crate::timing::median;
 
@@ -90,7 +90,7 @@ impl Pairing {
 /// A file that cannot be read or written, a line that is no run, a peer's run without one of ours before it.
 pub fn run(args: &BenchReportArgs) -> Result<(), Failure> {
     let pairings = read(&args.runs)?;
-    highrank_cli::print::print_out(&table(&pairings));
+    program::print::print_out(&table(&pairings));
     match &args.plot {
         Some(path) => picture::save_as(&Speeds { pairings: &pairings }, path),
         None => Ok(()),

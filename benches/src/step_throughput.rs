@@ -6,10 +6,10 @@ use clap::{Parser, ValueEnum};
 use highrank::Precision;
 use serde::Serialize;
 
-use highrank_cli::device::{self, DeviceChoice, DeviceName, memory_bytes};
-use highrank_cli::failure::Failure;
-use highrank_cli::println;
-use highrank_cli::sizes::{LastLstm, matching};
+use awd_lstm::sizes::{LastLstm, matching};
+use program::device::{self, DeviceChoice, DeviceName, memory_bytes};
+use program::failure::Failure;
+use program::println;
 
 use crate::threads;
 use crate::timing::median_seconds;

@@ -1,7 +1,7 @@
 //! How many threads the Flex device computes on.
 
-use highrank_cli::device::DeviceName;
-use highrank_cli::failure::Failure;
+use program::device::DeviceName;
+use program::failure::Failure;
 
 /// Lets everything that Flex computes in this process run on `count` threads; to be called before anything is computed. Without
 /// a count it stays with as many as the machine runs at a time.

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use highrank_cli::device::{DeviceName, memory_bytes};
-use highrank_cli::failure::Failure;
+use program::device::{DeviceName, memory_bytes};
+use program::failure::Failure;
 
 /// Wall-clock time of one run, in seconds.
 ///

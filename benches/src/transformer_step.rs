@@ -13,10 +13,10 @@ use rand_pcg::Pcg64;
 use runs::error::check;
 use serde::Serialize;
 
-use highrank_cli::device::{self, DeviceChoice};
-use highrank_cli::failure::Failure;
-use highrank_cli::print::print_json;
-use highrank_cli::println;
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::print::print_json;
+use program::println;
 
 use crate::head_throughput::Layers;
 use crate::timing::{added_peak, median_seconds};

@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use runs::optim::{NtAsgd, NtAsgdConfig};
 
-use highrank_cli::failure::Failure;
+use program::failure::Failure;
 
 /// Training of a model on one batch of random tokens, over and over.
 pub struct Training {

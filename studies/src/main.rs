@@ -33,7 +33,7 @@ enum Study {
 }
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("studies", |study: Study, _| match study {
+    program::start("studies", |study: Study, _| match study {
         Study::Synthetic(args) => synthetic::run(&args),
         Study::Theorems(args) => theorems::run(&args),
         Study::Slowdown(args) => slowdown::run(&args),

@@ -7,10 +7,10 @@ use seq2seq::data::DialogConfig;
 use seq2seq::retrieve::{RetrievalConfig, write_references};
 use serde::Serialize;
 
-use highrank_cli::failure::Failure;
-use highrank_cli::files::{Force, refuse_file};
-use highrank_cli::print::print_json;
-use highrank_cli::println;
+use program::failure::Failure;
+use program::files::{Force, refuse_file};
+use program::print::print_json;
+use program::println;
 
 /// Finds references for test responses of dialogues: what was answered in similar training contexts.
 #[derive(Debug, Clone, Args)]

@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use highrank_benches::timing::median_seconds;
 use highrank_benches::workload::Training;
-use highrank_cli::args::DistinctList;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::device::{self, DeviceChoice};
-use highrank_cli::failure::Failure;
-use highrank_cli::files::create_folder;
-use highrank_cli::picture;
-use highrank_cli::print::print_json;
-use highrank_cli::println;
+use program::args::DistinctList;
+use program::chart::{Chart, Scale};
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::files::create_folder;
+use program::picture;
+use program::print::print_json;
+use program::println;
 
 /// Times training steps of a Mixture of Softmaxes and of the softmax model that it is compared with, at the same batch for several
 /// numbers of components, and each at its own batch. Beside them what the paper measured on GPUs.

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("bench_report", |args, _| highrank_benches::report::run(&args))
+    program::start("bench_report", |args, _| highrank_benches::report::run(&args))
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("head_throughput", |args, _| highrank_benches::head_throughput::run(&args))
+    program::start("head_throughput", |args, _| highrank_benches::head_throughput::run(&args))
 }

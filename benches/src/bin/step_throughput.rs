@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("step_throughput", |args, _| highrank_benches::step_throughput::run(&args))
+    program::start("step_throughput", |args, _| highrank_benches::step_throughput::run(&args))
 }

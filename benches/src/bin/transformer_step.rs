@@ -3,7 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    highrank_cli::programs::start("transformer_step", |args, _| {
-        highrank_benches::transformer_step::run(&args)
-    })
+    program::start("transformer_step", |args, _| highrank_benches::transformer_step::run(&args))
 }

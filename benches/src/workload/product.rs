@@ -5,8 +5,8 @@ use highrank::Precision;
 use highrank_kernels::{Floats, precision};
 
 use super::FloatType;
-use highrank_cli::device::DeviceName;
-use highrank_cli::failure::Failure;
+use program::device::DeviceName;
+use program::failure::Failure;
 
 /// A product of two square matrices, by the routine that the kernels use where there are native ones, and otherwise by the
 /// backend's own.

@@ -14,7 +14,7 @@
 //! Models are Burn modules without a type parameter, on the device of their weights. A model on an autodiff device is under
 //! training, and dropout acts; `model.valid()` is its twin for evaluation.
 //!
-//! * [`config`]: [`ModelConfig`], [`TrainConfig`] and the presets;
+//! * [`config`]: [`ModelConfig`], [`TrainConfig`] and the presets; [`sizes`]: models of equal numbers of parameters;
 //! * [`model`]: [`LanguageModel`], its state and its losses;
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass, and DropConnect;
 //! * [`dropout`], [`regularisation`]: locked dropout, word dropout, AR and TAR;
@@ -35,6 +35,7 @@ pub mod language;
 pub mod lstm;
 pub mod model;
 pub mod regularisation;
+pub mod sizes;
 #[cfg(all(test, feature = "flex"))]
 mod testing;
 pub mod train;

@@ -11,10 +11,9 @@ use std::path::Path;
 use awd_lstm::train::AwdLstm;
 use clap::{ArgAction, Command};
 use gpt::Transformer;
+use program::failure::Failure;
 use runs::{Error, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
-
-use crate::failure::Failure;
 
 /// What is trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use program::exit;
+use program::failure::Failure;
+use program::ranks;
+use program::start_among;
 use runs::ranks::Ranks;
 
 use crate::commands::analysis::compare::{self, CompareArgs};
@@ -25,14 +29,11 @@ use crate::commands::study::{self, StudyArgs};
 use crate::commands::sweep::{self, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
-use crate::exit;
-use crate::failure::Failure;
 use crate::front;
-use crate::ranks;
 
 /// Every command there is.
 pub fn highrank() -> ExitCode {
-    start_ranks("highrank", in_front::<Highrank>, |cli: Highrank, program, ranks| match cli.command {
+    start_among("highrank", in_front::<Highrank>, |cli: Highrank, program, ranks| match cli.command {
         Some(command) => command.run(program, ranks),
         // Help was printed.
         None => Ok(()),
@@ -54,7 +55,7 @@ pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> 
 
 /// The same, and without a command a study on a generated language.
 pub fn ptb_mos() -> ExitCode {
-    start_ranks("ptb_mos", in_front::<PtbMos>, |cli: PtbMos, program, ranks| match cli.command {
+    start_among("ptb_mos", in_front::<PtbMos>, |cli: PtbMos, program, ranks| match cli.command {
         None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
         Some(command) => command.run(program, ranks),
     })
@@ -72,35 +73,7 @@ fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Fa
 
 /// A small GPT on Burn's transformer.
 pub fn transformer() -> ExitCode {
-    start_ranks("transformer", Ok, |args, program, ranks| transformer::run(&args, program.into(), ranks))
-}
-
-/// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
-/// program's name.
-pub fn start<T: Parser>(
-    program: &'static str,
-    work: impl FnOnce(T, &'static str) -> Result<(), Failure>,
-) -> ExitCode {
-    start_ranks(program, Ok, |args, program, ranks| {
-        ranks::refuse(ranks, program)?;
-        work(args, program)
-    })
-}
-
-/// The same, in as many processes as there are; `words` turns the words of the line into those that are read.
-fn start_ranks<T: Parser>(
-    program: &'static str,
-    words: impl FnOnce(Vec<OsString>) -> Result<Vec<OsString>, Failure>,
-    work: impl FnOnce(T, &'static str, &Ranks) -> Result<(), Failure>,
-) -> ExitCode {
-    let ranks = match ranks::join() {
-        Ok(ranks) => ranks,
-        Err(error) => return exit::exit(Err(error)),
-    };
-    match ranks::parse(program, words, &ranks) {
-        Ok(args) => ranks::exit(&ranks, work(args, program, &ranks)),
-        Err(status) => status,
-    }
+    start_among("transformer", Ok, |args, program, ranks| transformer::run(&args, program.into(), ranks))
 }
 
 /// Trains, evaluates and analyses language models with high-rank output layers.

@@ -38,6 +38,7 @@ mod evaluate;
 mod generate;
 mod model;
 mod run;
+mod sizes;
 mod task;
 
 pub use config::{GptConfig, TrainConfig};

@@ -114,6 +114,15 @@ pub enum Error {
         expected: &'static str,
     },
 
+    /// A model of no size has as many parameters as were asked for.
+    #[error("parameters is {parameters}, but {reason}")]
+    Size {
+        /// The number that was asked for.
+        parameters: usize,
+        /// What stands against it, and what may be given instead.
+        reason: String,
+    },
+
     /// The folder for a new run already holds one.
     #[error("`{}` already holds a run; choose another output folder", path.display())]
     RunExists {

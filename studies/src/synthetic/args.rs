@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::synthetic::fit_args::{FITTING, FitArgs};
 use crate::synthetic::repeated::RepeatedArgs;
-use highrank_cli::args::{DistinctList, Head};
+use program::args::{DistinctList, Head};
 
 /// Fits next-word distributions drawn from Dir(alpha) with every head, over a grid of alpha, vocabulary and dimension.
 ///

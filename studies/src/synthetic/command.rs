@@ -2,7 +2,7 @@
 
 use crate::synthetic::args::{Mode, SyntheticArgs};
 use crate::synthetic::{dirichlet, repeated};
-use highrank_cli::failure::Failure;
+use program::failure::Failure;
 
 /// Runs the experiment that was asked for, prints a table and draws pictures.
 ///

@@ -8,8 +8,8 @@ use runs::Error;
 use runs::error::check;
 use serde::Serialize;
 
-use highrank_cli::args::{DistinctList, Head, HeadSizes, minutes};
-use highrank_cli::device::DeviceChoice;
+use program::args::{DistinctList, Head, HeadSizes, minutes};
+use program::device::DeviceChoice;
 
 /// Those of [`FitArgs`] that outcomes of before leave nothing for.
 pub const FITTING: [&str; 7] =

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use crate::synthetic::fit_args::FitArgs;
 use crate::synthetic::kept::{Kept, settings};
-use highrank_cli::failure::{Failure, Incomplete};
-use highrank_cli::interrupt::Interrupt;
-use highrank_cli::progress::ShareBar;
+use program::failure::{Failure, Incomplete};
+use program::interrupt::Interrupt;
+use program::progress::ShareBar;
 
 /// Fits that are made one after the other: those that a folder has are read from it, others are trained.
 pub struct Fits {

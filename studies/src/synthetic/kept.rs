@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use highrank_cli::failure::Failure;
-use highrank_cli::files::create_folder;
+use program::failure::Failure;
+use program::files::create_folder;
 
 /// A folder of fits, held by one process.
 pub struct Kept {

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::synthetic::fit_args::FitArgs;
-use highrank_cli::failure::{Failure, Incomplete};
-use highrank_cli::files::{create_folder, read_json_lines};
-use highrank_cli::print::print_json;
-use highrank_cli::println;
+use program::failure::{Failure, Incomplete};
+use program::files::{create_folder, read_json_lines};
+use program::print::print_json;
+use program::println;
 
 /// What comes of a head in a setting.
 pub trait Reported: Serialize + DeserializeOwned {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::synthetic::report::distinct;
-use highrank_cli::statistics::{mean_and_spread, mean_and_spread_text};
+use program::statistics::{mean_and_spread, mean_and_spread_text};
 
 /// A fit.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use clap::Parser;
 use runs::Error;
 use serde::{Serialize, Serializer};
 
-use highrank_cli::args::DistinctList;
+use program::args::DistinctList;
 
 /// Measures what the papers prove: the rank of a softmax, and theorems 1, 2, 5, 6 and 7 of Ganea et al. (ICML 2019).
 ///

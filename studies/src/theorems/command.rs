@@ -12,11 +12,11 @@ use super::plif::PlifErrors;
 use super::powers::PowerRanks;
 use super::rank::{self, HeadRanks};
 use super::square::SquaredRanks;
-use highrank_cli::failure::Failure;
-use highrank_cli::files::create_folder;
-use highrank_cli::picture;
-use highrank_cli::print::print_json;
-use highrank_cli::println;
+use program::failure::Failure;
+use program::files::create_folder;
+use program::picture;
+use program::print::print_json;
+use program::println;
 
 /// Measures the theorems, prints the measurements and draws them.
 ///

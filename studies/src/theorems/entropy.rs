@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::{Matrix, dot, log_sum_exp, solve};
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::failure::Failure;
 
 /// Numbers of words M, each with a number of dimensions d.
 const SIZES: [(usize, usize); 6] = [(3, 1), (5, 2), (8, 2), (12, 4), (30, 6), (100, 10)];

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use highrank_cli::chart::Chart;
+use program::chart::Chart;
 
 /// The measurements about one theorem.
 pub trait Evidence: Serialize {

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::evidence::Evidence;
 use super::matrix::{Matrix, dot};
 use super::minimise::minimise;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::failure::Failure;
 
 /// How many contexts, words and dimensions are tried, and how long each fit takes.
 pub struct Sizes {

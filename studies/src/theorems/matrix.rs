@@ -4,7 +4,7 @@ use highrank::analysis::Spectrum;
 use rand_distr::{Distribution, StandardNormal};
 use rand_pcg::Pcg64Mcg;
 
-use highrank_cli::failure::Failure;
+use program::failure::Failure;
 
 /// A matrix, row after row.
 #[derive(Debug, Clone, PartialEq)]

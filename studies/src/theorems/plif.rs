@@ -10,9 +10,9 @@ use plotters::prelude::SeriesLabelPosition;
 use serde::Serialize;
 
 use super::evidence::Evidence;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::device::{self, DeviceName};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::device::{self, DeviceName};
+use program::failure::Failure;
 
 /// Numbers of pieces.
 const KNOTS: [usize; 9] = [10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];

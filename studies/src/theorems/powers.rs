@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::Matrix;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::failure::Failure;
 
 /// Rows and columns of the matrices.
 const SIZE: usize = 120;

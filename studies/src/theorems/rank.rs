@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::Matrix;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::device::{self, DeviceName};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::device::{self, DeviceName};
+use program::failure::Failure;
 
 /// How many contexts, words and dimensions are tried.
 pub struct Sizes {

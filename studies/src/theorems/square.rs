@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::Matrix;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::failure::Failure;
+use program::chart::{Chart, Scale};
+use program::failure::Failure;
 
 /// Rows and columns of the matrices, and how many of each are drawn. A matrix of 2 rows has rank 1, and so has its square.
 const SIZES: [usize; 7] = [2, 3, 4, 8, 16, 32, 64];

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
+use program::device::DeviceName;
+use program::failure::Failure;
 use runs::Error;
 use runs::data::TextConfig;
 use serde::Deserialize;
@@ -10,8 +12,6 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::args::setting::with;
-use crate::device::DeviceName;
-use crate::failure::Failure;
 
 /// Settings of a JSON file: a run's own `config.json`, or an object with only some of its settings.
 ///

@@ -4,13 +4,13 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use program::args::minutes;
 use runs::text::parse_comma_list;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::setting::{Setting, apply, plain};
-use crate::args::time;
 
 /// An option that is one setting.
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +158,7 @@ impl Knob {
                 let on: bool = text.parse().map_err(|_| "it is true or false")?;
                 Value::from(on == (self.form == Form::Switch))
             }
-            Form::Minutes => Value::from(time::minutes(text)?),
+            Form::Minutes => Value::from(minutes(text)?),
         };
         let setting = Setting::new(self.place, value)?;
         K::check(&setting)?;

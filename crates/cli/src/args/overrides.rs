@@ -3,12 +3,12 @@
 use awd_lstm::config::{DecayWhen, LrDecay};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
+use program::args::List;
+use program::failure::Failure;
 use runs::data::TextConfig;
 
 use crate::args::given::{Form, Given, Knob, Knobs};
-use crate::args::list::List;
 use crate::args::setting::{Setting, checked};
-use crate::failure::Failure;
 
 /// Every setting of model and procedure. The rarer options are hidden, since --set has them all.
 #[derive(Debug, Clone, Default, Args)]
@@ -274,7 +274,7 @@ mod tests {
             ("--set model.vocab=9", "the vocabulary is the text's"),
         ] {
             let error = command().try_get_matches_from(line.split(' ')).unwrap_err();
-            let message = crate::exit::line_of(&error);
+            let message = program::exit::line_of(&error);
             assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
         }
     }

@@ -1,8 +1,7 @@
 //! How a run is recorded while it is trained.
 
 use clap::Args;
-
-use crate::args::time;
+use program::args::minutes;
 
 /// How often a run is saved, and written about.
 #[derive(Debug, Clone, Args)]
@@ -18,7 +17,7 @@ pub struct RecordArgs {
 
 /// A time in minutes, which are meant where there is no unit.
 fn minutes_or_time(text: &str) -> Result<f64, String> {
-    text.parse().or_else(|_| time::minutes(text))
+    text.parse().or_else(|_| minutes(text))
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use program::failure::Failure;
+use program::files::{absolute, refuse_file};
+use program::print::print_note;
+use program::progress::Working;
 use runs::KeptTokens;
 use runs::data::{Corpus, Kept, TextConfig, TokenCache};
-
-use crate::failure::Failure;
-use crate::files::{absolute, refuse_file};
-use crate::print::print_note;
-use crate::progress::Working;
 
 /// Options of the commands that read a whole corpus.
 #[derive(Debug, Clone, Default, Args)]

@@ -2,6 +2,8 @@
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
+use program::device::DeviceChoice;
+use program::failure::Failure;
 use runs::data::TextConfig;
 
 use crate::args::file::SettingsFile;
@@ -9,8 +11,6 @@ use crate::args::overrides::Overrides;
 use crate::args::record::RecordArgs;
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
-use crate::device::DeviceChoice;
-use crate::failure::Failure;
 
 /// What is trained, on which text, where, and how often it is saved. `O` are the settings that replace the preset's.
 ///

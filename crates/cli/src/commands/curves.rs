@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plotters::prelude::SeriesLabelPosition;
+use program::chart::{Chart, Keyed, Scale};
+use program::failure::Failure;
+use program::files::{Force, create_folder};
+use program::picture;
+use program::statistics::decimal;
 use runs::Error;
 use serde::{Deserialize, Serialize};
-
-use crate::chart::{Chart, Keyed, Scale};
-use crate::failure::Failure;
-use crate::files::{Force, create_folder};
-use crate::picture;
-use crate::statistics::decimal;
 
 /// A line a validation, in a run's folder.
 const METRICS: &str = "metrics.jsonl";

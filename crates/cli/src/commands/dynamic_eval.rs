@@ -12,6 +12,12 @@ use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::files::Force;
+use program::print::{print_json, print_note};
+use program::progress::ShareBar;
+use program::statistics::decimal;
 use runs::data::Corpus;
 use runs::error::check;
 use runs::load_weights;
@@ -19,12 +25,6 @@ use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
 use serde::Serialize;
 
 use crate::args::TokenArgs;
-use crate::device::{self, DeviceChoice};
-use crate::failure::Failure;
-use crate::files::Force;
-use crate::print::{print_json, print_note};
-use crate::progress::ShareBar;
-use crate::statistics::decimal;
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `dynamic-eval`.

@@ -8,6 +8,11 @@ use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
 use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
 use burn::tensor::Device;
 use gpt::Transformer;
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::print::{print_json, print_note, with_bits};
+use program::progress::Working;
+use program::ranks::{agree, refuse};
 use runs::data::Part;
 use runs::error::check;
 use runs::ranks::Ranks;
@@ -16,11 +21,6 @@ use serde::Serialize;
 
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::commands::transformer;
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::print::{print_json, print_note, with_bits};
-use crate::progress::Working;
-use crate::ranks::{agree, refuse};
 use crate::training::{load_held_out, other_texts, require_test};
 
 /// The object on standard output.

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use awd_lstm::train::RunFolder;
 use awd_lstm::weights::StateDict;
 use clap::{Args, ValueEnum};
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::files::Force;
+use program::print::print_json;
 use runs::load_weights;
 use serde::Serialize;
-
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::files::Force;
-use crate::print::print_json;
 
 /// Options of `export`.
 #[derive(Debug, Clone, Args)]

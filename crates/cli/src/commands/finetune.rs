@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use awd_lstm::ModelConfig;
 use awd_lstm::train::{RunConfig, RunFolder};
 use clap::Args;
+use program::device::{self, DeviceChoice, DeviceName};
+use program::failure::Failure;
+use program::files::check_run_folder;
+use program::interrupt::Interrupt;
+use program::ranks::{agree, load_in_turn};
 use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
-use crate::device::{self, DeviceChoice, DeviceName};
-use crate::failure::Failure;
-use crate::files::check_run_folder;
-use crate::interrupt::Interrupt;
-use crate::ranks::{agree, load_in_turn};
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
 /// Options of `finetune`.

@@ -6,6 +6,9 @@ use awd_lstm::train::RunFolder;
 use clap::Args;
 use gpt::Transformer;
 use highrank::Sampling;
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::print::{is_lost, print_json, print_note};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::Error;
@@ -13,10 +16,6 @@ use runs::data::{TextConfig, UNKNOWN, Vocabulary};
 use runs::error::check;
 use runs::{Settings, kind_of_run, load_weights};
 use serde::Serialize;
-
-use crate::device::{self, DeviceChoice};
-use crate::failure::Failure;
-use crate::print::{is_lost, print_json, print_note};
 
 /// Options of `generate`.
 #[derive(Debug, Clone, Args)]

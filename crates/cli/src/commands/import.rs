@@ -6,6 +6,10 @@ use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::files::{check_run_folder, refuse_file};
+use program::print::print_json;
 use runs::Error;
 use runs::Versions;
 use runs::data::Fingerprint;
@@ -13,10 +17,6 @@ use runs::data::{Corpus, Vocabulary};
 use serde::Serialize;
 
 use crate::args::TextArgs;
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::files::{check_run_folder, refuse_file};
-use crate::print::print_json;
 use crate::training::absolute;
 
 /// Options of `import`.

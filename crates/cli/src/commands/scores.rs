@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use program::device::DeviceChoice;
+use program::print::bits_text;
+use program::statistics::decimal;
 use runs::data::Tokens;
 use runs::{Error, Folder, Settings};
 use serde::Serialize;
 
 use crate::args::TokenArgs;
-use crate::device::DeviceChoice;
-use crate::print::bits_text;
-use crate::statistics::decimal;
 use crate::training::{TEST, VALID};
 
 /// Options of `eval`.

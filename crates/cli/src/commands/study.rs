@@ -12,6 +12,15 @@ use burn::tensor::Device;
 use clap::Args;
 use highrank::analysis::{Spectrum, kl_divergence};
 use plotters::prelude::SeriesLabelPosition;
+use program::chart::{Chart, Keyed, Scale};
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::files::{Force, create_folder};
+use program::picture;
+use program::print::{print_json, print_note};
+use program::progress::Progress;
+use program::sparkline::lines_as_text;
+use program::statistics::{grouped, mean_and_spread_text};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::Error;
@@ -20,15 +29,6 @@ use runs::error::check;
 use runs::{EpochMetrics, Fitted, StepMetrics, TrainObserver};
 use serde::Serialize;
 
-use crate::chart::{Chart, Keyed, Scale};
-use crate::device::{self, DeviceChoice};
-use crate::failure::Failure;
-use crate::files::{Force, create_folder};
-use crate::picture;
-use crate::print::{print_json, print_note};
-use crate::progress::Progress;
-use crate::sparkline::lines_as_text;
-use crate::statistics::{grouped, mean_and_spread_text};
 use crate::training::fresh_folder;
 
 /// Lengths of the generated texts in tokens.

@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
+use program::device;
+use program::failure::Failure;
+use program::files::check_run_folder;
+use program::interrupt::Interrupt;
+use program::ranks::{agree, load_in_turn, refuse};
 use runs::Error;
 use runs::Extension;
 use runs::Versions;
@@ -14,11 +19,6 @@ use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 
 use crate::args::{Overrides, ReduceArgs, TrainingArgs};
-use crate::device;
-use crate::failure::Failure;
-use crate::files::check_run_folder;
-use crate::interrupt::Interrupt;
-use crate::ranks::{agree, load_in_turn, refuse};
 use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder};
 
 /// Options of `train`.

@@ -1,12 +1,11 @@
 //! The curves of a run.
 
 use plotters::prelude::SeriesLabelPosition;
+use program::chart::{Chart, Keyed, Scale};
+use program::failure::Failure;
+use program::picture;
+use program::statistics::decimal;
 use runs::{EpochMetrics, Folder, Settings};
-
-use crate::chart::{Chart, Keyed, Scale};
-use crate::failure::Failure;
-use crate::picture;
-use crate::statistics::decimal;
 
 /// How far a mean over an epoch lies before the epoch's end, where validation is.
 const WITHIN: f64 = 0.5;

@@ -1,10 +1,9 @@
 //! Runs that go on for longer than they were started for, or on another device.
 
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
+use program::print::print_note;
 use runs::{Extended, Extension, Folder, RunConfig, Settings};
-
-use crate::device::{self, DeviceChoice};
-use crate::failure::Failure;
-use crate::print::print_note;
 
 /// The name of the device that a run of the device `before` goes on with, if the command line names one.
 ///

@@ -1,9 +1,9 @@
 //! Finetuning: training that starts from a run's best model, with averaged weights from the first step.
 
 use awd_lstm::{Preset, TrainConfig};
+use program::failure::Failure;
 
 use crate::args::Overrides;
-use crate::failure::Failure;
 
 /// The procedure that finetunes after the procedure `origin` of a run that began with the preset `preset`, checked.
 ///

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use program::failure::Failure;
+use program::files::refuse_file;
+use program::progress::Working;
 use runs::Error;
 use runs::data::{Corpus, Fingerprint, Part, TextConfig, Vocabulary};
-
-use crate::failure::Failure;
-use crate::files::refuse_file;
-use crate::progress::Working;
 
 /// The validation text, in messages.
 pub const VALID: &str = "the validation text";

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::{AwdLstm, LmTask, RunConfig, Trainer};
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::interrupt::Interrupt;
+use program::print::{bits_text, print_json, print_note, with_bits};
+use program::progress::Progress;
+use program::ranks::agree;
+use program::statistics::{decimal, grouped};
 use runs::data::{Corpus, Vocabulary};
 use runs::ranks::{Grid, Ranks};
 use runs::{
     EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
 };
 
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
-use crate::print::{bits_text, print_json, print_note, with_bits};
-use crate::progress::Progress;
-use crate::ranks::agree;
-use crate::statistics::{decimal, grouped};
 use crate::training::held_out::require_test;
 use crate::training::output::Output;
 use crate::training::vocabulary::words;
@@ -141,7 +141,7 @@ pub fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
 /// Trains a run of any model to its end; reports steps and epochs, draws its curves, and stops after an interrupt.
 ///
 /// # Errors
-/// What goes wrong in training, or [`Interrupted`](crate::interrupt::Interrupted) once the run is saved.
+/// What goes wrong in training, or [`Interrupted`](program::interrupt::Interrupted) once the run is saved.
 pub fn fit<T: Task>(
     trainer: &mut runs::Trainer<T>,
     run: &runs::Folder<T::Settings>,

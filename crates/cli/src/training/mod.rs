@@ -9,12 +9,12 @@ mod job;
 mod output;
 mod vocabulary;
 
-pub use crate::files::absolute;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts, require_test};
 pub use job::{Folder, Job, fit, fit_and_print, follow, fresh_folder, grid, place, ranks_in_words};
 pub use output::Output;
+pub use program::files::absolute;
 pub use vocabulary::words;
 
 /// What the folder of a language model's run says of it.

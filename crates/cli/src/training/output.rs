@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use program::failure::Failure;
+use program::interrupt::Interrupt;
+use program::progress::Progress;
 use runs::Error;
 use runs::LOG_INTERVAL;
 
 use crate::args::RecordArgs;
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
 
 /// What is reported while a run is trained, and how often it is saved.
 #[derive(Debug, Clone)]

@@ -1,8 +1,7 @@
 //! What a vocabulary holds.
 
+use program::statistics::grouped;
 use runs::data::{Corpus, TextConfig};
-
-use crate::statistics::grouped;
 
 /// Tokens of the vocabulary that the training text has, unless its [size](TextConfig::vocab_size) is bounded: they are numbered first.
 fn of_training(corpus: &Corpus) -> usize {

@@ -12,9 +12,9 @@ use crate::synthetic::dirichlet::truth::Truth;
 use crate::synthetic::fits::Fits;
 use crate::synthetic::report::{Report, Reported};
 use crate::synthetic::tries::{self, Try, mean_text};
-use highrank_cli::device;
-use highrank_cli::failure::Failure;
-use highrank_cli::picture;
+use program::device;
+use program::failure::Failure;
+use program::picture;
 
 /// Runs the grid, or reads what came of it before, prints a table and draws the heat maps.
 ///

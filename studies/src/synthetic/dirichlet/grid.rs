@@ -8,7 +8,7 @@ use crate::synthetic::args::SyntheticArgs;
 use crate::synthetic::fit_args::HeadParts;
 use crate::synthetic::report::distinct;
 use crate::synthetic::tries::{Fitted, Try, best_rate, mean};
-use highrank_cli::args::{DistinctList, Head};
+use program::args::{DistinctList, Head};
 
 /// The heads that are compared where a command line says nothing, in the order of tables and pictures.
 const HEADS: [&str; 5] = ["softmax", "sigsoftmax", "plif", "monotonic-net", "mos"];

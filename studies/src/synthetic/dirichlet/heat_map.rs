@@ -5,9 +5,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::synthetic::dirichlet::grid::{Outcome, contexts};
 use crate::synthetic::report::distinct;
-use highrank_cli::args::Head;
-use highrank_cli::failure::Failure;
-use highrank_cli::picture::{Area, CAPTION, FONT, Picture, TEXT};
+use program::args::Head;
+use program::failure::Failure;
+use program::picture::{Area, CAPTION, FONT, Picture, TEXT};
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::synthetic::dirichlet::grid::{Fit, FitSettings};
 use crate::synthetic::dirichlet::truth::Truth;
 use crate::synthetic::fits::{Fits, Plan};
-use highrank_cli::failure::Failure;
+use program::failure::Failure;
 
 /// A free vector for each context, and a head over them.
 ///
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::synthetic::args::SyntheticArgs;
     use clap::Parser;
-    use highrank_cli::args::Head;
+    use program::args::Head;
     use serde_json::json;
 
     fn fitted(head: Head, d: usize, lr: f64) -> Fit {

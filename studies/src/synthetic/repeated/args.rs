@@ -7,7 +7,7 @@ use runs::Error;
 use runs::error::check;
 
 use crate::synthetic::fit_args::{FITTING, FitArgs};
-use highrank_cli::args::{DistinctList, Head};
+use program::args::{DistinctList, Head};
 
 /// Options of `synthetic repeated`.
 #[derive(Debug, Clone, Args)]

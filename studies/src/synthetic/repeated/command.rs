@@ -11,12 +11,12 @@ use crate::synthetic::repeated::network::fit;
 use crate::synthetic::repeated::outcome::{Fit, FitSettings, Outcome};
 use crate::synthetic::report::{Report, Reported, distinct};
 use crate::synthetic::tries::{self, Try, mean_text};
-use highrank_cli::args::Head;
-use highrank_cli::chart::{Chart, Scale};
-use highrank_cli::device;
-use highrank_cli::failure::Failure;
-use highrank_cli::picture;
-use highrank_cli::statistics::grouped;
+use program::args::Head;
+use program::chart::{Chart, Scale};
+use program::device;
+use program::failure::Failure;
+use program::picture;
+use program::statistics::grouped;
 
 /// Trains every head at every size, or reads what came of it before, prints a table and draws loss and accuracy over the number of
 /// symbols.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::synthetic::fits::{Fits, Plan};
 use crate::synthetic::repeated::outcome::{Fit, FitSettings};
-use highrank_cli::failure::Failure;
+use program::failure::Failure;
 
 /// `head(LayerNorm(e + B gelu(A e + a) + b))` of `e = E[s]`.
 #[derive(Module, Debug)]
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::synthetic::args::{Mode, SyntheticArgs};
     use clap::Parser;
-    use highrank_cli::args::Head;
+    use program::args::Head;
     use serde_json::json;
 
     #[test]

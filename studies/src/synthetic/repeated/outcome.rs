@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::synthetic::fit_args::HeadParts;
 use crate::synthetic::repeated::args::RepeatedArgs;
 use crate::synthetic::tries::{Fitted, Try, best_rate, mean};
-use highrank_cli::args::Head;
+use program::args::Head;
 
 /// All that a fit depends on.
 #[derive(Debug, Serialize)]

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use program::device::DeviceChoice;
 use runs::Error;
-
-use crate::device::DeviceChoice;
 
 /// Which text is read, where, and how results are printed.
 #[derive(Debug, Clone, Args)]

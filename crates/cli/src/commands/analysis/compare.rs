@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use clap::Args;
 use highrank::analysis::Comparison;
+use program::failure::Failure;
+use program::print::print_json;
+use program::statistics::decimal;
 use runs::error::check;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::Analysis;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::token_gains::{Summary, Token};
-use crate::failure::Failure;
-use crate::print::print_json;
-use crate::statistics::decimal;
 
 /// Options of `compare`.
 #[derive(Debug, Clone, Args)]

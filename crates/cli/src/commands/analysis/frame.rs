@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::files::{create_folder, read_json_lines};
+use program::print::{print_json, print_note};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -10,10 +14,6 @@ use crate::commands::analysis::args::{HeldOutArgs, SourceArgs, Split};
 use crate::commands::analysis::model::Model;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::text::{Text, Window};
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::files::{create_folder, read_json_lines};
-use crate::print::{print_json, print_note};
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Saved runs over the same words, a text in these words, and the device.

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use highrank::analysis::{PairwiseKl, RowAnalysis};
+use program::args::Head;
+use program::failure::Failure;
 use serde::Serialize;
 
-use crate::args::Head;
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::{Analysis, Row};
 use crate::commands::analysis::runs::SavedRun;
-use crate::failure::Failure;
 
 /// Options of `kl`.
 #[derive(Debug, Clone, Args)]

@@ -4,9 +4,9 @@ use awd_lstm::{LanguageModel, LmState};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use gpt::Gpt;
 use highrank::{OutputHead, cast_parameters};
+use program::progress::ShareBar;
 
 use crate::commands::analysis::text::{Text, Window};
-use crate::progress::ShareBar;
 
 /// Contexts that LSTMs read at once.
 const WINDOW: usize = 128;

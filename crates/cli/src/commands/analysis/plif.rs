@@ -6,16 +6,16 @@ use clap::Args;
 use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
 use plotters::prelude::SeriesLabelPosition;
+use program::args::Head;
+use program::chart::{Chart, Scale};
+use program::failure::Failure;
+use program::files::Force;
+use program::picture;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Head;
-use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::runs::{SavedRun, label};
-use crate::failure::Failure;
-use crate::files::Force;
-use crate::picture;
 
 /// Places at which a function is drawn.
 const POINTS: usize = 401;

@@ -7,19 +7,19 @@ use burn::tensor::DType;
 use clap::Args;
 use highrank::analysis::{RowAnalysis, Spectrum, SpectrumBuilder};
 use plotters::prelude::SeriesLabelPosition;
+use program::args::Head;
+use program::chart::{Chart, Scale};
+use program::device::DeviceName;
+use program::failure::Failure;
+use program::files::Force;
+use program::picture;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Head;
-use crate::chart::{Chart, Scale};
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
 use crate::commands::analysis::model::Model;
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::text::Window;
-use crate::device::DeviceName;
-use crate::failure::Failure;
-use crate::files::Force;
-use crate::picture;
 
 /// Options of `rank`.
 #[derive(Debug, Clone, Args)]

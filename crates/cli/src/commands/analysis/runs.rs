@@ -6,12 +6,12 @@ use awd_lstm::ModelConfig;
 use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{GptConfig, Transformer};
+use program::args::Head;
+use program::failure::Failure;
 use runs::data::{Fingerprint, TextConfig, Vocabulary};
 use runs::{Settings, kind_of_run, load_weights};
 
-use crate::args::Head;
 use crate::commands::analysis::model::Model;
-use crate::failure::Failure;
 
 /// A saved run of a language model: what it is of and its name in tables and pictures.
 pub struct SavedRun {

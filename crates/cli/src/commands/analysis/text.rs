@@ -1,9 +1,8 @@
 //! Held-out text as a model sees it, window by window.
 
 use burn::tensor::Tensor;
+use program::failure::Failure;
 use runs::Error;
-
-use crate::failure::Failure;
 
 /// The text that runs are looked at with.
 pub struct Text {

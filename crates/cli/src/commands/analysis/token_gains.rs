@@ -1,10 +1,9 @@
 //! Two models' results on the same text, as it is printed.
 
 use highrank::analysis::{Prediction, TokenGain};
+use program::args::Head;
 use runs::data::Vocabulary;
 use serde::Serialize;
-
-use crate::args::Head;
 
 /// Words of context that are shown in front of a token.
 const CONTEXT: usize = 20;

@@ -4,13 +4,12 @@ use std::time::Instant;
 
 use clap::Args;
 use highrank::{BeamSearch, FinishedHypotheses};
+use program::failure::Failure;
+use program::progress::ShareBar;
 use runs::error::check;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, Pair, Split};
 use seq2seq::generate::{CONTEXTS_AT_ONCE, Response, beam_search};
-
-use crate::failure::Failure;
-use crate::progress::ShareBar;
 
 /// Options of the search.
 #[derive(Debug, Clone, Default, Args)]

@@ -3,6 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use program::device::DeviceChoice;
+use program::failure::Failure;
+use program::files::Force;
+use program::print::{print_json, print_note};
+use program::statistics::decimal;
 use runs::files::replace;
 use seq2seq::generate::Response;
 use serde::Serialize;
@@ -10,11 +15,6 @@ use serde::Serialize;
 use super::beam::{BeamArgs, Found};
 use super::held_out::{HeldOut, HeldOutArgs, Perplexities, Searched};
 use super::saved::{Saved, text};
-use crate::device::DeviceChoice;
-use crate::failure::Failure;
-use crate::files::Force;
-use crate::print::{print_json, print_note};
-use crate::statistics::decimal;
 use crate::training::{TEST, VALID, other_text};
 
 /// Options of `dialog eval`.

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use highrank::BeamSearch;
+use program::failure::Failure;
+use program::files::refuse_file;
+use program::progress::Working;
 use runs::data::{Fingerprint, Part};
 use runs::error::check;
 use seq2seq::Seq2Seq;
@@ -15,9 +18,6 @@ use serde::Serialize;
 use super::beam::{Found, respond};
 use super::saved::Saved;
 use super::scores::Scores;
-use crate::failure::Failure;
-use crate::files::refuse_file;
-use crate::progress::Working;
 use crate::training::{TEST, VALID};
 
 /// What models are evaluated on, and how.

@@ -18,8 +18,8 @@ use self::eval::EvalArgs;
 use self::respond::RespondArgs;
 use self::train::TrainArgs;
 use self::weights::{ExportArgs, ImportArgs};
-use crate::failure::Failure;
-use crate::ranks::refuse;
+use program::failure::Failure;
+use program::ranks::refuse;
 
 /// Models that answer in a conversation.
 ///

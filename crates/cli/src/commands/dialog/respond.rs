@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use highrank::BeamSearch;
+use program::device::DeviceChoice;
+use program::failure::Failure;
+use program::print::{is_lost, print_json, print_note};
 use runs::data::Vocabulary;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, DialogConfig, MAX_LINE_BYTES, tokens};
@@ -14,9 +17,6 @@ use serde::Serialize;
 
 use super::beam::BeamArgs;
 use super::saved::{Saved, text};
-use crate::device::DeviceChoice;
-use crate::failure::Failure;
-use crate::print::{is_lost, print_json, print_note};
 
 /// Options of `dialog respond`.
 #[derive(Debug, Clone, Args)]

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use program::device::{self, DeviceChoice};
+use program::failure::Failure;
 use runs::data::Part;
 use runs::data::Vocabulary;
 use runs::load_weights;
 use seq2seq::data::{SPECIAL, load_vocabulary};
 use seq2seq::train::{RunConfig, RunFolder};
 use seq2seq::{ModelConfig, Seq2Seq};
-
-use crate::device::{self, DeviceChoice};
-use crate::failure::Failure;
 
 /// A saved run.
 pub struct Saved {

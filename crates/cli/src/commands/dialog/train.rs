@@ -4,6 +4,13 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use program::device::{self, DeviceChoice, DeviceName};
+use program::failure::Failure;
+use program::files::{check_run_folder, refuse_file};
+use program::interrupt::Interrupt;
+use program::print::print_note;
+use program::progress::Working;
+use program::ranks::agree;
 use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
@@ -13,13 +20,6 @@ use seq2seq::{ModelConfig, Preset, TrainConfig};
 use super::saved::summary;
 use super::settings::DialogKnobs;
 use crate::args::{Given, RecordArgs, ReduceArgs};
-use crate::device::{self, DeviceChoice, DeviceName};
-use crate::failure::Failure;
-use crate::files::{check_run_folder, refuse_file};
-use crate::interrupt::Interrupt;
-use crate::print::print_note;
-use crate::progress::Working;
-use crate::ranks::agree;
 use crate::training::{
     Folder, Output, absolute, device_of, extend, fit_and_print, follow, fresh_folder, grid, place,
     ranks_in_words,

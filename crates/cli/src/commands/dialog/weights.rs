@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use program::device::{self, DeviceChoice, DeviceName};
+use program::failure::Failure;
+use program::files::{Force, check_run_folder, refuse_file};
+use program::print::print_json;
 use runs::Versions;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
@@ -13,10 +17,6 @@ use serde::Serialize;
 use super::saved::{Saved, summary};
 use super::settings::DialogKnobs;
 use crate::args::Given;
-use crate::device::{self, DeviceChoice, DeviceName};
-use crate::failure::Failure;
-use crate::files::{Force, check_run_folder, refuse_file};
-use crate::print::print_json;
 use crate::training::absolute;
 
 /// Options of `dialog import`.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
+use program::failure::Failure;
+use program::print::{print_json, print_note};
 use runs::Error;
 
 use crate::commands::runs::listed::Listed;
-use crate::failure::Failure;
-use crate::print::{print_json, print_note};
 use crate::training::Record;
 
 /// Options of `runs`.

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::AwdLstm;
 use gpt::Transformer;
 use highrank::ContextConfig;
+use program::device::{self, DeviceName};
+use program::failure::Failure;
+use program::statistics::grouped;
 use runs::{EndReason, Procedure, Record, RunState, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
 use serde::Serialize;
-
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
-use crate::statistics::grouped;
 
 /// A folder that holds a run, or should.
 #[derive(Debug, Serialize)]

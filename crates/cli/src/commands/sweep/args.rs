@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use program::args::DistinctList;
+use program::failure::Failure;
 use runs::Error;
 
-use crate::args::{DistinctList, Overrides, TrainingArgs};
+use crate::args::{Overrides, TrainingArgs};
 use crate::commands::sweep::grid::Grid;
 use crate::commands::sweep::per_head::PerHead;
-use crate::failure::Failure;
 
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]

@@ -2,6 +2,12 @@
 
 use std::path::PathBuf;
 
+use program::failure::{Failure, Incomplete};
+use program::files::{check_folder, create_folder};
+use program::interrupt::{Interrupt, Interrupted};
+use program::print::{print_json, print_note};
+use program::ranks::{agree, load_in_turn, refuse};
+use program::statistics::grouped;
 use runs::ranks::Ranks as Processes;
 
 use crate::commands::sweep::args::SweepArgs;
@@ -10,12 +16,6 @@ use crate::commands::sweep::rank::Ranks;
 use crate::commands::sweep::results;
 use crate::commands::sweep::stages::{Reached, Stages};
 use crate::commands::sweep::{found, listing, merged, table};
-use crate::failure::{Failure, Incomplete};
-use crate::files::{check_folder, create_folder};
-use crate::interrupt::{Interrupt, Interrupted};
-use crate::print::{print_json, print_note};
-use crate::ranks::{agree, load_in_turn, refuse};
-use crate::statistics::grouped;
 use crate::training::Output;
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several

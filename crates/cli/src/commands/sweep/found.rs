@@ -5,12 +5,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunConfig;
+use program::failure::Failure;
+use program::files::check_folder;
 use runs::Error;
 
 use crate::commands::sweep::planned::{Plan, Planned};
 use crate::commands::sweep::results::RESULTS;
-use crate::failure::Failure;
-use crate::files::check_folder;
 use crate::training::Record;
 
 /// What a run's folder of the same name has as well: the run that finetunes it.
@@ -80,7 +80,7 @@ pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// The configuration of the run that finetunes the run in `folder`.
 pub fn finetuning(planned: &Planned, folder: &Path) -> Option<RunConfig> {
     let train = planned.finetuning.clone()?;
-    let finetunes = Some(crate::files::absolute(folder));
+    let finetunes = Some(program::files::absolute(folder));
     Some(RunConfig { finetunes, train, ..planned.config.clone() })
 }
 

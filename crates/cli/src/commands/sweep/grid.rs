@@ -89,7 +89,7 @@ pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
         let known = comma_list(settings().map(|setting| flag(&setting).to_string()));
         return Err(format!("unknown setting `{name}`; known: {known}"));
     };
-    axis_of(&setting, text).map_err(|error| crate::exit::line_of(&error))
+    axis_of(&setting, text).map_err(|error| program::exit::line_of(&error))
 }
 
 /// The values in `text`: one if the setting takes it as it is, or those between colons, or else commas.
@@ -120,7 +120,7 @@ pub fn overrides<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Resu
     let command = Command::new("sweep").no_binary_name(true).disable_help_flag(true);
     let matches = Overrides::augment_args(command).try_get_matches_from(words);
     let read = matches.and_then(|matches| Overrides::from_arg_matches(&matches));
-    read.map_err(|error| crate::exit::line_of(&error))
+    read.map_err(|error| program::exit::line_of(&error))
 }
 
 /// The settings that help lists.
@@ -195,7 +195,7 @@ mod tests {
             ("--lr 3,4,3", "--lr has the value `3` twice"),
             ("--seed 3", "--seed"),
         ] {
-            let message = crate::exit::line_of(&grid(line).unwrap_err());
+            let message = program::exit::line_of(&grid(line).unwrap_err());
             assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
         }
     }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use program::failure::Failure;
+use program::print::print_json;
+use program::statistics::grouped;
 use runs::text::comma_list;
 use serde::Serialize;
 
 use crate::commands::sweep::found::finetuned;
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::planned::Planned;
-use crate::failure::Failure;
-use crate::print::print_json;
-use crate::statistics::grouped;
 use crate::training::Record;
 use runs::RunState;
 

@@ -2,13 +2,13 @@
 
 use awd_lstm::HeadKind;
 use plotters::prelude::*;
+use program::failure::Failure;
+use program::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
+use program::statistics::{grouped, mean_and_spread};
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::Quantity;
-use crate::failure::Failure;
-use crate::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
-use crate::statistics::{grouped, mean_and_spread};
 
 /// Room for the legend below the rows, in rows.
 const LEGEND: f64 = 1.4;

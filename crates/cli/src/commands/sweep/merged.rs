@@ -1,10 +1,11 @@
 //! Results of several sweeps together: numbers that are the same within each of them may differ between them.
 
+use program::failure::Failure;
+use program::statistics::grouped;
+
 use crate::commands::sweep::cells::Cell;
 use crate::commands::sweep::outcome::{Exact, Outcome};
 use crate::commands::sweep::planned::PARAMETERS;
-use crate::failure::Failure;
-use crate::statistics::grouped;
 
 /// Numbers of parameters no further apart than this factor are one size: a head rarely meets a given number to the digit.
 const ONE_SIZE: f64 = 1.05;

@@ -2,14 +2,14 @@
 
 use awd_lstm::HeadKind;
 use plotters::prelude::*;
+use program::chart::{Axis as Span, Scale};
+use program::failure::Failure;
+use program::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
+use program::statistics::mean_and_spread;
 
-use crate::chart::{Axis as Span, Scale};
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::Outcome;
-use crate::failure::Failure;
-use crate::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
-use crate::statistics::mean_and_spread;
 
 /// Lines that a reader can still tell apart; beyond, only the best of each head is drawn.
 const MOST_LINES: usize = 10;

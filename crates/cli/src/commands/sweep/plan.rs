@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 
 use awd_lstm::HeadKind;
+use program::device;
+use program::failure::Failure;
+use program::files::absolute;
 use runs::data::Corpus;
 use runs::data::Fingerprint;
 
@@ -11,9 +14,6 @@ use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Runs, Settings, Varying, at};
 use crate::commands::sweep::planner::{Cell, Planner};
 use crate::commands::sweep::results;
-use crate::device;
-use crate::failure::Failure;
-use crate::files::absolute;
 
 /// The most combinations of values that a sweep may have.
 const MOST: usize = 10_000;

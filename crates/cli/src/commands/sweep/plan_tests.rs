@@ -220,7 +220,7 @@ fn what_is_not_said_is_the_preset() {
     assert_eq!(parse("--data d --finetune --rank 5").finetune, Some(None));
     assert_eq!(parse("--data d --finetune 3").finetune, Some(Some(3)));
     for (line, expected) in [("--heads mos", "--data <DIR>"), ("--from f --dry-run", "cannot be used with")] {
-        let message = crate::exit::line_of(&Line::try_parse_from(line.split(' ')).unwrap_err());
+        let message = program::exit::line_of(&Line::try_parse_from(line.split(' ')).unwrap_err());
         assert!(message.contains(expected), "{line}: {message}");
     }
 }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use program::failure::Failure;
 use runs::data::Fingerprint;
 use runs::data::TextConfig;
 use runs::{KeptTokens, Versions};
 use serde::Serialize;
 
 use crate::commands::sweep::grid::Axis;
-use crate::failure::Failure;
 
 /// The name of the axis of numbers of parameters.
 pub const PARAMETERS: &str = "parameters";

@@ -1,13 +1,13 @@
 //! Model and procedure of a head with chosen settings.
 
+use awd_lstm::sizes::{self, LastLstm};
 use awd_lstm::{HeadKind, ModelConfig};
+use program::failure::Failure;
 
 use crate::args::{Given, Overrides};
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis};
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};
-use crate::failure::Failure;
-use crate::sizes::{self, LastLstm};
 use crate::training::finetuning;
 
 /// A model whose number of parameters is off by more than one part in so many is not of the size that was asked for.

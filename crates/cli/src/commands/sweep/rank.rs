@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use awd_lstm::train::RunFolder;
+use program::device::{self, DeviceName};
+use program::failure::Failure;
 use runs::FinalMetrics;
 use runs::data::Corpus;
 use runs::files::replace;
@@ -12,8 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::commands::analysis::model::Model;
 use crate::commands::analysis::rank::{is_wide, spectrum};
 use crate::commands::analysis::text::Text;
-use crate::device::{self, DeviceName};
-use crate::failure::Failure;
 use crate::training::Record;
 
 /// The file of a run that keeps its rank.

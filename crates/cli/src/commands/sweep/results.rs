@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use program::files::read_json_lines;
 use runs::Error;
 
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::outcome::Outcome;
-use crate::files::read_json_lines;
 
 /// The file of results in a sweep's folder.
 pub const RESULTS: &str = "results.jsonl";

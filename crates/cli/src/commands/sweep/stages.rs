@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use awd_lstm::train::{RunConfig, RunFolder};
+use program::failure::Failure;
+use program::interrupt::Interrupted;
 use runs::Error;
 use runs::data::Corpus;
 use runs::ranks::Ranks as Process;
@@ -11,8 +13,6 @@ use crate::commands::sweep::found::{finetuned, finetuning};
 use crate::commands::sweep::outcome::{Outcome, Trained};
 use crate::commands::sweep::planned::Planned;
 use crate::commands::sweep::rank::Ranks;
-use crate::failure::Failure;
-use crate::interrupt::Interrupted;
 use crate::training::{Folder, Job, Output, Record};
 
 /// What runs are brought to their end with.

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use program::failure::Failure;
+use program::picture;
+use program::statistics::{grouped, mean_and_spread_text};
 use runs::files::replace;
 use runs::text::comma_list;
 
@@ -12,10 +15,6 @@ use crate::commands::sweep::marks::Marks;
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::AxisPicture;
 use crate::commands::sweep::results::RESULTS;
-use crate::failure::Failure;
-use crate::markdown::{Column, markdown};
-use crate::picture;
-use crate::statistics::{grouped, mean_and_spread_text};
 
 /// Where a cell of the table has nothing to show.
 const NOTHING: &str = "–";
@@ -103,6 +102,20 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
     let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
     markdown(&columns) + &failures
+}
+
+/// A column: its title, and its text in every line.
+type Column = (String, Vec<String>);
+
+/// A table of columns of equally many lines.
+fn markdown(columns: &[Column]) -> String {
+    let line = |parts: Vec<&str>| format!("| {} |\n", parts.join(" | "));
+    let mut text = line(columns.iter().map(|(title, _)| title.as_str()).collect());
+    text += &line(columns.iter().map(|_| "---").collect());
+    for row in 0..columns.first().map_or(0, |(_, texts)| texts.len()) {
+        text += &line(columns.iter().map(|(_, texts)| texts[row].as_str()).collect());
+    }
+    text
 }
 
 #[cfg(test)]

@@ -6,15 +6,15 @@ use awd_lstm::data::Batches;
 use awd_lstm::train::{EVALUATION_TOKENS, LmTask, RunConfig, Trainer};
 use awd_lstm::{LanguageModel, TrainConfig};
 use burn::module::Module;
+use program::device::{self, DeviceName, memory_bytes};
+use program::failure::Failure;
+use program::print::print_json;
+use program::progress::{Working, short};
+use program::statistics::grouped;
 use runs::data::Corpus;
 use runs::{StepMetrics, TrainObserver};
 use serde::Serialize;
 
-use crate::device::{self, DeviceName, memory_bytes};
-use crate::failure::Failure;
-use crate::print::print_json;
-use crate::progress::{Working, short};
-use crate::statistics::grouped;
 use crate::training::{require_test, words};
 
 /// Steps before the timed ones: the first compile kernels and fill pools of memory.

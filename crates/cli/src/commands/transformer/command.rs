@@ -6,6 +6,13 @@ use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, LogitMapConfig};
+use program::device;
+use program::failure::Failure;
+use program::files::check_run_folder;
+use program::interrupt::Interrupt;
+use program::print::{print_json, print_note};
+use program::progress::ShareBar;
+use program::ranks::{agree, refuse};
 use runs::data::Fingerprint;
 use runs::error::{Error, check};
 use runs::ranks::Ranks;
@@ -14,17 +21,9 @@ use serde::Serialize;
 
 use super::args::TransformerArgs;
 use super::head::Size;
-use super::sizes::of_parameters;
 use super::text::Text;
 use crate::args::TokenArgs;
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
-use crate::device;
-use crate::failure::Failure;
-use crate::files::check_run_folder;
-use crate::interrupt::Interrupt;
-use crate::print::{print_json, print_note};
-use crate::progress::ShareBar;
-use crate::ranks::{agree, refuse};
 use crate::training::{
     Folder, Output, absolute, fit, follow, fresh_folder, grid, place, ranks_in_words, require_test,
 };
@@ -129,7 +128,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     let name = device::resolve(args.device);
     let device = device::open_at(name, ranks.local_rank())?;
     let model = match args.model.parameters {
-        Some(parameters) => of_parameters(&model, parameters, &device)?,
+        Some(parameters) => model.with_parameters(parameters, &device)?,
         None => model,
     };
     let config = RunConfig {

@@ -6,9 +6,8 @@ use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::context::FacetsConfig;
 use highrank::{Activation, HeadConfig, LogitMapConfig, Precision, Start, TimeAxis};
-
-use crate::args::{Head, HeadSizes};
-use crate::failure::Failure;
+use program::args::{Head, HeadSizes};
+use program::failure::Failure;
 
 /// The output layer and its settings.
 #[derive(Debug, Clone, Args)]

@@ -3,7 +3,6 @@
 mod args;
 mod command;
 mod head;
-mod sizes;
 mod text;
 
 pub use args::TransformerArgs;

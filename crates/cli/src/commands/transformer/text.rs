@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use awd_lstm::language::{Language, LanguageConfig};
+use program::failure::Failure;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use runs::data::{Corpus, TextConfig, Vocabulary};
-
-use crate::failure::Failure;
 
 /// Lengths of the generated texts in tokens.
 const TRAIN_TOKENS: usize = 100_000;

@@ -1,9 +1,8 @@
 //! Models of equal numbers of parameters.
 
-use awd_lstm::ModelConfig;
-use runs::error::check;
+use runs::error::{Error, check};
 
-use crate::failure::Failure;
+use crate::ModelConfig;
 
 /// Whether the size of the last LSTM is solved for with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub enum LastLstm {
 ///
 /// # Errors
 /// If even an embedding of size 1 is too much, or the budget is more than [`ModelConfig::MAX_PARAMETERS`].
-pub fn matching(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Failure> {
+pub fn matching(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Error> {
     let of_size = |size: usize| {
         let mut model = ModelConfig { d_embedding: size, ..base.clone() };
         let goes_along = !model.head.has_contexts() && last_lstm == LastLstm::Free;
@@ -42,17 +41,17 @@ pub fn matching(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Resul
 /// # Errors
 /// If the head has no LSTM besides that one, if even a first LSTM of size 1 is too much, or the budget is more than
 /// [`ModelConfig::MAX_PARAMETERS`].
-pub fn matching_lstm(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Failure> {
+pub fn matching_lstm(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> Result<ModelConfig, Error> {
     let (head, layers) = (base.head, base.lstm_sizes.len());
     let all = head.has_contexts() && last_lstm == LastLstm::Free;
     let free = if all { layers } else { layers.saturating_sub(1) };
     if free == 0 {
         let why = if head.has_contexts() { "given" } else { "as wide as the embedding" };
-        return Err(format!(
+        let reason = format!(
             "the {head} head has no size left to solve for: its only LSTM is {why}; leave the width of the embedding or of the \
              last LSTM out, or give more LSTM layers"
-        )
-        .into());
+        );
+        return Err(Error::Size { parameters: budget, reason });
     }
     let sizes = &base.lstm_sizes;
     check(!sizes.contains(&0), "lstm_sizes", format!("{sizes:?}"), "without zeros")?;
@@ -69,20 +68,15 @@ pub fn matching_lstm(base: &ModelConfig, budget: usize, last_lstm: LastLstm) -> 
 }
 
 /// The model of the size that brings its number of parameters, which grows with it, nearest to `budget`. `what` has that size.
-fn nearest(
-    budget: usize,
-    what: &str,
-    of_size: impl Fn(usize) -> ModelConfig,
-) -> Result<ModelConfig, Failure> {
+fn nearest(budget: usize, what: &str, of_size: impl Fn(usize) -> ModelConfig) -> Result<ModelConfig, Error> {
     check(budget <= ModelConfig::MAX_PARAMETERS, "parameters", budget, "at most 2^40")?;
     let parameters = |size| of_size(size).num_params();
     if parameters(1) > budget {
         let (head, least) = (of_size(1).head, parameters(1));
-        return Err(format!(
-            "parameters is {budget}, but the {head} head has {least} with {what} of size 1 already; \
-             give more, or fewer knots, components or LSTM units"
-        )
-        .into());
+        let reason = format!(
+            "the {head} head has {least} with {what} of size 1 already; give more, or fewer knots, components or LSTM units"
+        );
+        return Err(Error::Size { parameters: budget, reason });
     }
     // The largest size within the budget.
     let (mut within, mut beyond) = (1, 2);
@@ -100,7 +94,7 @@ fn nearest(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use awd_lstm::{HeadKind, Preset};
+    use crate::{HeadKind, Preset};
 
     #[test]
     fn every_head_meets_the_papers_budgets_to_within_half_a_percent() {
@@ -187,7 +181,7 @@ mod tests {
             ..Preset::Small.model(HeadKind::Softmax, 500)
         };
         let message = matching_lstm(&one, 100_000, LastLstm::Free).unwrap_err().to_string();
-        assert!(message.starts_with("the softmax head has no size left to solve for"), "{message}");
+        assert!(message.contains("but the softmax head has no size left to solve for"), "{message}");
         let zero = ModelConfig { lstm_sizes: vec![0, 64], ..one.clone() };
         assert!(
             matching_lstm(&zero, 100_000, LastLstm::Free).unwrap_err().to_string().contains("without zeros")

@@ -1,6 +1,6 @@
 //! Results on standard output: JSON lines, and bits per character beside perplexities. Lines about the work on standard error.
 //!
-//! `print!` and `println!` are the macros below in this crate. The standard ones panic when a reader closes the pipe.
+//! `print!` and `println!` are the macros below in all programs. The standard ones panic when a reader closes the pipe.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 /// Prints on standard output, as [`print_out`](crate::print::print_out) does.
+#[macro_export]
 macro_rules! print {
     ($($text:tt)*) => { $crate::print::print_out(&format!($($text)*)) };
 }
