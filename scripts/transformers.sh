@@ -30,15 +30,16 @@ mkdir -p "$out/runs"
 head_of() {
     case $1 in
         *-untied) echo "$(head_of "${1%-untied}") --untied" ;;
-        softmax | plif | moc | mos | mos-plif) echo "--head $1" ;;
-        multi-facet) echo "--head mos --facets 3x3" ;;
+        softmax | plif) echo "--head $1" ;;
+        moc | mos | mos-plif) echo "--head $1 --facets none" ;;
+        multi-facet) echo "--head mos" ;;
         mos-tanh) echo "--head mos --activation tanh" ;;
-        mos-residual) echo "--head mos --activation residual" ;;
-        mos-random) echo "--head mos --start random" ;;
-        mos-spread-*) echo "--head mos --start ${1#mos-spread-}" ;;
-        mos-decay-*) echo "--head mos --weight-decay ${1#mos-decay-}" ;;
-        facets-*) echo "--head mos --facets 3x3 --components ${1#facets-}" ;;
-        mos-*) echo "--head mos --components ${1#mos-}" ;;
+        mos-residual) echo "--head mos --facets none --activation residual" ;;
+        mos-random) echo "--head mos --facets none --start random" ;;
+        mos-spread-*) echo "--head mos --facets none --start ${1#mos-spread-}" ;;
+        mos-decay-*) echo "--head mos --facets none --weight-decay ${1#mos-decay-}" ;;
+        facets-*) echo "--head mos --components ${1#facets-}" ;;
+        mos-*) echo "--head mos --facets none --components ${1#mos-}" ;;
         multi-facet-*) echo "--head mos --facets ${1#multi-facet-}" ;;
         *) fail "unknown head \`$1\`" ;;
     esac

@@ -26,11 +26,12 @@ fn settings_that_make_no_model_are_refused() {
         ("--start 0.1 --activation tanh", &["--start is given, but tanh contexts start at random"]),
         ("--start=-1", &["spread is -1"]),
         ("--head plif --facets 3x3", &["--facets is given, but the plif head has no mixture"]),
-        ("--facets 3", &["`3` is no number of layers and of positions, such as 3x3"]),
+        ("--facets 3", &["`3` is neither a number of layers and of positions, such as 3x3, nor none"]),
         (
             "--layers 1 --facets 3x3",
             &["facets.layers is 3, but must be from 1 to the number of layers and 1"],
         ),
+        ("--set model.layers=0", &["layers is 0"]),
         ("--data data --context 2 --facets 2x3", &["facets.window is 3, but must be from 1 to the context"]),
         ("--from data --head plif", &["`data` is not a run folder"]),
         ("--from data", &["--head"]),
@@ -52,7 +53,7 @@ fn settings_that_make_no_model_are_refused() {
         ("--data data --context 5000", &["context is 5000, but must be less than the number of tokens"]),
         (
             "--data data --head mos --parameters 900",
-            &["--parameters is 900, but with a feed-forward part of width 1 the model has"],
+            &["parameters is 900, but with a feed-forward part of width 1 the model has"],
         ),
         ("--data data --d-ff 99999999999", &["GB for weights and gradients, but this machine has"]),
         ("--run data", &["`data` is not a run folder"]),
@@ -165,7 +166,7 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
     for head in [
         "softmax",
         "moc",
-        "mos --facets 2x3",
+        "mos --facets none",
         "mos --activation residual --start random",
         "mos --untied",
         "sigsoftmax",
@@ -237,7 +238,7 @@ fn a_softmax_goes_on_as_another_head() {
     };
     let before = train(&format!("data --model gpt {small} --head softmax --lr 0.02 --out softmax"));
     // It does not move: all heads are the function that they start at.
-    for head in ["mos --start 0 --facets 2x3", "moc --start 0", "plif --knots 50", "softmax"] {
+    for head in ["mos --start 0", "moc --start 0 --facets none", "plif --knots 50", "softmax"] {
         let name = head.split(' ').next().unwrap();
         let after = train(&format!("--from softmax --head {head} --lr 1e-12 --out {name}-next"));
         assert_eq!(after["head"], name);
@@ -246,12 +247,17 @@ fn a_softmax_goes_on_as_another_head() {
         let of_run = config(path, &format!("{name}-next"));
         assert!(of_run["finetunes"].as_str().unwrap().ends_with("softmax"), "{of_run}");
     }
+    // A mixture goes on as itself, with the facets that it has.
+    train("--from moc-next --head moc --start 0 --lr 1e-12 --out moc-again");
+    let facets = |run: &str| config(path, run)["model"]["facets"].clone();
+    assert!(facets("moc-again").is_null() && facets("mos-next")["window"] == 3);
     let last = train("--from softmax --head mos --lr 0.02 --out next");
     assert!(number(&last, "train_ppl") < number(&before, "train_ppl"), "{before} then {last}");
     for (line, expected) in [
         ("--from softmax --d-model 4 --head mos", "--d-model"),
         ("--from softmax --head mos --set model.layers=2", "train --from keeps the sizes"),
         ("--from mos-next --head plif", "has the head mos: a softmax goes on as another head"),
+        ("--from mos-next --head mos --facets none", "has the head mos: a softmax goes on as another head"),
         ("--from softmax --head mos --model seq2seq", "--model is seq2seq, but `softmax` is a run of gpt"),
     ] {
         refused(path, &format!("train {line} --out refused"), &[expected]);

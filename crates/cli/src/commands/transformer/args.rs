@@ -152,12 +152,18 @@ impl TransformerArgs {
     pub fn model(&self, vocabulary: Size) -> GptConfig {
         let (sizes, head, d_model) = (&self.model, &self.head, self.d_model());
         let d_embedding = sizes.d_embedding.unwrap_or(d_model);
-        let model = GptConfig::new(d_model, head.config(d_model, d_embedding, vocabulary))
-            .with_context(sizes.context.unwrap_or(self.unless_data(32, 64)))
-            .with_layers(sizes.layers.unwrap_or(self.unless_data(2, 3)))
+        let context = sizes.context.unwrap_or(self.unless_data(32, 64));
+        let layers = sizes.layers.unwrap_or(self.unless_data(2, 3));
+        let facets = head.facets(layers, context);
+        let model = GptConfig::new(d_model, head.config(d_model, d_embedding, facets, vocabulary))
+            .with_context(context)
+            .with_layers(layers)
             .with_d_ff(sizes.d_ff)
-            .with_facets(head.facets.map(|facets| facets.0));
-        self.given.apply("model", &model)
+            .with_facets(facets);
+        let given = self.given.apply("model", &model);
+        // The default fits sizes from `--set`, too.
+        let fitting = head.facets(given.layers, given.context);
+        if given.facets == facets { given.with_facets(fitting) } else { given }
     }
 
     fn d_model(&self) -> usize {

@@ -161,12 +161,19 @@ fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<R
     let of_run = &config.model;
     origin.best_weights()?;
     let vocabulary = Size { words: of_run.head.vocab, rows: of_run.head.rows() };
+    let head = (&of_run.head.context, &of_run.head.logit_map);
+    let is_softmax = matches!(head, (ContextConfig::Direct(_), LogitMapConfig::Identity));
+    let facets = match args.head.facets {
+        // Another head keeps its own.
+        None if !is_softmax => of_run.facets,
+        _ => args.head.facets(of_run.layers, of_run.context),
+    };
     let model = GptConfig {
         head: args
             .head
-            .config(of_run.d_model, of_run.head.d_embedding, vocabulary)
+            .config(of_run.d_model, of_run.head.d_embedding, facets, vocabulary)
             .with_tied(of_run.head.tied),
-        facets: args.head.facets.map(|facets| facets.0),
+        facets,
         ..of_run.clone()
     };
     let model = args.given.apply("model", &model);
@@ -182,8 +189,6 @@ fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<R
                 .into(),
         );
     }
-    let head = (&of_run.head.context, &of_run.head.logit_map);
-    let is_softmax = matches!(head, (ContextConfig::Direct(_), LogitMapConfig::Identity));
     if !is_softmax && (model.head != of_run.head || model.facets != of_run.facets) {
         return Err(format!(
             "`{}` has the head {}: a softmax goes on as another head, every other one as itself",

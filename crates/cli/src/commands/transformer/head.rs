@@ -27,8 +27,8 @@ pub struct HeadArgs {
     /// random [default: 0.02].
     #[arg(hide = true, long, value_name = "SPREAD")]
     pub start: Option<StartAt>,
-    /// Let the contexts of a mixture read, beside the hidden state, the states of so many layers, the embedding counting as
-    /// one, at so many positions, such as 3x3: a multi-facet softmax [default: the last hidden state alone].
+    /// What the contexts of a mixture read beside the hidden state: the states of so many layers, the embedding counting as one,
+    /// at so many positions (a multi-facet softmax), or none [default: 3x3, or fewer where there are fewer; none with tanh].
     #[arg(long, value_name = "LAYERSxPOSITIONS")]
     pub facets: Option<Facets>,
     /// Give the output layer a matrix of its own instead of the embedding's.
@@ -75,7 +75,7 @@ impl HeadArgs {
             ("--components", self.components.is_some(), head.is_mixture(), "mixture"),
             ("--activation", self.activation.is_some(), head.is_mixture(), "mixture"),
             ("--start", self.start.is_some(), head.is_mixture(), "mixture"),
-            ("--facets", self.facets.is_some(), head.is_mixture(), "mixture"),
+            ("--facets", matches!(self.facets, Some(Facets(Some(_)))), head.is_mixture(), "mixture"),
             ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "mixture"),
             ("--knots", self.knots.is_some(), head.has_plif(), "PLIF"),
             ("--plif-bound", self.plif_bound.is_some(), head.has_plif(), "PLIF"),
@@ -93,11 +93,27 @@ impl HeadArgs {
         }
     }
 
-    /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model`.
-    pub fn config(&self, d_model: usize, d_embedding: usize, vocabulary: Size) -> HeadConfig {
+    /// What the contexts read under a transformer of so many layers and such a context.
+    pub fn facets(&self, layers: usize, context: usize) -> Option<FacetsConfig> {
+        let FacetsConfig { layers: most, window } = FacetsConfig::default();
+        match self.facets {
+            Some(Facets(given)) => given,
+            None if !self.head.is_mixture() || self.activation == Some(Activation::Tanh) => None,
+            None => Some(FacetsConfig { layers: most.min(layers + 1), window: window.min(context) }),
+        }
+    }
+
+    /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model` whose contexts read `facets`.
+    pub fn config(
+        &self,
+        d_model: usize,
+        d_embedding: usize,
+        facets: Option<FacetsConfig>,
+        vocabulary: Size,
+    ) -> HeadConfig {
         let knots = self.knots.unwrap_or(1000);
         let config = self.head.config(&HeadSizes {
-            d_hidden: if self.facets.is_some() { 2 * d_model } else { d_model },
+            d_hidden: if facets.is_some() { 2 * d_model } else { d_model },
             d_embedding,
             vocab: vocabulary.words,
             components: self.components.unwrap_or(4),
@@ -156,20 +172,24 @@ impl FromStr for StartAt {
     }
 }
 
-/// What contexts read, on a command line.
+/// What contexts read beside the hidden state, on a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facets(pub FacetsConfig);
+pub struct Facets(pub Option<FacetsConfig>);
 
 impl FromStr for Facets {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
         let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
         let sizes =
             text.split_once('x').and_then(|(layers, window)| Some((number(layers)?, number(window)?)));
-        let (layers, window) =
-            sizes.ok_or_else(|| format!("`{text}` is no number of layers and of positions, such as 3x3"))?;
-        Ok(Self(FacetsConfig { layers, window }))
+        let (layers, window) = sizes.ok_or_else(|| {
+            format!("`{text}` is neither a number of layers and of positions, such as 3x3, nor none")
+        })?;
+        Ok(Self(Some(FacetsConfig { layers, window })))
     }
 }
 
@@ -197,6 +217,28 @@ impl Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_contexts_of_a_mixture_read_facets_unless_told_otherwise() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            head: HeadArgs,
+        }
+        let facets = |line: &str, layers, context| {
+            let words = std::iter::once("line").chain(line.split_whitespace());
+            let facets = <Line as clap::Parser>::try_parse_from(words).unwrap().head.facets(layers, context);
+            facets.map(|facets| (facets.layers, facets.window))
+        };
+        assert_eq!(facets("--head mos", 3, 64), Some((3, 3)));
+        assert_eq!(facets("--head moc --activation residual", 1, 2), Some((2, 2)));
+        assert_eq!(facets("--head mos --facets 1x2", 3, 64), Some((1, 2)));
+        for line in
+            ["--head mos --facets none", "--head mos --activation tanh", "--head softmax", "--head plif"]
+        {
+            assert_eq!(facets(line, 3, 64), None, "{line}");
+        }
+    }
 
     #[test]
     fn a_vocabulary_is_padded_to_as_many_rows_as_are_asked_for() {
