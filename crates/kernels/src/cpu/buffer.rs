@@ -262,13 +262,9 @@ mod tests {
         assert!(other.as_slice::<f32>().unwrap().iter().all(|x| *x == 2.0));
     }
 
-    fn memory(lines: usize) -> Vec<Line> {
-        vec![Line::zeroed(); lines]
-    }
-
     /// A request, served from the pool or not.
     fn request(pool: &mut Pool, lines: usize) -> Vec<Line> {
-        let found = pool.take(lines).0.unwrap_or_else(|| memory(lines));
+        let found = pool.take(lines).0.unwrap_or_else(|| vec![Line::zeroed(); lines]);
         pool.lend(found.len());
         found
     }

@@ -6,8 +6,6 @@
 // Loops and no closures, which would not be compiled for the vectors.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
-use core::ops::RangeInclusive;
-
 use faer::MatMut;
 use pulp::{Arch, Simd, WithSimd};
 
@@ -15,8 +13,7 @@ use super::Real;
 use super::matrix::{Matrix, fetch_ahead};
 use super::vectors::of_height;
 
-/// Rows for which this is faster than `faer`, which packs the factors, and for few rows mostly zeros.
-const ROWS: RangeInclusive<usize> = 1..=MOST;
+/// Rows up to which this is faster than `faer`, which packs the factors, and for few rows mostly zeros.
 const MOST: usize = 16;
 
 /// Rows and columns whose sums are made at a time, each in a vector.
@@ -28,7 +25,7 @@ const AHEAD: usize = 8;
 
 /// Whether a product is one of these.
 pub(super) fn fits<T: Real>(a: Matrix<'_, T>, b: Matrix<'_, T>) -> bool {
-    ROWS.contains(&a.rows()) && !a.is_transposed() && b.is_transposed()
+    (1..=MOST).contains(&a.rows()) && !a.is_transposed() && b.is_transposed()
 }
 
 /// `a · b` to `out`, or added to it, on this thread, of factors that [fit](fits).

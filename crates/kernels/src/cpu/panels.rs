@@ -16,6 +16,7 @@ use rayon::prelude::*;
 use super::bf16::{Amx, Avx512, product::Packed, product::Unit};
 use super::blocked::Room;
 use super::matrix::{Factor, by_columns, fetch_ahead};
+use super::vectors::of_height;
 use super::{Buffer, Matrix, Real};
 use crate::Precision;
 
@@ -178,26 +179,6 @@ fn numbers_multiply_add<T: Real>(
     });
 }
 
-/// Calls a function that is compiled for the number of rows it works on.
-macro_rules! of_count {
-    ($count:expr, $function:ident($($argument:expr),+)) => {
-        match $count {
-            1 => $function::<T, S, 1>($($argument),+),
-            2 => $function::<T, S, 2>($($argument),+),
-            3 => $function::<T, S, 3>($($argument),+),
-            4 => $function::<T, S, 4>($($argument),+),
-            5 => $function::<T, S, 5>($($argument),+),
-            6 => $function::<T, S, 6>($($argument),+),
-            7 => $function::<T, S, 7>($($argument),+),
-            8 => $function::<T, S, 8>($($argument),+),
-            9 => $function::<T, S, 9>($($argument),+),
-            10 => $function::<T, S, 10>($($argument),+),
-            11 => $function::<T, S, 11>($($argument),+),
-            _ => $function::<T, S, MOST>($($argument),+),
-        }
-    };
-}
-
 /// Adds the product with the panels from column `first` on to `out`.
 struct MultiplyAdd<'a, T> {
     /// Their numbers, all of them.
@@ -231,7 +212,12 @@ impl<T: Real> WithSimd for MultiplyAdd<'_, T> {
                 for top in (0..rows).step_by(height) {
                     let (count, is_last) = (height.min(rows - top), top + height >= rows);
                     let out = out.rb_mut().submatrix_mut(top, left, count, here);
-                    of_count!(count, add(simd, &a[top..], panel, out, is_last));
+                    of_height!(
+                        count,
+                        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+                        MOST,
+                        add(simd, &a[top..], panel, out, is_last)
+                    );
                 }
             }
         }

@@ -109,14 +109,16 @@ vectors!(
     reduce_sum_f64s
 );
 
-/// Calls a function that is compiled for the number of rows it works on, one to four, with the types `T` and `S`.
+/// Calls a function that is compiled for the number of rows it works on, with the types `T` and `S`: one to four rows, or those
+/// listed and the most.
 macro_rules! of_height {
-    ($height:expr, $function:ident($($argument:expr),+ $(,)?)) => {
+    ($height:expr, $function:ident $arguments:tt) => {
+        of_height!($height, [1, 2, 3], 4, $function $arguments)
+    };
+    ($height:expr, [$($fewer:tt),+], $most:tt, $function:ident $arguments:tt) => {
         match $height {
-            1 => $function::<T, S, 1>($($argument),+),
-            2 => $function::<T, S, 2>($($argument),+),
-            3 => $function::<T, S, 3>($($argument),+),
-            _ => $function::<T, S, 4>($($argument),+),
+            $($fewer => $function::<T, S, $fewer> $arguments,)+
+            _ => $function::<T, S, $most> $arguments,
         }
     };
 }

@@ -26,38 +26,28 @@ pub struct FloatSlot(usize);
 pub struct IntSlot(usize);
 
 /// The tensors that an operation reads.
-pub struct Inputs<B: FusionBackend> {
-    tensors: Vec<FusionTensor<B::FusionRuntime>>,
-    kinds: Vec<Kind>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Float,
-    Int,
-}
+pub struct Inputs<B: FusionBackend>(Vec<FusionTensor<B::FusionRuntime>>);
 
 impl<B: FusionBackend> Default for Inputs<B> {
     fn default() -> Self {
-        Self { tensors: vec![], kinds: vec![] }
+        Self(vec![])
     }
 }
 
 impl<B: FusionBackend> Inputs<B> {
     /// Adds a tensor of floats.
     pub fn float(&mut self, tensor: Floats<Fusion<B>>) -> FloatSlot {
-        FloatSlot(self.add(tensor.into_primitive(), Kind::Float))
+        FloatSlot(self.add(tensor.into_primitive()))
     }
 
     /// Adds a tensor of integers.
     pub fn int(&mut self, tensor: Ints<Fusion<B>>) -> IntSlot {
-        IntSlot(self.add(tensor.into_primitive(), Kind::Int))
+        IntSlot(self.add(tensor.into_primitive()))
     }
 
-    fn add(&mut self, tensor: FusionTensor<B::FusionRuntime>, kind: Kind) -> usize {
-        self.tensors.push(tensor);
-        self.kinds.push(kind);
-        self.tensors.len() - 1
+    fn add(&mut self, tensor: FusionTensor<B::FusionRuntime>) -> usize {
+        self.0.push(tensor);
+        self.0.len() - 1
     }
 }
 
@@ -100,7 +90,7 @@ impl<B: FusionBackend> Taken<B> {
 /// Without inputs; when its turn comes, if `run` gives another number of tensors than announced.
 pub fn operation<B, F>(
     name: &'static str,
-    inputs: Inputs<B>,
+    Inputs(inputs): Inputs<B>,
     outputs: &[(Shape, DType)],
     run: F,
 ) -> Vec<Floats<Fusion<B>>>
@@ -108,22 +98,20 @@ where
     B: FusionBackend,
     F: Fn(&mut Taken<B>) -> Vec<Floats<B>> + Send + Sync + 'static,
 {
-    let Inputs { tensors, kinds } = inputs;
-    let client = tensors.first().expect("an operation has inputs").client.clone();
-    let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
+    let client = inputs.first().expect("an operation has inputs").client.clone();
+    let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();
     let outputs: Vec<TensorIr> = outputs
         .iter()
         .map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape.clone(), *dtype))
         .collect();
     let node = CustomOpIr::new(name, &inputs, &outputs);
-    let operation = Node::<B, F> { node: node.clone(), kinds, run, backend: std::marker::PhantomData };
+    let operation = Node::<B, F> { node: node.clone(), run, backend: std::marker::PhantomData };
     let made = client.register(StreamId::current(), OperationIr::Custom(node), operation);
     made.into_iter().map(Floats::new).collect()
 }
 
 struct Node<B, F> {
     node: CustomOpIr,
-    kinds: Vec<Kind>,
     run: F,
     backend: std::marker::PhantomData<B>,
 }
@@ -143,9 +131,9 @@ where
 {
     fn execute(&self, handles: &mut Handles<B>) -> Result<(), ExecutionError> {
         // All inputs, in their order: a tensor that comes twice is given up the second time.
-        let inputs = self.node.inputs.iter().zip(&self.kinds).map(|(input, kind)| match kind {
-            Kind::Float => Some(Input::Float(Floats::new(handles.get_float_tensor::<B>(input)))),
-            Kind::Int => Some(Input::Int(Ints::new(handles.get_int_tensor::<B>(input)))),
+        let inputs = self.node.inputs.iter().map(|input| match input.dtype.is_float() {
+            true => Some(Input::Float(Floats::new(handles.get_float_tensor::<B>(input)))),
+            false => Some(Input::Int(Ints::new(handles.get_int_tensor::<B>(input)))),
         });
         let made = (self.run)(&mut Taken(inputs.collect()));
         assert_eq!(made.len(), self.node.outputs.len(), "{}: number of results", self.node.id);

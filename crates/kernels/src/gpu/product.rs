@@ -123,7 +123,7 @@ fn multiply(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor, has_units: bool) 
         let copied =
             TuneGroup::new("copied in bulk", |key: &Key| if key.is_copied_in_bulk() { 4 } else { -1 });
         let units = TuneGroup::new("units", |key: &Key| if key.has_units { 3 } else { -1 });
-        let vectors = TuneGroup::new("vectors", |key: &Key| if key.is_vector() { 2 } else { -1 });
+        let vectors = TuneGroup::new("vectors", |key: &Key| if key.powers.is_some() { 2 } else { -1 });
         let tiled = TuneGroup::new("tiled", |_: &Key| 1);
         let always = TuneGroup::new("always", |_: &Key| 0);
         let kernel = |strategy: Strategy, group| -> Tunable<Key, Matrices, ()> {
@@ -212,10 +212,6 @@ const MAX_POWER: u32 = 9;
 const BULK_FACTOR: u8 = 4;
 
 impl Key {
-    fn is_vector(&self) -> bool {
-        self.powers.is_some()
-    }
-
     /// Whether units make it of matrices that a device of NVIDIA's, from Hopper on, copies to shared memory in bulk: those whose
     /// rows begin at multiples of 16 bytes.
     fn is_copied_in_bulk(&self) -> bool {
@@ -322,29 +318,27 @@ mod tests {
         Floats::new(out)
     }
 
+    /// Matrices `[m, k]` and `[k, n]`, row-major and as transposes.
+    fn layouts(m: usize, k: usize, n: usize) -> [(Floats<Plain>, Floats<Plain>); 2] {
+        let transposes = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
+        [(spread([m, k], 1), spread([k, n], 2)), transposes]
+    }
+
     #[test]
     fn parts_add_up_in_any_layout() {
         for (m, k, n, count) in
             [(5, 64, 7, 4), (70, 33, 65, 2), (3, 1000, 9, 7), (40, 512, 33, 5), (4, 10, 8, 4)]
         {
-            let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
+            let ranges = (spread([m + 3, k], 5).rows(2..m + 2), spread([k + 2, n], 6).rows(1..k + 1));
+            for (lhs, rhs) in layouts(m, k, n).into_iter().chain([ranges]) {
+                let want = expected(&lhs, &rhs);
                 let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
                 let out = empty(&lhs, [m, n], DType::F32);
                 let kernel: BlueprintStrategy<(), DoubleUnitAlgorithm> =
                     BlueprintStrategy::Inferred(Default::default());
                 split_k::product(&kernel, lhs, rhs, out.clone(), count).expect("the kernel takes any sizes");
-                Floats::<Plain>::new(out)
-            };
-            let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
-            let want = expected(&lhs, &rhs);
-            assert_close(in_parts(lhs, rhs), &want, 1e-4);
-            let (lhs, rhs) = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
-            let want = expected(&lhs, &rhs);
-            assert_close(in_parts(lhs, rhs), &want, 1e-4);
-            // As a range of rows of a longer tensor is.
-            let (lhs, rhs) = (spread([m + 3, k], 5).rows(2..m + 2), spread([k + 2, n], 6).rows(1..k + 1));
-            let want = expected(&lhs, &rhs);
-            assert_close(in_parts(lhs, rhs), &want, 1e-4);
+                assert_close(Floats::new(out), &want, 1e-4);
+            }
         }
     }
 
@@ -353,23 +347,21 @@ mod tests {
     fn a_product_in_parts_takes_two_launches() {
         // Three terms are in no part. Rows of an odd length begin anywhere.
         for (m, k, n) in [(20, 520, 17), (20, 523, 17)] {
-            let in_parts = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
-                let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
-                let out = empty(&lhs, [m, n], DType::F32);
-                assert!(split_k::is_deep(&lhs, &rhs, &out));
-                let kernel: BlueprintStrategy<(), SimpleUnitAlgorithm> =
-                    BlueprintStrategy::Inferred(Default::default());
-                split_k::launch(&kernel, lhs, rhs, out.clone()).expect("the kernel takes any sizes");
-                Floats::<Plain>::new(out)
-            };
-            let check = |lhs: Floats<Plain>, rhs: Floats<Plain>| {
+            for (lhs, rhs) in layouts(m, k, n) {
                 let want = expected(&lhs, &rhs);
-                let (made, launches) = MANY.pretended(|| launches(|| in_parts(lhs.clone(), rhs.clone())));
+                let in_parts = || {
+                    let (lhs, rhs) = (lhs.into_primitive(), rhs.into_primitive());
+                    let out = empty(&lhs, [m, n], DType::F32);
+                    assert!(split_k::is_deep(&lhs, &rhs, &out));
+                    let kernel: BlueprintStrategy<(), SimpleUnitAlgorithm> =
+                        BlueprintStrategy::Inferred(Default::default());
+                    split_k::launch(&kernel, lhs, rhs, out.clone()).expect("the kernel takes any sizes");
+                    Floats::<Plain>::new(out)
+                };
+                let (made, launches) = MANY.pretended(|| launches(in_parts));
                 assert_close(made, &want, 1e-4);
                 assert_eq!(launches.len(), 2, "{launches:?}");
-            };
-            check(spread([m, k], 1), spread([k, n], 2));
-            check(spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
+            }
         }
     }
 
@@ -393,12 +385,10 @@ mod tests {
         for (m, k, n) in
             [(1, 3, 5), (1, 64, 64), (1, 48, 64), (1, 64, 40), (64, 64, 1), (40, 56, 1), (70, 33, 65)]
         {
-            let (lhs, rhs) = (spread([m, k], 1), spread([k, n], 2));
-            let want = expected(&lhs, &rhs);
-            assert_close(multiplied(lhs, rhs, false), &want, 2e-5);
-            let (lhs, rhs) = (spread([k, m], 3).transpose(), spread([n, k], 4).transpose());
-            let want = expected(&lhs, &rhs);
-            assert_close(multiplied(lhs, rhs, false), &want, 2e-5);
+            for (lhs, rhs) in layouts(m, k, n) {
+                let want = expected(&lhs, &rhs);
+                assert_close(multiplied(lhs, rhs, false), &want, 2e-5);
+            }
         }
     }
 

@@ -32,7 +32,6 @@ use core::marker::PhantomData;
 
 use faer::MatMut;
 
-use super::Buffer;
 use super::matrix::Factor;
 
 #[cfg(target_arch = "x86_64")]
@@ -158,6 +157,16 @@ pub(super) struct Left<'a> {
     layout: LeftLayout,
 }
 
+impl<'a> Left<'a> {
+    /// Packs a factor into the first of some words.
+    fn pack<I: Instructions>(unit: I, a: Factor<'_, f32>, words: &'a mut [u32]) -> Self {
+        let layout = LeftLayout::of::<I>(a);
+        let words = &mut words[..layout.len];
+        unit.pack_left(words, a);
+        Self { words, layout }
+    }
+}
+
 /// A packed right factor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Right<'a> {
@@ -166,27 +175,12 @@ pub(super) struct Right<'a> {
     columns: usize,
 }
 
-/// Memory for packed factors, which is kept.
-#[derive(Debug)]
-pub(super) struct Words(Buffer<f32>);
-
-impl Words {
-    fn new(len: usize) -> Self {
-        Self(Buffer::new(len))
-    }
-
-    fn left<I: Instructions>(&mut self, unit: I, a: Factor<'_, f32>) -> Left<'_> {
-        let layout = LeftLayout::of::<I>(a);
-        let words: &mut [u32] = &mut bytemuck::cast_slice_mut(&mut self.0)[..layout.len];
-        unit.pack_left(words, a);
-        Left { words, layout }
-    }
-
-    fn right<I: Instructions>(&mut self, unit: I, b: Factor<'_, f32>) -> Right<'_> {
-        let len = right_len::<I>(b.rows(), b.columns());
-        let words: &mut [u32] = &mut bytemuck::cast_slice_mut(&mut self.0)[..len];
+impl<'a> Right<'a> {
+    /// Packs a factor into the first of some words.
+    fn pack<I: Instructions>(unit: I, b: Factor<'_, f32>, words: &'a mut [u32]) -> Self {
+        let words = &mut words[..right_len::<I>(b.rows(), b.columns())];
         unit.pack_right(words, b);
-        Right { words, pairs: pairs::<I>(b.rows()), columns: b.columns() }
+        Self { words, pairs: pairs::<I>(b.rows()), columns: b.columns() }
     }
 }
 

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::{Amx, Avx512};
-use super::{Instructions, LANES, Left, LeftLayout, Right, SHALLOW, Tiles, WIDTH, Words, pairs, right_len};
+use super::{Instructions, LANES, Left, LeftLayout, Right, SHALLOW, Tiles, WIDTH, pairs, right_len};
+use crate::cpu::Buffer;
 use crate::cpu::matrix::{Factor, by_columns};
 
 /// Bytes of a packed block that shall stay in the second level of cache, of 1 MB or more.
@@ -44,7 +45,7 @@ impl Unit {
 #[derive(Debug)]
 pub(in crate::cpu) struct Packed<I> {
     unit: I,
-    words: Words,
+    words: Buffer<u32>,
     depth: usize,
 }
 
@@ -52,11 +53,9 @@ impl<I: Instructions> Packed<I> {
     /// Packs all of a right factor; on all threads of the current pool.
     pub(in crate::cpu) fn new(unit: I, b: Factor<'_, f32>) -> Self {
         let (depth, columns) = (b.rows(), b.columns());
-        let mut words = Words::new(right_len::<I>(depth, columns));
+        let mut words = Buffer::new(right_len::<I>(depth, columns));
         let panel = (pairs::<I>(depth) * WIDTH).max(1);
-        let panels: Vec<_> =
-            bytemuck::cast_slice_mut::<f32, u32>(&mut words.0).chunks_mut(panel).enumerate().collect();
-        panels.into_par_iter().for_each(|(index, words)| {
+        words.par_chunks_mut(panel).enumerate().for_each(|(index, words)| {
             let first = index * WIDTH;
             unit.pack_right(words, b.block(0..depth, first..columns.min(first + WIDTH)));
         });
@@ -68,8 +67,8 @@ impl<I: Instructions> Packed<I> {
         if out.nrows() == 0 || out.ncols() == 0 || self.depth == 0 {
             return;
         }
-        let mut words = Words::new(LeftLayout::of::<I>(a).len);
-        let left = words.left(self.unit, a);
+        let mut words = Buffer::new(LeftLayout::of::<I>(a).len);
+        let left = Left::pack(self.unit, a, &mut words);
         let threads = rayon::current_num_threads();
         by_columns(out, 0, WIDTH, threads, &|out, first| self.part(out, left, first));
     }
@@ -77,8 +76,7 @@ impl<I: Instructions> Packed<I> {
     /// The columns of the result from `first` on, of which `out` has some.
     fn part(&self, mut out: MatMut<'_, f32>, left: Left<'_>, first: usize) {
         let (pairs, columns) = (pairs::<I>(self.depth), out.ncols());
-        let words: &[u32] = bytemuck::cast_slice(&self.words.0);
-        let words = &words[first * pairs..][..pairs * columns.next_multiple_of(LANES)];
+        let words = &self.words[first * pairs..][..pairs * columns.next_multiple_of(LANES)];
         let right = Right { words, pairs, columns };
         for part in depths::<I>(self.depth) {
             let place = part.start / 2;
@@ -134,8 +132,8 @@ pub(in crate::cpu) fn multiply_few<I: Instructions>(
     if a.rows() == 0 || b.columns() == 0 {
         return;
     }
-    let mut words = Words::new(LeftLayout::of::<I>(a).len);
-    unit.few_rows(out, words.left(unit, a), b, accumulate);
+    let mut words = Buffer::new(LeftLayout::of::<I>(a).len);
+    unit.few_rows(out, Left::pack(unit, a, &mut words), b, accumulate);
 }
 
 /// Whether the transpose of a product is to be made instead: the larger factor is then packed as it lies in memory.
@@ -174,8 +172,8 @@ pub(in crate::cpu) fn multiply<I: Instructions>(
     let stays = |lines: usize| bytes(lines, depth) <= NEAR;
     let step = depth_of_tiles::<I>(depth);
     if stays(columns) && (columns <= rows || depth <= SHALLOW) {
-        let mut words = Words::new(right_len::<I>(depth, columns));
-        multiply_packed(unit, out, a, words.right(unit, b), accumulate);
+        let mut words = Buffer::new(right_len::<I>(depth, columns));
+        multiply_packed(unit, out, a, Right::pack(unit, b, &mut words), accumulate);
     } else if stays(rows) {
         left_stays(unit, out, a, b, accumulate, step);
     } else if bytes(rows, 2 * step) <= NEAR {
@@ -200,18 +198,13 @@ fn multiply_packed<I: Instructions>(
     let (rows, depth) = (a.rows(), a.columns());
     let (depths, blocks) = (depths::<I>(depth), blocks::<I>(rows, 2 * depth.min(I::DEPTH)));
     let largest = LeftLayout::new::<I>(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
-    let mut words = Words::new(largest.len);
+    let mut words = Buffer::new(largest.len);
     for block in blocks {
         for part in depths.clone() {
-            let left = words.left(unit, a.block(block.clone(), part.clone()));
+            let left = Left::pack(unit, a.block(block.clone(), part.clone()), &mut words);
             let out = out.rb_mut().subrows_mut(block.start, block.len());
-            unit.make(Tiles::new(
-                out,
-                (left, 0),
-                (right, part.start / 2),
-                part.len(),
-                accumulate || part.start > 0,
-            ));
+            let accumulate = accumulate || part.start > 0;
+            unit.make(Tiles::new(out, (left, 0), (right, part.start / 2), part.len(), accumulate));
         }
     }
 }
@@ -227,23 +220,18 @@ fn left_stays<I: Instructions>(
     step: usize,
 ) {
     let (depth, columns) = (a.columns(), b.columns());
-    let mut words = Words::new(LeftLayout::of::<I>(a).len);
-    let left = words.left(unit, a);
+    let mut words = Buffer::new(LeftLayout::of::<I>(a).len);
+    let left = Left::pack(unit, a, &mut words);
     // Rows of the right factor are read some vectors at a time; where its columns are contiguous, one panel does.
     let most = if b.is_transposed() { WIDTH } else { 8 * WIDTH };
     let (depths, panels) = (parts(depth, step), parts(columns, even(columns, most, WIDTH)));
-    let mut words = Words::new(right_len::<I>(longest(depths.clone()), longest(panels.clone())));
+    let mut words = Buffer::new(right_len::<I>(longest(depths.clone()), longest(panels.clone())));
     for panel in panels {
         for part in depths.clone() {
-            let right = words.right(unit, b.block(part.clone(), panel.clone()));
+            let right = Right::pack(unit, b.block(part.clone(), panel.clone()), &mut words);
             let out = out.rb_mut().subcols_mut(panel.start, panel.len());
-            unit.make(Tiles::new(
-                out,
-                (left, part.start / 2),
-                (right, 0),
-                part.len(),
-                accumulate || part.start > 0,
-            ));
+            let accumulate = accumulate || part.start > 0;
+            unit.make(Tiles::new(out, (left, part.start / 2), (right, 0), part.len(), accumulate));
         }
     }
 }
@@ -260,13 +248,13 @@ fn neither_stays<I: Instructions>(
     let (depths, sides) = (depths::<I>(depth), parts(columns, even(columns, COLUMNS, WIDTH)));
     let blocks = blocks::<I>(rows, depth.min(I::DEPTH));
     let largest = LeftLayout::new::<I>(longest(blocks.clone()), longest(depths.clone()), a.is_transposed());
-    let mut left_words = Words::new(largest.len);
-    let mut right_words = Words::new(right_len::<I>(longest(depths.clone()), longest(sides.clone())));
+    let mut left_words = Buffer::new(largest.len);
+    let mut right_words = Buffer::new(right_len::<I>(longest(depths.clone()), longest(sides.clone())));
     for side in sides {
         for part in depths.clone() {
-            let right = right_words.right(unit, b.block(part.clone(), side.clone()));
+            let right = Right::pack(unit, b.block(part.clone(), side.clone()), &mut right_words);
             for block in blocks.clone() {
-                let left = left_words.left(unit, a.block(block.clone(), part.clone()));
+                let left = Left::pack(unit, a.block(block.clone(), part.clone()), &mut left_words);
                 let out = out.rb_mut().submatrix_mut(block.start, side.start, block.len(), side.len());
                 unit.make(Tiles::new(out, (left, 0), (right, 0), part.len(), accumulate || part.start > 0));
             }

@@ -5,7 +5,6 @@ mod load;
 
 use core::arch::x86_64::*;
 use core::mem::transmute;
-use std::sync::OnceLock;
 
 use faer::MatMut;
 
@@ -21,13 +20,10 @@ pub(in crate::cpu) struct Avx512(());
 impl Avx512 {
     /// The instructions, if this processor has them.
     pub(in crate::cpu) fn new() -> Option<Self> {
-        static FOUND: OnceLock<bool> = OnceLock::new();
-        let found = FOUND.get_or_init(|| {
-            is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512bf16")
-        });
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bf16");
         found.then_some(Self(()))
     }
 

@@ -59,8 +59,8 @@ fn check<I: Instructions>(unit: I) {
                         multiply_few(unit, target, a, b, accumulate)
                     }
                     _ => {
-                        let mut words = Words::new(right_len::<I>(depth, columns));
-                        multiply_packed(unit, target, a, words.right(unit, b), accumulate);
+                        let mut words = Buffer::new(right_len::<I>(depth, columns));
+                        multiply_packed(unit, target, a, Right::pack(unit, b, &mut words), accumulate);
                     }
                 }
                 for (i, (got, (want, size))) in out.into_iter().zip(&sums).enumerate() {
@@ -124,8 +124,9 @@ fn a_packed_factor_gives_the_product() {
         let (rows, depth, columns) = (a.rows(), a.columns(), b.columns());
         let (mut got, mut want) = (vec![1.0; rows * columns], vec![1.0; rows * columns]);
         let packed = Packed::new(unit, b);
-        let mut words = Words::new(LeftLayout::of::<I>(a).len);
-        let (left, out) = (words.left(unit, a), MatMut::from_row_major_slice_mut(&mut got, rows, columns));
+        let mut words = Buffer::new(LeftLayout::of::<I>(a).len);
+        let left = Left::pack(unit, a, &mut words);
+        let out = MatMut::from_row_major_slice_mut(&mut got, rows, columns);
         by_columns(out, 0, WIDTH, 3, &|out, first| packed.part(out, left, first));
         multiply(unit, MatMut::from_row_major_slice_mut(&mut want, rows, columns), a, b, true);
         assert_eq!(got, want, "{rows} × {depth} × {columns}");
