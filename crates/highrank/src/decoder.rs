@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
-use burn::tensor::{Bool, DType, Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
-use crate::parameters::{changed, is_trained, value};
+use crate::parameters::{cast_parameters, changed, is_trained, value};
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
@@ -155,10 +155,13 @@ impl Decoder {
         }
     }
 
-    /// The float type of its parameters, if there are any.
-    pub(crate) fn dtype(&self) -> Option<DType> {
+    /// A module in the float type of the decoder's parameters, if there are any.
+    pub(crate) fn in_own_type<M: Module>(&self, module: M) -> M {
         let weight = self.weight.as_ref().map(|weight| value(weight).dtype());
-        weight.or_else(|| self.bias.as_ref().map(|bias| value(bias).dtype()))
+        match weight.or_else(|| self.bias.as_ref().map(|bias| value(bias).dtype())) {
+            Some(dtype) => cast_parameters(module, dtype),
+            None => module,
+        }
     }
 
     fn masking_on(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {
@@ -317,12 +320,8 @@ fn contiguous(matrix: Tensor<2>) -> Tensor<2> {
 
 /// The matrix with zeros below, `rows` in all, for a new parameter.
 fn padded(matrix: Tensor<2>, rows: usize) -> Tensor<2> {
-    let [given, columns] = matrix.dims();
-    match given == rows {
-        true => matrix,
-        false => {
-            let zeros = Tensor::zeros([rows - given, columns], (&matrix.device(), matrix.dtype()));
-            Tensor::cat(vec![matrix, zeros], 0).detach()
-        }
+    match rows - matrix.dims()[0] {
+        0 => matrix,
+        more => matrix.pad([(0, more), (0, 0)], 0.0).detach(),
     }
 }

@@ -53,12 +53,6 @@ pub(crate) fn sigmoid<B: Backend>(x: Floats<B>) -> Floats<B> {
     log_sigmoid(x).exp()
 }
 
-/// `log Σ_j e^{x_j}` over the last dimension, kept with size 1.
-pub(crate) fn log_sum_exp<B: Backend>(x: Floats<B>) -> Floats<B> {
-    let last = x.shape().num_dims() - 1;
-    log_sum_exp_dim(x, last)
-}
-
 /// `log Σ_j e^{x_j}` over dimension `dim`, kept with size 1. The maximum is a constant of the gradient.
 pub(crate) fn log_sum_exp_dim<B: Backend>(x: Floats<B>, dim: usize) -> Floats<B> {
     let max = x.clone().detach().max_dim(dim);
@@ -70,7 +64,7 @@ pub(crate) fn log_softmax<B: Backend>(x: Floats<B>) -> Floats<B> {
     log_softmax_and_normaliser(x).0
 }
 
-/// [`log_softmax`] and the [`log_sum_exp`] that it subtracts.
+/// [`log_softmax`] and the `log Σ_j e^{x_j}` that it subtracts.
 ///
 /// Where logits are large, most digits of the latter are those of the maximum: it is subtracted first, so that a
 /// log-probability near 0 keeps its own.

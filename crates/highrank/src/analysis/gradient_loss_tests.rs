@@ -23,9 +23,8 @@ fn targets(words: &[i64]) -> Tensor<1, Int> {
 }
 
 fn of(head: &OutputHead, hidden: Tensor<2>, words: &[i64]) -> GradientLoss {
-    let head = head.at_temperature(1.0);
-    let mut loss = GradientLoss::of_head(&head).unwrap();
-    loss.add(&head, hidden, targets(words)).unwrap();
+    let mut loss = GradientLoss::of_head(head).unwrap();
+    loss.add(head, hidden, targets(words)).unwrap();
     loss
 }
 
@@ -120,11 +119,10 @@ fn blocks_change_nothing_and_every_head_has_its_share() {
         let words: Vec<i64> = (0..9).map(|n| (n * 7) % v as i64).collect();
         let whole = of(&head, states.clone(), &words);
         head.memory_budget = Some(1);
-        let bound = head.at_temperature(1.0);
-        let mut parts = GradientLoss::of_head(&bound).unwrap();
+        let mut parts = GradientLoss::of_head(&head).unwrap();
         for (start, end) in [(0, 1), (1, 6), (6, 9)] {
             let words = targets(&words[start..end]);
-            parts.add(&bound, states.clone().slice(start..end), words).unwrap();
+            parts.add(&head, states.clone().slice(start..end), words).unwrap();
         }
         assert_eq!((parts.rows(), parts.dimension()), (9, config.d_embedding), "{config}");
         close(parts.mean_share().unwrap(), whole.mean_share().unwrap());
@@ -164,8 +162,7 @@ fn heads_of_other_logits_are_refused() {
     let device = Device::flex();
     let clusters = HeadConfig::softmax(4, 50).with_adaptive(crate::AdaptiveConfig::for_vocab(50));
     for (config, name) in [(HeadConfig::mixtape(6, 4, 50), "a Mixtape"), (clusters, "a head with clusters")] {
-        let head = config.init(&device);
-        let error = GradientLoss::of_head(&head.at_temperature(1.0)).unwrap_err().to_string();
+        let error = GradientLoss::of_head(&config.init(&device)).unwrap_err().to_string();
         assert!(error.starts_with(&format!("the logits of {name} are no products")), "{error}");
     }
 }
@@ -182,8 +179,7 @@ fn bad_gradients_are_refused_and_leave_no_trace() {
     assert_eq!(loss.rows(), 0);
 
     let wide = HeadConfig::softmax(1, 5).init(&Device::flex());
-    let error =
-        loss.add(&wide.at_temperature(1.0), Tensor::<2>::ones([1, 1], &Device::flex()), targets(&[0]));
+    let error = loss.add(&wide, Tensor::<2>::ones([1, 1], &Device::flex()), targets(&[0]));
     let expected = "the gradient has 5 columns, but the analysis is over a vocabulary of 3 words";
     assert_eq!(error.unwrap_err().to_string(), expected);
 }

@@ -236,27 +236,19 @@ impl RowAnalysis for SpectrumBuilder {
         let columns = words.kept;
         let values = words.pick(values);
         self.words = Some(words);
-        let values = match &mut self.held {
-            Held::Triangle(triangle) => {
-                triangle.add(&values);
-                return Ok(());
-            }
+        match &mut self.held {
+            Held::Triangle(triangle) => triangle.add(&values),
             Held::Rows(held) => {
                 let (now, later) = values.split_at(values.len().min(columns.pow(2) - held.len()));
                 held.extend_from_slice(now);
-                if held.len() < columns.pow(2) {
-                    return Ok(());
+                if held.len() == columns.pow(2) {
+                    let mut triangle = Triangle::new(columns);
+                    triangle.add(held);
+                    triangle.add(later);
+                    self.held = Held::Triangle(triangle);
                 }
-                later
             }
-        };
-        let Held::Rows(square) = std::mem::replace(&mut self.held, Held::Rows(vec![])) else {
-            unreachable!()
-        };
-        let mut triangle = Triangle::new(columns);
-        triangle.add(&square);
-        triangle.add(values);
-        self.held = Held::Triangle(triangle);
+        }
         Ok(())
     }
 }

@@ -118,24 +118,11 @@ fn factorise(mut panel: MatMut<'_, f64>) -> Mat<f64> {
 
 /// Applies the reflections of a panel to the columns on its right, in tiles over all threads.
 fn update(panel: MatRef<'_, f64>, factor: MatRef<'_, f64>, rest: MatMut<'_, f64>) {
-    let tiles: Vec<_> = tiles(rest);
-    tiles.into_par_iter().for_each(|tile| {
+    rest.par_col_chunks_mut(TILE).for_each(|tile| {
         let scratch = apply_scratch::<f64>(panel.nrows(), factor.nrows(), tile.ncols());
         let mut memory = MemBuffer::new(scratch);
         apply_transpose(panel, factor, Conj::No, tile, Par::Seq, MemStack::new(&mut memory));
     });
-}
-
-/// Cuts a matrix into [`TILE`] columns each.
-fn tiles(mut rest: MatMut<'_, f64>) -> Vec<MatMut<'_, f64>> {
-    let mut tiles = Vec::with_capacity(rest.ncols().div_ceil(TILE));
-    while rest.ncols() > TILE {
-        let (tile, others) = rest.split_at_col_mut(TILE);
-        tiles.push(tile);
-        rest = others;
-    }
-    tiles.push(rest);
-    tiles
 }
 
 fn zero_below_diagonal(mut matrix: MatMut<'_, f64>) {

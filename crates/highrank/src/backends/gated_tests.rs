@@ -3,14 +3,14 @@
 use std::array::from_fn;
 
 use burn::backend::Flex;
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{DType, Device};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use super::testing::{assert_close, floats, on_threads, values};
+use super::testing::{assert_close, integers, on_threads, primitive, spread, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, MapFunction, Objective, Prediction, Scores,
-    Targets, Wanted,
+    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, MapFunction, Objective, PerInput,
+    Prediction, Scores, Targets, Wanted,
 };
 
 /// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.
@@ -25,29 +25,13 @@ const SIZES: [[usize; 5]; 6] = [
 
 const SMALL: [usize; 5] = [5, 7, 9, 4, 3];
 
-const NAMES: [&str; 13] = [
-    "contexts",
-    "latent weight",
-    "latent bias",
-    "log-prior",
-    "decoder",
-    "decoder's bias",
-    "map",
-    "prior",
-    "latent contexts",
-    "features",
-    "base",
-    "vectors",
-    "gates' bias",
-];
+const NAMES: [&str; PerInput::<()>::COUNT] = PerInput::<()>::NAMES;
 
 type Input = Likelihood<Floats<Flex>>;
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
 
 fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
-    let count = shape.iter().product::<usize>();
-    let number = |i: usize| scale * (((i + 31 * seed) * 7919 % 1009) as f64 / 504.0 - 1.0);
-    floats((0..count).map(number).collect(), shape, dtype)
+    primitive(spread(shape, 31 * seed, &Device::flex(), dtype)).mul_scalar(scale)
 }
 
 /// Chunks of at most three tokens.
@@ -80,8 +64,7 @@ fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: P
 fn goal(sizes: [usize; 5], smoothing: f64) -> Goal {
     let [tokens, words, vocab, ..] = sizes;
     let word = |n: usize| if n.is_multiple_of(2) { n * 5 % words } else { vocab - 1 - n * 3 % vocab };
-    let data = TensorData::new((0..tokens).map(|n| word(n) as i64).collect::<Vec<_>>(), [tokens]);
-    let targets = Targets::Words(Ints::converted(data, &Default::default()));
+    let targets = Targets::Words(integers((0..tokens).map(|n| word(n) as i64).collect(), [tokens]));
     Objective { label_smoothing: smoothing, ..Objective::new(targets) }
 }
 

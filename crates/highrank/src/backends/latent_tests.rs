@@ -106,7 +106,7 @@ fn the_portable_backward_pass_agrees_with_the_native_one() {
         }),
         precision: Precision::Full,
     };
-    let wanted = LatentWanted { hidden: true, weight: true, bias: true };
+    let wanted = LatentWanted::ALL;
     let all = |made: LatentGradients<Floats<Flex>>| {
         made.into_array()
             .map(|gradient| gradient.unwrap().into_data().iter::<f64>().collect::<Vec<_>>())

@@ -6,8 +6,7 @@ use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
-use super::contexts::Contexts;
-use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;

@@ -2,16 +2,15 @@
 
 use burn::module::Content;
 use burn::tensor::{Device, Tensor};
-use highrank_kernels::Precision;
+use highrank_kernels::{Floats, Precision};
 
 use super::context_ops::ContextOps;
-use super::contexts::Contexts;
 use super::dropout::LatentDropout;
 use super::start::Start;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
-use crate::ops::Activation;
+use crate::ops::{Activation, ContextSource};
 
 /// The sizes of the head that a context is for.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +76,17 @@ pub(super) trait ContextModule {
 
     /// Adds their sizes to a display.
     fn display(&self, content: Content) -> Content;
+}
+
+/// Contexts of a run of tokens, ready for the decoder.
+#[derive(Debug, Clone)]
+pub(crate) struct Contexts {
+    /// `h_k`.
+    pub contexts: ContextSource,
+    /// `log π_k`, shape `[N, K]`; `None` where there is one component only.
+    pub log_prior: Option<Floats>,
+    /// `log π_k` of the latent contexts, shape `[N, K]`, also where they have been mixed into one; `None` without a mixture.
+    pub component_log_prior: Option<Floats>,
 }
 
 /// What a context makes of hidden states by its parameters.

@@ -7,9 +7,8 @@ use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
-use super::contexts::Contexts;
 use super::dropout::{self, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Sizes, is_default};
+use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, is_default};
 use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;

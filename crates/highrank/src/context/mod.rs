@@ -7,7 +7,6 @@
 
 mod connection;
 mod context_ops;
-mod contexts;
 mod direct;
 mod dropout;
 mod facets;
@@ -18,11 +17,10 @@ mod start;
 mod tokens;
 
 pub use connection::{ConnectedLayer, DirectOutputConnection, DirectOutputConnectionConfig};
-pub(crate) use contexts::Contexts;
 pub use direct::{Direct, DirectConfig};
 pub use dropout::{LatentDropout, TimeAxis};
 pub use facets::{Facets, FacetsConfig};
-pub(crate) use kind::Sizes;
+pub(crate) use kind::{Contexts, Sizes};
 pub use mixtape::{Mixtape, MixtapeConfig};
 pub(crate) use mixture::linear_initializer;
 pub use mixture::{Mixture, MixtureConfig};

@@ -7,7 +7,6 @@
 //! With the probability `Q(c)` of drawing c, a mean over drawn candidates is near the loss over all words (Bengio and Senécal
 //! 2003, Jean et al., ACL 2015); without, it is the exact distribution of the candidates against each other.
 
-use burn::backend::Dispatch;
 use burn::tensor::{Int, Tensor};
 use highrank_kernels::Floats;
 
@@ -16,9 +15,8 @@ use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::portable;
 use crate::logit_map::LogitMapConfig;
-use crate::loss::{ListedWords, check_words, validate_targets};
+use crate::loss::{ListedWords, check_words, is_cpu, validate_targets};
 use crate::math::{log_softmax, log_sum_exp_dim};
-use crate::ops;
 
 impl OutputHead {
     /// The same head over some of the words: word i of the result is `words[i]`. Everything works with it, losses and predictions,
@@ -70,7 +68,7 @@ impl OutputHead {
                 return Err(HeadError::Unused { option: "log_q", reason });
             }
         }
-        if ops::is_cpu::<Dispatch>(words.device().as_dispatch()) {
+        if is_cpu(&words.device()) {
             validate_targets(&words, self.vocab())?;
         }
         // The bias is divided by the temperature.
@@ -165,9 +163,7 @@ impl OutputHead {
 
     /// Checks that the logits of a word depend on its own row alone, and on one normaliser.
     fn check_candidates(&self, what: &'static str) -> Result<(), HeadError> {
-        if self.clusters.is_some() {
-            return Err(HeadError::NoCommonLogits { what });
-        }
+        self.has_common_logits(what)?;
         if self.context.not_linear().is_some() {
             let reason = "the words of a Mixtape have gates of their own: use a head whose words have none";
             return Err(HeadError::Unused { option: what, reason });

@@ -4,7 +4,6 @@ use super::output::OutputHead;
 use crate::context::{Activation, Context, ContextConfig, MixtureConfig, Sizes, Start};
 use crate::error::OrPanic;
 use crate::logit_map::{LogitMap, LogitMapConfig};
-use crate::parameters::cast_parameters;
 
 impl OutputHead {
     /// A softmax continued as a Mixture of Softmaxes: `K` linear contexts that start as the hidden state, but for normal noise of a
@@ -41,11 +40,7 @@ impl OutputHead {
         let (d, vocab) = (decoder.d_embedding, decoder.vocab);
         let sizes = Sizes { d_hidden: d, d_embedding: d, vocab };
         config.validate(sizes).or_panic("OutputHead::into_mixture");
-        let context = config.init(sizes, &decoder.device());
-        let context = match decoder.dtype() {
-            Some(dtype) => cast_parameters(context, dtype),
-            None => context,
-        };
+        let context = decoder.in_own_type(config.init(sizes, &decoder.device()));
         Self { context, ..self }
     }
 
@@ -61,10 +56,7 @@ impl OutputHead {
             "into_plif: the head has a logit map, expected none"
         );
         let map = LogitMapConfig::Plif { knots, bound }.init(&self.decoder.device());
-        let logit_map = match self.decoder.dtype() {
-            Some(dtype) => cast_parameters(map, dtype),
-            None => map,
-        };
+        let logit_map = self.decoder.in_own_type(map);
         Self { logit_map, ..self }
     }
 }

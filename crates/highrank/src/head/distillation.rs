@@ -26,9 +26,7 @@ impl OutputHead {
 
     fn try_distribution<const D: usize>(&self, hidden: Tensor<D>) -> Result<Distribution, HeadError> {
         let checks = self.check(&hidden)?;
-        if self.clusters.is_some() {
-            return Err(HeadError::NoCommonLogits { what: "distribution" });
-        }
+        self.has_common_logits("distribution")?;
         let head = self.clone();
         let likelihood = move |tokens| Ok(head.likelihood(tokens, ContextOps::Native)?.0);
         let tokens = Tokens::all(hidden.detach());

@@ -1,8 +1,7 @@
 //! From hidden states to the inputs of the likelihood.
 
-use burn::backend::Dispatch;
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use highrank_kernels::Floats;
 
 use super::output::OutputHead;
@@ -10,8 +9,8 @@ use crate::checks::TensorChecks;
 use crate::context::{ContextOps, Contexts, Tokens};
 use crate::error::HeadError;
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
-use crate::loss::check_hidden;
-use crate::ops::{self, Likelihood, MASKING_BIAS, Prediction};
+use crate::loss::{check_hidden, is_cpu};
+use crate::ops::{Likelihood, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
@@ -104,81 +103,51 @@ impl OutputHead {
 
     fn inputs<const D: usize>(&self, hidden: Tensor<D>, differentiable: bool) -> Result<Inputs, HeadError> {
         self.check(&hidden)?;
-        let on_host = ops::is_cpu::<Dispatch>(hidden.device().as_dispatch());
-        let native = on_host && !(differentiable && self.is_tracked(&hidden));
+        let native = is_cpu(&hidden.device()) && !(differentiable && self.is_tracked(&hidden));
         let ops = if native { ContextOps::Native } else { ContextOps::Composed };
-        let (input, _) = self.likelihood(Tokens::all(hidden), ops)?;
-        Ok(Inputs { input, native })
+        let (likelihood, _) = self.likelihood(Tokens::all(hidden), ops)?;
+        Ok(Inputs { likelihood, native })
     }
 }
 
+const TENSOR: &str = "a tensor was asked for";
+
 /// The likelihood's inputs for a prediction.
 pub(crate) struct Inputs {
-    input: Likelihood,
+    pub(super) likelihood: Likelihood,
     /// Whether the device's own operations predict, through which no gradient flows.
-    native: bool,
+    pub(super) native: bool,
 }
 
 impl Inputs {
     /// Of a likelihood, by the device's own operations where it has any.
-    pub(crate) fn of(input: Likelihood) -> Self {
-        Self { input, native: true }
-    }
-
-    /// Whether the device's own operations predict.
-    pub(super) fn are_native(&self) -> bool {
-        self.native
-    }
-
-    /// `N`.
-    pub(super) fn tokens(&self) -> usize {
-        self.input.tokens()
-    }
-
-    /// The type of log-probabilities.
-    pub(super) fn wide(&self) -> DType {
-        self.input.wide()
-    }
-
-    /// `log π_k`, `[N, K]`, where there are components.
-    pub(super) fn log_prior(&self) -> Option<Floats> {
-        self.input.log_prior.clone()
+    pub(crate) fn of(likelihood: Likelihood) -> Self {
+        Self { likelihood, native: true }
     }
 
     /// The same tokens in runs that fit the memory budget.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = Self> {
         let native = self.native;
-        self.input.into_chunks().map(move |input| Self { input, native })
+        self.likelihood.into_chunks().map(move |likelihood| Self { likelihood, native })
     }
 
     /// `[N, V]`
     pub(super) fn log_probs(self) -> Floats {
-        match self.native {
-            true => tensor(likelihood::predict(self.input, Prediction::LogProbs)),
-            false => portable::log_probs(&self.input),
-        }
+        self.predict(Prediction::LogProbs).expect(TENSOR)
     }
 
     /// `[N·K, V]`
     pub(super) fn logits(self) -> Floats {
+        self.predict(Prediction::Logits).expect(TENSOR)
+    }
+
+    /// What is predicted of every token; a tensor, if one was asked for.
+    pub(super) fn predict(self, prediction: Prediction<'_>) -> Option<Floats> {
         match self.native {
-            true => tensor(likelihood::predict(self.input, Prediction::Logits)),
-            false => portable::logits(&self.input),
+            true => likelihood::predict(self.likelihood, prediction),
+            false => portable::predict(&self.likelihood, prediction),
         }
     }
-
-    /// Does what a prediction says that makes no tensor.
-    pub(super) fn predict(self, prediction: Prediction<'_>) {
-        let made = match self.native {
-            true => likelihood::predict(self.input, prediction),
-            false => portable::predict(&self.input, prediction),
-        };
-        debug_assert!(made.is_none(), "tensors have functions of their own");
-    }
-}
-
-fn tensor(made: Option<Floats>) -> Floats {
-    made.expect("a tensor was asked for")
 }
 
 pub(super) fn with_last<const D: usize>(mut dims: [usize; D], last: usize) -> [usize; D] {

@@ -84,7 +84,7 @@ impl OutputHead {
     }
 
     /// Checks that the logits of all words have one normaliser.
-    fn has_common_logits(&self, what: &'static str) -> Result<(), HeadError> {
+    pub(super) fn has_common_logits(&self, what: &'static str) -> Result<(), HeadError> {
         match self.clusters {
             None => Ok(()),
             Some(_) => Err(HeadError::NoCommonLogits { what }),

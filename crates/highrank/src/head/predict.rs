@@ -150,10 +150,10 @@ impl OutputHead {
         let shape = with_last(hidden.dims(), k);
         let device = hidden.device();
         let inputs = self.differentiable(hidden)?;
-        if !inputs.are_native() {
+        if !inputs.native {
             let (mut log_probs, mut words, mut first) = (vec![], vec![], 0);
             for chunk in inputs.into_chunks() {
-                let tokens = chunk.tokens();
+                let tokens = chunk.likelihood.tokens();
                 let top = TopK::of_rows(chunk.log_probs().tensor(), k, first)?;
                 log_probs.push(top.log_probs);
                 words.push(top.words);
@@ -164,7 +164,7 @@ impl OutputHead {
                 words: Tensor::cat(words, 0).reshape(shape),
             });
         }
-        let dtype = inputs.wide();
+        let dtype = inputs.likelihood.wide();
         let best = read(inputs, |token, row| match row {
             LogProbs::F32(row) => best_pairs(row, k, token),
             LogProbs::F64(row) => best_pairs(row, k, token),
@@ -219,7 +219,7 @@ impl OutputHead {
         let words = match sampling.is_neutral() {
             true => draw(inputs, rng)?,
             false => {
-                let count = if sampling.is_greedy() { 0 } else { inputs.tokens() };
+                let count = if sampling.is_greedy() { 0 } else { inputs.likelihood.tokens() };
                 let numbers = numbers(count, rng);
                 read(inputs, |token, row| {
                     sampling.draw(row, token, numbers.get(token).copied().unwrap_or_default())
@@ -228,15 +228,6 @@ impl OutputHead {
         };
         Ok(integers(words, shape, &device))
     }
-
-    /// A word for each token from the distribution itself.
-    pub(super) fn draw<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        rng: &mut impl Rng,
-    ) -> Result<Vec<usize>, HeadError> {
-        draw(self.constant(hidden)?, rng)
-    }
 }
 
 /// What `of` makes of each token's log-probabilities; the error of the first token that has one.
@@ -244,7 +235,7 @@ pub(crate) fn read<R: Send + Sync>(
     inputs: Inputs,
     of: impl Fn(usize, LogProbs<'_>) -> Result<R, HeadError> + Sync,
 ) -> Result<Vec<R>, HeadError> {
-    let made: Vec<OnceLock<_>> = (0..inputs.tokens()).map(|_| OnceLock::new()).collect();
+    let made: Vec<OnceLock<_>> = (0..inputs.likelihood.tokens()).map(|_| OnceLock::new()).collect();
     inputs.predict(Prediction::Read(&|token, row| {
         made[token].get_or_init(|| of(token, row));
     }));
@@ -252,12 +243,12 @@ pub(crate) fn read<R: Send + Sync>(
 }
 
 /// A word for each token from the distribution itself, that of a component where there are several.
-fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
-    let components = match inputs.log_prior() {
+pub(super) fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
+    let components = match inputs.likelihood.log_prior.clone() {
         Some(log_prior) => draw_components(log_prior, rng)?,
         None => vec![],
     };
-    let numbers = numbers(inputs.tokens(), rng);
+    let numbers = numbers(inputs.likelihood.tokens(), rng);
     let mut words = vec![Drawn::AllMasked; numbers.len()];
     let draw = Draw { components: &components, numbers: &numbers, words: &mut words };
     inputs.predict(Prediction::Draw(draw));

@@ -231,12 +231,6 @@ mod tests {
         assert_close(&frequencies(&exact, &PROBS), &[0.0, 1.0, 0.0, 0.0]);
     }
 
-    #[test]
-    fn impossible_words_are_never_drawn() {
-        let frequencies = frequencies(&Sampling::default(), &[0.0, 1.0, 0.0]);
-        assert_eq!((frequencies[0], frequencies[2]), (0.0, 0.0));
-    }
-
     /// By a full sort and sums in order, the definition.
     fn draw_by_sorting(sampling: &Sampling, log_probs: &[f64], rng: &mut Pcg64) -> usize {
         let mut order: Vec<usize> = (0..log_probs.len()).collect();

@@ -2,11 +2,10 @@
 
 use std::cmp::Ordering;
 
-use burn::backend::Dispatch;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
 use crate::error::HeadError;
-use crate::ops::is_cpu;
+use crate::loss::is_cpu;
 
 /// Up to so many words a GPU's own top-k is used; it holds them in registers. More are selected on the host.
 const MOST_ON_DEVICE: usize = 32;
@@ -27,7 +26,7 @@ pub(super) fn best_words(log_probs: Tensor<2>, k: usize, first: usize) -> Result
     let ([rows, vocab], device) = (log_probs.dims(), log_probs.device());
     // The words are constants of a gradient.
     let log_probs = log_probs.inner();
-    if !is_cpu::<Dispatch>(device.as_dispatch()) && k <= MOST_ON_DEVICE {
+    if !is_cpu(&device) && k <= MOST_ON_DEVICE {
         return best_on_device(log_probs, k, first);
     }
     let words = best_of_data(log_probs.into_data(), vocab, k, first)?;

@@ -41,7 +41,6 @@ mod kernels;
 mod mask;
 pub(crate) mod parts;
 pub mod portable;
-mod predict;
 mod shares;
 mod sparse_targets;
 
@@ -50,7 +49,6 @@ pub use kernels::LikelihoodKernels;
 
 pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
-pub(crate) use predict::predict;
 pub(crate) use shares::Shares;
 pub(crate) use sparse_targets::SparseTargets;
 
@@ -58,7 +56,9 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 use highrank_kernels::{Floats, Ints};
 
-use crate::ops::{Likelihood, LossCall, Objective, OutputOps, Scores, Targets, has_kernels, is_cpu};
+use crate::ops::{
+    Likelihood, LossCall, Objective, OutputOps, Prediction, Scores, Targets, has_kernels, is_cpu,
+};
 
 /// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
 /// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.
@@ -68,9 +68,8 @@ use crate::ops::{Likelihood, LossCall, Objective, OutputOps, Scores, Targets, ha
 /// # Panics
 /// If tensors do not fit each other. On CPU backends, if a word is outside of the vocabulary; on others such a token's loss
 /// is NaN. If target distributions or a teacher's probabilities are tracked: they are constants of the loss.
-pub fn loss(input: Likelihood, objective: Objective, weights: Option<Tensor<1>>) -> Scores {
+pub fn loss(input: Likelihood, mut objective: Objective, weights: Option<Tensor<1>>) -> Scores {
     let mut weights = weights.map(Floats::from);
-    let mut objective = objective;
     let outside = match is_cpu::<Dispatch>(&input.weight.device()) {
         true => None,
         false => outside(&input, &objective.targets),
@@ -121,6 +120,15 @@ pub fn listed(input: Likelihood, ids: Ints, beside: Beside) -> Floats {
     match has_kernels(&input.weight.primitive().device()) {
         true => Floats::new(Dispatch::listed(LossCall { input, objective, weights: None })),
         false => portable::score(&input, &objective, None).0.listed.expect("listed words are scored"),
+    }
+}
+
+/// What is predicted of every token, by the device's native operations where it has them; a tensor, if one was asked for. No
+/// gradient flows through it: what is to be differentiated is [composed](portable::log_probs).
+pub(crate) fn predict(input: Likelihood, prediction: Prediction<'_>) -> Option<Floats> {
+    match has_kernels(&input.weight.device()) {
+        true => <Dispatch as OutputOps>::predict(input, prediction).map(Floats::new),
+        false => portable::predict(&input, prediction),
     }
 }
 

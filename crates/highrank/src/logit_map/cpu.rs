@@ -106,8 +106,10 @@ impl<T: Real, M: PointwiseOnCpu> CpuBody<T> for M {
 
 /// Generates, from the lines of the list, [`CpuMap`](super::CpuMap): one of the maps, asked a block at a time which it is.
 macro_rules! cpu_maps {
-    ($($Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident;)+) => {
+    ($($Map:ident: $file:ident;)+) => {
         /// A logit map on slices: values of a block of logits, and the gradient of a block with the sums of its parameters.
+        ///
+        /// [`CpuBody`] says what its methods do.
         pub(crate) struct CpuMap<'a, T> {
             params: &'a [T],
             body: CpuMapBody<T>,
@@ -124,63 +126,51 @@ macro_rules! cpu_maps {
             /// If the number of parameters is not the function's.
             pub(crate) fn new(function: MapFunction, params: &'a [T]) -> Self {
                 assert_eq!(params.len(), function.num_params(), "likelihood: packed parameters of {function:?}");
-                let body = match function {
-                    $(MapFunction::$Map $({ $($field),+ })? => {
-                        CpuMapBody::$Map(OnCpu::on_cpu($file::Function { $($($field),+)? }, params))
-                    })+
+                let body = match function.plain() {
+                    $(PlainMap::$Map(map) => CpuMapBody::$Map(OnCpu::on_cpu(map, params)),)+
                 };
                 Self { params, body }
             }
 
-            /// See [`CpuBody::is_identity`].
             pub(crate) fn is_identity(&self) -> bool {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+ }
             }
 
-            /// See [`CpuBody::is_table`].
             pub(crate) fn is_table(&self) -> bool {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+ }
             }
 
-            /// See [`CpuBody::block`].
             pub(crate) fn block(&self) -> usize {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+ }
             }
 
-            /// See [`CpuBody::parts`].
             pub(crate) fn parts(&self) -> usize {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+ }
             }
 
-            /// See [`CpuBody::num_sums`].
             pub(crate) fn num_sums(&self) -> usize {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+ }
             }
 
-            /// See [`CpuBody::lanes`].
             pub(crate) fn lanes(&self) -> usize {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+ }
             }
 
-            /// See [`CpuBody::apply`].
             #[inline(always)]
             pub(crate) fn apply(&self, block: &mut [T], parts: &mut [T]) {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::apply(map, block, parts),)+ }
             }
 
-            /// See [`CpuBody::pull_back`].
             #[inline(always)]
             pub(crate) fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]) {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::pull_back(map, parts, g, lanes),)+ }
             }
 
-            /// See [`CpuBody::pull_back_row`].
             #[inline(always)]
             pub(crate) fn pull_back_row(&self, z: &[T], parts: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::pull_back_row(map, z, parts, g, scale, sums),)+ }
             }
 
-            /// See [`CpuBody::finish`].
             pub(crate) fn finish(&self, sums: &[T], d_params: &mut [T]) {
                 match &self.body { $(CpuMapBody::$Map(map) => CpuBody::finish(map, self.params, sums, d_params),)+ }
             }

@@ -24,7 +24,7 @@ pub(crate) struct MapNumbers {
 
 /// Generates, from the lines of the list, [`GpuMap`](super::GpuMap) and the choice among the maps that kernels can compute.
 macro_rules! gpu_maps {
-    ($($Map:ident $({ $($field:ident: $type:ident),+ })?: $file:ident $([$gpu:ident])?;)+) => {
+    ($($Map:ident: $file:ident $([$gpu:ident])?;)+) => {
         /// A logit map that kernels can compute.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum GpuMap {
@@ -37,11 +37,8 @@ macro_rules! gpu_maps {
         impl MapFunction {
             /// The map as kernels know it, and its numbers; `None` for a map that takes the portable path.
             pub(crate) fn on_gpu(self) -> Option<(GpuMap, MapNumbers)> {
-                match self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        let function = $file::Function { $($($field),+)? };
-                        gpu::on_gpu!(function, $Map, $file $(, $gpu)?)
-                    })+
+                match self.plain() {
+                    $(PlainMap::$Map(function) => gpu::on_gpu!(function, $Map, $file $(, $gpu)?),)+
                 }
             }
         }

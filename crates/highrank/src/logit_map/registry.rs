@@ -31,7 +31,18 @@ macro_rules! logit_maps {
             )+
         }
 
+        /// One of the maps as its file's plain value.
+        enum PlainMap {
+            $($Map($file::Function),)+
+        }
+
         impl LogitMapConfig {
+            fn plain(self) -> PlainMap {
+                match self {
+                    $(Self::$Map $({ $($field),+ })? => PlainMap::$Map($file::Function { $($($field),+)? }),)+
+                }
+            }
+
             /// One of each map, for tests of what holds of all.
             #[doc(hidden)]
             pub fn examples() -> Vec<Self> {
@@ -40,11 +51,7 @@ macro_rules! logit_maps {
 
             /// Checks the ranges of all fields.
             pub(crate) fn validate(&self) -> Result<(), HeadError> {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::validate($file::Function { $($($field),+)? })
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::validate(map),)+ }
             }
 
             /// Creates the map with its starting parameters.
@@ -53,11 +60,7 @@ macro_rules! logit_maps {
             /// If a field is outside of its range, which the message says.
             pub fn init(&self, device: &Device) -> LogitMap {
                 self.validate().or_panic("LogitMapConfig::init");
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        LogitMap::$Map(MapModule::new($file::Function { $($($field),+)? }, device))
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => LogitMap::$Map(MapModule::new(map, device)),)+ }
             }
         }
 
@@ -123,29 +126,17 @@ macro_rules! logit_maps {
         impl LogitMapConfig {
             /// Length of the packed parameter vector; 0 for a map without parameters.
             pub(crate) fn num_params(&self) -> usize {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::num_params($file::Function { $($($field),+)? })
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::num_params(map),)+ }
             }
 
             /// The table of packed parameters, differentiable by composition.
             pub(crate) fn table<B: Backend>(&self, params: Floats<B>) -> Floats<B> {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::table($file::Function { $($($field),+)? }, params)
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::table(map, params),)+ }
             }
 
             /// The gradient of the packed parameters for that of their table.
             pub(crate) fn table_vjp<B: Backend>(&self, params: &Floats<B>, d_table: Floats<B>) -> Floats<B> {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::table_vjp($file::Function { $($($field),+)? }, params, d_table)
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::table_vjp(map, params, d_table),)+ }
             }
 
             /// `f(z)`, differentiable by composition.
@@ -153,11 +144,7 @@ macro_rules! logit_maps {
             /// # Panics
             /// If a map with parameters gets no table.
             pub(crate) fn apply<B: Backend>(&self, z: Floats<B>, table: Option<&Floats<B>>) -> Floats<B> {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::apply($file::Function { $($($field),+)? }, z, table)
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::apply(map, z, table),)+ }
             }
 
             /// The gradient with respect to the logits and the table of `Σ g ∘ f(z)`.
@@ -174,18 +161,14 @@ macro_rules! logit_maps {
                 table: Option<&Floats<B>>,
                 g: Floats<B>,
             ) -> (Floats<B>, Option<Floats<B>>) {
-                match *self {
-                    $(Self::$Map $({ $($field),+ })? => {
-                        PortableMap::vjp($file::Function { $($($field),+)? }, z, table, g)
-                    })+
-                }
+                match self.plain() { $(PlainMap::$Map(map) => PortableMap::vjp(map, z, table, g),)+ }
             }
         }
 
         #[cfg(feature = "flex")]
-        cpu::cpu_maps! { $($Map $({ $($field: $type),+ })?: $file;)+ }
+        cpu::cpu_maps! { $($Map: $file;)+ }
         #[cfg(feature = "gpu")]
-        gpu::gpu_maps! { $($Map $({ $($field: $type),+ })?: $file $([$gpu])?;)+ }
+        gpu::gpu_maps! { $($Map: $file $([$gpu])?;)+ }
     };
 }
 

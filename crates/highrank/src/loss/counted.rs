@@ -151,7 +151,8 @@ impl Weights {
             let dtype: DType = wide(weights.dtype());
             weights.cast(dtype)
         };
-        let weights = options.weights_of_tokens(tokens).map(widened);
+        let weights =
+            options.token_weights.clone().map(|weights| widened(weights.reshape([tokens]).tensor()));
         let Some(classes) = &options.class_weights else {
             return Ok(Self { weights, divisors: None, of_words: None });
         };

@@ -244,11 +244,6 @@ impl LossOptions {
         }
     }
 
-    /// The token weights of a row of tokens, `[N]`.
-    pub(crate) fn weights_of_tokens(&self, tokens: usize) -> Option<Tensor<1>> {
-        self.token_weights.as_ref().map(|weights| weights.clone().reshape([tokens]).tensor())
-    }
-
     /// Checks all numbers, and the shapes, devices and float types of all tensors.
     ///
     /// The values of tensors are checked where the loss is computed on a CPU.

@@ -122,6 +122,6 @@ pub(crate) fn safe_words<const D: usize>(bias: Option<Tensor<1>>, like: &Tensor<
 }
 
 /// Whether the host may read tensors without waiting.
-pub(super) fn is_cpu(device: &Device) -> bool {
+pub(crate) fn is_cpu(device: &Device) -> bool {
     ops::is_cpu::<Dispatch>(device.as_dispatch())
 }

@@ -131,10 +131,7 @@ pub fn latent<B: Rounding>(args: LatentArgs<Floats<B>>) -> Floats<B> {
             sum.tanh() + Floats::cat(vec![args.hidden.narrow(1, 0..args.d); components], 1)
         }
     };
-    match args.mask {
-        Some(mask) => times(latent, mask),
-        None => latent,
-    }
+    times(latent, args.mask)
 }
 
 /// `g·W + b` of a [widened](LatentArgs::widened) layer.
@@ -160,69 +157,53 @@ pub fn latent_backward<B: Rounding>(
     grad: Floats<B>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<B>> {
-    let args = args.widened();
+    let mut args = args.widened();
     let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let tanh = match args.activation {
         Activation::Tanh => Some(output.mul_scalar(keep)),
         Activation::Linear => None,
         Activation::Residual => Some(pre_activations(&args).tanh()),
     };
-    let grad = match args.mask {
-        Some(mask) => times(grad, mask),
-        None => grad,
-    };
+    let grad = times(grad, args.mask.take());
     let past = (args.activation == Activation::Residual && wanted.hidden).then(|| grad.clone());
     let grad = match tanh {
         Some(tanh) => grad * (-tanh.square()).add_scalar(1.0),
         None => grad,
     };
-    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
-    let made =
-        gradients(hidden, weight, args.bias.is_some(), grad, wanted, |lhs, rhs| product(lhs, rhs, precision));
-    match past {
-        Some(past) => add_past(made, past, args.d),
-        None => made,
-    }
+    gradients(args, grad, past, wanted, product)
 }
 
-/// Adds to the gradient of the hidden states what comes past the latent layer, of contexts that have the first `d` features added:
-/// the sum of theirs, `[N, K·d]`.
-pub(crate) fn add_past<B: Backend>(
-    made: LatentGradients<Floats<B>>,
-    of_contexts: Floats<B>,
-    d: usize,
-) -> LatentGradients<Floats<B>> {
-    let [tokens, features] = of_contexts.dims();
-    let sum = of_contexts.reshape([tokens, features / d, d]).sum_dim(1).reshape([tokens, d]);
-    let hidden = made.hidden.map(|hidden| match hidden.dims() {
-        [_, width] if width == d => hidden + sum,
-        [_, width] => {
-            let [first, rest] = [0..d, d..width].map(|columns| hidden.clone().narrow(1, columns));
-            Floats::cat(vec![first + sum, rest], 1)
-        }
-    });
-    LatentGradients { hidden, ..made }
-}
-
-/// The gradients of the inputs for that of the pre-activations.
+/// The gradients of the inputs for that of the pre-activations, and for what comes past them to the hidden states, of contexts
+/// that have the first `d` features added: the gradient of these contexts, `[N, K·d]`.
 pub(crate) fn gradients<B: Backend>(
-    hidden: Floats<B>,
-    weight: Floats<B>,
-    bias: bool,
+    args: LatentArgs<Floats<B>>,
     grad: Floats<B>,
+    past: Option<Floats<B>>,
     wanted: LatentWanted,
-    product: impl Fn(Floats<B>, Floats<B>) -> Floats<B>,
+    product: impl Fn(Floats<B>, Floats<B>, Precision) -> Floats<B>,
 ) -> LatentGradients<Floats<B>> {
-    let [_, features] = grad.dims();
-    LatentGradients {
-        hidden: wanted.hidden.then(|| product(grad.clone(), weight.transpose())),
-        weight: wanted.weight.then(|| product(hidden.transpose(), grad.clone())),
-        bias: (wanted.bias && bias).then(|| grad.sum_dim(0).reshape([features])),
-    }
+    let LatentArgs { d, hidden, weight, bias, precision, .. } = args;
+    let [tokens, features] = grad.dims();
+    let d_hidden = wanted.hidden.then(|| product(grad.clone(), weight.transpose(), precision));
+    let d_weight = wanted.weight.then(|| product(hidden.transpose(), grad.clone(), precision));
+    let d_bias = bias.filter(|_| wanted.bias).map(|_| grad.sum_dim(0).reshape([features]));
+    let with_past = |d_hidden: Floats<B>| {
+        let Some(past) = past else { return d_hidden };
+        let sum = past.reshape([tokens, features / d, d]).sum_dim(1).reshape([tokens, d]);
+        match d_hidden.dims() {
+            [_, width] if width == d => d_hidden + sum,
+            [_, width] => {
+                let [first, rest] = [0..d, d..width].map(|columns| d_hidden.clone().narrow(1, columns));
+                Floats::cat(vec![first + sum, rest], 1)
+            }
+        }
+    };
+    LatentGradients { hidden: d_hidden.map(with_past), weight: d_weight, bias: d_bias }
 }
 
-/// Row n of `[N, F]` times its row of the mask.
-fn times<B: Backend>(x: Floats<B>, mask: LatentMask<Floats<B>>) -> Floats<B> {
+/// Row n of `[N, F]` times its row of the mask, if there is one.
+fn times<B: Backend>(x: Floats<B>, mask: Option<LatentMask<Floats<B>>>) -> Floats<B> {
+    let Some(mask) = mask else { return x };
     let ([rows, features], [period, _]) = (x.dims(), mask.values.dims());
     let first = mask.first;
     if mask.rows.is_none() && first.is_multiple_of(period) && rows.is_multiple_of(period) {

@@ -202,6 +202,16 @@ per_input! {
     pub type Wanted;
 }
 
+#[cfg(all(test, any(feature = "flex", feature = "wgpu", feature = "cuda")))]
+impl PerInput<()> {
+    /// The names of the inputs in messages of tests; those of gates begin with `gate`.
+    #[rustfmt::skip]
+    pub const NAMES: [&str; Self::COUNT] = [
+        "contexts", "latent weight", "latent bias", "log-prior", "weight", "bias", "map parameters",
+        "gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases",
+    ];
+}
+
 impl Wanted {
     /// What is wanted of the latent layer, if there is one.
     pub fn latent(&self) -> LatentWanted {

@@ -180,7 +180,7 @@ pub fn grpo_loss(
     let constant = |values: Tensor<2>| counted(values.detach(), &mask);
     let advantages = constant(advantages.expand(log_probs.dims()));
     let log_ratio = log_probs.clone() - constant(old_log_probs);
-    let Clipped { policy_term, clipped } = clip(log_ratio, advantages, options);
+    let (policy_term, clipped) = clip(log_ratio, advantages, options);
     let mut per_token = policy_term.clone();
     let kl_term = options.kl_penalty.clone().map(|(beta, reference)| {
         let log_ratio = constant(reference) - log_probs;
@@ -204,14 +204,10 @@ pub fn grpo_loss(
 }
 
 /// The policy term of each token, and where the clip holds.
-struct Clipped {
-    policy_term: Tensor<2>,
-    clipped: Tensor<2, Bool>,
-}
-
-/// `−min(r A, clip(r) A)`, written as `−A exp(min(log r, log(1 + high)))` for `A > 0` and `−A exp(max(log r, log(1 − low)))` for
-/// `A < 0`, which holds where r overflows.
-fn clip(log_ratio: Tensor<2>, advantages: Tensor<2>, options: &GrpoOptions) -> Clipped {
+///
+/// The term is `−min(r A, clip(r) A)`, written as `−A exp(min(log r, log(1 + high)))` for `A > 0` and
+/// `−A exp(max(log r, log(1 − low)))` for `A < 0`, which holds where r overflows.
+fn clip(log_ratio: Tensor<2>, advantages: Tensor<2>, options: &GrpoOptions) -> (Tensor<2>, Tensor<2, Bool>) {
     let [low, high] = [(-options.clip_low).ln_1p(), options.clip_high.ln_1p()];
     let nothing = advantages.clone().equal_elem(0.0);
     let too_high = log_ratio.clone().greater_elem(high).bool_and(advantages.clone().greater_elem(0.0));
@@ -219,5 +215,5 @@ fn clip(log_ratio: Tensor<2>, advantages: Tensor<2>, options: &GrpoOptions) -> C
     let clipped = too_high.clone().bool_or(too_low.clone());
     // A ratio that overflows would make NaN of an advantage of 0.
     let log_ratio = log_ratio.mask_fill(too_high, high).mask_fill(too_low, low).mask_fill(nothing, 0.0);
-    Clipped { policy_term: -(advantages * log_ratio.exp()), clipped }
+    (-(advantages * log_ratio.exp()), clipped)
 }

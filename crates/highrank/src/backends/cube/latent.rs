@@ -132,14 +132,7 @@ fn backward_of_run(
     };
     let is_past = args.activation == Activation::Residual && wanted.hidden;
     let past = is_past.then(|| masked(&args, None, grad));
-    let (hidden, weight, precision) = (args.hidden, args.weight, args.precision);
-    let made = portable::gradients(hidden, weight, args.bias.is_some(), d_sums, wanted, |lhs, rhs| {
-        product(lhs, rhs, precision)
-    });
-    match past {
-        Some(past) => portable::add_past(made, past, args.d),
-        None => made,
-    }
+    portable::gradients(args, d_sums, past, wanted, product)
 }
 
 /// `grad ∘ mask`, and of a tanh with the number that it is to be multiplied by its slope too, shape `[N, F]`.
@@ -325,7 +318,7 @@ fn backward(
 mod tests {
     use highrank_kernels::Precision;
     use highrank_kernels::gpu::CubeDevice;
-    use highrank_kernels::gpu::testing::{Fused, Plain, device, spread, values};
+    use highrank_kernels::gpu::testing::{Fused, Plain, integers, spread, values};
 
     use super::*;
     use crate::ops::Kernels;
@@ -355,19 +348,14 @@ mod tests {
         }
     }
 
-    const WANTED: LatentWanted = LatentWanted { hidden: true, weight: true, bias: true };
-
-    fn listed<B>(output: Floats<B>, gradients: LatentGradients<Floats<B>>) -> Vec<Vec<f32>>
-    where
-        B: Kernels<Device = CubeDevice>,
-    {
+    fn listed<B: Kernels>(output: Floats<B>, gradients: LatentGradients<Floats<B>>) -> Vec<Vec<f32>> {
         std::iter::once(output).chain(gradients.into_array().into_iter().flatten()).map(values).collect()
     }
 
     fn native<B: Kernels<Device = CubeDevice>>(args: LatentArgs<Floats<B>>) -> Vec<Vec<f32>> {
         let output = B::latent(args.clone());
         let grad = spread([TOKENS, FEATURES], 5);
-        listed(output.clone(), B::latent_backward(args, output, grad, WANTED))
+        listed(output.clone(), B::latent_backward(args, output, grad, LatentWanted::ALL))
     }
 
     /// But for the order of sums: a product may be made by another kernel while it is tuned.
@@ -389,7 +377,7 @@ mod tests {
                 let args = || LatentArgs { activation, ..args::<Plain>(bias, period, precision) };
                 let output = portable::latent(args());
                 let grad = spread([TOKENS, FEATURES], 5);
-                let made = portable::latent_backward(args(), output.clone(), grad, WANTED);
+                let made = portable::latent_backward(args(), output.clone(), grad, LatentWanted::ALL);
                 let want = listed(output, made);
                 let fused = self::args::<Fused>(bias, period, precision);
                 let fused = native(LatentArgs { activation, ..fused });
@@ -408,53 +396,46 @@ mod tests {
         }
     }
 
+    /// Rows of a mask, of which those of the tokens begin with the third.
+    const ROWS: [u32; 8] = [9, 9, 2, 0, 1, 1, 2, 0];
+
+    /// With a mask of three rows, which come in turn or as they are listed.
+    fn masked_args<B: Kernels<Device = CubeDevice>>(rows: Option<&[u32]>) -> LatentArgs<Floats<B>> {
+        let args = args::<B>(true, 3, Precision::Full);
+        let mask = args.mask.map(|mask| LatentMask { rows: rows.map(Into::into), first: 2, ..mask });
+        LatentArgs { mask, ..args }
+    }
+
     /// The rows of a mask that a list names are those of a mask which has a row for each token.
     #[test]
     fn a_token_has_the_row_that_is_listed_for_it() {
-        let list: Vec<u32> = vec![9, 9, 2, 0, 1, 1, 2, 0];
-        let (first, period) = (2, 3);
-        let noise = values::<Plain>(spread([period, FEATURES], 4));
-        let mask: Vec<f32> = noise.into_iter().map(|x| if x > 0.0 { 2.0 } else { 0.0 }).collect();
-        let chosen: Vec<f32> = list[first..]
-            .iter()
-            .flat_map(|row| mask[*row as usize * FEATURES..][..FEATURES].to_vec())
-            .collect();
-        fn values_of<B: Kernels<Device = CubeDevice>>(values: &[f32], rows: usize) -> Floats<B> {
-            Floats::from_data(TensorData::new(values.to_vec(), [rows, FEATURES]), &device())
-        }
-        fn listed_mask<B>(values: Floats<B>, list: &[u32], first: usize) -> LatentArgs<Floats<B>>
-        where
-            B: Kernels<Device = CubeDevice>,
-        {
-            let mask = LatentMask { values, rows: Some(list.into()), first, keep: 0.5 };
-            LatentArgs { mask: Some(mask), ..args(true, 0, Precision::Full) }
-        }
-        let mask_of_all = LatentMask { values: values_of(&chosen, TOKENS), rows: None, first: 0, keep: 0.5 };
-        let want = native(LatentArgs { mask: Some(mask_of_all), ..args::<Plain>(true, 0, Precision::Full) });
+        let args = masked_args::<Plain>(None);
+        let chosen: Vec<i32> = ROWS[2..].iter().map(|row| *row as i32).collect();
+        let mask = args.mask.map(|mask| {
+            let values = mask.values.select(0, integers(&chosen));
+            LatentMask { values, first: 0, ..mask }
+        });
+        let want = native(LatentArgs { mask, ..args });
         assert!(want[0].contains(&0.0), "the mask drops something");
-        let plain = native(listed_mask::<Plain>(values_of(&mask, period), &list, first));
-        assert_close(&plain, &want, 1e-5, "plain");
-        let fused = native(listed_mask::<Fused>(values_of(&mask, period), &list, first));
-        assert_close(&fused, &want, 1e-5, "fused");
+        assert_close(&native(masked_args::<Plain>(Some(&ROWS))), &want, 1e-5, "plain");
+        assert_close(&native(masked_args::<Fused>(Some(&ROWS))), &want, 1e-5, "fused");
     }
 
     /// Even runs, and a last one that is shorter.
     #[test]
     fn runs_of_tokens_make_what_the_whole_makes() {
-        let list: Vec<u32> = vec![9, 9, 2, 0, 1, 1, 2, 0];
-        let mask = |rows: Option<&[u32]>| {
-            let args = args::<Plain>(true, 3, Precision::Full);
-            let mask = args.mask.map(|mask| LatentMask { rows: rows.map(Into::into), first: 2, ..mask });
-            LatentArgs { mask, ..args }
-        };
-        let cases =
-            [args(false, 0, Precision::Full), args(true, 5, Precision::Full), mask(None), mask(Some(&list))];
-        let residual = LatentArgs { activation: Activation::Residual, ..mask(Some(&list)) };
-        for (case, args) in cases.into_iter().chain([residual]).enumerate() {
+        let cases = [
+            args(false, 0, Precision::Full),
+            args(true, 5, Precision::Full),
+            masked_args(None),
+            masked_args(Some(&ROWS)),
+            LatentArgs { activation: Activation::Residual, ..masked_args(Some(&ROWS)) },
+        ];
+        for (case, args) in cases.into_iter().enumerate() {
             let made = |most| {
                 let output = forward_in_runs(args.clone(), most);
                 let grad = spread([TOKENS, FEATURES], 5);
-                listed(output.clone(), backward_in_runs(args.clone(), output, grad, WANTED, most))
+                listed(output.clone(), backward_in_runs(args.clone(), output, grad, LatentWanted::ALL, most))
             };
             let want = made(TOKENS);
             for most in [2, 4] {
@@ -466,13 +447,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "mask of the latent layer: row 3 of a mask of 3 rows")]
     fn a_row_that_the_mask_has_not_is_refused() {
-        let mask = LatentMask {
-            values: spread([3, FEATURES], 4),
-            rows: Some([0, 1, 2, 3, 0, 0].as_slice().into()),
-            first: 0,
-            keep: 0.5,
-        };
-        Plain::latent(LatentArgs { mask: Some(mask), ..args::<Plain>(true, 0, Precision::Full) });
+        Plain::latent(masked_args(Some(&[0, 0, 0, 1, 2, 3, 0, 0])));
     }
 
     #[test]

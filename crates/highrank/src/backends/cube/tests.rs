@@ -9,8 +9,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::math::log_softmax;
 use crate::ops::{
-    Activation, ContextSource, Gradients, LatentArgs, Likelihood, MapFunction, Objective, Scores, Statistic,
-    Targets, Wanted,
+    Activation, ContextSource, GatedArgs, GatedInputs, Gradients, LatentArgs, Likelihood, MapFunction,
+    Objective, PerInput, Scores, Statistic, Targets, Wanted,
 };
 
 mod gated;
@@ -73,6 +73,8 @@ struct Case {
     label_smoothing: f64,
     z_loss: f64,
     statistics: bool,
+    /// The number of words with gates, and a factor of the gate logits that all words share.
+    gates: Option<(usize, f64)>,
     /// Of contexts, weight and all else.
     dtypes: [DType; 3],
 }
@@ -90,6 +92,7 @@ impl Case {
             label_smoothing: 0.0,
             z_loss: 0.0,
             statistics: false,
+            gates: None,
             dtypes: [DType::F32; 3],
         }
     }
@@ -107,17 +110,28 @@ impl Case {
     }
 
     /// More words than units share a row; chunks of three tokens that do not divide the tokens.
-    fn input<B>(&self) -> Likelihood<Floats<B>>
-    where
-        B: LikelihoodKernels<Device = CubeDevice>,
-    {
-        let (d, components) = (5, self.components);
+    fn input<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> Likelihood<Floats<B>> {
+        let (d, d_gate, components) = (5, 3, self.components);
         let [contexts, weight, other] = self.dtypes;
         let bias = values::<B>(tensor([VOCAB], 4)).into_iter().enumerate();
         let bias = bias.map(|(word, x)| if self.masked.contains(word) { f32::NEG_INFINITY } else { x });
         let bias = Floats::from_data(TensorData::new(bias.collect::<Vec<_>>(), [VOCAB]), &device());
+        let contexts = match self.gates {
+            None => ContextSource::Given(tensor([TOKENS * components, d], 1).cast(contexts)),
+            Some((words, scale)) => ContextSource::Gated(GatedArgs {
+                inputs: GatedInputs {
+                    prior: tensor([TOKENS, 4], 7).cast(other),
+                    latent: tensor([TOKENS, 4 * d], 8).cast(contexts),
+                    features: tensor([TOKENS, 3 * d_gate], 9).cast(contexts),
+                    base: tensor([TOKENS, 3], 10).mul_scalar(scale).cast(other),
+                    vectors: tensor([words, d_gate], 11).cast(other),
+                    bias: tensor([words, 3], 12).cast(other),
+                },
+                precision: Precision::Full,
+            }),
+        };
         Likelihood {
-            contexts: ContextSource::Given(tensor([TOKENS * components, d], 1).cast(contexts)),
+            contexts,
             log_prior: (components > 1).then(|| log_softmax(tensor([TOKENS, components], 2)).cast(other)),
             weight: tensor([VOCAB, d], 3).cast(weight),
             bias: (self.masked != Masked::NoBias).then(|| bias.cast(other)),
@@ -129,10 +143,7 @@ impl Case {
         }
     }
 
-    fn objective<B>(&self) -> Objective<Floats<B>, Ints<B>>
-    where
-        B: LikelihoodKernels<Device = CubeDevice>,
-    {
+    fn objective<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> Objective<Floats<B>, Ints<B>> {
         let words: Vec<i32> = (0..TOKENS).map(|i| self.masked.word(i * 7919) as i32).collect();
         let words = integers(&words);
         let targets = if self.listed {
@@ -170,23 +181,27 @@ impl Case {
         }
     }
 
-    fn by_kernels<B>(&self) -> Made
-    where
-        B: LikelihoodKernels<Device = CubeDevice>,
-    {
+    fn by_kernels<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> Made {
         by_kernels::<B>(self.input(), self.objective())
     }
 
-    fn scored_by_kernels<B>(&self) -> Made
-    where
-        B: LikelihoodKernels<Device = CubeDevice>,
-    {
+    fn scored_by_kernels<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> Made {
         Made::new(B::score(self.input(), self.objective(), None))
+    }
+
+    fn by_the_portable_path(&self) -> Made {
+        by_the_portable_path(&self.input(), &self.objective())
     }
 
     #[track_caller]
     fn check(&self) {
-        let want = by_the_portable_path(&self.input(), &self.objective());
+        let want = self.by_the_portable_path();
+        let of_gates = want.0.iter().filter(|part| part.name.starts_with("gate"));
+        assert_eq!(of_gates.clone().count(), if self.gates.is_some() { 6 } else { 0 }, "{self:?}");
+        for Part { name, values } in of_gates {
+            let is_made = values.iter().any(|x| *x != 0.0) && values.iter().all(|x| x.is_finite());
+            assert!(is_made, "{self:?}: {name} is {values:?}");
+        }
         self.by_kernels::<Plain>().assert_close(&want, &format!("{self:?}"));
         self.by_kernels::<Fused>().assert_close(&want, &format!("fused, {self:?}"));
         let scores = Made(want.0.into_iter().filter(|part| part.is_score()).collect());
@@ -211,13 +226,6 @@ fn by_the_portable_path(
     Made::new(portable::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
 }
 
-/// The names of all gradients, in their order.
-#[rustfmt::skip]
-const GRADIENTS: [&str; 13] = [
-    "contexts", "latent_weight", "latent_bias", "log_prior", "weight", "bias", "map_params",
-    "gated prior", "gated contexts", "gate features", "gate logits", "gate vectors", "gate biases",
-];
-
 /// A tensor that a call made.
 #[derive(Debug)]
 struct Part {
@@ -239,7 +247,7 @@ impl Made {
     fn new<B: LikelihoodKernels>((scores, gradients): (Scores<Floats<B>>, Gradients<Floats<B>>)) -> Self {
         let scores =
             [("loss", Some(scores.loss)), ("statistics", scores.statistics), ("listed", scores.listed)];
-        let gradients = GRADIENTS.into_iter().zip(gradients.into_array());
+        let gradients = PerInput::<()>::NAMES.into_iter().zip(gradients.into_array());
         let part = |(name, tensor): (_, Option<Floats<B>>)| Some(Part { name, values: values(tensor?) });
         Self(scores.into_iter().chain(gradients).filter_map(part).collect())
     }
@@ -471,7 +479,7 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
         }
         let case = Case { dtypes: [dtype; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
         let want = by_the_portable_path(&input(case), &case.objective());
-        assert!(want.part("latent_weight").iter().any(|x| *x != 0.0));
+        assert!(want.part("latent weight").iter().any(|x| *x != 0.0));
         by_kernels::<Plain>(input(case), case.objective()).assert_close(&want, &format!("{dtype:?}"));
         by_kernels::<Fused>(input(case), case.objective()).assert_close(&want, &format!("fused, {dtype:?}"));
     }

@@ -5,7 +5,7 @@ use highrank_kernels::cpu::{Buffer, Factor, Real};
 use highrank_kernels::{Floats, Precision};
 
 use super::mapped_logits::MappedLogits;
-use super::tensors::{as_factor, assert_length, factor, row_major, tensor_of, values};
+use super::tensors::{as_factor, assert_length, factor, gradient_buffer, row_major, tensor_of, values};
 use super::{gated, latent};
 use crate::ops::{ContextSource, Gradients, Likelihood, Wanted};
 
@@ -117,14 +117,9 @@ pub(super) fn gradient_buffers<T: Real>(
     input: &Likelihood<Floats<Flex>>,
     wanted: Wanted,
 ) -> Gradients<Buffer<T>> {
-    let mut gradients = input.inputs().zip(wanted).map(|(tensor, is_wanted)| {
-        let shape = tensor.filter(|_| is_wanted)?.shape();
-        // The first tokens to come write a matrix, the others add: a large one takes long to clear.
-        Some(match shape.num_dims() == 2 && input.tokens() > 0 {
-            true => Buffer::new(shape.num_elements()),
-            false => Buffer::zeros(shape.num_elements()),
-        })
-    });
+    let (tokens, wanted) = (input.tokens(), input.inputs().zip(wanted));
+    let mut gradients =
+        wanted.map(|(tensor, is_wanted)| Some(gradient_buffer::<T>(tensor.filter(|_| is_wanted)?, tokens)));
     if let Some(bias) = &mut gradients.gated.bias {
         bias.fill(T::ZERO);
     }

@@ -3,25 +3,20 @@
 
 use core::ops::Range;
 
-use burn::backend::Flex;
-use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real};
 
 use super::call::Call;
 use super::gate_rows::GateRows;
-use super::gated::{GateBuffers, Gated};
+use super::gated::Gated;
 use super::latent;
-use super::tensors::factor;
-use crate::ops::{ContextSource, Gradients, LatentInputs};
+use super::tensors::{factor, take};
+use crate::ops::{ContextSource, Gradients, LatentInputs, Wanted};
 
 /// What the contexts of one block after the other are made of, and in.
 pub(super) struct Contexts<'a, T> {
-    source: &'a ContextSource<Floats<Flex>>,
+    call: &'a Call<'a, T>,
     /// Where words have gates.
-    gated: Option<(Gated<'a, T>, GateBuffers<T>)>,
-    components: usize,
-    d: usize,
-    chosen: &'a [usize],
+    gated: Option<Gated<'a, T>>,
     /// Of a block, `[block·K, d]`; empty where contexts are given.
     made: Buffer<T>,
     /// The chosen one of each token, `[block, d]`; empty where all are asked for.
@@ -43,15 +38,15 @@ pub(super) struct TokenContexts<'b, T> {
 }
 
 impl<T: Real> TokenContexts<'_, T> {
-    /// The next of its tokens, numbered from its first one.
-    pub(super) fn take(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
-        let (of_token, d) = (self.of_token, self.contexts.columns());
-        let rows = tokens.start * of_token..tokens.end * of_token;
-        TokenContexts {
-            contexts: self.contexts.block(rows.clone(), 0..d),
-            d_contexts: self.d_contexts.as_deref_mut().map(|all| &mut all[rows.start * d..rows.end * d]),
-            gates: self.gates.as_mut().map(|gates| gates.take(tokens.len())),
-            of_token,
+    /// Takes the first tokens.
+    pub(super) fn take(&mut self, tokens: usize) -> Self {
+        let (all, rows, d) = (self.contexts, tokens * self.of_token, self.contexts.columns());
+        self.contexts = all.block(rows..all.rows(), 0..d);
+        Self {
+            contexts: all.block(0..rows, 0..d),
+            d_contexts: self.d_contexts.as_mut().map(|rest| take(rest, rows * d)),
+            gates: self.gates.as_mut().map(|gates| gates.take(tokens)),
+            of_token: self.of_token,
         }
     }
 }
@@ -61,39 +56,25 @@ impl<'a, T: Real> Contexts<'a, T> {
     ///
     /// # Panics
     /// If tensors do not fit each other.
-    pub(super) fn new(call: &Call<'a, T>, gradients: Option<&mut Gradients<Buffer<T>>>) -> Self {
+    pub(super) fn new(call: &'a Call<'a, T>, gradients: Option<&mut Gradients<Buffer<T>>>) -> Self {
         let Call { contexts: source, components, d, chosen, block, .. } = *call;
         let is_graded = gradients.is_some();
         let of_block = |is_needed: bool, width: usize| Buffer::new(if is_needed { block * width } else { 0 });
-        let gradient = gradients.and_then(|gradients| {
-            let is_needed = match source {
-                // All tokens are one block.
-                ContextSource::Given(_) => return gradients.contexts.take(),
-                ContextSource::Latent(_) => {
-                    [&gradients.contexts, &gradients.latent_weight, &gradients.latent_bias]
-                        .iter()
-                        .any(|gradient| gradient.is_some())
-                }
-                ContextSource::Gated(_) => {
-                    gradients.gated.prior.is_some() || gradients.gated.latent.is_some()
-                }
-            };
-            is_needed.then(|| of_block(true, components * d))
+        let gradient = gradients.and_then(|gradients| match source {
+            // All tokens are one block.
+            ContextSource::Given(_) => gradients.contexts.take(),
+            _ => {
+                let wanted: Wanted = gradients.each_ref().map(|gradient| gradient.is_some());
+                wanted.context_gradient(source).then(|| of_block(true, components * d))
+            }
         });
         let gated = match source {
-            ContextSource::Gated(args) => {
-                let gated = Gated::new(args, call.decoder);
-                let buffers = gated.buffers(block, is_graded);
-                Some((gated, buffers))
-            }
+            ContextSource::Gated(args) => Some(Gated::new(args, call.decoder, block, is_graded)),
             _ => None,
         };
         Self {
-            source,
+            call,
             gated,
-            components,
-            d,
-            chosen,
             made: of_block(!matches!(source, ContextSource::Given(_)), components * d),
             gathered: of_block(!chosen.is_empty(), d),
             gradient,
@@ -102,10 +83,10 @@ impl<'a, T: Real> Contexts<'a, T> {
 
     /// Writes the contexts of a block of tokens.
     pub(super) fn write(&mut self, tokens: Range<usize>) -> TokenContexts<'_, T> {
-        let Self { components, d, chosen, .. } = *self;
+        let Call { components, d, chosen, .. } = *self.call;
         let rows = tokens.len() * components;
         let made = &mut self.made;
-        let contexts = match self.source {
+        let contexts = match self.call.contexts {
             ContextSource::Given(contexts) => {
                 let all = factor(contexts.primitive(), contexts.dims());
                 all.block(tokens.start * components..tokens.end * components, 0..d)
@@ -115,7 +96,7 @@ impl<'a, T: Real> Contexts<'a, T> {
                 Matrix::new(&made[..rows * d], rows, d).into()
             }
             ContextSource::Gated(_) => {
-                let (gated, _) = self.gated.as_ref().expect("gates of contexts that have some");
+                let gated = self.gated.as_ref().expect("gates of contexts that have some");
                 gated.write(tokens.clone(), &mut made[..rows * d]);
                 Matrix::new(&made[..rows * d], rows, d).into()
             }
@@ -133,16 +114,16 @@ impl<'a, T: Real> Contexts<'a, T> {
         TokenContexts {
             contexts,
             d_contexts: self.gradient.as_deref_mut().map(|gradient| &mut gradient[..rows * d]),
-            gates: self.gated.as_mut().map(|(gated, buffers)| gated.products(tokens, buffers)),
+            gates: self.gated.as_mut().map(|gated| gated.products(tokens)),
             of_token: components,
         }
     }
 
     /// Takes the gradient of a block's contexts back to what they are made of.
     pub(super) fn pull_back(&mut self, tokens: Range<usize>, gradients: &mut Gradients<Buffer<T>>) {
-        let count = tokens.len() * self.components * self.d;
+        let count = tokens.len() * self.call.components * self.call.d;
         let gradient = self.gradient.as_deref_mut().map(|gradient| &mut gradient[..count]);
-        match (self.source, &mut self.gated, gradient) {
+        match (self.call.contexts, &mut self.gated, gradient) {
             (ContextSource::Latent(layer), _, Some(gradient)) => {
                 let mut into = LatentInputs {
                     hidden: gradients.contexts.as_deref_mut(),
@@ -151,9 +132,9 @@ impl<'a, T: Real> Contexts<'a, T> {
                 };
                 latent::pull_back(layer, tokens, &self.made[..count], gradient, &mut into);
             }
-            (_, Some((gated, buffers)), gradient) => {
+            (_, Some(gated), gradient) => {
                 let d_decoder = gradients.weight.as_deref_mut();
-                gated.pull_back(tokens, gradient.as_deref(), buffers, &mut gradients.gated, d_decoder);
+                gated.pull_back(tokens, gradient.as_deref(), &mut gradients.gated, d_decoder);
             }
             _ => {}
         }
@@ -161,7 +142,7 @@ impl<'a, T: Real> Contexts<'a, T> {
 
     /// After the last block: gives back the gradient of given contexts.
     pub(super) fn finish(self, gradients: &mut Gradients<Buffer<T>>) {
-        if let ContextSource::Given(_) = self.source {
+        if let ContextSource::Given(_) = self.call.contexts {
             gradients.contexts = self.gradient;
         }
     }

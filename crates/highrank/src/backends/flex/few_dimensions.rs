@@ -4,15 +4,12 @@
 //! a thread makes the products of a few tokens, visits their rows, and takes their gradients back, before these rows leave
 //! its own cache. The decoder's gradient is summed by each thread for itself, and these sums are added in their order.
 
-use core::ops::Range;
-
 use burn::backend::Flex;
-use highrank_kernels::cpu::{Buffer, Factor, FewColumns, Real, in_pool};
+use highrank_kernels::cpu::{Buffer, FewColumns, Real, in_pool};
 use highrank_kernels::{Floats, Precision};
 
 use super::call::Call;
 use super::contexts::TokenContexts;
-use super::tensors::take;
 use super::workers::{TokenRows, Workers};
 use crate::ops::{ContextSource, Gradients, Likelihood};
 
@@ -46,15 +43,6 @@ struct Own<T> {
     contexts: Buffer<T>,
     /// The gradient of the decoder, if wanted.
     d_decoder: Option<FewColumns<T>>,
-}
-
-/// Tokens that one thread takes.
-struct Part<'a, T> {
-    tokens: TokenRows<'a, T>,
-    /// `[tokens·K, d]`
-    contexts: Factor<'a, T>,
-    /// The same, or nothing.
-    d_contexts: &'a mut [T],
 }
 
 impl<T: Real> FewDimensions<T> {
@@ -99,25 +87,18 @@ impl<T: Real> FewDimensions<T> {
         &mut self,
         workers: &mut Workers<'_, T>,
         mut tokens: TokenRows<'_, T>,
-        contexts: TokenContexts<'_, T>,
-        d: usize,
-        is_graded: bool,
+        mut contexts: TokenContexts<'_, T>,
     ) {
-        let (count, workers_count, components) = (tokens.tokens(), self.all.len(), tokens.components);
+        let (count, workers_count) = (tokens.tokens(), self.all.len());
         let bound = |worker: usize| worker * count / workers_count;
-        let rows = |worker: usize| bound(worker) * components..bound(worker + 1) * components;
-        let mut d_contexts = contexts.d_contexts.unwrap_or_default();
         let (decoder, group) = (&self.decoder, self.group);
         let parts = self.all.iter_mut().enumerate().map(|(worker, own)| {
-            let Range { start, end } = rows(worker);
-            let part = Part {
-                tokens: tokens.take(bound(worker + 1) - bound(worker)),
-                contexts: contexts.contexts.block(start..end, 0..d),
-                d_contexts: take(&mut d_contexts, (end - start) * d),
-            };
-            (own, part)
+            let count = bound(worker + 1) - bound(worker);
+            (own, tokens.take(count), contexts.take(count))
         });
-        workers.each(parts, |(own, part), score| own.run(decoder, group, part, is_graded, score));
+        workers.each(parts, |(own, tokens, contexts), score| {
+            own.run(decoder, group, tokens, contexts, score);
+        });
     }
 
     /// Writes the decoder's gradient, the sum over all rows.
@@ -133,34 +114,31 @@ impl<T: Real> Own<T> {
         &mut self,
         decoder: &FewColumns<T>,
         group: usize,
-        part: Part<'_, T>,
-        is_graded: bool,
+        mut tokens: TokenRows<'_, T>,
+        mut contexts: TokenContexts<'_, T>,
         score: &mut dyn FnMut(TokenRows<'_, T>),
     ) {
-        let Part { mut tokens, contexts, mut d_contexts } = part;
-        let (components, d) = (tokens.components, decoder.columns());
-        let mut first = 0;
+        let d = decoder.columns();
         while tokens.tokens() > 0 {
             let group = tokens.take(group);
-            let rows = group.tokens() * components;
+            let of_group = contexts.take(group.tokens());
+            let rows = of_group.contexts.rows();
             let logits = &mut self.logits[..rows * decoder.rows()];
             let (scales, left) = (&mut self.scales[..rows], &mut self.contexts[..rows * d]);
             for (row, out) in left.chunks_exact_mut(d).enumerate() {
-                contexts.write_row(first + row, out, |x| x);
+                of_group.contexts.write_row(row, out, |x| x);
             }
-            first += rows;
             decoder.multiply(left, logits);
             score(TokenRows { rows: &mut *logits, scales: &mut *scales, ..group });
-            if !is_graded {
+            let mut back = of_group.d_contexts;
+            if back.is_none() && self.d_decoder.is_none() {
                 continue;
             }
             let scaled = left.chunks_exact_mut(d).zip(&*scales);
             scaled.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= *scale));
-            let back = take(&mut d_contexts, rows * d);
-            let has_back = !back.is_empty();
             let sums = self.d_decoder.as_mut().map(|sums| (&*left, sums));
-            decoder.pull_back(logits, has_back.then_some(&mut *back), sums);
-            let rows = back.chunks_exact_mut(d).zip(&*scales);
+            decoder.pull_back(logits, back.as_deref_mut(), sums);
+            let rows = back.unwrap_or_default().chunks_exact_mut(d).zip(&*scales);
             rows.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= *scale));
         }
     }

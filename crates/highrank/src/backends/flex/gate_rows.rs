@@ -21,16 +21,12 @@ pub(super) const GATES: usize = GatedArgs::<()>::GATES;
 pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 
 /// What the backward visit of a token sums over its words.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TokenSums<T> {
     /// `∂π_j`
     pub(super) leaves: [T; GATES],
     /// The gate logits' gradients.
     pub(super) gates: [T; GATES],
-}
-
-impl<T: Real> TokenSums<T> {
-    pub(super) const NONE: Self = Self { leaves: [T::ZERO; GATES], gates: [T::ZERO; GATES] };
 }
 
 /// The products of a run of tokens, and what else the gates of their words are made of.

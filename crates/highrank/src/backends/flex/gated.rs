@@ -25,8 +25,12 @@ pub(super) fn as_read(args: GatedArgs<Floats<Flex>>, sums: DType) -> GatedArgs<F
     args.map(row_major)
 }
 
-/// What a chunk of tokens is worked on in.
-pub(super) struct GateBuffers<T> {
+/// Contexts that each word mixes by gates of its own, and what a chunk of tokens is worked on in.
+pub(super) struct Gated<'a, T> {
+    /// [As they are read](as_read).
+    args: &'a GatedArgs<Floats<Flex>>,
+    /// Of the words with gates, `[S, d]`
+    decoder: Factor<'a, T>,
     /// `h_j − h_4`, then its gradient, `[tokens·3, d]`
     differences: Buffer<T>,
     /// As [`GateRows`] say, `[tokens·3, S]`
@@ -36,20 +40,17 @@ pub(super) struct GateBuffers<T> {
     sums: Vec<TokenSums<T>>,
 }
 
-/// Contexts that each word mixes by gates of its own.
-pub(super) struct Gated<'a, T> {
-    /// [As they are read](as_read).
-    args: &'a GatedArgs<Floats<Flex>>,
-    /// Of the words with gates, `[S, d]`
-    decoder: Factor<'a, T>,
-}
-
 impl<'a, T: Real> Gated<'a, T> {
-    /// With a decoder `[V, d]`.
+    /// With a decoder `[V, d]`, for at most `chunk` tokens at a time, with gradients or without.
     ///
     /// # Panics
     /// If tensors do not fit each other.
-    pub(super) fn new(args: &'a GatedArgs<Floats<Flex>>, decoder: Factor<'a, T>) -> Self {
+    pub(super) fn new(
+        args: &'a GatedArgs<Floats<Flex>>,
+        decoder: Factor<'a, T>,
+        chunk: usize,
+        is_graded: bool,
+    ) -> Self {
         let (vocab, d) = (decoder.rows(), decoder.columns());
         let (tokens, words, d_gate) = (args.tokens(), args.words(), args.d_gate());
         assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
@@ -58,17 +59,14 @@ impl<'a, T: Real> Gated<'a, T> {
         assert_length("gate features", Some(&args.inputs.features), tokens * GATES * d_gate);
         assert_length("gate logits", Some(&args.inputs.base), tokens * GATES);
         assert_length("gate biases", Some(&args.inputs.bias), GATES * words);
-        Self { args, decoder: decoder.block(0..words, 0..d) }
-    }
-
-    /// Buffers for so many tokens, with gradients or without.
-    pub(super) fn buffers(&self, tokens: usize, is_graded: bool) -> GateBuffers<T> {
-        let (rows, words) = (tokens * GATES, self.args.words());
-        GateBuffers {
-            differences: Buffer::new(rows * self.args.d_embedding()),
+        let rows = chunk * GATES;
+        Self {
+            args,
+            decoder: decoder.block(0..words, 0..d),
+            differences: Buffer::new(rows * d),
             products: Buffer::new(rows * words),
             gates: Buffer::new(rows * words),
-            sums: vec![TokenSums::NONE; if is_graded { tokens } else { 0 }],
+            sums: vec![TokenSums::default(); if is_graded { chunk } else { 0 }],
         }
     }
 
@@ -103,19 +101,13 @@ impl<'a, T: Real> Gated<'a, T> {
     }
 
     /// Both products of some tokens.
-    pub(super) fn products<'r>(
-        &self,
-        tokens: Range<usize>,
-        buffers: &'r mut GateBuffers<T>,
-    ) -> GateRows<'r, T>
-    where
-        'a: 'r,
-    {
+    pub(super) fn products(&mut self, tokens: Range<usize>) -> GateRows<'_, T> {
         let GatedArgs { precision, .. } = *self.args;
         let (d, rows) = (self.args.d_embedding(), tokens.len() * GATES);
         let count = rows * self.args.words();
-        let (_, _, latent) = self.mixture(&tokens);
-        let differences = &mut buffers.differences[..rows * d];
+        let (features, vectors, (_, _, latent)) =
+            (self.features(&tokens), self.vectors(), self.mixture(&tokens));
+        let differences = &mut self.differences[..rows * d];
         let each = differences.par_chunks_exact_mut(GATES * d).zip(latent.par_chunks_exact(COMPONENTS * d));
         each.for_each(|(differences, latent)| {
             let (contexts, last) = latent.split_at(GATES * d);
@@ -124,20 +116,19 @@ impl<'a, T: Real> Gated<'a, T> {
             }
         });
         let differences = Matrix::new(&*differences, rows, d);
-        let (products, gates) = (&mut buffers.products[..count], &mut buffers.gates[..count]);
+        let (products, gates) = (&mut self.products[..count], &mut self.gates[..count]);
         multiply_rounded(products, differences, self.decoder.t(), false, precision);
-        multiply_rounded(gates, self.features(&tokens), self.vectors().t(), false, precision);
-        let count = tokens.len().min(buffers.sums.len());
-        GateRows::new(self.args, tokens, products, gates, &mut buffers.sums[..count])
+        multiply_rounded(gates, features, vectors.t(), false, precision);
+        let count = tokens.len().min(self.sums.len());
+        GateRows::new(self.args, tokens, products, gates, &mut self.sums[..count])
     }
 
     /// Takes back the gradients that some tokens' rows have become: makes the tokens' gradients, and adds to those of words and,
     /// if given, to the decoder's, `[V, d]`. That of the mixed contexts is `[tokens, d]`, or not needed.
     pub(super) fn pull_back(
-        &self,
+        &mut self,
         tokens: Range<usize>,
         d_contexts: Option<&[T]>,
-        buffers: &mut GateBuffers<T>,
         made: &mut GatedInputs<Option<Buffer<T>>>,
         d_decoder: Option<&mut [T]>,
     ) {
@@ -145,10 +136,11 @@ impl<'a, T: Real> Gated<'a, T> {
         let (d, words, d_gate) = (self.args.d_embedding(), self.args.words(), self.args.d_gate());
         let (rows, is_first) = (tokens.len() * GATES, tokens.start == 0);
         let of = |width: usize| tokens.start * width..tokens.end * width;
-        let GateBuffers { differences, products, gates, sums } = buffers;
-        let differences = &mut differences[..rows * d];
-        let (products, gates) = (&products[..rows * words], &gates[..rows * words]);
-        let sums = &sums[..tokens.len()];
+        let (features, vectors, (sizes, prior, latent)) =
+            (self.features(&tokens), self.vectors(), self.mixture(&tokens));
+        let differences = &mut self.differences[..rows * d];
+        let (products, gates) = (&self.products[..rows * words], &self.gates[..rows * words]);
+        let sums = &self.sums[..tokens.len()];
         if let Some(out) = &mut made.base {
             let each = out[of(GATES)].chunks_exact_mut(GATES).zip(sums);
             each.for_each(|(out, sums)| out.copy_from_slice(&sums.gates));
@@ -162,16 +154,15 @@ impl<'a, T: Real> Gated<'a, T> {
             multiply_rounded(&mut out[..words * d], products.t(), differences, true, precision);
         }
         if let Some(out) = &mut made.vectors {
-            multiply_rounded(out, gates.t(), self.features(&tokens), !is_first, precision);
+            multiply_rounded(out, gates.t(), features, !is_first, precision);
         }
         if let Some(out) = &mut made.features {
-            multiply_rounded(&mut out[of(GATES * d_gate)], gates, self.vectors(), false, precision);
+            multiply_rounded(&mut out[of(GATES * d_gate)], gates, vectors, false, precision);
         }
 
         let Some(d_contexts) = d_contexts else { return };
         let mut d_prior = made.prior.as_deref_mut().map(|out| &mut out[of(COMPONENTS)]);
         let mut d_latent = made.latent.as_deref_mut().map(|out| &mut out[of(COMPONENTS * d)]);
-        let (sizes, prior, latent) = self.mixture(&tokens);
         let into = MixInputs { prior: d_prior.as_deref_mut(), latent: d_latent.as_deref_mut() };
         mix::pull_back(&sizes, prior, latent, d_contexts, into);
         if let Some(out) = d_prior {

@@ -125,17 +125,18 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         max(block)
     }
 
-    /// Turns a row of products into mapped logits. The largest one, as [`max`](super::row::max). `saved` is empty, or takes
-    /// as many arrays as [`saved_of_row`](Self::saved_of_row) counts.
+    /// Turns a run of a row of products, from word `first` on, into mapped logits. The largest one, as
+    /// [`max`](super::row::max). `saved` is empty, or takes of a whole row as many arrays as
+    /// [`saved_of_row`](Self::saved_of_row) counts.
     #[inline(always)]
-    pub(super) fn map_row(&self, row: &mut [T], saved: &mut [T]) -> T {
+    pub(super) fn map_run(&self, first: usize, run: &mut [T], saved: &mut [T]) -> T {
         let (logits, parts) = saved.split_at_mut(self.array().min(saved.len()));
         let mut top = T::LOWEST;
         let step = self.map.block();
         let (mut logits, mut parts) = (logits.chunks_mut(step), parts.chunks_mut(step));
-        for (i, block) in row.chunks_mut(step).enumerate() {
+        for (i, block) in run.chunks_mut(step).enumerate() {
             let (logits, parts) = (logits.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            top = larger(top, self.map_block(block, i * step, logits, parts));
+            top = larger(top, self.map_block(block, first + i * step, logits, parts));
         }
         top
     }

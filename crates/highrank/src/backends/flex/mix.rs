@@ -6,9 +6,10 @@ use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, slice};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 use rayon::prelude::*;
 
+use super::tensors::take;
 use crate::ops::mix as portable;
 use crate::ops::{MixGradients, MixInputs, MixWanted};
 
@@ -82,7 +83,10 @@ pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut
         for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
             let prior = &prior[n * components..(n + 1) * components];
             let latent = &latent[n * components * d..(n + 1) * components * d];
-            arch.dispatch(Forward { prior, latent, out });
+            arch.dispatch(
+                #[inline(always)]
+                move || mix_token(prior, latent, out),
+            );
         }
     });
 }
@@ -93,17 +97,11 @@ fn backward<T: Real>(
     wanted: MixWanted,
 ) -> MixGradients<Floats<Flex>> {
     let Sizes { tokens, components, d } = *sizes;
-    let room = |wanted: bool, len: usize| wanted.then(|| Buffer::<T>::new(len));
-    let mut made = MixInputs {
-        prior: room(wanted.prior, tokens * components),
-        latent: room(wanted.latent, tokens * components * d),
-    };
+    let widths = MixInputs { prior: components, latent: components * d };
+    let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
     let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
     in_pool(|| pull_back(sizes, slice(&prior), slice(&latent), slice(&grad), into));
-    let tensor = |values: Option<Buffer<T>>, width: usize| {
-        values.map(|values| Floats::new(values.into_tensor([tokens, width])))
-    };
-    MixGradients { prior: tensor(made.prior, components), latent: tensor(made.latent, components * d) }
+    made.zip(widths).map(|(values, width)| Some(Floats::new(values?.into_tensor([tokens, width]))))
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.
@@ -117,77 +115,53 @@ pub(super) fn pull_back<T: Real>(
     let Sizes { tokens, components, d } = *sizes;
     assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
     let (arch, block) = (Arch::new(), sizes.block());
-    let mut of_prior = parts(into.prior, block * components);
-    let mut of_latent = parts(into.latent, block * components * d);
-    let jobs: Vec<_> = (0..tokens).step_by(block).map(|first| (first, of_prior(), of_latent())).collect();
+    let MixInputs { prior: mut d_prior, latent: mut d_latent } = into;
+    let jobs = (0..tokens).step_by(block).map(|first| {
+        let d_prior = d_prior.as_mut().map(|all| take(all, block * components));
+        (first, d_prior, d_latent.as_mut().map(|all| take(all, block * components * d)))
+    });
+    let jobs: Vec<_> = jobs.collect();
     jobs.into_par_iter().for_each(|(first, mut d_prior, mut d_latent)| {
         for n in first..tokens.min(first + block) {
-            let features = n * components * d..(n + 1) * components * d;
+            let (grad, prior) = (&grad[n * d..(n + 1) * d], &prior[n * components..(n + 1) * components]);
+            let latent = &latent[n * components * d..(n + 1) * components * d];
             let at = (n - first) * components;
-            arch.dispatch(Backward {
-                prior: &prior[n * components..(n + 1) * components],
-                latent: &latent[features],
-                grad: &grad[n * d..(n + 1) * d],
-                d_prior: d_prior.as_deref_mut().map(|all| &mut all[at..at + components]),
-                d_latent: d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]),
-            });
+            let d_prior = d_prior.as_deref_mut().map(|all| &mut all[at..at + components]);
+            let d_latent = d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]);
+            arch.dispatch(
+                #[inline(always)]
+                move || pull_back_token(prior, latent, grad, d_prior, d_latent),
+            );
         }
     });
 }
 
-/// Hands out a slice, if there is one, in parts of `length`, of which the last may be shorter.
-fn parts<'a, T>(mut slice: Option<&'a mut [T]>, length: usize) -> impl FnMut() -> Option<&'a mut [T]> {
-    move || {
-        let (part, rest) = slice.take().map(|all| all.split_at_mut(length.min(all.len())))?;
-        slice = Some(rest);
-        Some(part)
-    }
-}
-
 /// One token: `h̄ = Σ_k π_k h_k`.
-struct Forward<'a, T> {
-    prior: &'a [T],
-    latent: &'a [T],
-    out: &'a mut [T],
-}
-
-impl<T: Real> WithSimd for Forward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { prior, latent, out } = self;
-        out.fill(T::ZERO);
-        for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
-            out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
-        }
+#[inline(always)]
+fn mix_token<T: Real>(prior: &[T], latent: &[T], out: &mut [T]) {
+    out.fill(T::ZERO);
+    for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
+        out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
     }
 }
 
 /// One token: `∂π_k = grad · h_k` and `∂h_k = π_k grad`, each where there is room for it.
-struct Backward<'a, T> {
-    prior: &'a [T],
-    latent: &'a [T],
-    grad: &'a [T],
-    d_prior: Option<&'a mut [T]>,
-    d_latent: Option<&'a mut [T]>,
-}
-
-impl<T: Real> WithSimd for Backward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { prior, latent, grad, d_prior, d_latent } = self;
-        if let Some(d_prior) = d_prior {
-            for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
-                *out = dot(grad, context);
-            }
+#[inline(always)]
+fn pull_back_token<T: Real>(
+    prior: &[T],
+    latent: &[T],
+    grad: &[T],
+    d_prior: Option<&mut [T]>,
+    d_latent: Option<&mut [T]>,
+) {
+    if let Some(d_prior) = d_prior {
+        for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
+            *out = dot(grad, context);
         }
-        if let Some(d_latent) = d_latent {
-            for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
-                out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
-            }
+    }
+    if let Some(d_latent) = d_latent {
+        for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
+            out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
         }
     }
 }

@@ -54,15 +54,15 @@ impl Operand {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Device;
+
     use super::*;
-    use burn::tensor::TensorData;
+    use crate::backends::testing::{primitive, spread};
 
     const TYPES: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
     fn matrix(rows: usize, columns: usize, dtype: DType) -> Floats<Flex> {
-        let values: Vec<f64> = (0..rows * columns).map(|i| (i * 7919 % 1009) as f64 / 504.0 - 1.0).collect();
-        let data = TensorData::new(values, [rows, columns]).convert_dtype(dtype);
-        Floats::from_data(data, &Default::default())
+        primitive(spread([rows, columns], 0, &Device::flex(), dtype))
     }
 
     /// As it is, a transpose, some of the rows, some of the columns.

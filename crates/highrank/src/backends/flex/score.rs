@@ -59,7 +59,8 @@ fn run<T: Real>(
     let mut log_probs = vec![T::ZERO; call.tokens * columns];
     match call.logits.unmasked() {
         0 => {
-            no_word_left(&mut loss, &mut statistics, gradients.as_mut());
+            no_word_left(&mut loss, &mut statistics);
+            gradients = gradients.map(|all| all.map(|gradient| Some(Buffer::zeros(gradient?.len()))));
             log_probs.fill(T::LOWEST);
             if let (Targets::Listed { ids, .. }, Some(_)) = (&objective.targets, &objective.entropy) {
                 let listed = ids.dims::<2>()[1];
@@ -104,20 +105,12 @@ fn run<T: Real>(
     (scores, gradients)
 }
 
-/// Where every word is masked, all have probability 0: losses are +∞, and gradients 0.
-fn no_word_left<T: Real>(loss: &mut [T], statistics: &mut [T], gradients: Option<&mut Gradients<Buffer<T>>>) {
+/// Where every word is masked, all have probability 0: losses are +∞.
+fn no_word_left<T: Real>(loss: &mut [T], statistics: &mut [T]) {
     loss.fill(T::of(f64::INFINITY));
     for of_token in statistics.chunks_exact_mut(Statistic::COUNT) {
         of_token[Statistic::Nll as usize] = T::of(f64::INFINITY);
         of_token[Statistic::MaxLogProb as usize] = T::of(f64::NEG_INFINITY);
-    }
-    if let Some(gradients) = gradients {
-        *gradients = std::mem::take(gradients).map(|gradient| {
-            gradient.map(|mut gradient| {
-                gradient.fill(T::ZERO);
-                gradient
-            })
-        });
     }
 }
 
@@ -207,7 +200,6 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let teacher =
             self.model.map(|model| Teacher::new(model.slice(tokens.start, tokens.end), vocab, masked));
         let Made { loss, statistics, log_probs, gradients } = &mut self.made;
-        let is_graded = gradients.is_some();
         let d_log_prior = gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
         let columns = log_probs.len() / call.tokens;
         let of_tokens = TokenRows {
@@ -223,7 +215,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
             components,
         };
         if let Some(few) = &mut self.few_dimensions {
-            return few.score(&mut self.workers, of_tokens, contexts, d, is_graded);
+            return few.score(&mut self.workers, of_tokens, contexts);
         }
         let (logits, scales) = (&mut self.logits[..rows * vocab], &mut self.scales[..rows]);
         self.workers.score(TokenRows {

@@ -43,7 +43,7 @@ pub(super) fn run<T: Real>(call: &Call<'_, T>, visitor: &mut impl Visitor<T>) {
             visitor.visit(start..end, block);
         } else {
             for (first, last) in runs(end - start, chunk) {
-                let (chunk, tokens) = (block.take(first..last), start + first..start + last);
+                let (chunk, tokens) = (block.take(last - first), start + first..start + last);
                 let logits = visitor.logits(tokens.clone());
                 multiply_rounded(logits, chunk.contexts, decoder.t(), false, precision);
                 visitor.visit(tokens, chunk);

@@ -87,7 +87,10 @@ impl<T: Real> Dense<'_, T> {
     /// All that an unmasked word has of it, for the word's log-probability.
     #[inline(always)]
     pub(super) fn at(&self, word: usize, log_prob: T) -> T {
-        let mut all = self.of(word);
+        let mut all = match self.row {
+            [] => self.even,
+            row => self.keep.mul_add(row[word], self.even),
+        };
         if !self.is_known() {
             let prob = log_prob.exp_of_bounded();
             all += self.entropy * prob * log_prob;
@@ -97,15 +100,6 @@ impl<T: Real> Dense<'_, T> {
             }
         }
         all
-    }
-
-    /// What an unmasked word has of it beforehand.
-    #[inline(always)]
-    pub(super) fn of(&self, word: usize) -> T {
-        match self.row {
-            [] => self.even,
-            row => self.keep.mul_add(row[word], self.even),
-        }
     }
 }
 

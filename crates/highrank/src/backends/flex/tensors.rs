@@ -54,6 +54,16 @@ pub(super) fn tensor_of<T: Real>(buffer: Buffer<T>, shape: &[usize]) -> Floats<F
     })
 }
 
+/// A buffer for the gradient of a tensor, of so many tokens. The first tokens to come write a matrix, the others add: a large
+/// one takes long to clear.
+pub(super) fn gradient_buffer<T: Real>(tensor: &Floats<Flex>, tokens: usize) -> Buffer<T> {
+    let shape = tensor.shape();
+    match shape.num_dims() == 2 && tokens > 0 {
+        true => Buffer::new(shape.num_elements()),
+        false => Buffer::zeros(shape.num_elements()),
+    }
+}
+
 /// # Panics
 /// If a tensor has more values than the others ask for, or less.
 pub(super) fn assert_length(name: &str, tensor: Option<&Floats<Flex>>, expected: usize) {

@@ -137,26 +137,19 @@ fn distributions(model: &Model, dtype: DType) -> Floats<Flex> {
 
 type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
 
-fn native(
-    input: &Likelihood<Floats<Flex>>,
-    objective: &Goal,
-    upstream: Floats<Flex>,
-    wanted: Wanted,
-) -> Made {
-    Flex::score(input.clone(), objective.clone(), Some((upstream, wanted)))
+/// Scores and all gradients by the kernel.
+fn native(input: &Likelihood<Floats<Flex>>, objective: &Goal) -> Made {
+    Flex::score(input.clone(), objective.clone(), Some((upstream(input), Wanted::ALL)))
 }
 
-fn composed(
-    input: &Likelihood<Floats<Flex>>,
-    objective: &Goal,
-    upstream: Floats<Flex>,
-    wanted: Wanted,
-) -> Made {
-    portable::score(input, objective, Some((upstream, wanted)))
+/// The same by the portable body.
+fn composed(input: &Likelihood<Floats<Flex>>, objective: &Goal) -> Made {
+    portable::score(input, objective, Some((upstream(input), Wanted::ALL)))
 }
 
-fn upstream(dtype: DType) -> Floats<Flex> {
-    tensor([TOKENS], 6, 1.0, dtype)
+/// Not all alike, and of both signs.
+fn upstream(input: &Likelihood<Floats<Flex>>) -> Floats<Flex> {
+    tensor([input.tokens()], 6, 1.0, input.weight.dtype())
 }
 
 /// Loss, statistics but for the likeliest words, each gradient; and the likeliest words.
@@ -201,12 +194,12 @@ fn check(model: &Model, dtype: DType, tolerance: f64) {
                     z_loss,
                     statistics,
                     class_weights: weighted.then(|| class_weights(model, dtype)),
-                    normaliser: weighted.then(|| upstream(dtype)),
+                    normaliser: weighted.then(|| tensor([TOKENS], 6, 1.0, dtype)),
                     ..Objective::new(targets)
                 };
                 let (goal, exact_goal) =
                     (goal(targets.clone(), dtype), goal(exact_targets.clone(), DType::F64));
-                let want = parts(&composed(&exact, &exact_goal, upstream(DType::F64), Wanted::ALL));
+                let want = parts(&composed(&exact, &exact_goal));
                 let weights = if weighted { ", class weights, normaliser" } else { "" };
                 let what = format!("{model:?}, {dtype:?}, {kind}, {options}{weights}");
                 for input in &inputs {
@@ -225,7 +218,7 @@ fn check_goal(
     tolerance: f64,
     what: &str,
 ) {
-    let got = native(input, goal, upstream(input.weight.dtype()), Wanted::ALL);
+    let got = native(input, goal);
     for word in model.masked_words() {
         let rows = [(&got.1.weight, WIDTH), (&got.1.bias, 1)];
         for (gradient, width) in rows.map(|(x, width)| (values(x.as_ref().unwrap()), width)) {
@@ -326,12 +319,12 @@ fn logits_of_any_size_agree() {
     }
 }
 
-/// A model, and an objective with everything in it.
-fn everything(dtype: DType) -> (Model, Goal) {
+/// A likelihood in chunks and one in a single chunk, and an objective with everything in it.
+fn everything(dtype: DType) -> ([Likelihood<Floats<Flex>>; 2], Goal) {
     let model = Model { masked: true, ..Model::new(MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 300) };
     let (_, targets) = all_targets(&model, dtype).swap_remove(2);
     let all = Objective { label_smoothing: 0.125, z_loss: 0.25, statistics: true, ..Objective::new(targets) };
-    (model, all)
+    ([model.input(dtype), model.whole(dtype)], all)
 }
 
 /// The largest logit of a block may be far above those of the blocks before it.
@@ -350,22 +343,19 @@ fn logits_that_grow_along_a_row_agree() {
 
 #[test]
 fn a_gradient_is_the_same_whichever_others_are_wanted() {
-    let (model, goal) = everything(DType::F64);
-    for input in [model.input(DType::F64), model.whole(DType::F64)] {
-        check_wanted(&input, &goal);
-    }
-}
-
-fn check_wanted(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
-    let all = native(input, goal, upstream(DType::F64), Wanted::ALL).1.into_array();
-    for alone in 0..all.len() {
-        let wanted = PerInput::from_array(std::array::from_fn(|i| i == alone));
-        let made = native(input, goal, upstream(DType::F64), wanted).1.into_array();
-        for (i, (made, all)) in made.iter().zip(&all).enumerate() {
-            match (made, all) {
-                (Some(made), Some(all)) if i == alone => assert_eq!(values(made), values(all)),
-                (None, all) => assert!(i != alone || all.is_none(), "gradient {i} is missing"),
-                (Some(_), _) => panic!("gradient {i} was not wanted"),
+    let (inputs, goal) = everything(DType::F64);
+    for input in inputs {
+        let all = native(&input, &goal).1.into_array();
+        for alone in 0..all.len() {
+            let wanted = PerInput::from_array(std::array::from_fn(|i| i == alone));
+            let gradient = Some((upstream(&input), wanted));
+            let made = Flex::score(input.clone(), goal.clone(), gradient).1.into_array();
+            for (i, (made, all)) in made.iter().zip(&all).enumerate() {
+                match (made, all) {
+                    (Some(made), Some(all)) if i == alone => assert_eq!(values(made), values(all)),
+                    (None, all) => assert!(i != alone || all.is_none(), "gradient {i} is missing"),
+                    (Some(_), _) => panic!("gradient {i} was not wanted"),
+                }
             }
         }
     }
@@ -373,23 +363,22 @@ fn check_wanted(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
 
 #[test]
 fn two_runs_give_the_same_bits_and_any_number_of_threads_the_same_numbers() {
-    let (model, goal) = everything(DType::F32);
-    for input in [model.input(DType::F32), model.whole(DType::F32)] {
-        check_threads(&input, &goal);
+    let (inputs, goal) = everything(DType::F32);
+    for input in inputs {
+        check_threads(&input, &goal, 3e-6, "everything");
     }
 }
 
-fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal) {
-    let on = |threads: usize| {
-        parts(&on_threads(threads, || native(input, goal, upstream(DType::F32), Wanted::ALL)))
-    };
-    let one = on(1);
-    for threads in [1, 2, 3, 5, 8] {
+fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal, tolerance: f64, what: &str) {
+    let on = |threads: usize| parts(&on_threads(threads, || native(input, goal)));
+    let (one, words) = on(1);
+    for threads in [1, 2, 3, 5, 8, 16] {
         let (first, second) = (on(threads), on(threads));
-        assert_eq!(first, second, "{threads} threads");
-        assert_eq!(first.1, one.1);
-        for (got, want) in first.0.iter().zip(&one.0) {
-            assert!(error(got, want) <= 3e-6, "{threads} threads: {got:?}, one: {want:?}");
+        assert_eq!(first, second, "{what}: two runs on {threads} threads differ");
+        assert_eq!(first.1, words, "{what}, {threads} threads: likeliest words");
+        for (i, (got, want)) in first.0.iter().zip(&one).enumerate() {
+            let error = error(got, want);
+            assert!(error <= tolerance, "{what}, {threads} threads: part {i} is off by {error:e}");
         }
     }
 }
@@ -404,13 +393,22 @@ fn a_softmax_of_no_weight_leaves_the_target_its_gradient() {
         input.bias = Some(floats(vec![-2.0 - 32f64.ln(); 32], [32], dtype));
         let goal =
             Objective { z_loss: 0.25, ..Objective::new(Targets::Words(integers(model.words(), [TOKENS]))) };
-        let (got, _) = parts(&native(&input, &goal, upstream(dtype), Wanted::ALL));
-        let (want, _) = parts(&composed(&input, &goal, upstream(dtype), Wanted::ALL));
+        let (got, _) = parts(&native(&input, &goal));
+        let (want, _) = parts(&composed(&input, &goal));
         for (got, want) in got.iter().zip(&want) {
             assert!(error(got, want) <= tolerance, "{dtype:?}: {got:?} against {want:?}");
         }
         assert!(got[3].iter().any(|x| x.abs() > 0.1), "no gradient of the bias: {:?}", got[3]);
     }
+}
+
+/// The third token's loss is infinite, and nothing else is disturbed.
+fn check_infinite(made: &Made, otherwise: &Made, what: &str) {
+    let mut want = values(&otherwise.0.loss);
+    want[2] = f64::INFINITY;
+    assert_eq!(values(&made.0.loss), want, "{what}");
+    let gradients = made.1.clone().into_array();
+    assert!(gradients.iter().flatten().flat_map(values).all(f64::is_finite), "{what}");
 }
 
 #[test]
@@ -426,17 +424,11 @@ fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
                     let targets = Targets::Words(integers(words, [TOKENS]));
                     Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) }
                 };
-                let made = native(&input, &goal(words.clone()), upstream(DType::F32), Wanted::ALL);
-                let others = native(&input, &goal(model.words()), upstream(DType::F32), Wanted::ALL);
-                let (got, want) = (values(&made.0.loss), values(&others.0.loss));
-                for token in 0..TOKENS {
-                    let want = if token == 2 { f64::INFINITY } else { want[token] };
-                    assert_eq!(got[token], want, "{map:?}, {components}, {options}, token {token}");
-                }
-                let all = made.1.clone().into_array();
-                assert!(all.iter().flatten().flat_map(values).all(f64::is_finite), "{map:?}, {options}");
+                let what = format!("{map:?}, {components}, {options}");
+                let made = native(&input, &goal(words.clone()));
+                check_infinite(&made, &native(&input, &goal(model.words())), &what);
                 let row = values(made.1.weight.as_ref().unwrap())[20 * WIDTH..21 * WIDTH].to_vec();
-                assert_eq!(row, [0.0; WIDTH], "{map:?}, {options}");
+                assert_eq!(row, [0.0; WIDTH], "{what}");
             }
         }
     }
@@ -457,17 +449,10 @@ fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other(
                 let words = integers(model.words(), [TOKENS]);
                 let targets = Targets::Distributions { words, rows: rows.clone() };
                 let goal = Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) };
-                native(&input, &goal, upstream(DType::F32), Wanted::ALL)
+                native(&input, &goal)
             };
-            let (scores, gradients) = made(&rows);
-            let others = made(&distributions(&model, DType::F32)).0;
-            let (got, want) = (values(&scores.loss), values(&others.loss));
-            for token in 0..TOKENS {
-                let want = if token == 2 { f64::INFINITY } else { want[token] };
-                assert_eq!(got[token], want, "{components}, {options}, token {token}");
-            }
-            let all = gradients.into_array();
-            assert!(all.iter().flatten().flat_map(values).all(f64::is_finite), "{components}, {options}");
+            let otherwise = made(&distributions(&model, DType::F32));
+            check_infinite(&made(&rows), &otherwise, &format!("{components}, {options}"));
         }
     }
 }

@@ -112,19 +112,13 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
             let (top, sum) = if !token.needs_all_words() {
                 logits.exponentials(row, &mut saved, is_graded)
             } else {
-                let top = logits.map_row(row, saved.arrays);
+                let top = logits.map_run(0, row, saved.arrays);
                 if is_mixture {
                     (top, T::of(store_exponentials(row, top)))
                 } else {
                     let sum;
-                    let unmasked = logits.unmasked();
-                    (sum, word_sums) = sum_single_row(
-                        row,
-                        top,
-                        &target.dense,
-                        unmasked,
-                        (asked.statistics, token.keeps_shifts()),
-                    );
+                    let options = (asked.statistics, token.keeps_shifts());
+                    (sum, word_sums) = sum_single_row(row, top, &target.dense, logits.unmasked(), options);
                     (top, sum)
                 }
             };
@@ -157,7 +151,7 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
         let Self { token, rows, scratch, mut word_sums, statistics, log_probs } = self;
         let Token { logits, target, .. } = token;
         let Scratch { mixture, listed, all_words, entropy } = scratch;
-        let Listed { mut loss, nll } = score_listed(logits, &target, mixture, listed, log_probs);
+        let (mut loss, nll) = score_listed(logits, &target, mixture, listed, log_probs);
         if !token.is_mixture {
             mixture[0].share += word_sums.mass;
         } else if token.needs_all_words() {
@@ -191,15 +185,8 @@ impl<T: Real> WithSimd for Loss<'_, '_, T> {
     }
 }
 
-/// What the listed words make of a token.
-struct Listed {
-    /// Their part of the cross-entropy, without the dense part.
-    loss: f64,
-    /// `−log P` of the last one, which is the token's word.
-    nll: f64,
-}
-
-/// Turns `a − top` of the listed words into `e_i r_ki`; `log_probs` takes as many log-probabilities as it has places.
+/// Turns `a − top` of the listed words into `e_i r_ki`; `log_probs` takes as many log-probabilities as it has places. Returns
+/// their part of the cross-entropy, without the dense part, and `−log P` of the last one, which is the token's word.
 #[inline(always)]
 fn score_listed<T: Real>(
     logits: &MappedLogits<'_, T>,
@@ -207,17 +194,17 @@ fn score_listed<T: Real>(
     mixture: &mut [Component<T>],
     listed: &mut [f64],
     log_probs: &mut [T],
-) -> Listed {
+) -> (f64, f64) {
     let width = target.listed.len();
-    let mut result = Listed { loss: 0.0, nll: 0.0 };
+    let (mut loss, mut nll) = (0.0, 0.0);
     for (i, (word, extra)) in target.listed.iter().zip(target.extra).enumerate() {
         let extra = extra.wide();
         if logits.is_masked(*word) {
-            result.nll = f64::INFINITY;
+            nll = f64::INFINITY;
             log_probs.get_mut(i).into_iter().for_each(|slot| *slot = T::LOWEST);
             // A listed word of probability 0 adds nothing, even if it is masked.
             if extra != 0.0 {
-                result.loss = f64::INFINITY;
+                loss = f64::INFINITY;
             }
             // The gradient of a masked word is 0; that of the others means nothing where the loss is infinite.
             for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *mixture) {
@@ -230,10 +217,10 @@ fn score_listed<T: Real>(
         let joints = || mixture.iter().zip(of_word()).map(|(part, shift)| part.joint(*shift));
         let top = joints().fold(f64::NEG_INFINITY, f64::max);
         let log_prob = top + joints().map(|joint| (joint - top).exp()).sum::<f64>().ln();
-        result.nll = -log_prob;
+        nll = -log_prob;
         log_probs.get_mut(i).into_iter().for_each(|slot| *slot = T::of(log_prob));
         if extra != 0.0 {
-            result.loss += extra * result.nll;
+            loss += extra * nll;
         }
         for (listed, part) in listed.iter_mut().skip(i).step_by(width).zip(&mut *mixture) {
             let taken = match extra {
@@ -244,7 +231,7 @@ fn score_listed<T: Real>(
             *listed = taken;
         }
     }
-    result
+    (loss, nll)
 }
 
 /// The third stage: turns exponentials into gradients, makes those of the log-priors, and adds what the rows contribute to

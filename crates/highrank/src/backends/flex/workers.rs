@@ -197,68 +197,52 @@ impl<'c, T: Real> Workers<'c, T> {
         let Worker { gradients, saved, scratch } = worker;
         let arch = Arch::new();
         while tokens.tokens() > 0 {
-            let TokenRows {
-                start,
-                rows,
-                scales,
-                loss,
-                statistics,
-                log_probs,
-                model,
-                d_log_prior,
-                mut gates,
-                ..
-            } = tokens.take(1);
-            let token = self.token(start, model);
-            if let Some(gates) = &mut gates {
-                gates.add_to(rows);
+            let mut one = tokens.take(1);
+            let token = self.token(one.start, one.model);
+            if let Some(gates) = &mut one.gates {
+                gates.add_to(one.rows);
             }
             let word_sums = arch.dispatch(Forward {
                 token,
-                rows: &mut *rows,
-                log_prior: self.log_prior(start, 0..self.call.components),
+                rows: &mut *one.rows,
+                log_prior: self.log_prior(one.start, 0..self.call.components),
                 mixture: &mut scratch.mixture,
                 listed: &mut scratch.listed,
                 saved: &mut *saved,
             });
-            loss[0] =
-                arch.dispatch(Loss { token, rows: &mut *rows, scratch, word_sums, statistics, log_probs });
+            one.loss[0] = arch.dispatch(Loss {
+                token,
+                rows: &mut *one.rows,
+                scratch,
+                word_sums,
+                statistics: one.statistics,
+                log_probs: one.log_probs,
+            });
             let Some(upstream) = self.upstream else { continue };
             arch.dispatch(Backward {
                 token,
-                rows: &mut *rows,
+                rows: &mut *one.rows,
                 mixture: &scratch.mixture,
                 listed: &scratch.listed,
                 all_words: &scratch.all_words,
                 entropy: scratch.entropy,
-                upstream: upstream[start],
+                upstream: upstream[one.start],
                 saved: &mut *saved,
-                d_log_prior,
-                scales: &mut *scales,
+                d_log_prior: one.d_log_prior,
+                scales: &mut *one.scales,
                 gradients,
             });
-            if let Some(gates) = &mut gates {
-                gates.pull_back(rows, scales[0]);
+            if let Some(gates) = &mut one.gates {
+                gates.pull_back(one.rows, one.scales[0]);
             }
-            self.form.finish(rows, scales);
+            self.form.finish(one.rows, one.scales);
         }
     }
 
     /// Scores a mixture's tokens, at most one for each worker, row by row. A worker's scratch is that of one token, whoever works
     /// on its rows.
     fn score_rows(&self, chunk: TokenRows<'_, T>, all: &mut [Worker<T>]) {
-        let TokenRows {
-            start,
-            rows,
-            scales,
-            loss,
-            statistics,
-            log_probs,
-            model,
-            d_log_prior,
-            components,
-            ..
-        } = chunk;
+        let TokenRows { start, rows, loss, statistics, log_probs, model, components, .. } = chunk;
         let [of_listed, of_model] = [log_probs.len(), model.len()].map(|all| all / loss.len());
         let token =
             |token: usize| self.token(start + token, &model[token * of_model..(token + 1) * of_model]);
@@ -266,10 +250,10 @@ impl<'c, T: Real> Workers<'c, T> {
         let (pieces, saved_of_row) = (pieces(loss.len(), components, all.len()), self.saved_of_row);
 
         let mut rest = &mut *rows;
-        let mut scratches = all.iter_mut().map(|Worker { saved, scratch, .. }| {
+        let scratches = all.iter_mut().map(|Worker { saved, scratch, .. }| {
             (&mut scratch.mixture[..], &mut scratch.listed[..], &mut saved[..])
         });
-        let mut scratches: Vec<_> = scratches.by_ref().collect();
+        let mut scratches: Vec<_> = scratches.collect();
         let jobs = pieces.iter().flatten().map(|piece| {
             let count = piece.rows.len();
             let (mixture, listed, saved) = &mut scratches[piece.token];
@@ -299,7 +283,7 @@ impl<'c, T: Real> Workers<'c, T> {
         jobs.into_par_iter().with_max_len(1).for_each(|(job, loss)| *loss = arch.dispatch(job));
 
         let Some(upstream) = self.upstream else { return };
-        let (mut rows, mut scales, mut d_log_prior) = (rows, scales, d_log_prior);
+        let (mut rows, mut scales, mut d_log_prior) = (rows, chunk.scales, chunk.d_log_prior);
         let (mut gradients, mut of_tokens): (Vec<_>, Vec<_>) = all
             .iter_mut()
             .map(|Worker { gradients, saved, scratch }| (gradients, (&mut saved[..], &*scratch)))

@@ -93,8 +93,14 @@ impl Division {
         head_rows: usize,
     ) -> Self {
         let [tokens, _] = distributions.dims();
-        let dense =
-            |rows: Tensor<2>, width: usize| Some(TargetDistribution::Dense(widened(rows, width).into()));
+        // With zeros for the padding.
+        let dense = |rows: Tensor<2>, width: usize| {
+            let rows = match width - rows.dims()[1] {
+                0 => rows,
+                padding => rows.pad([(0, padding)], 0.0),
+            };
+            Some(TargetDistribution::Dense(rows.into()))
+        };
         let mut in_head = vec![distributions.clone().narrow(1, 0, clusters.shortlist())];
         let tails = clusters.ranges().zip(&clusters.tails).map(|(range, tail)| {
             let part = distributions.clone().narrow(1, range.start, range.len());
@@ -127,16 +133,4 @@ pub(super) fn place(word: usize, range: &Range<usize>) -> Option<usize> {
 fn column(values: Vec<f64>, on: (&Device, DType)) -> Tensor<1> {
     let count = values.len();
     Tensor::from_data(TensorData::new(values, [count]), on)
-}
-
-/// Rows with zeros up to a width.
-fn widened(rows: Tensor<2>, width: usize) -> Tensor<2> {
-    let [count, words] = rows.dims();
-    match width - words {
-        0 => rows,
-        padding => {
-            let zeros = Tensor::zeros([count, padding], (&rows.device(), rows.dtype()));
-            Tensor::cat(vec![rows, zeros], 1)
-        }
-    }
 }

@@ -1,13 +1,13 @@
 //! An adaptive head from the linear layers of another program, such as PyTorch's `AdaptiveLogSoftmaxWithLoss`.
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Param, ParamId};
 use burn::nn::Linear;
 
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::head::clusters::{Clusters, Tail};
 use crate::head::config::HeadConfig;
 use crate::head::output::OutputHead;
-use crate::parameters::{cast_parameters, value};
+use crate::parameters::{cast_parameters, is_trained, value};
 
 impl HeadConfig {
     /// Creates an [adaptive](Self::with_adaptive) head on the device of linear layers, whose parameters become those of its
@@ -65,7 +65,7 @@ impl HeadConfig {
                 if projection.bias.is_some() {
                     return Err(HeadError::LinearBias { linear: true, head: false });
                 }
-                let trained = projection.weight.clone().train().val().is_require_grad();
+                let trained = is_trained(&projection.weight);
                 let weight = value(&projection.weight).detach();
                 let projection = Param::initialized(ParamId::new(), weight).set_require_grad(trained);
                 Ok(cast_parameters(Tail { projection, decoder: shape.of_linear(decoder)? }, dtype))

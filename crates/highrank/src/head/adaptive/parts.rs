@@ -1,7 +1,6 @@
 //! An adaptive head at work: its head cluster and its tails.
 
 use burn::tensor::Tensor;
-use burn::tensor::kind::Basic;
 use highrank_kernels::Floats;
 
 use crate::context::{Context, ContextOps, Direct, Tokens};
@@ -87,7 +86,7 @@ pub(super) fn in_a_row<const D: usize>(hidden: Tensor<D>) -> Tensor<2> {
 }
 
 /// Some tokens of a tensor with one row a token, by their numbers.
-pub(super) fn of_tokens<const D: usize, K: Basic>(rows: Tensor<D, K>, tokens: &[u32]) -> Tensor<D, K> {
+pub(super) fn of_tokens(rows: Tensor<2>, tokens: &[u32]) -> Tensor<2> {
     let numbers = Tokens::numbers(tokens, &rows.device());
     rows.select(0, numbers)
 }

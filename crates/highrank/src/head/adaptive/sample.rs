@@ -5,7 +5,7 @@ use rand::Rng;
 
 use super::parts::{AdaptiveHead, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
-use crate::head::predict::numbers;
+use crate::head::predict::{draw, numbers};
 use crate::head::sampling::Sampling;
 use crate::ops::LogProbs;
 
@@ -32,7 +32,7 @@ impl AdaptiveHead<'_> {
     /// From the distribution itself: a word of the head cluster, then one of its cluster if it stands for one.
     fn draw<const D: usize>(&self, hidden: Tensor<D>, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
         let rows = in_a_row(hidden.clone());
-        let drawn = self.head_cluster.draw(hidden, rng)?;
+        let drawn = draw(self.head_cluster.constant(hidden)?, rng)?;
         let shortlist = self.clusters.shortlist();
         let mut words = drawn.clone();
         for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
@@ -42,7 +42,7 @@ impl AdaptiveHead<'_> {
                 continue;
             }
             let contexts = tail.contexts(of_tokens(rows.clone(), &members).into());
-            let of_tail = tail.head.draw(contexts, rng).map_err(among_all(&members))?;
+            let of_tail = draw(tail.head.constant(contexts)?, rng).map_err(among_all(&members))?;
             for (token, word) in members.iter().zip(of_tail) {
                 words[*token as usize] = range.start + word;
             }

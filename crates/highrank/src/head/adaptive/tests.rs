@@ -6,6 +6,7 @@ use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
+use crate::parameters::changed;
 use crate::{
     AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LogProbOptions, LossOptions, OutputHead, Sampling,
     cast_parameters,
@@ -31,14 +32,8 @@ fn wide(config: &HeadConfig, device: &Device) -> OutputHead {
     device.seed(3);
     struct Larger;
     impl burn::module::ModuleMapper for Larger {
-        fn map_float<const D: usize>(
-            &mut self,
-            param: burn::module::Param<Tensor<D>>,
-        ) -> burn::module::Param<Tensor<D>> {
-            param.map(|tensor| {
-                let trained = tensor.is_require_grad();
-                (tensor * 6.0).detach().set_require_grad(trained)
-            })
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            changed(&param, |tensor| tensor * 6.0)
         }
     }
     cast_parameters(config.init(device).map(&mut Larger), DType::F64)

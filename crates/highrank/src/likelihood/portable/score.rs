@@ -5,7 +5,7 @@ use highrank_kernels::{Bools, Floats, Ints};
 
 use super::chunk::{Chunk, Softmax};
 use crate::likelihood::sparse_targets::SparseTargets;
-use crate::math::{log_sum_exp, log_sum_exp_dim};
+use crate::math::log_sum_exp_dim;
 use crate::ops::{Kernels, Objective, Scores, Statistic, Targets};
 
 /// The gradients of a chunk's mapped logits and log-priors.
@@ -73,7 +73,7 @@ impl<B: Kernels> Words<B> {
         let softmax = chunk.softmax();
         let at_target = softmax.shifted.clone().gather(1, word.clone());
         let joint = chunk.with_prior(at_target - softmax.sum.clone().log());
-        let nll = -log_sum_exp(joint.clone()).reshape([chunk.tokens()]);
+        let nll = -log_sum_exp_dim(joint.clone(), 1).reshape([chunk.tokens()]);
         Self { nll, joint, word, softmax }
     }
 

@@ -13,7 +13,7 @@ fn cubes_of_few_units_agree_with_the_portable_path() {
     for case in
         [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
     {
-        let want = by_the_portable_path(&case.input(), &case.objective());
+        let want = case.by_the_portable_path();
         for units in [128, 48, 8] {
             let limits = Limits { processors: None, units, shared_bytes: 16 << 10 };
             let made = limits.pretended(|| case.by_kernels::<Plain>());
@@ -29,7 +29,7 @@ fn kernels_run_on_a_device_of_few_buffers() {
     for case in
         [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
     {
-        let want = by_the_portable_path(&case.input(), &case.objective());
+        let want = case.by_the_portable_path();
         let made = on_least_device(|| case.by_kernels::<Plain>());
         made.assert_close(&want, &format!("{case:?}"));
     }

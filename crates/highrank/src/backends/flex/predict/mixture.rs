@@ -10,15 +10,11 @@ use super::super::mapped_logits::MappedLogits;
 use super::runs::LogSumExp;
 
 /// What a run's exponentials of one component are multiplied with to be its part of a probability.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weight<T> {
     weight: T,
     /// The logarithm of that.
     log: T,
-}
-
-impl<T: Real> Weight<T> {
-    pub(super) const NONE: Self = Self { weight: T::ZERO, log: T::LOWEST };
 }
 
 /// The weights `[runs, K]` of a token's components, by the sums `[K, runs]` of their rows.

@@ -147,9 +147,9 @@ impl<T: Real> Visitor<T> for Predict<'_, T> {
         match &mut self.output {
             Output::Logits(out) => chunk.logits(&mut out[span.start * of_token..span.end * of_token]),
             Output::LogProbs(out) if is_mixture => chunk.mixtures(logits, &mut out[span]),
-            Output::LogProbs(out) => chunk.singles(&mut out[span], None),
+            Output::LogProbs(out) => chunk.singles(&mut out[span], &|_, _| {}),
             Output::Read(read) if is_mixture => chunk.read_mixtures(logits, *read),
-            Output::Read(read) => chunk.singles(logits, Some(*read)),
+            Output::Read(read) => chunk.singles(logits, *read),
             Output::Draw(draw) => chunk.draw(logits, &draw.numbers[tokens.clone()], &mut draw.words[tokens]),
         }
     }

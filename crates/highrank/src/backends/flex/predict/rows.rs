@@ -66,27 +66,22 @@ impl<T: Real> ChunkRows<'_, T> {
     }
 
     /// Turns the products of one row a token into log-probabilities, and has them read.
-    pub(super) fn singles(&self, rows: &mut [T], read: Option<Read<'_, T>>) {
+    pub(super) fn singles(&self, rows: &mut [T], read: Read<'_, T>) {
         let (logits, vocab) = (self.logits, self.logits.vocab);
-        let read = |n: usize, row: &[T]| {
-            if let Some(read) = read {
-                read(self.first + n, row);
-            }
-        };
         if !self.is_thin() {
             let no_sums = || vec![LogSumExp::NONE; logits.runs()];
             rows.par_chunks_exact_mut(vocab).enumerate().for_each_init(no_sums, |sums, (n, row)| {
                 self.step(row, sums, Step::Measure);
                 let whole = LogSumExp::of(sums);
                 self.step(row, sums, Step::Normalise(whole));
-                read(n, row);
+                read(self.first + n, row);
             });
             return;
         }
         let sums = self.step_shared(rows, |_| Step::Measure);
         let wholes: Vec<_> = sums.chunks_exact(logits.runs()).map(LogSumExp::of).collect();
         self.step_shared(rows, |row| Step::Normalise(wholes[row]));
-        rows.par_chunks_exact(vocab).enumerate().for_each(|(n, row)| read(n, row));
+        rows.par_chunks_exact(vocab).enumerate().for_each(|(n, row)| read(self.first + n, row));
     }
 
     /// Writes the log-probabilities `[tokens, V]` of mixtures, for the products of their components.
@@ -102,7 +97,7 @@ impl<T: Real> ChunkRows<'_, T> {
             return;
         }
         let sums = self.step_shared(rows, |_| Step::Exponentials);
-        let mut weights = vec![Weight::NONE; sums.len()];
+        let mut weights = vec![Weight::default(); sums.len()];
         let of_weights = self.of_token * logits.runs();
         for (n, weights) in weights.chunks_exact_mut(of_weights).enumerate() {
             weigh(&sums[n * of_weights..(n + 1) * of_weights], self.log_prior(n), weights);
@@ -217,6 +212,6 @@ struct MixtureBuffers<T> {
 impl<T: Real> MixtureBuffers<T> {
     fn new(logits: &MappedLogits<'_, T>, components: usize) -> Self {
         let runs = components * logits.runs();
-        Self { sums: vec![LogSumExp::NONE; runs], weights: vec![Weight::NONE; runs] }
+        Self { sums: vec![LogSumExp::NONE; runs], weights: vec![Weight::default(); runs] }
     }
 }

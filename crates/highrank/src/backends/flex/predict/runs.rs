@@ -4,7 +4,7 @@ use highrank_kernels::cpu::Real;
 
 use super::super::all_words::{RUN, store_exponentials};
 use super::super::mapped_logits::MappedLogits;
-use super::super::row::{larger, sums};
+use super::super::row::sums;
 
 /// A run of a row, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,10 +60,7 @@ impl<T: Real> MappedLogits<'_, T> {
     /// all are masked.
     #[inline(always)]
     fn mapped(&self, first: usize, run: &mut [T]) -> (T, T) {
-        let (mut top, step) = (T::LOWEST, self.map.block());
-        for (i, block) in run.chunks_mut(step).enumerate() {
-            top = larger(top, self.map_block(block, first + i * step, &mut [], &mut []));
-        }
+        let top = self.map_run(first, run, &mut []);
         (top, if top == T::LOWEST { T::ZERO } else { top })
     }
 
