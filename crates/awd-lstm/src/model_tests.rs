@@ -126,8 +126,9 @@ fn the_presets_have_the_published_sizes() {
         (Preset::Small, HeadKind::Mos, 1_966_096),
         (Preset::Small, HeadKind::Softmax, 1_882_896),
     ] {
-        let model = preset.model(head, 10_000).try_init(&Device::flex()).unwrap();
-        assert_eq!(model.num_params(), count);
+        let config = preset.model(head, 10_000);
+        let model = config.try_init(&Device::flex()).unwrap();
+        assert_eq!((config.num_params(), model.num_params()), (count, count));
     }
 }
 
@@ -241,7 +242,7 @@ fn dropout_acts_in_training_only() {
 }
 
 /// What a dropout changes in a text of two time steps of the same word in eight streams.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Changed {
     /// The first layer's state after the first step.
     first_state: bool,
@@ -280,36 +281,21 @@ fn each_dropout_acts_at_its_own_place_alone() {
             streams: (1..8).any(|n| differ(&stream(0), &stream(n))),
         }
     };
-    let [unchanged, everywhere, later] = [[false, false], [true, true], [false, true]];
-    let none = Changed { first_state: false, raw: unchanged, dropped: false, loss: false, streams: false };
+    let (off, everywhere, later) = (Dropouts::NONE, [true; 2], [false, true]);
+    let none = Changed { first_state: false, raw: [false; 2], dropped: false, loss: false, streams: false };
     let cases = [
-        (Dropouts::NONE, none),
+        (off, none),
         // Whole words: the same for every stream.
+        (Dropouts { embedding: 0.5, ..off }, Changed { first_state: true, raw: everywhere, ..none }),
         (
-            Dropouts { embedding: 0.5, ..Dropouts::NONE },
-            Changed { first_state: true, raw: everywhere, dropped: false, loss: false, streams: false },
+            Dropouts { input: 0.5, ..off },
+            Changed { first_state: true, raw: everywhere, streams: true, ..none },
         ),
-        (
-            Dropouts { input: 0.5, ..Dropouts::NONE },
-            Changed { first_state: true, raw: everywhere, dropped: false, loss: false, streams: true },
-        ),
-        (
-            Dropouts { hidden: 0.5, ..Dropouts::NONE },
-            Changed { first_state: false, raw: everywhere, dropped: false, loss: false, streams: true },
-        ),
+        (Dropouts { hidden: 0.5, ..off }, Changed { raw: everywhere, streams: true, ..none }),
         // Recurrent weights: from the second step on, the same for every stream.
-        (
-            Dropouts { weight: 0.5, ..Dropouts::NONE },
-            Changed { first_state: false, raw: later, dropped: false, loss: false, streams: false },
-        ),
-        (
-            Dropouts { output: 0.5, ..Dropouts::NONE },
-            Changed { first_state: false, raw: unchanged, dropped: true, loss: false, streams: false },
-        ),
-        (
-            Dropouts { latent: 0.5, ..Dropouts::NONE },
-            Changed { first_state: false, raw: unchanged, dropped: false, loss: true, streams: false },
-        ),
+        (Dropouts { weight: 0.5, ..off }, Changed { raw: later, ..none }),
+        (Dropouts { output: 0.5, ..off }, Changed { dropped: true, ..none }),
+        (Dropouts { latent: 0.5, ..off }, Changed { loss: true, ..none }),
     ];
     for (dropouts, expected) in cases {
         assert_eq!(changed(dropouts), expected, "{dropouts:?}");

@@ -136,12 +136,8 @@ impl ModelConfig {
         check(self.vocab > 0, "vocab", self.vocab, "at least 1")?;
         check(self.d_embedding > 0, "d_embedding", self.d_embedding, "at least 1")?;
         check(!self.lstm_sizes.is_empty(), "lstm_sizes", "[]", "at least one layer")?;
-        check(
-            !self.lstm_sizes.contains(&0),
-            "lstm_sizes",
-            format!("{:?}", self.lstm_sizes),
-            "without zeros",
-        )?;
+        let sizes = &self.lstm_sizes;
+        check(!sizes.contains(&0), "lstm_sizes", format!("{sizes:?}"), "without zeros")?;
         if self.head.is_mixture() {
             check(self.components > 0, "components", self.components, "at least 1")?;
             self.validate_lower_components()?;

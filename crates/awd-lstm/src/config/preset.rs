@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use highrank::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::dropouts::Dropouts;
@@ -54,13 +53,6 @@ pub enum Preset {
     Text8Mos10Square,
 }
 
-/// The part of a preset's model that depends on the output layer.
-struct Sizes {
-    d_embedding: usize,
-    lstm_sizes: Vec<usize>,
-    components: usize,
-}
-
 impl Preset {
     /// Every preset.
     pub const ALL: &[Self] = &[
@@ -107,7 +99,7 @@ impl Preset {
     ///
     /// For a head without mixture, the last LSTM has size d instead of the preset's.
     pub fn model(self, head: HeadKind, vocab: usize) -> ModelConfig {
-        let Sizes { d_embedding, mut lstm_sizes, components } = self.sizes(head);
+        let (d_embedding, mut lstm_sizes, components) = self.sizes(head);
         if !head.has_contexts()
             && let Some(last) = lstm_sizes.last_mut()
         {
@@ -116,27 +108,21 @@ impl Preset {
         // 1e6 knots belong to MoS + PLIF of the paper (arXiv 1902.08077, table 1), 1e5 to the rest.
         let many = matches!(self, Self::Paper | Self::Doc | Self::LmsPlif) && head == HeadKind::MosPlif;
         ModelConfig {
-            vocab,
             d_embedding,
             lstm_sizes,
-            head,
             components,
             // The paper's share: 5 below 15.
             lower_components: if head.reads_layers() { vec![components.div_ceil(3)] } else { vec![] },
-            cutoffs: vec![],
-            frequent: None,
-            d_gate: ModelConfig::D_GATE,
-            start_spread: None,
             knots: if many { 1_000_000 } else { 100_000 },
             plif_bound: 20.0,
             dropouts: self.dropouts(),
-            tied: true,
-            precision: Precision::Full,
+            ..ModelConfig::tiny(head, vocab)
         }
     }
 
-    fn sizes(self, head: HeadKind) -> Sizes {
-        let (d_embedding, lstm_sizes, components) = match self {
+    /// Width of the embedding, sizes of the LSTMs and number of components: the part that depends on the output layer.
+    fn sizes(self, head: HeadKind) -> (usize, Vec<usize>, usize) {
+        match self {
             Self::Small => (128, vec![256, 128], 5),
             Self::Paper | Self::Doc => (280, vec![960, 960, 620], 15),
             Self::AwdLstm | Self::LmsPlif | Self::AwdLstmWikitext2 => (400, vec![1150, 1150, 400], 15),
@@ -148,8 +134,7 @@ impl Preset {
             Self::Text8Mos7Square => (750, vec![750], 7),
             Self::Text8Mos10 => (452, vec![860], 10),
             Self::Text8Mos10Square => (683, vec![683], 10),
-        };
-        Sizes { d_embedding, lstm_sizes, components }
+        }
     }
 
     fn dropouts(self) -> Dropouts {

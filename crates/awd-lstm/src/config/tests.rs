@@ -1,13 +1,5 @@
 use super::*;
 
-#[test]
-fn parameter_counts_of_the_presets() {
-    let count = |preset: Preset, head, vocab| preset.model(head, vocab).num_params();
-    assert_eq!(count(Preset::Paper, HeadKind::Mos, 10_000), 21_500_620);
-    assert_eq!(count(Preset::Small, HeadKind::Mos, 10_000), 1_966_096);
-    assert_eq!(count(Preset::Small, HeadKind::Softmax, 10_000), 1_882_896);
-}
-
 /// The four models of table 1 of LMS-PLIF, the five of table 12 of the mixtures' paper, and every other number.
 #[test]
 fn the_presets_have_the_papers_numbers_of_parameters() {

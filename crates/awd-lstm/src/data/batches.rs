@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use runs::data::{TokenFile, Tokens};
-use runs::error::{Error, Result};
+use runs::error::{Error, Result, check};
 
 /// A token stream cut into `B` contiguous columns of equal length; the remainder is dropped.
 ///
@@ -141,9 +141,7 @@ impl Batches {
 
 /// Length of the columns of a stream of `tokens` tokens.
 fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> Result<usize> {
-    if batch == 0 {
-        return Err(Error::invalid("batch", batch, "at least 1"));
-    }
+    check(batch > 0, "batch", batch, "at least 1")?;
     let rows = tokens / batch;
     if rows < min_rows {
         return Err(Error::CorpusTooShort { what, tokens, batch, needed: min_rows * batch });

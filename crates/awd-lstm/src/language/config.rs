@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use runs::error::{Error, Result};
+use runs::error::{Result, check};
 
 /// The sizes of an artificial language. The same configuration makes the same language.
 ///
@@ -45,26 +45,16 @@ impl LanguageConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] naming the first field that is out of range.
+    /// [`Error::InvalidSetting`](runs::error::Error::InvalidSetting) naming the first field that is out of range.
     pub fn validate(&self) -> Result<()> {
-        if self.topics == 0 {
-            return Err(Error::invalid("topics", self.topics, "at least 1"));
-        }
-        if self.classes == 0 {
-            return Err(Error::invalid("classes", self.classes, "at least 1"));
-        }
-        if self.favourites == 0 {
-            return Err(Error::invalid("favourites", self.favourites, "at least 1"));
-        }
-        if self.vocab < 1 + self.topics + self.favourites {
-            return Err(Error::invalid("vocab", self.vocab, "at least 1 + topics + favourites"));
-        }
-        if !(self.mean_length >= 2.0 && self.mean_length.is_finite()) {
-            return Err(Error::invalid("mean_length", self.mean_length, "a number of at least 2"));
-        }
-        if !(self.background > 0.0 && self.background < 1.0) {
-            return Err(Error::invalid("background", self.background, "between 0 and 1, both excluded"));
-        }
-        Ok(())
+        let Self { vocab, topics, classes, favourites, mean_length, background, .. } = *self;
+        check(topics > 0, "topics", topics, "at least 1")?;
+        check(classes > 0, "classes", classes, "at least 1")?;
+        check(favourites > 0, "favourites", favourites, "at least 1")?;
+        check(vocab > topics + favourites, "vocab", vocab, "at least 1 + topics + favourites")?;
+        let is_length = mean_length >= 2.0 && mean_length.is_finite();
+        check(is_length, "mean_length", mean_length, "a number of at least 2")?;
+        let is_inside = background > 0.0 && background < 1.0;
+        check(is_inside, "background", background, "between 0 and 1, both excluded")
     }
 }

@@ -213,13 +213,8 @@ impl Language {
     /// If the text has fewer than two words.
     pub fn mean_nll(&self, text: &[u32]) -> f64 {
         assert!(text.len() > 1, "a text of {} words has nothing to predict", text.len());
-        let mut context = self.advance(self.start(), text[0]);
-        let mut sum = 0.0;
-        for &word in &text[1..] {
-            sum -= self.prob(context, word).ln();
-            context = self.advance(context, word);
-        }
-        sum / (text.len() - 1) as f64
+        let nll = |(context, &word): (Context, &u32)| -self.prob(context, word).ln();
+        self.contexts(text).zip(&text[1..]).map(nll).sum::<f64>() / (text.len() - 1) as f64
     }
 
     /// The context after each word of a text, in order.

@@ -22,6 +22,7 @@
 //! formulas.
 
 mod backends;
+mod kernels;
 mod layer;
 mod mask;
 mod ops;
@@ -30,7 +31,8 @@ mod sequence;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
+pub use kernels::LstmKernels;
 pub use layer::{Lstm, LstmConfig};
 pub use mask::{drop_connect_mask, weight_mask};
-pub use ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
+pub use ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
 pub use sequence::{LstmState, LstmWeights, lstm_sequence};

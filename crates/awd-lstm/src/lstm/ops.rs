@@ -11,7 +11,7 @@ use burn::backend::{
     Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
     ExtensionType, backend_extension,
 };
-use highrank_kernels::{Floats, Precision, Rounding};
+use highrank_kernels::{Floats, Precision};
 
 /// The inputs of the operation. All tensors have the same float type and device.
 #[derive(Clone, Copy, Debug)]
@@ -139,30 +139,6 @@ impl<F> LstmGrads<F> {
     }
 }
 
-/// The two passes of the LSTM on one backend, without a graph.
-///
-/// Results are *packed*, because a node of the autodiff graph has one output: `[T + 1, B, H]`, rows
-/// 0 to T - 1 the hidden states h_1 … h_T, row T the final cell state c_T. Shapes are not checked here:
-/// [`lstm_sequence`](super::lstm_sequence) does that.
-///
-/// Cost: `8 T B H (I + H)` floating-point operations forward, twice that backward.
-/// The arguments' float type is kept throughout; the backend's default type plays no part.
-pub trait LstmKernels: Rounding {
-    /// The packed result, and what [`LstmKernels::lstm_backward`] needs besides.
-    fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>);
-
-    /// Gradients of a loss whose gradient with respect to the packed result `packed` is `grad`.
-    ///
-    /// `args`, `packed` and `saved` are those of [`LstmKernels::lstm_with_saved`].
-    fn lstm_backward(
-        args: LstmArgs<Floats<Self>>,
-        packed: Floats<Self>,
-        saved: LstmSaved<Floats<Self>>,
-        grad: Floats<Self>,
-        wanted: LstmWanted,
-    ) -> LstmGrads<Floats<Self>>;
-}
-
 /// The LSTM as an operation on tensors of any device that has kernels for it.
 ///
 /// On [`Dispatch`] it panics for tensors of any other device; [`lstm_sequence`](super::lstm_sequence) runs on those too.
@@ -173,7 +149,7 @@ pub trait LstmKernels: Rounding {
     Autodiff
 )]
 pub trait LstmOps: Backend {
-    /// The packed result of [`LstmKernels`]. On an `Autodiff` backend it is differentiable.
+    /// The packed result of [`LstmKernels`](super::LstmKernels). On an `Autodiff` backend it is differentiable.
     fn lstm(#[extension_type] call: LstmCall<Self>) -> FloatTensor<Self>;
 }
 

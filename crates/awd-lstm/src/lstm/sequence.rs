@@ -78,7 +78,16 @@ pub fn lstm_sequence(x: Tensor<3>, state: LstmState, weights: LstmWeights) -> (T
     expect("the cell state", &state.cell.dims(), &[batch, d_hidden]);
 
     let device = x.device();
-    let args: LstmArgs<Floats> = LstmArgs {
+    let args = arguments(x, state, weights);
+    let packed = match has_kernels(device.as_dispatch()) {
+        true => Floats::new(<Dispatch as LstmOps>::lstm(LstmCall(args))),
+        false => portable::forward(args),
+    };
+    unpacked(packed)
+}
+
+pub(super) fn arguments(x: Tensor<3>, state: LstmState, weights: LstmWeights) -> LstmArgs<Floats> {
+    LstmArgs {
         x: x.into(),
         h0: state.hidden.into(),
         c0: state.cell.into(),
@@ -88,14 +97,14 @@ pub fn lstm_sequence(x: Tensor<3>, state: LstmState, weights: LstmWeights) -> (T
         b_hh: weights.b_hh.into(),
         hh_mask: weights.hh_mask.map(Floats::from),
         precision: weights.precision,
-    };
-    let packed = if has_kernels(device.as_dispatch()) {
-        Floats::new(<Dispatch as LstmOps>::lstm(LstmCall(args)))
-    } else {
-        portable::forward(args)
-    };
+    }
+}
+
+/// The hidden states and the last state of a [packed](super::LstmKernels) result.
+pub(super) fn unpacked(packed: Floats) -> (Tensor<3>, LstmState) {
     let packed: Tensor<3> = packed.tensor();
-    let cell = packed.clone().narrow(0, steps, 1).reshape([batch, d_hidden]);
-    let hidden = packed.clone().narrow(0, steps - 1, 1).reshape([batch, d_hidden]);
-    (packed.narrow(0, 0, steps), LstmState { hidden, cell })
+    let [rows, batch, d_hidden] = packed.dims();
+    let row = |n| packed.clone().narrow(0, n, 1).reshape([batch, d_hidden]);
+    let (cell, hidden) = (row(rows - 1), row(rows - 2));
+    (packed.narrow(0, 0, rows - 1), LstmState { hidden, cell })
 }

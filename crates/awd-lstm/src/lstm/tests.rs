@@ -4,6 +4,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::precision::product;
 use highrank_kernels::{Floats, Precision};
 
+use super::sequence::{arguments, unpacked};
 use super::*;
 
 /// T, B, I, H and whether there is a mask.
@@ -212,25 +213,7 @@ fn agrees_under_gradient_checkpointing() {
 /// On a device without kernels the formulas run on the dispatched backend.
 #[test]
 fn the_composed_formulas_agree_where_there_are_no_kernels() {
-    let composed = |x: Tensor<3>, state: LstmState, weights: LstmWeights| {
-        let [steps, batch, _] = x.dims();
-        let [_, d_hidden] = state.hidden.dims();
-        let packed: Tensor<3> = portable::forward(LstmArgs::<Floats> {
-            x: x.into(),
-            h0: state.hidden.into(),
-            c0: state.cell.into(),
-            w_ih: weights.w_ih.into(),
-            w_hh: weights.w_hh.into(),
-            b_ih: weights.b_ih.into(),
-            b_hh: weights.b_hh.into(),
-            hh_mask: weights.hh_mask.map(Floats::from),
-            precision: weights.precision,
-        })
-        .tensor();
-        let row = |n: usize| packed.clone().narrow(0, n, 1).reshape([batch, d_hidden]);
-        let state = LstmState { hidden: row(steps - 1), cell: row(steps) };
-        (packed.narrow(0, 0, steps), state)
-    };
+    let composed = |x, state, weights| unpacked(portable::forward(arguments(x, state, weights)));
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
         check_layer(&Case::exact(sizes), 1e-14, composed);
     }

@@ -217,19 +217,14 @@ impl ModuleVisitor for Collect {
 mod tests {
     use super::*;
     use crate::config::{HeadKind, ModelConfig};
-    use crate::language::{Language, LanguageConfig};
+    use crate::testing::corpus_of;
     use crate::train::evaluate::mean_nll;
     use burn::tensor::Device;
-    use rand::SeedableRng;
-    use rand_pcg::Pcg64Mcg;
     use runs::data::Corpus;
     use runs::optim::DynamicForm;
 
     fn corpus() -> Corpus {
-        let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
-        let language = Language::new(config).unwrap();
-        let text = |tokens: usize, seed| language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
-        Corpus::from_ids(language.vocabulary(), text(2000, 1), text(600, 2), text(300, 3)).unwrap()
+        corpus_of(2000, 600)
     }
 
     fn model() -> LanguageModel {

@@ -4,9 +4,8 @@
 //! decoder matrix the largest of most models, while they compute the others. The graph below is told the gradient of its end by way of a
 //! product with it, whose own factor is 1.
 
-use burn::module::Param;
 use burn::optim::GradientsParams;
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::Tensor;
 
 use crate::model::{LanguageModel, StagedLoss};
 
@@ -29,7 +28,8 @@ impl Above {
         };
         let mut grads = (total * share).backward();
         let hidden = loss.above.grad_remove(&mut grads);
-        let embedding = taken(&model.embedding, &mut grads);
+        let matrix = &model.embedding;
+        let embedding = matrix.is_require_grad().then(|| matrix.val().grad_remove(&mut grads)).flatten();
         (Self { embedding, hidden }, GradientsParams::from_grads(grads, model))
     }
 
@@ -47,9 +47,4 @@ impl Above {
         loss.lookup.finish(&mut grads);
         GradientsParams::from_grads(grads, model)
     }
-}
-
-/// Takes a parameter's gradient out, if it has one.
-fn taken(param: &Param<Tensor<2>>, grads: &mut Gradients) -> Option<Tensor<2>> {
-    param.is_require_grad().then(|| param.val().grad_remove(grads)).flatten()
 }

@@ -1,11 +1,12 @@
 //! From a model to a state dict and back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::store::burn_pack::Tensor as PackTensor;
+use burn::store::{ModuleSnapshot, bridge};
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use highrank_kernels::Floats;
 
 use super::names::{self, TensorName};
 use super::state_dict::{StateDict, is_float};
@@ -35,9 +36,9 @@ impl StateDict {
     /// # Panics
     /// If a parameter has no name.
     pub fn of_module<M: Module>(module: &M, name: impl Fn(&str) -> Option<TensorName>) -> Self {
-        let named = |(path, values): (String, Floats)| {
-            let TensorName { name, transposed } = named(&name, &path);
-            let data = values.into_data();
+        let named = |parameter: PackTensor| {
+            let TensorName { name, transposed } = named(&name, &parameter.name);
+            let data = values(&parameter);
             (name, if transposed { transpose(&data) } else { data })
         };
         Self { source: PathBuf::new(), tensors: parameters(module).into_iter().map(named).collect() }
@@ -99,10 +100,10 @@ impl StateDict {
         kind: &str,
         dtype: DType,
     ) -> Result<M> {
-        let (mut problems, mut known, mut values) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
-        for (path, parameter) in parameters(&module) {
+        let (mut problems, mut known, mut values) = (Vec::new(), BTreeSet::new(), HashMap::new());
+        for PackTensor { name: path, shape, param_id, .. } in parameters(&module) {
             let TensorName { name, transposed } = named(&name, &path);
-            let mut expected = parameter.shape().to_vec();
+            let mut expected = shape.to_vec();
             if transposed {
                 expected.reverse();
             }
@@ -117,7 +118,7 @@ impl StateDict {
                 }
                 Some(tensor) => {
                     let data = if transposed { transpose(tensor) } else { tensor.clone() };
-                    values.insert(path, data.convert_dtype(dtype));
+                    values.insert(param_id, data.convert_dtype(dtype));
                 }
             }
             known.insert(name);
@@ -130,7 +131,7 @@ impl StateDict {
         if !problems.is_empty() {
             return Err(Error::WeightsMismatch { path: self.source.clone(), problems });
         }
-        Ok(module.map(&mut Replace { path: Vec::new(), values }))
+        Ok(module.map(&mut Replace { values }))
     }
 }
 
@@ -139,50 +140,25 @@ fn named(name: impl Fn(&str) -> Option<TensorName>, path: &str) -> TensorName {
     name(path).unwrap_or_else(|| panic!("no state dict has a name for {path}"))
 }
 
-/// The parameters of a model by their paths in it.
-fn parameters<M: Module>(model: &M) -> Vec<(String, Floats)> {
-    let mut collect = Collect { path: Vec::new(), found: Vec::new() };
-    model.visit(&mut collect);
-    collect.found
+/// The parameters of a model, each under its path in it.
+fn parameters<M: Module>(model: &M) -> Vec<PackTensor> {
+    model.collect(None, None, false)
 }
 
-struct Collect {
-    path: Vec<String>,
-    found: Vec<(String, Floats)>,
-}
-
-impl ModuleVisitor for Collect {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.found.push((self.path.join("."), param.val().into()));
-    }
+/// Waits for the device.
+fn values(parameter: &PackTensor) -> TensorData {
+    bridge::to_data(parameter).expect("a tensor can be read back")
 }
 
 /// Replaces the values of all parameters.
 struct Replace {
-    path: Vec<String>,
-    /// By the parameters' paths.
-    values: BTreeMap<String, TensorData>,
+    /// By the parameters' numbers, which all have.
+    values: HashMap<Option<u64>, TensorData>,
 }
 
 impl ModuleMapper for Replace {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let data = self.values.remove(&self.path.join(".")).expect("every parameter was looked up");
+        let data = self.values.remove(&Some(param.id.val())).expect("every parameter was looked up");
         param.map(|old| {
             let dtype = data.dtype();
             Tensor::from_data(data, (&old.device(), dtype)).set_require_grad(old.is_require_grad())

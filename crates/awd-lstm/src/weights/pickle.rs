@@ -128,59 +128,7 @@ impl<'a> Machine<'a> {
                 b'1' => {
                     self.pop_marked()?;
                 }
-                // Plain values.
-                b'N' => self.push(Value::None),
-                0x88 => self.push(Value::Bool(true)),
-                0x89 => self.push(Value::Bool(false)),
-                b'K' => {
-                    let [byte] = self.array()?;
-                    self.push(Value::Int(byte.into()));
-                }
-                b'M' => {
-                    let bytes = self.array()?;
-                    self.push(Value::Int(u16::from_le_bytes(bytes).into()));
-                }
-                b'J' => {
-                    let bytes = self.array()?;
-                    self.push(Value::Int(i32::from_le_bytes(bytes).into()));
-                }
-                0x8a => {
-                    let [length] = self.array()?;
-                    let value = long(self.take(length.into())?)?;
-                    self.push(Value::Int(value));
-                }
-                b'G' => {
-                    let bytes = self.array()?;
-                    self.push(Value::Float(f64::from_be_bytes(bytes)));
-                }
-                b'U' | 0x8c | b'C' => {
-                    let [length] = self.array()?;
-                    self.push_text(length.into())?;
-                }
-                b'X' | b'T' | b'B' => {
-                    let bytes = self.array()?;
-                    self.push_text(u32::from_le_bytes(bytes) as usize)?;
-                }
-                // Containers.
-                b')' => self.push(Value::Tuple(vec![])),
-                b']' => self.push(Value::List(vec![])),
-                b'}' => self.push(Value::Dict(vec![])),
-                b't' => {
-                    let items = self.pop_marked()?;
-                    self.push(Value::Tuple(items));
-                }
-                0x85..=0x87 => {
-                    let items = self.pop_many(usize::from(opcode - 0x84))?;
-                    self.push(Value::Tuple(items));
-                }
-                b'l' => {
-                    let items = self.pop_marked()?;
-                    self.push(Value::List(items));
-                }
-                b'd' => {
-                    let items = self.pop_marked()?;
-                    self.push(Value::Dict(pairs(&items)?));
-                }
+                // What is added to a container.
                 b'a' => {
                     let item = self.pop()?;
                     self.extend(&[item])?;
@@ -216,10 +164,6 @@ impl<'a> Machine<'a> {
                     self.recall(u32::from_le_bytes(bytes))?;
                 }
                 // Objects, as data.
-                b'c' => {
-                    let (module, name) = (self.line()?, self.line()?);
-                    self.push(Value::Global(format!("{module}.{name}")));
-                }
                 0x93 => {
                     let items = self.pop_many(2)?;
                     let (Value::Text(module), Value::Text(name)) =
@@ -244,12 +188,47 @@ impl<'a> Machine<'a> {
                     self.persistent(id)?;
                 }
                 other => {
-                    return Err(format!(
-                        "byte {at} holds the pickle opcode {other:#04x}, which no state dict has"
-                    ));
+                    let value = self.value(other)?.ok_or_else(|| {
+                        format!("byte {at} holds the pickle opcode {other:#04x}, which no state dict has")
+                    })?;
+                    self.push(value);
                 }
             }
         }
+    }
+
+    /// The new value that an opcode pushes, if it is one of those.
+    fn value(&mut self, opcode: u8) -> Result<Option<Value>, String> {
+        Ok(Some(match opcode {
+            b'N' => Value::None,
+            0x88 => Value::Bool(true),
+            0x89 => Value::Bool(false),
+            b'K' => Value::Int(u8::from_le_bytes(self.array()?).into()),
+            b'M' => Value::Int(u16::from_le_bytes(self.array()?).into()),
+            b'J' => Value::Int(i32::from_le_bytes(self.array()?).into()),
+            0x8a => {
+                let [length] = self.array()?;
+                Value::Int(long(self.take(length.into())?)?)
+            }
+            b'G' => Value::Float(f64::from_be_bytes(self.array()?)),
+            b'U' | 0x8c | b'C' => {
+                let [length] = self.array()?;
+                self.text(length.into())?
+            }
+            b'X' | b'T' | b'B' => {
+                let length = u32::from_le_bytes(self.array()?);
+                self.text(length as usize)?
+            }
+            b')' => Value::Tuple(vec![]),
+            b']' => Value::List(vec![]),
+            b'}' => Value::Dict(vec![]),
+            b't' => Value::Tuple(self.pop_marked()?),
+            0x85..=0x87 => Value::Tuple(self.pop_many(usize::from(opcode - 0x84))?),
+            b'l' => Value::List(self.pop_marked()?),
+            b'd' => Value::Dict(pairs(&self.pop_marked()?)?),
+            b'c' => Value::Global(format!("{}.{}", self.line()?, self.line()?)),
+            _ => return Ok(None),
+        }))
     }
 
     /// A call of `callable`, understood but not made.
@@ -329,10 +308,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn push_text(&mut self, length: usize) -> Result<(), String> {
-        let text = String::from_utf8_lossy(self.take(length)?).into_owned();
-        self.push(Value::Text(text));
-        Ok(())
+    fn text(&mut self, length: usize) -> Result<Value, String> {
+        Ok(Value::Text(String::from_utf8_lossy(self.take(length)?).into_owned()))
     }
 
     fn top(&self) -> Result<Id, String> {

@@ -6,8 +6,8 @@ use burn::backend::tensor::FloatTensor;
 use highrank_kernels::node::{inner, record};
 use highrank_kernels::{Floats, Rounding};
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
-use crate::lstm::portable;
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmWanted};
 
 impl<B: LstmKernels + LstmOps, C: CheckpointStrategy> LstmOps for Autodiff<B, C> {
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {
@@ -32,18 +32,4 @@ impl<B: LstmKernels + LstmOps, C: CheckpointStrategy> LstmOps for Autodiff<B, C>
 }
 
 /// For autodiff on top of autodiff: the formulas, differentiable by composition.
-impl<B: Rounding, C: CheckpointStrategy> LstmKernels for Autodiff<B, C> {
-    fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
-        portable::forward_with_saved(args)
-    }
-
-    fn lstm_backward(
-        args: LstmArgs<Floats<Self>>,
-        packed: Floats<Self>,
-        saved: LstmSaved<Floats<Self>>,
-        grad: Floats<Self>,
-        wanted: LstmWanted,
-    ) -> LstmGrads<Floats<Self>> {
-        portable::backward(args, packed, saved, grad, wanted)
-    }
-}
+impl<B: Rounding, C: CheckpointStrategy> LstmKernels for Autodiff<B, C> {}

@@ -19,7 +19,8 @@ use highrank_kernels::{Floats, Precision};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
 use crate::lstm::portable;
 
 /// Elements of a step's state below which its rows are done by one thread: handing them out costs some microseconds,

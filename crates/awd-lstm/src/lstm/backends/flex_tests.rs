@@ -1,7 +1,7 @@
 //! The kernel against the portable formulas at every precision.
 
 use burn::backend::Flex;
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, TensorData};
 use highrank_kernels::{Floats, Precision};
 
 use super::*;
@@ -15,11 +15,9 @@ const ALL: LstmWanted = LstmWanted { x: true, h0: true, c0: true, w_ih: true, w_
 
 /// Spread numbers in [-scale, scale] that depend on nothing but their place.
 fn wave(shape: &[usize], phase: f64, scale: f64, dtype: DType) -> Floats<Flex> {
-    let count = shape.iter().product();
+    let count: usize = shape.iter().product();
     let values: Vec<f64> = (0..count).map(|n| scale * (1.7 * n as f64 + 3.1 * phase).sin()).collect();
-    // The rank is in the data.
-    let flat = Tensor::<1>::from_data(TensorData::new(values, [count]), (&Device::flex(), dtype));
-    Floats::new(flat.try_into_primitive::<Flex>().unwrap()).reshape(shape.to_vec())
+    Floats::from_data(TensorData::new(values, shape).convert_dtype(dtype), &Default::default())
 }
 
 fn args(
@@ -39,10 +37,7 @@ fn args(
         w_hh: wave(&[4 * h, h], 4.0, weight, dtype),
         b_ih: wave(&[4 * h], 5.0, 0.5, dtype),
         b_hh: wave(&[4 * h], 6.0, 0.5, dtype),
-        hh_mask: masked.then(|| {
-            let mask = Tensor::<2>::from_data(mask, (&Device::flex(), dtype));
-            Floats::new(mask.try_into_primitive::<Flex>().unwrap())
-        }),
+        hh_mask: masked.then(|| Floats::from_data(mask.convert_dtype(dtype), &Default::default())),
         precision,
     }
 }

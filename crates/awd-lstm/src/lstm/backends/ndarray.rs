@@ -5,9 +5,9 @@
 
 use burn::backend::NdArray;
 use burn::backend::tensor::FloatTensor;
-use highrank_kernels::Floats;
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmCall, LstmOps};
 use crate::lstm::portable;
 
 impl LstmOps for NdArray {
@@ -16,18 +16,4 @@ impl LstmOps for NdArray {
     }
 }
 
-impl LstmKernels for NdArray {
-    fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
-        portable::forward_with_saved(args)
-    }
-
-    fn lstm_backward(
-        args: LstmArgs<Floats<Self>>,
-        packed: Floats<Self>,
-        saved: LstmSaved<Floats<Self>>,
-        grad: Floats<Self>,
-        wanted: LstmWanted,
-    ) -> LstmGrads<Floats<Self>> {
-        portable::backward(args, packed, saved, grad, wanted)
-    }
-}
+impl LstmKernels for NdArray {}

@@ -6,25 +6,21 @@ mod rules;
 mod shared;
 
 use std::fs;
+use std::sync::Mutex;
 
 use burn::store::{ModuleSnapshot, bridge};
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
 use runs::data::Fingerprint;
-use runs::{EndReason, FinalMetrics, Fitted, Notes, Silent, StepMetrics, Versions};
+use runs::ranks::{Grid, threads};
+use runs::{EndReason, FinalMetrics, Fitted, Notes, Silent, StepMetrics, Versions, distance};
 use serde_json::Value;
 
 use super::*;
-use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay};
-use crate::language::{Language, LanguageConfig};
-use crate::testing::alone;
+use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay, Preset};
+use crate::testing::{alone, corpus_of};
 use crate::train::{RunConfig, RunFolder, mean_nll};
 
 fn corpus() -> Corpus {
-    let config = LanguageConfig { vocab: 30, topics: 3, classes: 3, favourites: 4, ..Default::default() };
-    let language = Language::new(config).unwrap();
-    let text = |tokens: usize, seed| language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
-    Corpus::from_ids(language.vocabulary(), text(4000, 1), text(400, 2), text(300, 3)).unwrap()
+    corpus_of(4000, 400)
 }
 
 /// No dropout: other tests draw from the same random numbers at the same time.
@@ -35,27 +31,12 @@ fn model(head: HeadKind) -> ModelConfig {
 fn config(epochs: usize) -> TrainConfig {
     TrainConfig {
         batch: 8,
-        small_batch: None,
         bptt: 12,
         lr: 5.0,
-        latent_lr: 1.0,
-        clip: 0.25,
-        weight_decay: 1.2e-6,
-        alpha: 2.0,
-        beta: 1.0,
-        prior_cv: 0.0,
-        nonmono: 5,
         max_seq_len_delta: 10,
         eval_batch: 4,
-        test_batch: 1,
         epochs,
-        seed: 28,
-        average_from_start: false,
-        validate_every: None,
-        patience: None,
-        lr_decay: None,
-        max_minutes: None,
-        test: true,
+        ..Preset::Small.train()
     }
 }
 
@@ -65,10 +46,6 @@ fn trainer(config: &TrainConfig) -> Trainer {
 
 fn of_head(head: HeadKind, config: &TrainConfig) -> Trainer {
     Trainer::new(LmTask::new(&model(head), config, &corpus(), &Device::flex()).unwrap())
-}
-
-fn folder() -> (tempfile::TempDir, RunFolder) {
-    run_of(&config(3))
 }
 
 /// A run of `train` in a folder of its own.
@@ -94,15 +71,71 @@ fn run_config(train: &TrainConfig) -> RunConfig {
     }
 }
 
-/// All weights, in the order of their names.
-fn weights(model: &LanguageModel) -> Vec<Vec<f32>> {
-    let tensors = model.collect(None, None, false);
+/// All weights, in the order of the fields.
+fn weights(module: &impl ModuleSnapshot) -> Vec<Vec<f32>> {
+    let tensors = module.collect(None, None, false);
     tensors.iter().map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec().unwrap()).collect()
 }
 
 fn finished(fitted: Fitted) -> FinalMetrics {
     let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
     metrics
+}
+
+const NEVER: usize = usize::MAX;
+
+/// What one of several ranks has at its end.
+struct AtEnd {
+    /// At rank 0 the whole model, at the others their rows.
+    model: LanguageModel,
+    rows: usize,
+    state: LmTrainerState,
+    fitted: Result<Fitted, String>,
+    intervals: Vec<StepMetrics>,
+}
+
+impl AtEnd {
+    fn last(&self) -> FinalMetrics {
+        finished(self.fitted.clone().unwrap())
+    }
+}
+
+/// Trains as `size` ranks, threads of this process, of which `width` share a vocabulary, from the run's checkpoint if it has one.
+/// Rank `size − 1` stops after so many steps and chunks.
+fn train(
+    (size, width): (usize, usize),
+    model: &ModelConfig,
+    config: impl Fn(usize) -> TrainConfig + Sync,
+    run: Option<&RunFolder>,
+    stop: usize,
+) -> Vec<AtEnd> {
+    // First weights are drawn by one rank at a time.
+    let fresh = Mutex::new(());
+    threads(size, |ranks| {
+        let grid = Grid::new(&ranks, width).unwrap();
+        let mut trainer = {
+            let _guard = fresh.lock().unwrap();
+            let config = config(ranks.rank());
+            let task = LmTask::among(grid.vocabulary(), model, &config, &corpus(), &Device::flex()).unwrap();
+            Trainer::new(task).with_log_every(8).with_grid(&grid).unwrap()
+        };
+        if let Some(run) = run {
+            // The others do not hold the lock.
+            let own = RunFolder::open(run.path()).unwrap();
+            ranks.wait().unwrap();
+            trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
+        }
+        let stop = if ranks.rank() == size - 1 { stop } else { NEVER };
+        let mut watch = Notes::stopping_after(stop);
+        let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch);
+        AtEnd {
+            model: trainer.task().shards().whole(trainer.model()).unwrap(),
+            rows: trainer.model().embedding.lazy_shape()[0],
+            state: trainer.state().clone(),
+            fitted: fitted.map_err(|error| error.to_string()),
+            intervals: watch.intervals,
+        }
+    })
 }
 
 #[test]

@@ -5,7 +5,8 @@ use burn::tensor::{DType, Shape};
 use highrank_kernels::Floats;
 use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, Taken, operation};
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
 
 impl<B: FusionBackend + LstmOps> LstmOps for Fusion<B> {
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {

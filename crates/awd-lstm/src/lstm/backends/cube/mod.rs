@@ -14,7 +14,8 @@ use highrank_kernels::gpu::rounding::cut;
 use highrank_kernels::gpu::{CubeBackend, CubeTensor, contiguous, empty, expect, most_rows, product};
 use highrank_kernels::{Floats, launch};
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmSaved, LstmWanted};
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
 use crate::lstm::portable;
 use step::{Direction, Sizes};
 

@@ -4,7 +4,8 @@ use highrank_kernels::gpu::testing::{Fused, Plain, launches, spread, values};
 use highrank_kernels::gpu::{CubeDevice, Limits};
 use highrank_kernels::{Floats, Precision};
 
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmKernels, LstmOps, LstmWanted};
+use crate::lstm::kernels::LstmKernels;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmWanted};
 use crate::lstm::portable;
 
 /// Values in about ±0.9 from the index alone.
@@ -36,7 +37,9 @@ where
 const WANTED: LstmWanted = LstmWanted { x: true, h0: true, c0: true, w_ih: true, w_hh: true, bias: true };
 
 /// The packed result and all gradients, each with its name.
-fn listed<B: LstmKernels>(packed: Floats<B>, grads: LstmGrads<Floats<B>>) -> [(&'static str, Vec<f32>); 7] {
+type Made = [(&'static str, Vec<f32>); 7];
+
+fn listed<B: LstmKernels>(packed: Floats<B>, grads: LstmGrads<Floats<B>>) -> Made {
     let LstmGrads { x, h0, c0, w_ih, w_hh, bias } = grads;
     [
         ("packed", values(packed)),
@@ -54,7 +57,7 @@ fn by_kernels<B: LstmKernels<Device = CubeDevice> + LstmOps>(
     units: usize,
     masked: bool,
     precision: Precision,
-) -> [(&'static str, Vec<f32>); 7] {
+) -> Made {
     let args = || args::<B>(steps, units, masked, precision);
     let grad = tensor([steps + 1, BATCH, units], 9);
     let (packed, saved) = B::lstm_with_saved(args());
@@ -63,6 +66,19 @@ fn by_kernels<B: LstmKernels<Device = CubeDevice> + LstmOps>(
     let made = listed(packed, grads);
     assert_eq!(made[0].1, alone, "with and without what the backward pass needs");
     made
+}
+
+fn close(what: &str, precision: Precision, got: &Made, want: &Made) {
+    // A number that rounding cuts may lie on either side of a half.
+    let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
+    for ((name, got), (_, want)) in got.iter().zip(want) {
+        assert_eq!(got.len(), want.len(), "{what}: {name}");
+        let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
+        for (i, (got, want)) in got.iter().zip(want).enumerate() {
+            let near = (got - want).abs() <= tolerance * scale;
+            assert!(near, "{what}, {precision}: {name}[{i}] is {got}, expected {want}");
+        }
+    }
 }
 
 #[test]
@@ -76,8 +92,6 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
         (2, 131, false, Precision::Bf16),
         (2, 131, false, Precision::Full),
     ] {
-        // A number that rounding cuts may lie on either side of a half.
-        let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
         let args = || args::<Plain>(steps, units, masked, precision);
         let grad = tensor([steps + 1, BATCH, units], 9);
         let (packed, saved) = portable::forward_with_saved(args());
@@ -87,16 +101,7 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
             ("plain", by_kernels::<Plain>(steps, units, masked, precision)),
             ("fused", by_kernels::<Fused>(steps, units, masked, precision)),
         ] {
-            for ((name, got), (_, want)) in got.iter().zip(&want) {
-                assert_eq!(got.len(), want.len(), "{backend}, {units} units: {name}");
-                let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
-                for (i, (got, want)) in got.iter().zip(want).enumerate() {
-                    assert!(
-                        (got - want).abs() <= tolerance * scale,
-                        "{backend}, {steps} steps, {units} units: {name}[{i}] is {got}, expected {want}"
-                    );
-                }
-            }
+            close(&format!("{backend}, {steps} steps, {units} units"), precision, &got, &want);
         }
     }
 }
@@ -124,16 +129,7 @@ fn states_in_shared_memory_make_the_same_but_for_the_order_of_sums() {
     let limits = Limits { processors: Some(132), units: 64, shared_bytes: 16 << 10 };
     for (units, precision) in [(5, Precision::Tf32), (131, Precision::Full), (131, Precision::Bf16)] {
         let made = || by_kernels::<Plain>(3, units, true, precision);
-        for ((name, got), (_, want)) in limits.pretended(made).iter().zip(&made()) {
-            let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
-            let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
-            for (i, (got, want)) in got.iter().zip(want).enumerate() {
-                assert!(
-                    (got - want).abs() <= tolerance * scale,
-                    "{units} units, {precision}: {name}[{i}] is {got}, expected {want}"
-                );
-            }
-        }
+        close(&format!("{units} units"), precision, &limits.pretended(made), &made());
     }
 }
 

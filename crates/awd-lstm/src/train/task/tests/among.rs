@@ -1,59 +1,10 @@
 //! Several ranks, as threads of this process. Without dropout: all threads draw from the same random numbers.
 
-use std::sync::Mutex;
-
 use super::*;
-use runs::ranks::threads as each;
-
-/// What one rank has at its end.
-#[derive(Debug)]
-struct AtEnd {
-    weights: Vec<Vec<f32>>,
-    state: LmTrainerState,
-    fitted: Result<Fitted, String>,
-    intervals: Vec<StepMetrics>,
-}
-
-/// Trains as `size` ranks, from the run's checkpoint if it has one. `stop` is asked at each rank before every step and chunk.
-fn train(
-    size: usize,
-    config: &(dyn Fn(usize) -> TrainConfig + Sync),
-    run: Option<&RunFolder>,
-    pauses: &(dyn Fn(usize) -> usize + Sync),
-) -> Vec<AtEnd> {
-    // First weights are drawn by one rank at a time.
-    let fresh = Mutex::new(());
-    each(size, |ranks| {
-        let mut trainer = {
-            let _guard = fresh.lock().unwrap();
-            trainer(&config(ranks.rank())).with_log_every(8).with_ranks(&ranks).unwrap()
-        };
-        if let Some(run) = run {
-            // The others do not hold the lock.
-            let own = RunFolder::open(run.path()).unwrap();
-            ranks.wait().unwrap();
-            trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
-        }
-        let mut watch = Notes::stopping_after(pauses(ranks.rank()));
-        let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch);
-        AtEnd {
-            weights: weights(trainer.model()),
-            state: trainer.state().clone(),
-            fitted: fitted.map_err(|error| error.to_string()),
-            intervals: watch.intervals,
-        }
-    })
-}
-
-const NEVER: usize = usize::MAX;
 
 /// Averages from early on.
 fn eager(epochs: usize) -> TrainConfig {
     TrainConfig { nonmono: 0, lr: 40.0, ..config(epochs) }
-}
-
-fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
@@ -66,11 +17,11 @@ fn ranks_make_the_bits_of_as_many_slices() {
             let mut notes = Notes::default();
             let expected = finished(slices.fit(None, &mut notes).unwrap());
             assert!(slices.state().task.averaging);
-            let all = train(size, &|_| eager(3), None, &|_| NEVER);
+            let all = train((size, 1), &model(HeadKind::Mos), |_| eager(3), None, NEVER);
             assert_eq!(all.len(), size);
             for (rank, end) in all.iter().enumerate() {
-                assert_eq!(end.weights, weights(slices.model()), "{size} ranks, rank {rank}");
-                let got = finished(end.fitted.clone().unwrap());
+                assert_eq!(weights(&end.model), weights(slices.model()), "{size} ranks, rank {rank}");
+                let got = end.last();
                 let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-6;
                 assert!(near(got.valid_ppl, expected.valid_ppl), "{got:?} {expected:?}");
                 assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap()), "{got:?} {expected:?}");
@@ -93,17 +44,18 @@ fn ranks_make_the_bits_of_as_many_slices() {
 #[test]
 fn a_stop_at_one_rank_stops_all_and_any_number_goes_on() {
     alone(module_path!(), "a_stop_at_one_rank_stops_all_and_any_number_goes_on", || {
-        let whole = train(2, &|_| config(2), None, &|_| NEVER).remove(0).weights;
+        let model = model(HeadKind::Mos);
+        let whole = train((2, 1), &model, |_| config(2), None, NEVER).remove(0).model;
         // Before a step of the second epoch, and in a validation.
         for stop in [9, 37, 60] {
             for size in [2, 1, 3] {
                 let (_root, run) = run_of(&config(2));
-                let all = train(2, &|_| config(2), Some(&run), &|rank| if rank == 1 { stop } else { NEVER });
-                assert!(all.iter().all(|end| end.fitted == Ok(Fitted::Stopped)), "{all:?}");
+                let all = train((2, 1), &model, |_| config(2), Some(&run), stop);
+                assert!(all.iter().all(|end| end.fitted == Ok(Fitted::Stopped)), "{stop}");
                 assert!(run.checkpoint().exists());
-                let all = train(size, &|_| config(2), Some(&run), &|_| NEVER);
+                let all = train((size, 1), &model, |_| config(2), Some(&run), NEVER);
                 for end in &all {
-                    let far = distance(&end.weights, &whole);
+                    let far = distance(&end.model, &whole);
                     assert!(if size == 2 { far == 0.0 } else { far < 1e-3 }, "{stop}, {size} ranks: {far}");
                 }
             }
@@ -114,17 +66,18 @@ fn a_stop_at_one_rank_stops_all_and_any_number_goes_on() {
 #[test]
 fn what_ends_training_ends_it_everywhere() {
     alone(module_path!(), "what_ends_training_ends_it_everywhere", || {
+        let model = model(HeadKind::Mos);
         let absurd = TrainConfig { lr: 1e38, ..config(2) };
-        let all = train(2, &|_| absurd.clone(), None, &|_| NEVER);
+        let all = train((2, 1), &model, |_| absurd.clone(), None, NEVER);
         assert!(all[0].fitted.clone().unwrap_err().contains("not finite"), "{:?}", all[0].fitted);
         assert_eq!(all[1].fitted, all[0].fitted);
         // By rank 0's clock.
         let limited = TrainConfig { max_minutes: Some(1e-6), ..config(2) };
         let (_root, run) = run_of(&limited);
-        let all = train(3, &|_| limited.clone(), Some(&run), &|_| NEVER);
+        let all = train((3, 1), &model, |_| limited.clone(), Some(&run), NEVER);
         for end in &all {
-            assert_eq!(end.weights, all[0].weights);
-            assert_eq!(finished(end.fitted.clone().unwrap()).ended, EndReason::Time);
+            assert_eq!(weights(&end.model), weights(&all[0].model));
+            assert_eq!(end.last().ended, EndReason::Time);
         }
     });
 }
@@ -132,14 +85,14 @@ fn what_ends_training_ends_it_everywhere() {
 #[test]
 fn weights_that_differ_are_found_and_too_many_ranks_refused() {
     alone(module_path!(), "weights_that_differ_are_found_and_too_many_ranks_refused", || {
-        let all =
-            train(3, &|rank| TrainConfig { lr: 5.0 + (rank / 2) as f64, ..config(1) }, None, &|_| NEVER);
+        let of_rank = |rank: usize| TrainConfig { lr: 5.0 + (rank / 2) as f64, ..config(1) };
+        let all = train((3, 1), &model(HeadKind::Mos), of_rank, None, NEVER);
         for end in &all {
             let error = end.fitted.clone().unwrap_err();
             assert!(error.contains("rank 2 differs from rank 0: the hash of the weights is "), "{error}");
         }
         let fresh = Mutex::new(());
-        let refused = each(9, |ranks| {
+        let refused = threads(9, |ranks| {
             let _guard = fresh.lock().unwrap();
             trainer(&config(1)).with_ranks(&ranks).err().map(|error| error.to_string())
         });

@@ -62,8 +62,7 @@ fn the_variation_of_the_priors_is_reported_where_it_is_in_the_loss() {
 
 /// The weights of the mixture's projections.
 fn projections(trainer: &Trainer) -> Vec<f32> {
-    let tensors = trainer.model().head.context.collect(None, None, false);
-    tensors.iter().flat_map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec::<f32>().unwrap()).collect()
+    weights(&trainer.model().head.context).concat()
 }
 
 #[test]

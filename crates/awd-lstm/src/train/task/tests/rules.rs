@@ -29,12 +29,12 @@ fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
 #[test]
 fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
     alone(module_path!(), "a_finetuning_averages_from_its_first_step_and_ends_by_the_rule", || {
-        let (_root, run) = folder();
+        let (_root, run) = run_of(&config(3));
         finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
         let weights = run.best_weights().unwrap();
         // Far too high a rate: it gets worse, and the model that it started from remains the best.
         let config = TrainConfig { nonmono: 1, lr: 300.0, average_from_start: true, ..config(50) };
-        let (_root, tuned) = folder();
+        let (_root, tuned) = run_of(&config);
         let mut trainer = trainer(&config);
         trainer.start_from(&weights).unwrap();
         let start = trainer.state().best.unwrap();
@@ -83,7 +83,7 @@ fn every_rule_goes_on_to_the_same_bits() {
 #[test]
 fn a_finetuning_ends_in_the_middle_of_an_epoch_too() {
     alone(module_path!(), "a_finetuning_ends_in_the_middle_of_an_epoch_too", || {
-        let (_root, run) = folder();
+        let (_root, run) = run_of(&config(3));
         finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
         let config = TrainConfig {
             nonmono: 1,
@@ -140,7 +140,7 @@ fn the_rate_falls_after_each_validation_without_a_new_best() {
 #[test]
 fn a_finetuning_that_its_rule_ended_stays_so() {
     alone(module_path!(), "a_finetuning_that_its_rule_ended_stays_so", || {
-        let (_root, origin) = folder();
+        let (_root, origin) = run_of(&config(3));
         finished(trainer(&config(2)).fit(Some(&origin), &mut Silent).unwrap());
         let config = TrainConfig { nonmono: 0, lr: 300.0, average_from_start: true, ..config(30) };
         let (_root, run) = run_of(&config);

@@ -1,85 +1,30 @@
 //! Ranks that share the vocabulary, as threads of this process. Without dropout: all threads draw from the same random numbers.
 
-use std::sync::Mutex;
-
 use super::*;
 use runs::load_weights;
-use runs::ranks::{Grid, threads as each};
-
-/// What one rank has at its end.
-struct AtEnd {
-    /// Of rank 0 the whole model, of the others their rows.
-    weights: Vec<Vec<f32>>,
-    rows: usize,
-    fitted: Fitted,
-    intervals: Vec<StepMetrics>,
-}
-
-/// Trains as `size` ranks, of which `width` share a vocabulary, from the run's checkpoint if it has one. Rank `size − 1` stops after so
-/// many steps and chunks.
-fn train(
-    (size, width): (usize, usize),
-    model: &ModelConfig,
-    config: &TrainConfig,
-    run: Option<&RunFolder>,
-    stop: usize,
-) -> Vec<AtEnd> {
-    // First weights are drawn by one rank at a time.
-    let fresh = Mutex::new(());
-    each(size, |ranks| {
-        let grid = Grid::new(&ranks, width).unwrap();
-        let mut trainer = {
-            let _guard = fresh.lock().unwrap();
-            let task = LmTask::among(grid.vocabulary(), model, config, &corpus(), &Device::flex()).unwrap();
-            Trainer::new(task).with_log_every(8).with_grid(&grid).unwrap()
-        };
-        if let Some(run) = run {
-            // The others do not hold the lock.
-            let own = RunFolder::open(run.path()).unwrap();
-            ranks.wait().unwrap();
-            trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
-        }
-        let stop = if ranks.rank() == size - 1 { stop } else { usize::MAX };
-        let mut watch = Notes::stopping_after(stop);
-        let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch).unwrap();
-        let rows = trainer.model().embedding.lazy_shape()[0];
-        let whole = trainer.task().shards().whole(trainer.model()).unwrap();
-        AtEnd { weights: weights(&whole), rows, fitted, intervals: watch.intervals }
-    })
-}
-
-const NEVER: usize = usize::MAX;
 
 /// Steps that rounding does not drive apart, most of them clipped.
 fn gentle(epochs: usize) -> TrainConfig {
     TrainConfig { lr: 1.0, clip: 0.1, ..config(epochs) }
 }
 
-fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    assert!(a.iter().map(Vec::len).eq(b.iter().map(Vec::len)));
-    a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
-}
-
 /// That training with a shared vocabulary is training with a whole one, to rounding.
 fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole: &AtEnd) {
     let what = format!("{}, tied {}, {shape:?}", model.head, model.tied);
-    let all = train(shape, model, config, None, NEVER);
+    let all = train(shape, model, |_| config.clone(), None, NEVER);
     let rows = all[..shape.1].iter().map(|end| end.rows);
     assert_eq!(rows.clone().sum::<usize>(), model.vocab, "{what}");
     assert!(rows.max().unwrap() <= model.vocab.div_ceil(shape.1), "{what}");
-    let far = distance(&all[0].weights, &whole.weights);
+    let far = distance(&all[0].model, &whole.model);
     assert!(far < 1e-5, "{what}: weights differ by {far}");
-    let expected = finished(whole.fitted.clone());
+    let (expected, first) = (whole.last(), all[0].last());
     for (rank, end) in all.iter().enumerate() {
-        let got = finished(end.fitted.clone());
+        let got = end.last();
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-5;
         assert!(near(got.valid_ppl, expected.valid_ppl), "{what}, rank {rank}: {got:?} {expected:?}");
         assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap()), "{what}: {got:?} {expected:?}");
         // All bits, on all ranks.
-        assert_eq!((got.valid_ppl, got.test_ppl), {
-            let first = finished(all[0].fitted.clone());
-            (first.valid_ppl, first.test_ppl)
-        });
+        assert_eq!((got.valid_ppl, got.test_ppl), (first.valid_ppl, first.test_ppl));
         for (interval, one) in end.intervals.iter().zip(&whole.intervals) {
             assert!(near(interval.nll, one.nll), "{what}: {interval:?} {one:?}");
             assert!(near(interval.gradient_norm, one.gradient_norm), "{what}: {interval:?} {one:?}");
@@ -87,7 +32,7 @@ fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole
         }
         // Those with the same rows.
         if rank >= shape.1 {
-            assert_eq!(end.weights, all[rank % shape.1].weights, "{what}, rank {rank}");
+            assert_eq!(weights(&end.model), weights(&all[rank % shape.1].model), "{what}, rank {rank}");
         }
     }
 }
@@ -102,7 +47,7 @@ fn every_head_trains_as_with_a_whole_vocabulary() {
             }
             for tied in [true, false] {
                 let model = ModelConfig { tied, ..model(*head) };
-                let whole = train((1, 1), &model, &config, None, NEVER).remove(0);
+                let whole = train((1, 1), &model, |_| config.clone(), None, NEVER).remove(0);
                 check((2, 2), &model, &config, &whole);
             }
         }
@@ -114,13 +59,13 @@ fn any_number_of_ranks_shares_a_vocabulary_and_groups_share_the_batch() {
     alone(module_path!(), "any_number_of_ranks_shares_a_vocabulary_and_groups_share_the_batch", || {
         let config = TrainConfig { average_from_start: true, prior_cv: 0.01, ..gentle(2) };
         let model = ModelConfig { tied: false, ..model(HeadKind::Mos) };
-        let whole = train((1, 1), &model, &config, None, NEVER).remove(0);
+        let whole = train((1, 1), &model, |_| config.clone(), None, NEVER).remove(0);
         for shape in [(2, 2), (4, 4)] {
             check(shape, &model, &config, &whole);
         }
         // The priors' term is that of a group's columns.
         let config = TrainConfig { prior_cv: 0.0, ..config };
-        let whole = train((1, 1), &model, &config, None, NEVER).remove(0);
+        let whole = train((1, 1), &model, |_| config.clone(), None, NEVER).remove(0);
         for shape in [(4, 2), (6, 2)] {
             check(shape, &model, &config, &whole);
         }
@@ -136,15 +81,15 @@ fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
         // Averages are part of it.
         let config = TrainConfig { average_from_start: true, nonmono: 50, ..gentle(2) };
         let model = model(HeadKind::Mos);
-        let straight = train((2, 2), &model, &config, None, NEVER).remove(0);
+        let straight = train((2, 2), &model, |_| config.clone(), None, NEVER).remove(0);
         // Before a step of the second epoch, and in a validation.
         for stop in [13, 37, 60] {
             for shape in [(2, 2), (1, 1), (4, 4), (4, 2), (2, 1)] {
                 let (_root, run) = run_of(&config);
-                let all = train((2, 2), &model, &config, Some(&run), stop);
-                assert!(all.iter().all(|end| end.fitted == Fitted::Stopped), "{stop}");
-                let end = train(shape, &model, &config, Some(&run), NEVER).remove(0);
-                let far = distance(&end.weights, &straight.weights);
+                let all = train((2, 2), &model, |_| config.clone(), Some(&run), stop);
+                assert!(all.iter().all(|end| end.fitted == Ok(Fitted::Stopped)), "{stop}");
+                let end = train(shape, &model, |_| config.clone(), Some(&run), NEVER).remove(0);
+                let far = distance(&end.model, &straight.model);
                 let is_same = shape == (2, 2);
                 assert!(if is_same { far == 0.0 } else { far < 1e-5 }, "{stop}, {shape:?}: {far}");
                 // The best model is for one process.
@@ -154,15 +99,15 @@ fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
                 let valid =
                     Batches::new("the validation text", corpus.valid(), config.eval_batch, 2).unwrap();
                 let nll = mean_nll(&best, &valid);
-                let ppl = finished(end.fitted).valid_ppl;
+                let ppl = end.last().valid_ppl;
                 assert!((nll.exp() / ppl - 1.0).abs() < 1e-5, "{stop}, {shape:?}: {} {ppl}", nll.exp());
             }
         }
         // The other way round.
         let (_root, run) = run_of(&config);
-        train((1, 1), &model, &config, Some(&run), 30);
-        let end = train((2, 2), &model, &config, Some(&run), NEVER).remove(0);
-        assert!(distance(&end.weights, &straight.weights) < 1e-5);
+        train((1, 1), &model, |_| config.clone(), Some(&run), 30);
+        let end = train((2, 2), &model, |_| config.clone(), Some(&run), NEVER).remove(0);
+        assert!(distance(&end.model, &straight.model) < 1e-5);
     });
 }
 
@@ -170,7 +115,7 @@ fn a_checkpoint_is_whole_and_goes_on_with_any_number_of_ranks() {
 fn what_cannot_be_shared_is_refused() {
     let refused = |model: ModelConfig, size: usize| {
         let corpus = corpus();
-        let all = each(size, |ranks| {
+        let all = threads(size, |ranks| {
             let task = LmTask::among(&ranks, &model, &config(1), &corpus, &Device::flex());
             task.err().expect("refused").to_string()
         });
@@ -186,7 +131,7 @@ fn what_cannot_be_shared_is_refused() {
         refused(model(HeadKind::Mos), 31),
         "31 ranks share 30 rows of a decoder, expected at most as many ranks as rows"
     );
-    let refused = each(3, |ranks| Grid::new(&ranks, 2).err().unwrap().to_string());
+    let refused = threads(3, |ranks| Grid::new(&ranks, 2).err().unwrap().to_string());
     let line = "--vocab-parallel is 2, but must divide the number of ranks, which is 3";
     assert!(refused.iter().all(|refused| refused == line), "{refused:?}");
 }
