@@ -77,12 +77,8 @@ impl GptConfig {
         check((0.0..1.0).contains(dropout), "dropout", dropout, "in [0, 1)")?;
         if let Some(facets) = facets {
             let read = (1..=layers + 1).contains(&facets.layers);
-            check(
-                read,
-                "facets.layers",
-                facets.layers,
-                "from 1 to the number of layers and 1 for the embedding",
-            )?;
+            let expected = "from 1 to the number of layers and 1 for the embedding";
+            check(read, "facets.layers", facets.layers, expected)?;
             let read = (1..=*context).contains(&facets.window);
             check(read, "facets.window", facets.window, "from 1 to the context")?;
             let reads = "twice d_model, for its contexts read facets";
@@ -229,12 +225,8 @@ impl TrainConfig {
         check(*batch > 0, "batch", batch, "at least 1")?;
         check(*lr > 0.0 && *lr <= 1.0, "lr", lr, "above 0 and at most 1")?;
         check(warmup < steps, "warmup", warmup, "less than the number of steps")?;
-        check(
-            *weight_decay >= 0.0 && weight_decay.is_finite(),
-            "weight_decay",
-            weight_decay,
-            "finite and not negative",
-        )?;
+        let decays = *weight_decay >= 0.0 && weight_decay.is_finite();
+        check(decays, "weight_decay", weight_decay, "finite and not negative")?;
         check(*clip > 0.0 && clip.is_finite(), "clip", clip, "finite and above 0")?;
         for (name, tokens) in [("valid_tokens", valid_tokens), ("eval_tokens", eval_tokens)] {
             check(tokens.is_none_or(|tokens| tokens > 1), name, tokens.unwrap_or_default(), "at least 2")?;

@@ -270,10 +270,13 @@ mod tests {
     fn a_model_that_knows_nothing_guesses() {
         let device = Device::flex();
         for head in heads() {
-            device.seed(3);
-            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-            let loss = model(head.clone(), &device).output(batch).loss.into_scalar::<f64>();
-            assert!((loss - (VOCAB as f64).ln()).abs() < 0.3, "{head}: {loss}");
+            // Other tests draw from the same numbers, so one model may be off by chance.
+            let loss = || {
+                let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
+                model(head.clone(), &device).output(batch).loss.into_scalar::<f64>()
+            };
+            let mean = (0..4).map(|_| loss()).sum::<f64>() / 4.0;
+            assert!((mean - (VOCAB as f64).ln()).abs() < 0.3, "{head}: {mean}");
         }
     }
 
