@@ -390,6 +390,11 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
+    /// An [`Error::Damaged`].
+    pub(crate) fn damaged(path: &Path, reason: impl ToString) -> Self {
+        Self::Damaged { path: path.to_path_buf(), reason: reason.to_string() }
+    }
+
     /// Whether every rank of a training has this error, if one has it: it follows from what they all know.
     pub fn is_everywhere(&self) -> bool {
         matches!(
@@ -420,4 +425,9 @@ impl Error {
 /// If `good` is false.
 pub fn check(good: bool, name: &'static str, value: impl Display, expected: &'static str) -> Result<()> {
     if good { Ok(()) } else { Err(Error::invalid(name, value, expected)) }
+}
+
+/// A message of another library, whose lines and runs of blanks become single blanks.
+pub(crate) fn one_line(message: &impl Display) -> String {
+    message.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

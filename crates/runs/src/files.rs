@@ -1,8 +1,8 @@
 //! Files and folders that are replaced as a whole: a crash leaves the old content or the new one, never a part of each.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,11 +40,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// [`Error::Io`].
 pub fn remove_temporary(folder: &Path) -> Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(Error::io("read", folder))?,
-    };
-    for entry in entries {
+    for entry in if_found(fs::read_dir(folder), "read", folder)?.into_iter().flatten() {
         let path = entry.map_err(Error::io("read", folder))?.path();
         if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())) {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
@@ -76,8 +72,7 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
 /// [`Error::Io`], or [`Error::Damaged`] if it is something else.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })
+    serde_json::from_str(&text).map_err(|error| Error::damaged(path, error))
 }
 
 /// Writes `bytes` to a new file `path` and waits until they are on the disk.
@@ -128,7 +123,7 @@ pub fn lock(path: &Path) -> Result<Option<File>> {
 /// # Errors
 /// [`Error::Io`], and those of `fill`; the old folder is then still there.
 pub fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let (new, old) = (beside(target, "new"), beside(target, "old"));
+    let [new, old] = ["new", "old"].map(|name| target.with_added_extension(name));
     remove_folder(&new)?;
     let filled = fs::create_dir_all(&new)
         .map_err(Error::io("create", &new))
@@ -153,7 +148,7 @@ pub fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> 
 /// # Errors
 /// [`Error::Io`].
 pub fn recover_folder(target: &Path) -> Result<()> {
-    let (new, old) = (beside(target, "new"), beside(target, "old"));
+    let [new, old] = ["new", "old"].map(|name| target.with_added_extension(name));
     // Without an old folder the new one may be half written: the first rename had not been reached.
     if !target.exists() && old.exists() {
         let complete = if new.exists() { new } else { old };
@@ -163,19 +158,23 @@ pub fn recover_folder(target: &Path) -> Result<()> {
     Ok(())
 }
 
-fn beside(target: &Path, suffix: &str) -> PathBuf {
-    target.with_added_extension(suffix)
-}
-
 /// The folder that holds `path`.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn remove_folder(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
-        _ => Ok(()),
+    if_found(fs::remove_dir_all(path), "remove", path).map(drop)
+}
+
+/// What an operation on `path` returned; `None` if nothing is there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn if_found<T>(done: io::Result<T>, action: &'static str, path: &Path) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        done => done.map(Some).map_err(Error::io(action, path)),
     }
 }
 
@@ -201,16 +200,6 @@ mod tests {
         let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort();
         names
-    }
-
-    #[test]
-    fn a_folder_is_replaced_whole() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("checkpoint");
-        filled(&folder, "one");
-        filled(&folder, "two");
-        assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "two");
-        assert_eq!(entries(root.path()), ["checkpoint"]);
     }
 
     #[test]
@@ -245,7 +234,8 @@ mod tests {
         for (there, found) in cases {
             let root = tempfile::tempdir().unwrap();
             let folder = root.path().join("checkpoint");
-            let paths = [folder.clone(), beside(&folder, "old"), beside(&folder, "new")];
+            let [old, new] = ["old", "new"].map(|name| folder.with_added_extension(name));
+            let paths = [folder.clone(), old, new];
             for (path, text) in paths.iter().zip(there) {
                 if let Some(text) = text {
                     fs::create_dir(path).unwrap();

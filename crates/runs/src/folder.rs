@@ -188,10 +188,7 @@ impl<S: Settings> Folder<S> {
     /// [`Error::Io`] if the lock cannot be read.
     pub fn is_in_use(&self) -> Result<bool> {
         let path = self.path.join(LOCK);
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            opened => opened.map_err(Error::io("read", &path))?,
-        };
+        let Some(file) = files::if_found(File::open(&path), "read", &path)? else { return Ok(false) };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
@@ -272,8 +269,7 @@ impl<S: Settings> Folder<S> {
         let vocabulary = Vocabulary::load(&path)?;
         let (words, vocab) = (vocabulary.len(), S::vocab(&config.model));
         if words != vocab {
-            let reason = format!("it holds {words} words, but the model has {vocab}");
-            return Err(Error::Damaged { path, reason });
+            return Err(Error::damaged(&path, format!("it holds {words} words, but the model has {vocab}")));
         }
         Ok(vocabulary)
     }
@@ -315,12 +311,7 @@ impl<S: Settings> Folder<S> {
     /// Takes such a note away.
     pub(crate) fn forget_failure(&self) -> Result<()> {
         let path = self.path.join(FAILURE);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("remove", &path)(error))
-            }
-            _ => Ok(()),
-        }
+        files::if_found(fs::remove_file(&path), "remove", &path).map(drop)
     }
 
     /// The latest checkpoint's folder.
@@ -395,16 +386,15 @@ impl<S: Settings> Folder<S> {
     /// # Errors
     /// [`Error::Io`] if the file cannot be read.
     pub fn steps(&self) -> Result<String> {
-        read_lines(&self.path.join(STEPS))
+        let path = self.path.join(STEPS);
+        Ok(files::if_found(fs::read_to_string(&path), "read", &path)?.unwrap_or_default())
     }
 
     /// Cuts `steps.jsonl` back to its first `bytes` bytes. Returns what it then has: less, if it lacks some of them.
     pub(crate) fn reset_steps(&self, bytes: u64) -> Result<u64> {
         let path = self.path.join(STEPS);
-        let length = match fs::metadata(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-            found => found.map_err(Error::io("read", &path))?.len(),
-        };
+        let Some(found) = files::if_found(fs::metadata(&path), "read", &path)? else { return Ok(0) };
+        let length = found.len();
         if length == bytes {
             return Ok(bytes);
         }
@@ -498,8 +488,7 @@ pub fn kind_of_run(path: &Path) -> Result<String> {
         return Err(Error::NotARun { path: path.to_path_buf(), missing: CONFIG });
     }
     let kind = kind_of(&path.join(CONFIG), &read_config(path)?)?;
-    let reason = || "it does not say what kind of run this is".to_string();
-    kind.ok_or_else(|| Error::Damaged { path: path.join(CONFIG), reason: reason() })
+    kind.ok_or_else(|| Error::damaged(&path.join(CONFIG), "it does not say what kind of run this is"))
 }
 
 /// Notes the hashes of the files of the run in `path` as they are: for files that were changed on purpose.
@@ -520,14 +509,6 @@ fn read_config(path: &Path) -> Result<Value> {
     kind_of(&file, &content)?;
     hashes::checked(path, CONFIG)?;
     Ok(content)
-}
-
-/// The text of a file, which need not exist.
-fn read_lines(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        read => read.map_err(Error::io("read", path)),
-    }
 }
 
 /// Locks the run in the folder `path` for this process.

@@ -33,12 +33,8 @@ pub(crate) fn note(folder: &Path, names: &[&str]) -> Result<()> {
     let mut hashes = Hashes::new();
     for name in names {
         let path = folder.join(name);
-        match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            read => {
-                let bytes = read.map_err(Error::io("read", &path))?;
-                hashes.insert((*name).to_string(), vec![sha256(&bytes)]);
-            }
+        if let Some(bytes) = files::if_found(fs::read(&path), "read", &path)? {
+            hashes.insert((*name).to_string(), vec![sha256(&bytes)]);
         }
     }
     files::replace_json(&folder.join(HASHES), &hashes)
@@ -97,17 +93,14 @@ pub(crate) fn check_all(folder: &Path) -> Result<()> {
 
 fn looked_at(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(name);
-    let found = match fs::read(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        read => Some(read.map_err(Error::io("read", &path))?),
-    };
-    let damaged = |reason: String| Err(Error::Damaged { path: path.clone(), reason });
+    let found = files::if_found(fs::read(&path), "read", &path)?;
+    let damaged = |reason: &str| Err(Error::damaged(&path, reason));
     match (found, read(folder)?.get(name)) {
         (None, None) => Ok(None),
         (None, Some(noted)) if noted.iter().any(|hash| hash == ABSENT) => Ok(None),
-        (None, Some(_)) => damaged("it is missing, but its hash is noted".into()),
+        (None, Some(_)) => damaged("it is missing, but its hash is noted"),
         (Some(bytes), noted) if noted.is_some_and(|noted| noted.contains(&sha256(&bytes))) => Ok(Some(bytes)),
-        (Some(bytes), _) => damaged(format!(
+        (Some(bytes), _) => damaged(&format!(
             "its {} bytes are not those that were written; their SHA-256 is not the one in {HASHES}",
             bytes.len()
         )),
@@ -118,7 +111,7 @@ fn read(folder: &Path) -> Result<Hashes> {
     let path = folder.join(HASHES);
     match path.is_file() {
         true => files::read_json(&path),
-        false => Err(Error::Damaged { path, reason: "it is missing".into() }),
+        false => Err(Error::damaged(&path, "it is missing")),
     }
 }
 

@@ -78,8 +78,7 @@ impl Peers {
         // Reading waits for the device, not for the others.
         let read = |loss: Tensor<1>| f64::from(loss.into_data().iter::<f32>().next().unwrap_or(f32::NAN));
         let mut own: Vec<f64> = losses.into_iter().map(read).collect();
-        let number = |yes: bool| f64::from(u8::from(yes));
-        own.extend([number(self.stop), number(self.save), self.seconds, self.waited]);
+        own.extend([f64::from(self.stop), f64::from(self.save), self.seconds, self.waited]);
 
         let [waited, took] = early.as_ref().map_or([Duration::ZERO; 2], |early| [early.waited, early.took]);
         let began = Instant::now();
@@ -131,7 +130,7 @@ pub fn sum_scores(ranks: &Ranks, own: Option<Score>) -> Result<Option<Score>> {
     if !ranks.are_several() {
         return Ok(own);
     }
-    let stopped = f64::from(u8::from(own.is_none()));
+    let stopped = f64::from(own.is_none());
     let own = own.unwrap_or_default();
     // Counts below 2⁵³ are exact.
     let counted = own.correct.map_or(f64::NAN, |correct| correct as f64);

@@ -66,9 +66,8 @@ impl<S: Settings> Record<S> {
                 }
                 Ok(())
             };
-            read().map_err(|error| Error::Damaged {
-                path: path.join(METRICS),
-                reason: format!("line {}: {error}", index + 1),
+            read().map_err(|error| {
+                Error::damaged(&path.join(METRICS), format!("line {}: {error}", index + 1))
             })?;
         }
         let failure = folder.failure().filter(|_| last.is_none());

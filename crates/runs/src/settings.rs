@@ -213,8 +213,7 @@ impl<S: Settings> RunConfig<S> {
             let path = path.parent().unwrap_or(path).to_path_buf();
             return Err(Error::NotARun { path, missing: S::TRAINS });
         }
-        let config: Self = serde_json::from_value(content)
-            .map_err(|error| Error::Damaged { path: path.to_path_buf(), reason: error.to_string() })?;
+        let config: Self = serde_json::from_value(content).map_err(|error| Error::damaged(path, error))?;
         config.validate()?;
         Ok(config)
     }

@@ -10,7 +10,7 @@ use burn::store::burn_pack::{Error as PackError, Tensor as PackTensor};
 use burn::store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError, bridge};
 use burn::tensor::{DType, Tensor, TensorData};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 use crate::files;
 
 /// Writes every parameter of `module` to `path` in the safetensors format, under its path in the module.
@@ -29,9 +29,8 @@ pub(crate) fn to_bytes<M: Module>(module: &M, path: &Path) -> Result<Vec<u8>> {
     for (name, tensor) in named(module) {
         finite(&tensor, &name, path)?;
     }
-    let failed = |error: SafetensorsStoreError| {
-        Error::io("write", path)(std::io::Error::other(one_line(&error.to_string())))
-    };
+    let failed =
+        |error: SafetensorsStoreError| Error::io("write", path)(std::io::Error::other(one_line(&error)));
     // In memory: a file that the store itself replaces is for its owner alone. One entry of metadata: several would be written
     // in an order that changes from process to process.
     let mut store = SafetensorsStore::from_bytes(None).clear_metadata().metadata("producer", "highrank");
@@ -50,7 +49,7 @@ pub(crate) fn to_bytes<M: Module>(module: &M, path: &Path) -> Result<Vec<u8>> {
 pub fn load_weights<M: Module>(mut module: M, path: &Path) -> Result<M> {
     let mut store = read(path)?;
     check(&named(&module), tensors(&mut store, path)?, path)?;
-    store.apply_to(&mut module).map_err(|error| damaged(path, one_line(&error.to_string())))?;
+    store.apply_to(&mut module).map_err(|error| Error::damaged(path, one_line(&error)))?;
     Ok(module)
 }
 
@@ -91,13 +90,13 @@ pub(crate) fn load_rows<M: Module>(
     for (name, tensor) in &mut found {
         let id = expected.get(name).and_then(|own| own.param_id);
         if id.is_some_and(|id| is_cut(ParamId::from(id))) && tensor.shape.first() == Some(&all) {
-            *tensor = cut(tensor, rows).map_err(|error| damaged(path, format!("tensor {name}: {error}")))?;
+            *tensor = cut(tensor, rows).map_err(|error| unreadable(path, name, &error))?;
         }
     }
     check(&expected, &found, path)?;
     let applied = module.apply(found.into_values().collect(), None, None, false);
     match applied.errors.first() {
-        Some(error) => Err(damaged(path, one_line(&error.to_string()))),
+        Some(error) => Err(Error::damaged(path, one_line(error))),
         None => Ok(module),
     }
 }
@@ -122,7 +121,7 @@ fn read(path: &Path) -> Result<SafetensorsStore> {
 fn tensors<'a>(store: &'a mut SafetensorsStore, path: &Path) -> Result<&'a BTreeMap<String, PackTensor>> {
     store.get_all_tensors().map_err(|error| {
         let size = fs::metadata(path).map_or(0, |file| file.len());
-        damaged(path, format!("{} (the file has {size} bytes)", one_line(&error.to_string())))
+        Error::damaged(path, format!("{} (the file has {size} bytes)", one_line(&error)))
     })
 }
 
@@ -132,7 +131,20 @@ fn check(
     found: &BTreeMap<String, PackTensor>,
     path: &Path,
 ) -> Result<()> {
-    compare(expected, found, path)?;
+    for (name, tensor) in expected {
+        let (path, tensor, expected) = (path.to_path_buf(), name.clone(), tensor.shape.to_vec());
+        match found.get(name).map(|found| found.shape.to_vec()) {
+            None => return Err(Error::MissingTensor { path, tensor, expected }),
+            Some(found) if found != expected => {
+                return Err(Error::ShapeMismatch { path, tensor, found, expected });
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some((name, tensor)) = found.iter().find(|(name, _)| !expected.contains_key(*name)) {
+        let (path, tensor, found) = (path.to_path_buf(), name.clone(), tensor.shape.to_vec());
+        return Err(Error::ExtraTensor { path, tensor, found });
+    }
     found.iter().try_for_each(|(name, tensor)| finite(tensor, name, path))
 }
 
@@ -143,7 +155,7 @@ fn named<M: Module>(module: &M) -> BTreeMap<String, PackTensor> {
 
 /// Whether all values are finite; `path` is the file that holds them, or will.
 fn finite(tensor: &PackTensor, name: &str, path: &Path) -> Result<()> {
-    let data = bridge::to_data(tensor).map_err(|error| damaged(path, format!("tensor {name}: {error}")))?;
+    let data = bridge::to_data(tensor).map_err(|error| unreadable(path, name, &error))?;
     let finite = match (data.dtype(), data.as_slice::<f32>()) {
         (_, Ok(values)) => values.iter().all(|value| value.is_finite()),
         (DType::F32 | DType::F64 | DType::F16 | DType::BF16, _) => data.iter::<f64>().all(f64::is_finite),
@@ -155,37 +167,8 @@ fn finite(tensor: &PackTensor, name: &str, path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a file holds exactly the expected tensors, of the expected shapes.
-fn compare(
-    expected: &BTreeMap<String, PackTensor>,
-    found: &BTreeMap<String, PackTensor>,
-    path: &Path,
-) -> Result<()> {
-    let path = path.to_path_buf();
-    for (name, tensor) in expected {
-        let (tensor, expected) = (name.clone(), tensor.shape.to_vec());
-        match found.get(name).map(|found| found.shape.to_vec()) {
-            None => return Err(Error::MissingTensor { path, tensor, expected }),
-            Some(found) if found != expected => {
-                return Err(Error::ShapeMismatch { path, tensor, found, expected });
-            }
-            Some(_) => {}
-        }
-    }
-    match found.iter().find(|(name, _)| !expected.contains_key(*name)) {
-        Some((name, tensor)) => {
-            Err(Error::ExtraTensor { path, tensor: name.clone(), found: tensor.shape.to_vec() })
-        }
-        None => Ok(()),
-    }
-}
-
-fn damaged(path: &Path, reason: String) -> Error {
-    Error::Damaged { path: path.to_path_buf(), reason }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+fn unreadable(path: &Path, name: &str, error: &PackError) -> Error {
+    Error::damaged(path, format!("tensor {name}: {error}"))
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -12,7 +12,7 @@
 //!
 //! NAME is made of how the text is read, so one text takes the place of its older forms.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -266,15 +266,8 @@ impl Place {
     }
 
     fn lock(&self) -> Result<File> {
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&self.lock);
-        let opened = opened.map_err(Error::io("create", &self.lock))?;
-        match opened.try_lock() {
-            Ok(()) => Ok(opened),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::io("lock", &self.lock)(std::io::Error::other("another process is writing there")))
-            }
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", &self.lock)(error)),
-        }
+        let busy = || std::io::Error::other("another process is writing there");
+        files::lock(&self.lock)?.ok_or_else(|| Error::io("lock", &self.lock)(busy()))
     }
 }
 

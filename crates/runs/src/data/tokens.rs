@@ -77,8 +77,7 @@ impl TokenFile {
         let bytes = file.metadata().map_err(Error::io("read", path))?.len();
         let word = size_of::<u32>() as u64;
         if bytes % word != 0 {
-            let reason = format!("{bytes} bytes are no list of 32-bit words");
-            return Err(Error::Damaged { path: path.to_path_buf(), reason });
+            return Err(Error::damaged(path, format!("{bytes} bytes are no list of 32-bit words")));
         }
         let len = usize::try_from(bytes / word)
             .map_err(|error| Error::io("read", path)(std::io::Error::other(error)))?;

@@ -81,7 +81,6 @@ impl Vocabulary {
     /// [`Error::Io`] if the file cannot be read, [`Error::Damaged`] if it is no list of distinct words.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
         let mut vocabulary = Self::new();
         let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
         for (index, line) in lines.filter(|_| !text.is_empty()).enumerate() {
@@ -90,14 +89,14 @@ impl Vocabulary {
             // In a text of characters, the blank is a token.
             let blank = word.chars().count() == 1;
             if word.is_empty() || (word.contains(char::is_whitespace) && !blank) {
-                return Err(damaged(format!("line {} is not one word", index + 1)));
+                return Err(Error::damaged(path, format!("line {} is not one word", index + 1)));
             }
             if vocabulary.insert(word) as usize != index {
-                return Err(damaged(format!("line {} repeats the word `{word}`", index + 1)));
+                return Err(Error::damaged(path, format!("line {} repeats the word `{word}`", index + 1)));
             }
         }
         if vocabulary.is_empty() {
-            return Err(damaged("it holds no word".into()));
+            return Err(Error::damaged(path, "it holds no word"));
         }
         Ok(vocabulary)
     }

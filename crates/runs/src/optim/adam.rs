@@ -11,7 +11,7 @@ use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, W
 use burn::tensor::{Bytes, Tensor};
 
 use super::clip::clip_and_measure_among;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 use crate::ranks::Ranks;
 use crate::shards::Shards;
 
@@ -82,7 +82,7 @@ fn map_rows(
     bytes: Bytes,
     shards: &Shards,
     mut f: impl FnMut(usize, &[u8]) -> (usize, Vec<u8>),
-) -> std::result::Result<Bytes, PackError> {
+) -> Result<Bytes, PackError> {
     let reader = Reader::from_bytes(bytes)?;
     let (scalars, metadata) = (reader.scalars().clone(), reader.metadata().clone());
     let mut tensors = reader.into_tensors()?;
@@ -98,7 +98,7 @@ fn map_rows(
         }
         Ok(PackTensor::new(name, dtype, shape, id, bytes))
     });
-    let mut writer = Writer::new(mapped.collect::<std::result::Result<_, PackError>>()?);
+    let mut writer = Writer::new(mapped.collect::<Result<_, PackError>>()?);
     for (key, value) in &scalars {
         writer = writer.with_scalar(key, *value);
     }
@@ -120,9 +120,6 @@ pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> Result<ModuleO
 /// The same of a module of which `shards` says which rows this rank holds. The file is of whole parameters.
 fn of_rows(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<ModuleOptimizer> {
     let bytes = Bytes::from_bytes_vec(fs::read(path).map_err(Error::io("read", path))?);
-    let reason = |error: &dyn std::fmt::Display| {
-        damaged(path, error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
-    };
     let bytes = match shards.are_none() {
         true => bytes,
         false => {
@@ -132,10 +129,10 @@ fn of_rows(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<M
                 // Of another vocabulary: the weights beside it say so.
                 false => (whole.len() / row, whole.to_vec()),
             };
-            map_rows(bytes, shards, cut).map_err(|error| reason(&error))?
+            map_rows(bytes, shards, cut).map_err(|error| Error::damaged(path, one_line(&error)))?
         }
     };
-    optimiser.from_bytes(bytes).map_err(|error| reason(&error))
+    optimiser.from_bytes(bytes).map_err(|error| Error::damaged(path, one_line(&error)))
 }
 
 /// [`adam`], or another optimiser with two moments of every parameter, whose state a checkpoint keeps. Where ranks hold some rows of a
@@ -213,14 +210,10 @@ impl Adam {
         let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
         if found != expected {
             let reason = format!("it holds {found} moments, but the model needs {expected}");
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         Ok(Self::new(optimiser))
     }
-}
-
-fn damaged(path: &Path, reason: String) -> Error {
-    Error::Damaged { path: path.to_path_buf(), reason }
 }
 
 struct Count {

@@ -146,31 +146,12 @@ impl ModuleVisitor for Scale<'_> {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use burn::tensor::Device;
-
     use super::*;
-
-    #[derive(Module, Debug)]
-    struct Pair {
-        weight: Param<Tensor<2>>,
-        bias: Param<Tensor<1>>,
-    }
-
-    fn pair() -> Pair {
-        let device = Device::flex().autodiff();
-        Pair {
-            weight: Param::from_tensor(Tensor::zeros([1, 2], &device)),
-            bias: Param::from_tensor(Tensor::zeros([1], &device)),
-        }
-    }
+    use crate::optim::testing::{self, Pair, pair};
 
     /// Gradients 2, 3 and 6: their norm together is 7.
     fn grads(module: &Pair) -> GradientsParams {
-        let device = Device::flex();
-        let mut grads = GradientsParams::new();
-        grads.register(module.weight.id, Tensor::<2>::from_data([[2.0, 3.0]], &device));
-        grads.register(module.bias.id, Tensor::<1>::from_data([6.0], &device));
-        grads
+        testing::grads(module, [2.0, 3.0], 6.0)
     }
 
     fn values(module: &Pair, grads: &GradientsParams) -> Vec<f32> {

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::{parameter, update};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check};
 
 /// Which root mean square scales the updates: the two published forms differ. Written `paper` and `program`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,14 +72,9 @@ impl DynamicConfig {
     /// [`Error::InvalidSetting`] names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         for (name, value) in [("lr", self.lr), ("eps", self.eps)] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(Error::invalid(name, value, "finite and above 0"));
-            }
+            check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
         }
-        if !(self.lambda.is_finite() && self.lambda >= 0.0) {
-            return Err(Error::invalid("lambda", self.lambda, "finite and at least 0"));
-        }
-        Ok(())
+        check(self.lambda.is_finite() && self.lambda >= 0.0, "lambda", self.lambda, "finite and at least 0")
     }
 }
 
@@ -160,12 +155,10 @@ struct Add<'a> {
 
 impl ModuleVisitor for Add<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val().inner();
-        let count = value.shape().num_elements();
-        let square = match self.grads.get::<D>(param.id) {
-            Some(grad) => (grad.clone() * grad).reshape([count]),
-            None => value.zeros_like().reshape([count]),
-        };
+        let square = parameter::flat(match self.grads.get::<D>(param.id) {
+            Some(grad) => grad.clone() * grad,
+            None => param.val().inner().zeros_like(),
+        });
         let sum = match self.sums.remove(&param.id) {
             Some(sum) => sum + square,
             None => square,
@@ -203,13 +196,9 @@ impl DynamicUpdate {
         config: &DynamicConfig,
     ) -> Result<Self> {
         config.validate()?;
-        if statistics.batches == 0 {
-            return Err(Error::invalid("batches", 0, "at least 1"));
-        }
+        check(statistics.batches > 0, "batches", 0, "at least 1")?;
         let scale = statistics.scale(config.form);
-        if !(scale.is_finite() && scale > 0.0) {
-            return Err(Error::invalid("mean of the gradients' RMS", scale, "finite and above 0"));
-        }
+        check(scale.is_finite() && scale > 0.0, "mean of the gradients' RMS", scale, "finite and above 0")?;
         let mut prepare = Prepare { statistics, config, scale, parameters: HashMap::new() };
         module.visit(&mut prepare);
         Ok(Self { parameters: prepare.parameters })
@@ -239,14 +228,12 @@ struct Prepare<'a> {
 impl ModuleVisitor for Prepare<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let DynamicConfig { form, lr, eps, lambda } = *self.config;
-        let value = param.val().inner();
-        let count = value.shape().num_elements();
         let rms = self.statistics.rms(form, param.id).expect("the statistics are this module's");
         let rate = (rms.clone() + eps).recip() * lr;
         // lambda · min(norm, 1 / lambda)
         let decay = (rms * (lambda / self.scale)).clamp_max(1.0);
         // A copy: sharing memory with the weights would force every step to copy them.
-        let origin = value.reshape([count]).mul_scalar(1.0);
+        let origin = parameter::flat(param.val().inner()).mul_scalar(1.0);
         self.parameters.insert(param.id, [origin, rate, decay]);
     }
 }
@@ -261,12 +248,11 @@ impl ModuleMapper for Step<'_> {
         let id = param.id;
         parameter::map(param, |value| {
             let shape = value.shape();
-            let count = shape.num_elements();
-            let parameter = self.update.parameters.get(&id).expect("the update was made for this module");
-            let [origin, rate, decay] = parameter.clone();
+            let known = self.update.parameters.get(&id).expect("the update was made for this module");
+            let [origin, rate, decay] = known.clone();
             let grad = self.grads.remove::<D>(id);
-            let grad = grad.map_or_else(|| origin.zeros_like(), |grad| grad.reshape([count]));
-            update::adapt(value.reshape([count]), grad, rate, decay, origin).reshape(shape)
+            let grad = grad.map_or_else(|| origin.zeros_like(), parameter::flat);
+            update::adapt(parameter::flat(value), grad, rate, decay, origin).reshape(shape)
         })
     }
 }

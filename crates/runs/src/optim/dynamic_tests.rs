@@ -1,33 +1,5 @@
-use burn::tensor::Device;
-
 use super::*;
-
-#[derive(Module, Debug)]
-struct Pair {
-    weight: Param<Tensor<2>>,
-    bias: Param<Tensor<1>>,
-}
-
-fn pair() -> Pair {
-    let device = Device::flex().autodiff();
-    Pair {
-        weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], &device)),
-        bias: Param::from_tensor(Tensor::from_data([4.0], &device)),
-    }
-}
-
-fn grads(module: &Pair, weight: [f32; 2], bias: f32) -> GradientsParams {
-    let device = Device::flex();
-    let mut grads = GradientsParams::new();
-    grads.register(module.weight.id, Tensor::<2>::from_data([weight], &device));
-    grads.register(module.bias.id, Tensor::<1>::from_data([bias], &device));
-    grads
-}
-
-fn values(module: &Pair) -> Vec<f64> {
-    let (weight, bias) = (module.weight.to_data(), module.bias.to_data());
-    weight.iter::<f64>().chain(bias.iter::<f64>()).collect()
-}
+use crate::optim::testing::{Pair, grads, pair, values};
 
 /// Squares 1 + 9, 4 + 0, 9 + 16 over two batches.
 fn statistics(module: &Pair) -> GradientStatistics {

@@ -13,6 +13,8 @@ mod dynamic;
 mod non_monotone;
 mod nt_asgd;
 mod parameter;
+#[cfg(all(test, feature = "flex"))]
+mod testing;
 mod update;
 
 pub use adam::{Adam, adam, load_optimiser, number_parameters, save_optimiser};

@@ -168,7 +168,7 @@ impl NtAsgd {
     }
 
     fn average<const D: usize>(&mut self, id: ParamId, value: Tensor<D>) {
-        let value = flat(value);
+        let value = parameter::flat(value);
         let average = match self.averages.remove(&id) {
             Some(average) => update::average(average, value, 1.0 / self.iterates as f64),
             // A copy: sharing memory with the weights would force the next step to copy them.
@@ -176,11 +176,6 @@ impl NtAsgd {
         };
         self.averages.insert(id, average);
     }
-}
-
-fn flat<const D: usize>(value: Tensor<D>) -> Tensor<1> {
-    let count = value.shape().num_elements();
-    value.reshape([count])
 }
 
 struct Step<'a> {
@@ -241,7 +236,7 @@ struct Flatten {
 
 impl ModuleVisitor for Flatten {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.averages.insert(param.id, flat(param.val().inner()));
+        self.averages.insert(param.id, parameter::flat(param.val().inner()));
     }
 }
 

@@ -1,23 +1,7 @@
 use burn::tensor::{Device, TensorData};
 
 use super::*;
-
-#[derive(Module, Debug)]
-struct Pair {
-    weight: Param<Tensor<2>>,
-    bias: Param<Tensor<1>>,
-}
-
-fn pair_on(device: &Device) -> Pair {
-    Pair {
-        weight: Param::from_tensor(Tensor::from_data([[1.0, -2.0]], device)),
-        bias: Param::from_tensor(Tensor::from_data([4.0], device)),
-    }
-}
-
-fn pair() -> Pair {
-    pair_on(&Device::flex().autodiff())
-}
+use crate::optim::testing::{Pair, pair, pair_on, values};
 
 /// The gradients of `Σ weight + 2 Σ bias`: ones, and twos.
 fn grads(module: &Pair) -> GradientsParams {
@@ -25,17 +9,12 @@ fn grads(module: &Pair) -> GradientsParams {
     GradientsParams::from_grads(loss.backward(), module)
 }
 
-fn values(module: &Pair) -> Vec<f32> {
-    let (weight, bias) = (module.weight.to_data(), module.bias.to_data());
-    weight.iter::<f32>().chain(bias.iter::<f32>()).collect()
-}
-
 fn step(optim: &mut NtAsgd, lr: f64, module: Pair) -> Pair {
     let grads = grads(&module);
     optim.step(lr, module, grads)
 }
 
-fn close(got: &[f32], want: &[f32]) {
+fn close(got: &[f64], want: &[f64]) {
     assert_eq!(got.len(), want.len());
     for (g, w) in got.iter().zip(want) {
         assert!((g - w).abs() <= 1e-6 * w.abs().max(1.0), "{got:?} instead of {want:?}");
@@ -75,8 +54,8 @@ fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
     for lr in [1.0, 0.25, 0.5] {
         module = step(&mut optim, lr, module);
         iterates.push(values(&module));
-        let count = iterates.len() as f32;
-        let mean: Vec<f32> = (0..3).map(|i| iterates.iter().map(|w| w[i]).sum::<f32>() / count).collect();
+        let count = iterates.len() as f64;
+        let mean: Vec<f64> = (0..3).map(|i| iterates.iter().map(|w| w[i]).sum::<f64>() / count).collect();
         close(&values(&optim.averaged(&module)), &mean);
     }
     assert_eq!(optim.iterates(), 3);
@@ -125,7 +104,7 @@ fn a_factor_is_on_the_steps_of_its_part_alone() {
         let (half, grads) = (6.0f64.sqrt() / 2.0, grads(&module));
         let (stepped, norm) = optim(factor).step_clipped(0.1, module.clone(), grads, half).unwrap();
         assert!((norm.unwrap().into_scalar::<f64>() - 2.0 * half).abs() < 1e-6);
-        close(&values(&stepped), &[1.0 - 0.1, -2.0 + 0.05, 4.0 - 0.1 * factor as f32 * 3.0]);
+        close(&values(&stepped), &[1.0 - 0.1, -2.0 + 0.05, 4.0 - 0.1 * factor * 3.0]);
     }
 }
 

@@ -19,3 +19,9 @@ pub(super) fn map<const D: usize>(
     }
     Param::from_mapped_value(id, value.set_require_grad(tracked), mapper)
 }
+
+/// The values of a tensor in one dimension.
+pub(super) fn flat<const D: usize>(value: Tensor<D>) -> Tensor<1> {
+    let count = value.shape().num_elements();
+    value.reshape([count])
+}

@@ -25,8 +25,7 @@ mod threads;
 pub use communicator::{Alone, Communicator};
 pub use gradients::Early;
 pub use grid::Grid;
-pub use handle::cut;
-pub use handle::{Ranks, started_as_one_of};
+pub use handle::{Ranks, cut, started_as_one_of};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 pub use precision::ReducePrecision;

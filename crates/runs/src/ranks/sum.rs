@@ -15,38 +15,30 @@ use crate::error::Result;
 /// counts in 31 bits.
 const BLOCK: usize = 1 << 24;
 
-/// How values travel.
-trait Format {
-    type Sent: bytemuck::Pod;
-    fn send(value: f32) -> Self::Sent;
-    fn receive(sent: Self::Sent) -> f32;
+/// A type in which values travel.
+trait Sent: bytemuck::Pod {
+    fn send(value: f32) -> Self;
+    fn receive(self) -> f32;
 }
 
-struct Whole;
-
-impl Format for Whole {
-    type Sent = f32;
-
-    fn send(value: f32) -> f32 {
+impl Sent for f32 {
+    fn send(value: f32) -> Self {
         value
     }
 
-    fn receive(sent: f32) -> f32 {
-        sent
+    fn receive(self) -> f32 {
+        self
     }
 }
 
-struct Half;
-
-impl Format for Half {
-    type Sent = u16;
-
-    fn send(value: f32) -> u16 {
+/// The bits of a bfloat16.
+impl Sent for u16 {
+    fn send(value: f32) -> Self {
         bf16::from_f32(value).to_bits()
     }
 
-    fn receive(sent: u16) -> f32 {
-        bf16::from_bits(sent).to_f32()
+    fn receive(self) -> f32 {
+        bf16::from_bits(self).to_f32()
     }
 }
 
@@ -61,30 +53,30 @@ impl Ranks {
             return Ok(());
         }
         let sum = match self.precision() {
-            ReducePrecision::F32 => Self::sum_block::<Whole>,
-            ReducePrecision::Bf16 => Self::sum_block::<Half>,
+            ReducePrecision::F32 => Self::sum_block::<f32>,
+            ReducePrecision::Bf16 => Self::sum_block::<u16>,
         };
         values.chunks_mut(BLOCK).try_for_each(|block| sum(self, block))
     }
 
-    fn sum_block<F: Format>(&self, values: &mut [f32]) -> Result<()> {
+    fn sum_block<T: Sent>(&self, values: &mut [f32]) -> Result<()> {
         let piece = values.len().div_ceil(self.size());
-        let zero = F::send(0.0);
-        let mut pieces: Vec<F::Sent> = values.iter().map(|value| F::send(*value)).collect();
+        let zero = T::send(0.0);
+        let mut pieces: Vec<T> = values.iter().map(|value| T::send(*value)).collect();
         pieces.resize(piece * self.size(), zero);
         let mut received = vec![zero; pieces.len()];
         self.communicator.exchange(bytemuck::cast_slice(&pieces), bytemuck::cast_slice_mut(&mut received))?;
 
         let mut parts = received.chunks(piece);
         let first = parts.next().expect("there is a first rank");
-        let mut sum: Vec<f32> = first.iter().map(|sent| F::receive(*sent)).collect();
+        let mut sum: Vec<f32> = first.iter().map(|sent| sent.receive()).collect();
         for part in parts {
-            sum.iter_mut().zip(part).for_each(|(sum, sent)| *sum += F::receive(*sent));
+            sum.iter_mut().zip(part).for_each(|(sum, sent)| *sum += sent.receive());
         }
-        let sum: Vec<F::Sent> = sum.into_iter().map(F::send).collect();
+        let sum: Vec<T> = sum.into_iter().map(T::send).collect();
         let sums = &mut pieces;
         self.communicator.gather(bytemuck::cast_slice(&sum), bytemuck::cast_slice_mut(sums))?;
-        values.iter_mut().zip(sums).for_each(|(value, sent)| *value = F::receive(*sent));
+        values.iter_mut().zip(sums).for_each(|(value, sent)| *value = sent.receive());
         Ok(())
     }
 }

@@ -29,10 +29,9 @@ struct Thread {
 
 impl Thread {
     /// Reads what all ranks sent.
-    fn share(&self, own: &[u8], read: impl FnMut(usize, &[u8])) {
+    fn share(&self, own: &[u8], mut read: impl FnMut(usize, &[u8])) {
         *self.table.sent[self.rank].lock().unwrap() = own.to_vec();
         self.table.all.wait();
-        let mut read = read;
         for (rank, sent) in self.table.sent.iter().enumerate() {
             read(rank, &sent.lock().unwrap());
         }
@@ -91,16 +90,9 @@ impl Communicator for Thread {
 /// If `work` does at one of them.
 pub fn threads<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     let table = Arc::new(Table::new(size));
-    let at = |rank| work(Ranks::new(Thread { rank, table: table.clone() }));
+    let at = &|rank| work(Ranks::new(Thread { rank, table: table.clone() }));
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..size)
-            .map(|rank| {
-                scope.spawn({
-                    let at = &at;
-                    move || at(rank)
-                })
-            })
-            .collect();
+        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || at(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }

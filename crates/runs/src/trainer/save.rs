@@ -92,8 +92,8 @@ impl<T: Task> Trainer<T> {
         unchanged("train", &config.train, self.task.procedure())?;
         let Some(state) = run.saved_state()? else {
             if !run.metrics()?.is_empty() {
-                let reason = "the run has finished epochs, but no checkpoint".to_string();
-                return Err(Error::Damaged { path: run.path().to_path_buf(), reason });
+                let reason = "the run has finished epochs, but no checkpoint";
+                return Err(Error::damaged(run.path(), reason));
             }
             match run.best_weights() {
                 Ok(start) => self.start_from(&start)?,
@@ -111,7 +111,7 @@ impl<T: Task> Trainer<T> {
         if let Some(step) = state.position.as_ref().map(|position| position.step).filter(|step| *step > steps)
         {
             let reason = format!("it is at step {step}, but the epoch has {steps}");
-            return Err(Error::Damaged { path: folder.join(STATE), reason });
+            return Err(Error::damaged(&folder.join(STATE), reason));
         }
         let shards = self.task.shards();
         self.task.set_model(shards.load(self.task.model().clone(), &folder.join(MODEL))?);

@@ -129,12 +129,11 @@ pub fn dialogues(path: &Path) -> Result<impl Iterator<Item = Result<Dialogue>>> 
         if failed {
             return None;
         }
-        let next = match lines.next() {
-            Some(line) => {
-                line.and_then(|(_, value)| Dialogue::from_json(&value).map_err(|fault| lines.fault(fault)))
-            }
-            None if empty => Err(Error::EmptyFile { path: path.clone() }),
-            None => return None,
+        let next = match lines.read() {
+            Ok(Some(value)) => Dialogue::from_json(&value).map_err(|fault| lines.fault(fault)),
+            Ok(None) if empty => Err(Error::EmptyFile { path: path.clone() }),
+            Ok(None) => return None,
+            Err(error) => Err(error),
         };
         (empty, failed) = (false, next.is_err());
         Some(next)

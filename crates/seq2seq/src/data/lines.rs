@@ -13,22 +13,19 @@ use crate::error::{Error, Fault, Result};
 /// The most bytes of a line: 4 MiB, some hundred times the longest dialogue of Switchboard. It bounds the memory of reading.
 pub const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// The values of a file and the numbers of their lines, from 1. Blank lines are left out. One line at a time is in memory.
-///
-/// Nothing follows an error.
+/// The values of a file, one a line. Blank lines are left out. One line at a time is in memory.
 pub(super) struct JsonLines {
     path: PathBuf,
     reader: BufReader<File>,
     bytes: Vec<u8>,
     line: usize,
-    failed: bool,
 }
 
 impl JsonLines {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(runs::Error::io("read", path))?;
         let reader = BufReader::with_capacity(1 << 16, file);
-        Ok(Self { path: path.to_path_buf(), reader, bytes: Vec::new(), line: 0, failed: false })
+        Ok(Self { path: path.to_path_buf(), reader, bytes: Vec::new(), line: 0 })
     }
 
     /// An error of the line read last.
@@ -37,7 +34,7 @@ impl JsonLines {
     }
 
     /// Reads up to the next line that is not blank; `None` at the end of the file.
-    fn read(&mut self) -> Result<Option<Value>> {
+    pub(super) fn read(&mut self) -> Result<Option<Value>> {
         loop {
             self.bytes.clear();
             let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
@@ -56,19 +53,6 @@ impl JsonLines {
                 return parse(text).map(Some).map_err(|fault| self.fault(fault));
             }
         }
-    }
-}
-
-impl Iterator for JsonLines {
-    type Item = Result<(usize, Value)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let value = self.read().transpose()?;
-        self.failed = value.is_err();
-        Some(value.map(|value| (self.line, value)))
     }
 }
 
@@ -126,30 +110,30 @@ pub(super) fn field<'a>(line: &'a Value, field: &'static str) -> Result<&'a Valu
 mod tests {
     use super::*;
 
-    fn lines(bytes: &[u8]) -> Vec<Result<(usize, Value)>> {
+    /// The values and the number of the last line, or the first error.
+    fn read(bytes: &[u8]) -> Result<(Vec<i64>, usize)> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines.jsonl");
         std::fs::write(&path, bytes).unwrap();
-        JsonLines::open(&path).unwrap().collect()
-    }
-
-    fn good(bytes: &[u8]) -> Vec<(usize, i64)> {
-        lines(bytes)
-            .into_iter()
-            .map(|line| line.map(|(line, value)| (line, value.as_i64().unwrap())).unwrap())
-            .collect()
+        let mut lines = JsonLines::open(&path).unwrap();
+        let mut values = vec![];
+        while let Some(value) = lines.read()? {
+            values.push(value.as_i64().unwrap());
+        }
+        Ok((values, lines.line))
     }
 
     #[test]
     fn blank_lines_marks_and_line_ends_do_not_matter() {
-        assert_eq!(good(b""), []);
-        assert_eq!(good(b"\n \n"), []);
-        assert_eq!(good(b"1\n2"), [(1, 1), (2, 2)]);
-        assert_eq!(good("\u{feff}1\r\n\r\n 2 \r\n".as_bytes()), [(1, 1), (3, 2)]);
+        let good = |bytes: &[u8]| read(bytes).unwrap();
+        assert_eq!(good(b""), (vec![], 0));
+        assert_eq!(good(b"\n \n"), (vec![], 2));
+        assert_eq!(good(b"1\n2"), (vec![1, 2], 2));
+        assert_eq!(good("\u{feff}1\r\n\r\n 2 \r\n".as_bytes()), (vec![1, 2], 3));
     }
 
     #[test]
-    fn the_first_bad_line_is_named_and_the_last_one_read() {
+    fn the_first_bad_line_is_named() {
         for (bytes, expected) in [
             (&b"1\n\n{\"a\"\n2\n"[..], "line 3: not JSON, at column 4: EOF while parsing an object"),
             (b"1\n2 3\n", "line 2: not JSON, at column 3: trailing characters"),
@@ -158,13 +142,11 @@ mod tests {
             (b"\xff\xfe1\n", "line 1: not UTF-8 text"),
             (b"1\n\"\xc3\"\n", "line 2: not UTF-8 text"),
         ] {
-            let lines = lines(bytes);
-            let message = lines.last().unwrap().as_ref().unwrap_err().to_string();
+            let message = read(bytes).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("lines.jsonl`, line"), "{message}");
-            assert!(lines[..lines.len() - 1].iter().all(Result::is_ok));
         }
-        let deep = lines("[".repeat(100_000).as_bytes());
-        assert!(deep[0].as_ref().unwrap_err().to_string().contains("recursion limit"));
+        let deep = read("[".repeat(100_000).as_bytes());
+        assert!(deep.unwrap_err().to_string().contains("recursion limit"));
     }
 
     #[test]
@@ -173,9 +155,9 @@ mod tests {
         longest[0] = b'7';
         longest[MAX_LINE_BYTES - 1] = b'\n';
         longest.extend(b"8\n");
-        assert_eq!(good(&longest), [(1, 7), (2, 8)]);
+        assert_eq!(read(&longest).unwrap().0, [7, 8]);
         longest.insert(1, b' ');
-        let message = lines(&longest)[0].as_ref().unwrap_err().to_string();
+        let message = read(&longest).unwrap_err().to_string();
         assert!(
             message.ends_with("line 1: longer than 4194304 bytes; a line holds one JSON object"),
             "{message}"

@@ -39,8 +39,7 @@ impl References {
         let mut lines = JsonLines::open(path)?;
         let mut pairs = split.pairs();
         let mut of_pairs = Vec::with_capacity(split.num_pairs());
-        while let Some(line) = lines.next() {
-            let (_, line) = line?;
+        while let Some(line) = lines.read()? {
             let references = match pairs.next() {
                 Some(pair) => references(&line, pair, split, vocabulary),
                 None => Err(Fault::TooManyReferences { expected: split.num_pairs() }),

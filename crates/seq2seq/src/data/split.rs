@@ -254,16 +254,13 @@ pub(super) mod tests {
 
     /// Dialogues whose turns are `A: text`.
     pub fn split_of(dialogues: &[&[&str]], vocabulary: &[&str]) -> Split {
-        let dialogues: Vec<Dialogue> = dialogues.iter().map(|turns| dialogue_of(turns)).collect();
-        Split::new(&dialogues, &vocabulary_of(vocabulary), &DialogConfig::default())
-    }
-
-    pub fn dialogue_of(turns: &[&str]) -> Dialogue {
         let turn = |turn: &&str| {
             let (speaker, text) = turn.split_once(": ").unwrap();
             crate::data::Turn { speaker: speaker.into(), text: text.into() }
         };
-        Dialogue::new("", turns.iter().map(turn).collect()).unwrap()
+        let dialogue = |turns: &&[&str]| Dialogue::new("", turns.iter().map(turn).collect()).unwrap();
+        let dialogues: Vec<Dialogue> = dialogues.iter().map(dialogue).collect();
+        Split::new(&dialogues, &vocabulary_of(vocabulary), &DialogConfig::default())
     }
 
     pub fn vocabulary_of(words: &[&str]) -> Vocabulary {

@@ -34,7 +34,7 @@ impl Language {
     /// It follows the probability of every context, turn by turn.
     pub fn floor(&self) -> Floor {
         let config = self.config();
-        let classes = self.classes();
+        let classes = config.classes;
         let lengths = (config.max_turns - config.min_turns + 1) as f64;
         let mut floor = Floor::default();
         // The probability of every last class, and of every pair of one and the class before it.

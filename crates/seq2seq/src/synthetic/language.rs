@@ -172,11 +172,6 @@ impl Language {
         (0..count).map(|place| self.draw(&mut at(place))).collect()
     }
 
-    /// Number of classes.
-    pub(super) fn classes(&self) -> usize {
-        self.config.classes
-    }
-
     /// The law of the next utterance.
     pub(super) fn law(&self, context: Context) -> Law {
         match context {

@@ -158,7 +158,7 @@ impl Task for DialogTask<'_> {
         ranks.seed_own_part(&self.device, seed, state.epoch as u64 + 1, done as u64 + 1);
         // The last batch of a pass may have fewer responses than there are ranks: then one counts for nothing.
         let own = ranks.part(pairs.len());
-        let counts = f64::from(u8::from(!own.is_empty()));
+        let counts = f64::from(!own.is_empty());
         let batch = batch_of(if own.is_empty() { &pairs[..1] } else { &pairs[own] });
         let count = |batch: &Batch| batch.responses.targets.count();
         let tokens = if ranks.are_several() { count(&batch_of(&pairs)) } else { count(&batch) };

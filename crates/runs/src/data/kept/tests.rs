@@ -1,4 +1,4 @@
-use std::fs::FileTimes;
+use std::fs::{FileTimes, OpenOptions};
 
 use super::*;
 use crate::data::UNKNOWN;

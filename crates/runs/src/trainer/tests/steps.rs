@@ -34,7 +34,6 @@ fn no_step_between_two_lines_is_refused() {
 #[test]
 fn the_file_has_the_reported_lines_and_is_cut_back_to_the_checkpoint() {
     let (_root, run) = run_of(&train(3));
-    let path = run.path().join("steps.jsonl");
     let fresh = || trainer(&train(3)).with_log_every(5);
     let mut notes = Notes::default();
     let mut first = fresh();
@@ -53,7 +52,7 @@ fn the_file_has_the_reported_lines_and_is_cut_back_to_the_checkpoint() {
 
     // Lines that are lost stay so, and what is left of one goes.
     let (_root, run) = run_of(&train(3));
-    let path = run.path().join(path.file_name().unwrap());
+    let path = run.path().join("steps.jsonl");
     fresh().fit(Some(&run), &mut Notes::stopping_after(17)).unwrap();
     let first = lines.lines().next().unwrap().to_string() + "\n";
     fs::write(&path, format!("{first}{{\"epo")).unwrap();

@@ -42,7 +42,7 @@ fn dialogues_have_the_turns_and_changes_of_speaker_that_were_asked_for() {
     assert_eq!(lengths, (6..=14).collect());
     let changes = dialogues.iter().flat_map(|dialogue| dialogue.turns().windows(2));
     let (same, all) = changes.fold((0.0, 0.0), |(same, all), turns| {
-        (same + f64::from(u8::from(turns[0].speaker == turns[1].speaker)), all + 1.0)
+        (same + f64::from(turns[0].speaker == turns[1].speaker), all + 1.0)
     });
     // Five standard deviations.
     assert!((same / all - 0.3).abs() < 5.0 * (0.3 * 0.7 / all).sqrt(), "{same} of {all}");

@@ -4,10 +4,7 @@ use awd_lstm::HeadKind;
 use burn::module::Module;
 use burn::tensor::TensorData;
 
-use runs::{
-    EndReason, EpochMetrics, Extended, Extension, FinalMetrics, Fitted, Silent, StepMetrics, TrainObserver,
-    Versions,
-};
+use runs::{EndReason, Extended, Extension, FinalMetrics, Fitted, Notes, Silent, Versions};
 
 use super::*;
 use crate::config::{Preset, StopConfig};
@@ -78,36 +75,6 @@ fn weights(model: &Seq2Seq) -> Vec<TensorData> {
     lstms.chain([model.embedding.to_data(), head.to_data(), model.start.weight.to_data()]).collect()
 }
 
-/// Says stop before a step, and counts what is reported.
-struct StopAt {
-    asked: usize,
-    stop: usize,
-    intervals: Vec<(usize, usize, f64)>,
-    epochs: usize,
-}
-
-impl StopAt {
-    fn new(stop: usize) -> Self {
-        Self { asked: 0, stop, intervals: vec![], epochs: 0 }
-    }
-}
-
-impl TrainObserver for StopAt {
-    fn on_interval(&mut self, interval: &StepMetrics) {
-        assert!((0.0..=1.0).contains(&interval.share) && interval.gradient_norm > 0.0);
-        self.intervals.push((interval.epoch, interval.step, interval.nll));
-    }
-
-    fn on_epoch(&mut self, _metrics: &EpochMetrics, _share: f64) {
-        self.epochs += 1;
-    }
-
-    fn stop(&mut self) -> bool {
-        self.asked += 1;
-        self.asked > self.stop
-    }
-}
-
 /// The metrics without what depends on the clock.
 fn timeless(lines: &str) -> Vec<serde_json::Value> {
     lines
@@ -122,10 +89,9 @@ fn timeless(lines: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// A trainer with fixed first weights, and without dropout.
-fn undropped<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
-    let model = ModelConfig { dropout: 0.0, ..model(corpus, HeadKind::Mos) };
-    let mut task = DialogTask::new(&model, config, corpus, &Device::flex()).unwrap();
+/// A trainer with fixed first weights.
+fn fixed<'a>(corpus: &'a Corpus, config: &TrainConfig) -> Trainer<'a> {
+    let mut task = DialogTask::new(&model(corpus, HeadKind::Mos), config, corpus, &Device::flex()).unwrap();
     task.model = task.model.map(|model| with_fixed_weights(model, 0.3));
     Trainer::new(task).with_log_every(3)
 }
@@ -145,7 +111,7 @@ fn a_handful_of_pairs_is_learnt_by_heart() {
     for head in [HeadKind::Softmax, HeadKind::Mos] {
         // The first utterances answer the same nothing: three are equally right, and nothing else is.
         let config = TrainConfig { batch: 6, run: 2, updates: 300, epochs: 1, lr: 1e-2, ..train() };
-        let model = ModelConfig { dropout: 0.0, d_decoder: 16, ..model(&corpus, head) };
+        let model = ModelConfig { d_decoder: 16, ..model(&corpus, head) };
         let mut task = DialogTask::new(&model, &config, &corpus, &Device::flex()).unwrap();
         task.model = task.model.map(|model| with_fixed_weights(model, 0.5));
         let mut trainer = Trainer::new(task);
@@ -171,16 +137,17 @@ fn training_ends_by_the_rule_and_tests_the_best_model() {
     // A learning rate that ruins the model at once: every validation is worse than the first.
     let stop = StopConfig { patience: 2, increase: 1, ..StopConfig::default() };
     let config = TrainConfig { epochs: 9, lr: 0.5, updates: 2, stop, ..train() };
-    let mut observer = StopAt::new(usize::MAX);
+    let mut notes = Notes::default();
     let mut trainer = trainer(&corpus, &config);
-    let Fitted::Finished(metrics) = trainer.fit(None, &mut observer).unwrap() else { panic!() };
+    let Fitted::Finished(metrics) = trainer.fit(None, &mut notes).unwrap() else { panic!() };
     assert_eq!(metrics.ended, EndReason::EarlyStop);
-    assert!(observer.epochs < 9 && trainer.state().epoch == observer.epochs);
+    assert!(notes.epochs.len() < 9 && trainer.state().epoch == notes.epochs.len());
     assert_eq!(metrics.best_epoch, trainer.state().best.unwrap().epoch);
     assert_eq!(metrics.test_ppl, Some(mean_nll(trainer.best().unwrap(), corpus.test()).exp()));
     assert_eq!(metrics.valid_ppl, trainer.state().task.best().unwrap().exp());
     // One at the end of every epoch.
-    assert!(observer.intervals.iter().all(|&(_, step, _)| step == 2));
+    assert!(notes.intervals.iter().all(|interval| interval.step == 2 && interval.gradient_norm > 0.0));
+    assert!(notes.intervals.iter().all(|interval| (0.0..=1.0).contains(&interval.share)));
 }
 
 fn refused_extension(folder: &RunFolder, change: &Extension) -> String {
@@ -200,7 +167,7 @@ fn an_extended_run_is_one_that_was_started_for_longer() {
     let config = |epochs, patience| TrainConfig { epochs, lr: 0.5, stop: stop(patience), ..train() };
     let started = |name: &str, config: &TrainConfig| {
         let folder = run(&root.path().join(name), &corpus, config);
-        let mut trainer = undropped(&corpus, config);
+        let mut trainer = fixed(&corpus, config);
         let Fitted::Finished(last) = trainer.fit(Some(&folder), &mut Silent).unwrap() else { panic!() };
         (folder, weights(trainer.model()), last)
     };
@@ -217,7 +184,7 @@ fn an_extended_run_is_one_that_was_started_for_longer() {
     let minutes = Extension { max_minutes: Some(3.0), ..Extension::default() };
     assert!(refused(&minutes).contains("no limit of time"));
     let go_on = |folder: &RunFolder| {
-        let mut trainer = undropped(&corpus, &folder.config().unwrap().train);
+        let mut trainer = fixed(&corpus, &folder.config().unwrap().train);
         assert!(trainer.restore(folder).unwrap());
         let Fitted::Finished(last) = trainer.fit(Some(folder), &mut Silent).unwrap() else { panic!() };
         (weights(trainer.model()), last)
@@ -252,7 +219,7 @@ fn a_damaged_optimiser_is_refused() {
     let corpus = corpus(data.path());
     let root = tempfile::tempdir().unwrap();
     let folder = run(root.path(), &corpus, &train());
-    trainer(&corpus, &train()).fit(Some(&folder), &mut StopAt::new(3)).unwrap();
+    trainer(&corpus, &train()).fit(Some(&folder), &mut Notes::stopping_after(3)).unwrap();
     let path = folder.checkpoint().join(OPTIMISER);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();

@@ -2,7 +2,7 @@
 //! same random numbers.
 
 use runs::ranks::{Grid, threads};
-use runs::{Notes, distance, load_weights};
+use runs::{distance, load_weights};
 
 use super::*;
 
