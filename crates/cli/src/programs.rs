@@ -4,10 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use program::exit;
 use program::failure::Failure;
-use program::ranks;
-use program::start_among;
+use program::{exit, ranks, start_among};
 use runs::ranks::Ranks;
 
 use crate::commands::analysis::compare::{self, CompareArgs};

@@ -91,6 +91,14 @@ fn arguments(line: &str) -> String {
     words.join(" ")
 }
 
+/// Starts the program, whose standard error is to be read.
+#[cfg(unix)]
+fn started(folder: &Path, line: &str) -> std::process::Child {
+    use std::process::Stdio;
+
+    program(folder, line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// Runs the program in `folder` with the words of `line` as arguments.
 fn run(folder: &Path, line: &str) -> Output {
     program(folder, line).output().unwrap()
@@ -405,10 +413,8 @@ fn a_run_from_the_first_epoch_to_its_evaluation() {
     for name in ["config.json", "vocab.txt", "checkpoint/model.safetensors", "checkpoint/state.json"] {
         assert!(path.join("first").join(name).is_file(), "{name}");
     }
-    let metrics = fs::read_to_string(path.join("first/metrics.jsonl")).unwrap();
-    let metrics: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(metrics, lines);
-    let config: Value = serde_json::from_slice(&fs::read(path.join("first/config.json")).unwrap()).unwrap();
+    assert_eq!(self::lines(&path.join("first/metrics.jsonl")), lines);
+    let config = config(path, "first");
     assert_eq!(config["train"]["seed"], 28);
     assert_eq!(config["model"]["vocab"], words);
 

@@ -31,7 +31,8 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
                 print_note(error);
                 ExitCode::from(INCOMPLETE)
             } else {
-                fail(error)
+                print_note(format_args!("error: {}", one_line(&error)));
+                ExitCode::from(FAILED)
             }
         }
     }
@@ -71,9 +72,4 @@ pub fn line_of(error: &clap::Error) -> String {
 /// An error in one line, with what was meant if that can be told.
 pub fn one_line(error: &impl Display) -> String {
     with_suggestion(error.to_string().replace('\n', " ").trim().to_string())
-}
-
-fn fail(error: impl Display) -> ExitCode {
-    print_note(format_args!("error: {}", one_line(&error)));
-    ExitCode::from(FAILED)
 }

@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use runs::ranks::Ranks;
 
-use crate::exit;
 use crate::failure::Failure;
-use crate::ranks;
+use crate::{exit, ranks};
 
 /// A program in one process: reads the command line, does what it says, and answers with an exit status. `work` is told the
 /// program's name.

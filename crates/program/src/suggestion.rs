@@ -45,21 +45,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
-        let edits = strsim::osa_distance;
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("", "mos", 3),
-            ("mos", "mos", 0),
-            ("msotfax", "softmax", 3),
-            ("mso", "mos", 1),
-            ("plif", "mos-plif", 4),
-        ] {
-            assert_eq!((edits(a, b), edits(b, a)), (expected, expected), "{a} {b}");
-        }
-    }
-
-    #[test]
     fn the_nearest_name_is_suggested_where_there_is_one() {
         for (line, name) in [
             ("unknown head `sofmax`; known: softmax, moc, mos", Some("softmax")),

@@ -39,37 +39,21 @@ impl TokenArgs {
         }
     }
 
-    /// Reads a corpus, from where it is kept or from its text.
+    /// Reads a corpus, from where it is kept or from its text. Nothing is written if that is to be `read_only`.
     ///
     /// # Errors
     /// Those of [`Corpus::load`], or a file in the place of the folder.
-    pub fn load(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
-        self.load_from(&self.cache(), data, text)
-    }
-
-    /// As [`load`](Self::load), but nothing is written.
-    ///
-    /// # Errors
-    /// Those of [`Corpus::load`], or a file in the place of the folder.
-    pub fn look(&self, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
-        self.load_from(&self.cache().with_read_only(true), data, text)
-    }
-
-    fn cache(&self) -> TokenCache {
-        let cache = match &self.token_cache {
+    pub fn load(&self, data: &Path, text: &TextConfig, read_only: bool) -> Result<Corpus, Failure> {
+        let mut cache = match &self.token_cache {
             Some(folder) => TokenCache::in_folder(folder),
             None => TokenCache::beside_text(),
         };
-        match self.token_cache_from {
-            Some(mib) => cache.with_min_bytes(mib.saturating_mul(1 << 20)),
-            None => cache,
+        if let Some(mib) = self.token_cache_from {
+            cache = cache.with_min_bytes(mib.saturating_mul(1 << 20));
         }
-    }
-
-    fn load_from(&self, cache: &TokenCache, data: &Path, text: &TextConfig) -> Result<Corpus, Failure> {
         refuse_file(data)?;
         let _reading = Working::new(format!("reading the text in {}", data.display()));
-        let (corpus, kept) = Corpus::load_kept(data, text, cache)?;
+        let (corpus, kept) = Corpus::load_kept(data, text, &cache.with_read_only(read_only))?;
         match kept {
             Kept::Written { because: Some(reason) } => {
                 print_note(format_args!("the text was encoded anew: {reason}"));

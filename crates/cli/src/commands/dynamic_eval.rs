@@ -18,7 +18,7 @@ use program::files::Force;
 use program::print::{print_json, print_note};
 use program::progress::ShareBar;
 use program::statistics::decimal;
-use runs::data::Corpus;
+use runs::data::{Corpus, Fingerprint};
 use runs::error::check;
 use runs::load_weights;
 use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
@@ -121,14 +121,15 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     if let Some(file) = args.statistics.as_ref().filter(|file| !file.exists()) {
         Force::default().check(file)?;
     }
-    let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text)?;
+    let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text, false)?;
     config.corpus.check(&corpus)?;
     let held_out = match &args.data {
         Some(data) => load_held_out(data, &config.text, run.vocabulary()?)?,
         None => corpus.clone(),
     };
     require_test(&held_out, args.data.as_ref().unwrap_or(&config.data))?;
-    other_texts(&config.corpus, &held_out, &[VALID, TEST]).iter().for_each(print_note);
+    let now = Fingerprint::of(&held_out);
+    other_texts(&config.corpus, &now, &[VALID, TEST]).iter().for_each(print_note);
     // Learning from what was scored takes gradients.
     let device = device::open(device::resolve(args.device))?.autodiff();
     let result = Evaluation { args, run, config, dynamic, corpus, held_out }.run(&device)?;

@@ -13,7 +13,7 @@ use program::failure::Failure;
 use program::print::{print_json, print_note, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
-use runs::data::Part;
+use runs::data::{Fingerprint, Part};
 use runs::error::check;
 use runs::ranks::Ranks;
 use runs::{Settings, kind_of_run, load_weights};
@@ -128,7 +128,7 @@ fn texts(
     let TrainConfig { eval_batch, test_batch, .. } = config.train;
     if args.split == Some(Split::Train) {
         let data: &Path = args.data.as_ref().unwrap_or(&config.data);
-        let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text)?;
+        let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
         config.corpus.check(&corpus)?;
         let ids = first(corpus.train(), args.max_tokens);
         return Ok(vec![(Split::Train, Batches::new(Split::Train.what(), &ids, test_batch, 2)?)]);
@@ -143,7 +143,7 @@ fn texts(
     wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
     if first_process {
         let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
-        other_texts(&config.corpus, &corpus, &names).iter().for_each(print_note);
+        other_texts(&config.corpus, &Fingerprint::of(&corpus), &names).iter().for_each(print_note);
     }
     let batches = wanted.into_iter().map(|(split, ids, batch)| {
         let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];

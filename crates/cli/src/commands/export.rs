@@ -1,6 +1,6 @@
 //! `export`: a run's best model for PyTorch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunFolder;
 use awd_lstm::weights::StateDict;
@@ -50,20 +50,28 @@ struct Exported {
     parameters: usize,
 }
 
-/// Writes a run's best model as a safetensors file.
+/// Checks that weights may be written to the file `out`.
 ///
 /// # Errors
-/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
-pub fn run(args: &ExportArgs) -> Result<(), Failure> {
-    if args.out.extension().is_none_or(|extension| extension != "safetensors") {
-        let out = args.out.display();
+/// A name of another format, or a file that exists, unless it is to be replaced.
+pub fn check_out(out: &Path, force: Force) -> Result<(), Failure> {
+    if out.extension().is_none_or(|extension| extension != "safetensors") {
+        let out = out.display();
         return Err(format!(
             "`{out}` would not be a safetensors file: give a name that ends in .safetensors, and read it in PyTorch \
              with `safetensors.torch.load_file`"
         )
         .into());
     }
-    args.force.check(&args.out)?;
+    force.check(out)
+}
+
+/// Writes a run's best model as a safetensors file.
+///
+/// # Errors
+/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
+pub fn run(args: &ExportArgs) -> Result<(), Failure> {
+    check_out(&args.out, args.force)?;
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     // A file is read and written, nothing is computed: the CPU does for every device.

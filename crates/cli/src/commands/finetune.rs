@@ -8,7 +8,6 @@ use clap::Args;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
 use program::files::check_run_folder;
-use program::interrupt::Interrupt;
 use program::ranks::{agree, load_in_turn};
 use runs::Versions;
 use runs::ranks::Ranks;
@@ -57,16 +56,15 @@ pub struct FinetuneArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = Interrupt::of_training(ranks.is_first())
-        .and_then(|interrupt| Output::new(format!("{program} train"), args.json, &args.record, interrupt));
-    let output = agree(ranks, output)?;
+    let output = Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     let (config, out) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text))?;
+    let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text, false))?;
     agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
-    let (folder, vocab_parallel) = (Folder::New(out), args.reduce.vocab_parallel);
-    Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
+    let vocab_parallel = args.reduce.vocab_parallel;
+    let job = Job { config: &config, text: &corpus, output: &output, ranks: &ranks, vocab_parallel };
+    job.train_and_print(Folder::New(out))
 }
 
 /// All of the new run's settings, and its folder.

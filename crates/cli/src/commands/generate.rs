@@ -11,10 +11,9 @@ use program::failure::Failure;
 use program::print::{is_lost, print_json, print_note};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use runs::Error;
 use runs::data::{TextConfig, UNKNOWN, Vocabulary};
 use runs::error::check;
-use runs::{Settings, kind_of_run, load_weights};
+use runs::{Error, Settings, kind_of_run, load_weights};
 use serde::Serialize;
 
 /// Options of `generate`.

@@ -4,16 +4,14 @@ use std::path::PathBuf;
 
 use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{HeadKind, ModelConfig, Preset};
+use awd_lstm::{HeadKind, Preset};
 use clap::Args;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
 use program::print::print_json;
-use runs::Error;
-use runs::Versions;
-use runs::data::Fingerprint;
-use runs::data::{Corpus, Vocabulary};
+use runs::data::{Corpus, Fingerprint, Vocabulary};
+use runs::{Error, Versions};
 use serde::Serialize;
 
 use crate::args::TextArgs;
@@ -55,12 +53,13 @@ pub struct ImportArgs {
     pub json: bool,
 }
 
+/// What is printed of a model that was imported.
 #[derive(Debug, Serialize)]
-struct Imported {
-    run: PathBuf,
+pub struct Imported<M> {
+    pub run: PathBuf,
     #[serde(flatten)]
-    model: ModelConfig,
-    parameters: usize,
+    pub model: M,
+    pub parameters: usize,
 }
 
 /// Makes a run of the weights, with the model as its best.

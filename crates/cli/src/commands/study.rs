@@ -21,22 +21,14 @@ use program::print::{print_json, print_note};
 use program::progress::Progress;
 use program::sparkline::lines_as_text;
 use program::statistics::{grouped, mean_and_spread_text};
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
-use runs::Error;
 use runs::data::Corpus;
 use runs::error::check;
-use runs::{EpochMetrics, Fitted, StepMetrics, TrainObserver};
+use runs::{EpochMetrics, Error, Fitted, StepMetrics, TrainObserver};
 use serde::Serialize;
 
+use crate::commands::transformer::generated;
 use crate::training::fresh_folder;
 
-/// Lengths of the generated texts in tokens.
-const TRAIN_TOKENS: usize = 100_000;
-const VALID_TOKENS: usize = 20_000;
-const TEST_TOKENS: usize = 10_000;
-/// Seeds of the texts. Every training seed sees the same ones.
-const TEXT_SEED: u64 = 1;
 /// Contexts whose log-probabilities make the matrix of the empirical rank: more than there are words.
 const RANK_CONTEXTS: usize = 1_200;
 /// Test tokens that are compared with the truth at once.
@@ -104,10 +96,8 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     ));
     let device = device::open(name)?;
     let language = Language::new(config)?;
-    let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
-    let mut text = |tokens| language.generate(tokens, &mut rng);
-    let corpus =
-        Corpus::from_ids(language.vocabulary(), text(TRAIN_TOKENS), text(VALID_TOKENS), text(TEST_TOKENS))?;
+    // Every training seed sees the same texts.
+    let corpus = generated(&language)?;
     let (mut outcomes, mut curves) = (vec![], vec![]);
     for seed in seeds_from(seed, seeds) {
         for model in models(corpus.vocabulary().len()) {

@@ -10,16 +10,13 @@ use clap::Args;
 use program::device;
 use program::failure::Failure;
 use program::files::check_run_folder;
-use program::interrupt::Interrupt;
 use program::ranks::{agree, load_in_turn, refuse};
-use runs::Error;
-use runs::Extension;
-use runs::Versions;
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
+use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, ReduceArgs, TrainingArgs};
-use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder};
+use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder, lock};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -90,33 +87,22 @@ impl TrainArgs {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    // A dry run has nothing to save.
-    let interrupt =
-        if args.dry_run { Ok(Interrupt::default()) } else { Interrupt::of_training(ranks.is_first()) };
-    let output = interrupt.and_then(|interrupt| {
-        Output::new(format!("{program} train"), args.json, &args.training.record, interrupt)
-    });
-    let output = agree(ranks, output)?;
+    let (command, record) = (format!("{program} train"), &args.training.record);
+    let output = Output::new(command, args.json, record, ranks, args.dry_run)?;
     let ranks = &agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     match &args.resume {
-        Some(path) => resume(args, path, output, ranks),
-        None => start(args, output, ranks),
+        Some(path) => resume(args, path, &output, ranks),
+        None => start(args, &output, ranks),
     }
 }
 
-fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure> {
+fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
     let (train, data, out) = agree(ranks, check(args))?;
     if args.dry_run {
         refuse(ranks, "train --dry-run")?;
     }
     let (text, tokens) = (args.training.text(), &args.training.tokens);
-    let corpus =
-        load_in_turn(
-            ranks,
-            || {
-                if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
-            },
-        )?;
+    let corpus = load_in_turn(ranks, || tokens.load(data, &text, args.dry_run))?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.training.preset().to_string(),
@@ -130,14 +116,11 @@ fn start(args: &TrainArgs, output: Output, ranks: &Ranks) -> Result<(), Failure>
         train,
         extensions: vec![],
     };
-    match args.dry_run {
-        true => dry_run::run(&config, &corpus, args.json),
-        false => {
-            let (folder, ranks, vocab_parallel) =
-                (Folder::New(out), ranks.clone(), args.reduce.vocab_parallel);
-            Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
-        }
+    if args.dry_run {
+        return dry_run::run(&config, &corpus, args.json);
     }
+    let vocab_parallel = args.reduce.vocab_parallel;
+    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(Folder::New(out))
 }
 
 /// Checks what can be checked before the text is read: the procedure, the text's folder, and the folder to write to.
@@ -154,14 +137,12 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, PathBuf), Failure> {
     Ok((train, args.data()?, out))
 }
 
-fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Result<(), Failure> {
-    // Rank 0 cleans up before the others read.
-    let locked = ranks.is_first().then(|| Ok(RunFolder::resume(path)?)).transpose();
-    let locked = agree(ranks, locked)?;
+fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
+    let locked = lock(Some(path), ranks)?;
     let (run, config) = agree(ranks, opened(args, path, locked))?;
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text))?;
+    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text, false))?;
     let changed = || -> Result<RunFolder, Failure> {
         config.corpus.check(&corpus)?;
         let change = extension(args, &config)?;
@@ -172,8 +153,8 @@ fn resume(args: &TrainArgs, path: &Path, output: Output, ranks: &Ranks) -> Resul
     };
     let run = agree(ranks, changed())?;
     let config = agree(ranks, run.config().map_err(Failure::from))?;
-    let (folder, ranks, vocab_parallel) = (Folder::Old(run), ranks.clone(), args.reduce.vocab_parallel);
-    Job { folder, config, corpus, output, ranks, vocab_parallel }.train_and_print()
+    let vocab_parallel = args.reduce.vocab_parallel;
+    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(Folder::Old(run))
 }
 
 /// The run and its configuration, which the arguments must not change.
@@ -182,10 +163,7 @@ fn opened(
     path: &Path,
     locked: Option<RunFolder>,
 ) -> Result<(RunFolder, RunConfig), Failure> {
-    let run = match locked {
-        Some(run) => run,
-        None => RunFolder::open(path)?,
-    };
+    let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
     let config = run.config()?;
     let mut now = config.clone();
     if let Some(preset) = args.training.preset.filter(|preset| preset.name() != config.preset) {

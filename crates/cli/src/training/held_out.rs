@@ -34,19 +34,15 @@ pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
     }
 }
 
-/// A line for each of the texts `of` that is not the one of the run.
-pub fn other_texts(of_run: &Fingerprint, corpus: &Corpus, of: &[&str]) -> Vec<String> {
-    let now = Fingerprint::of(corpus);
+/// A line for each of the texts `of` that is another `now` than in the run.
+pub fn other_texts(of_run: &Fingerprint, now: &Fingerprint, of: &[&str]) -> Vec<String> {
     let parts = [(VALID, &of_run.valid, &now.valid), (TEST, &of_run.test, &now.test)];
-    parts.into_iter().filter(|(what, ..)| of.contains(what)).filter_map(other_text).collect()
-}
-
-/// A line if a text is another now than before.
-pub fn other_text((what, before, now): (&str, &Part, &Part)) -> Option<String> {
-    (before != now).then(|| {
+    let others = parts.into_iter().filter(|(what, before, now)| of.contains(what) && before != now);
+    let line = |(what, before, now): (&str, &Part, &Part)| {
         format!(
             "note: {what} is not the run's: {} tokens of hash {:.8}, but {} of {:.8} in the run",
             now.length, now.sha256, before.length, before.sha256
         )
-    })
+    };
+    others.map(line).collect()
 }

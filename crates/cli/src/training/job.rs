@@ -2,24 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{AwdLstm, LmTask, RunConfig, Trainer};
+use burn::tensor::Device;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::interrupt::Interrupt;
-use program::print::{bits_text, print_json, print_note, with_bits};
+use program::print::{bits_text, print_json, with_bits};
 use program::progress::Progress;
 use program::ranks::agree;
-use program::statistics::{decimal, grouped};
-use runs::data::{Corpus, Vocabulary};
+use program::statistics::decimal;
+use runs::data::Vocabulary;
 use runs::ranks::{Grid, Ranks};
 use runs::{
-    EpochMetrics, FinalMetrics, Fitted, Settings, StepMetrics, Task, TrainObserver, ValidationMetrics,
+    EpochMetrics, FinalMetrics, Fitted, RunConfig, Settings, StepMetrics, Task, TrainObserver, Trainer,
+    ValidationMetrics,
 };
 
-use crate::training::held_out::require_test;
+use crate::training::curves;
 use crate::training::output::Output;
-use crate::training::vocabulary::words;
-use crate::training::{curves, frequency};
 
 /// Where a run goes.
 pub enum Folder<S: Settings> {
@@ -29,151 +28,187 @@ pub enum Folder<S: Settings> {
     Old(runs::Folder<S>),
 }
 
-/// A run's folder, at rank 0, and whether there was a checkpoint.
-type Placed<S> = (Option<runs::Folder<S>>, bool);
+/// The settings of what is trained on a text.
+pub type SettingsOf<K> = <<K as Kind>::Task as Task>::Settings;
+
+/// The configuration of a run that is trained on a text.
+pub type ConfigOf<K> = RunConfig<SettingsOf<K>>;
+
+/// A text, and how training the kind of model that is trained on it differs from training others.
+pub trait Kind: Sized {
+    /// What is trained.
+    type Task: Task;
+
+    /// The words of the text.
+    fn vocabulary(&self) -> &Vocabulary;
+
+    /// Number of parameters of a run's model.
+    fn parameters(config: &ConfigOf<Self>, device: &Device) -> Result<usize, Failure>;
+
+    /// The task of one of the ranks that share the `vocabulary`.
+    fn task(
+        &self,
+        config: &ConfigOf<Self>,
+        vocabulary: &Ranks,
+        device: &Device,
+    ) -> Result<Self::Task, Failure>;
+
+    /// Lets a run begin with what its origin has learnt, if such runs have an origin.
+    fn start(_trainer: &mut Trainer<Self::Task>, _origin: &Path, _ranks: &Ranks) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Says what is trained, and in which `place`.
+    fn announce(&self, config: &ConfigOf<Self>, parameters: usize, place: &str);
+
+    /// How far a run had come that goes on, as the end of a line.
+    fn done(epochs: usize) -> String {
+        format!(", {epochs} epochs done")
+    }
+
+    /// Whether progress and results are in bits per character, too.
+    fn characters(_config: &ConfigOf<Self>) -> bool {
+        false
+    }
+
+    /// Prints what came of a run.
+    fn print(
+        &self,
+        config: &ConfigOf<Self>,
+        _run: &runs::Folder<SettingsOf<Self>>,
+        last: &FinalMetrics,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        print_last(last, output.json, Self::characters(config));
+        Ok(())
+    }
+}
 
 /// A run to be trained.
-pub struct Job {
-    /// Where it goes.
-    pub folder: Folder<AwdLstm>,
+pub struct Job<'a, K: Kind> {
     /// All of its settings.
-    pub config: RunConfig,
+    pub config: &'a ConfigOf<K>,
     /// The text.
-    pub corpus: Corpus,
+    pub text: K,
     /// What is reported.
-    pub output: Output,
+    pub output: &'a Output,
     /// The processes that train it.
-    pub ranks: Ranks,
+    pub ranks: &'a Ranks,
     /// How many of them share a vocabulary.
     pub vocab_parallel: usize,
 }
 
-impl Job {
-    /// Trains the run on the device of its configuration and prints its final perplexities.
+/// A run's folder and its end, at rank 0.
+type Ended<S> = Option<(runs::Folder<S>, FinalMetrics)>;
+
+/// A run's folder, at rank 0, and whether there was a checkpoint.
+type Placed<S> = (Option<runs::Folder<S>>, bool);
+
+impl<K: Kind> Job<'_, K> {
+    /// Trains the run on the device of its configuration and prints what came of it.
     ///
     /// # Errors
     /// As [`train`](Self::train).
-    pub fn train_and_print(self) -> Result<(), Failure> {
-        let (json, characters) = (self.output.json, self.config.text.characters);
-        let is_first = self.ranks.is_first();
-        let last = self.train()?;
-        if !is_first {
-            return Ok(());
+    pub fn train_and_print(&self, folder: Folder<SettingsOf<K>>) -> Result<(), Failure> {
+        match self.train(folder)? {
+            Some((run, last)) => self.text.print(self.config, &run, &last, self.output),
+            None => Ok(()),
         }
-        print_last(&last, json, characters);
-        Ok(())
     }
 
-    /// Trains the run on the device of its configuration. Several ranks train it together, and rank 0 writes its folder.
+    /// Trains the run on the device of its configuration. Several ranks train it together, and rank 0 writes its folder, which it
+    /// returns with the run's end.
     ///
     /// # Errors
     /// A device that is missing, ranks that differ, or what goes wrong in training. Nothing is written before all input is found to
     /// be good.
-    pub fn train(self) -> Result<FinalMetrics, Failure> {
-        let Self { folder, config, corpus, output, ranks, vocab_parallel } = self;
-        let grid = grid(&ranks, &config, vocab_parallel)?;
-
-        let made = || -> Result<Trainer, Failure> {
-            if config.train.test {
-                require_test(&corpus, &config.data)?;
-            }
+    pub fn train(&self, folder: Folder<SettingsOf<K>>) -> Result<Ended<SettingsOf<K>>, Failure> {
+        let &Self { config, ref text, output, ranks, vocab_parallel } = self;
+        let grid = self.grid()?;
+        let made = || -> Result<_, Failure> {
             let name: DeviceName = config.device.parse()?;
             let device = device::open_at(name, ranks.local_rank())?;
+            let parameters = K::parameters(config, &device)?;
             // No less, however few of the parameters are the vocabulary's.
-            device::check_room(name, config.model.num_params() / vocab_parallel)?;
-            let task = LmTask::among(grid.vocabulary(), &config.model, &config.train, &corpus, &device)?;
-            let trainer = Trainer::new(task).with_grid(&grid)?;
+            device::check_room(name, parameters / vocab_parallel)?;
+            let trainer = Trainer::new(text.task(config, grid.vocabulary(), &device)?).with_grid(&grid)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
-            Ok(trainer.with_log_every(output.log_every()))
+            Ok((trainer.with_log_every(output.log_every()), parameters))
         };
-        let mut trainer = agree(&ranks, made())?;
-        let (run, restored) =
-            place(&mut trainer, folder, &config, corpus.vocabulary(), &ranks, |trainer, origin| {
-                start_from(trainer, origin, &ranks)
-            })?;
+        let (mut trainer, parameters) = agree(ranks, made())?;
+        let (run, restored) = self.place(&mut trainer, folder)?;
         // Rank 0 alone writes and speaks.
-        let Some(run) = run else { return follow(&mut trainer, &output) };
+        let Some(run) = run else {
+            let fitted = trainer.fit(None, &mut Listener(&output.interrupt))?;
+            return finish(fitted, output, "the run").map(|_| None);
+        };
+        let path = run.path().display().to_string();
         if !output.quiet {
-            print_note(format_args!(
-                "{} with {} parameters, {} training tokens, run folder {}{}{}",
-                config.model.head,
-                grouped(config.model.num_params()),
-                grouped(corpus.train().len()),
-                run.path().display(),
-                ranks_in_words(&ranks, vocab_parallel),
-                if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
-            ));
-            print_note(words(&config.text, &corpus));
-            frequency::note(&config.model, &corpus).iter().for_each(print_note);
+            let done = if restored { K::done(trainer.state().epoch) } else { String::new() };
+            let ranks = ranks_in_words(ranks, vocab_parallel);
+            text.announce(config, parameters, &format!("run folder {path}{ranks}{done}"));
         }
-        let progress = output.progress().with_characters(config.text.characters);
-        fit(&mut trainer, &run, progress, &output)
+        let progress = output.progress().with_characters(K::characters(config));
+        let mut watch = Watch { progress, run: &run };
+        let result = trainer.fit(Some(&run), &mut watch);
+        watch.progress.finish();
+        let last = finish(result?, output, &path)?;
+        Ok(Some((run, last)))
+    }
+
+    /// The processes of the run, which must have the same settings and be a multiple of a group that shares a vocabulary.
+    fn grid(&self) -> Result<Grid, Failure> {
+        let ranks = self.ranks;
+        // Texts and runs may lie in different places.
+        let compared =
+            RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..self.config.clone() };
+        ranks.check_same("run", &compared)?;
+        ranks.check_same("reduce_precision", &ranks.precision())?;
+        ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
+        ranks.check_same("vocab_parallel", &self.vocab_parallel)?;
+        Ok(Grid::new(ranks, self.vocab_parallel)?)
+    }
+
+    /// Puts the trainer where its run is.
+    fn place(
+        &self,
+        trainer: &mut Trainer<K::Task>,
+        folder: Folder<SettingsOf<K>>,
+    ) -> Result<Placed<SettingsOf<K>>, Failure> {
+        let &Self { config, ref text, ranks, .. } = self;
+        match folder {
+            Folder::New(path) => {
+                if let Some(origin) = &config.finetunes {
+                    K::start(trainer, origin, ranks)?;
+                }
+                let create = || Ok(runs::Folder::create(&path, config, text.vocabulary())?);
+                Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
+            }
+            Folder::Old(run) => {
+                let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
+                // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
+                if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
+                    K::start(trainer, origin, ranks)?;
+                }
+                Ok((Some(run).filter(|_| ranks.is_first()), restored))
+            }
+        }
     }
 }
 
-/// The processes of a run, of which groups of `vocab_parallel` share a vocabulary. All of them call it.
-///
-/// # Errors
-/// If they differ in their settings, or are no multiple of a group.
-pub fn grid<S: Settings>(
-    ranks: &Ranks,
-    config: &runs::RunConfig<S>,
-    vocab_parallel: usize,
-) -> Result<Grid, Failure> {
-    // Texts and runs may lie in different places.
-    let compared = runs::RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() };
-    ranks.check_same("run", &compared)?;
-    ranks.check_same("reduce_precision", &ranks.precision())?;
-    ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
-    ranks.check_same("vocab_parallel", &vocab_parallel)?;
-    Ok(Grid::new(ranks, vocab_parallel)?)
+/// The run that goes on, if one does, locked by rank 0, which cleans up before the others read.
+pub fn lock<S: Settings>(path: Option<&Path>, ranks: &Ranks) -> Result<Option<runs::Folder<S>>, Failure> {
+    let path = path.filter(|_| ranks.is_first());
+    agree(ranks, path.map(|path| Ok(runs::Folder::resume(path)?)).transpose())
 }
 
 /// How many ranks there are, after what else is said of a run.
-pub fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
+fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
     match (ranks.size(), vocab_parallel) {
         (1, _) => String::new(),
         (size, 1) => format!(", {size} ranks"),
         (size, width) => format!(", {size} ranks, of which {width} share a vocabulary"),
     }
-}
-
-/// Trains a run of any model to its end; reports steps and epochs, draws its curves, and stops after an interrupt.
-///
-/// # Errors
-/// What goes wrong in training, or [`Interrupted`](program::interrupt::Interrupted) once the run is saved.
-pub fn fit<T: Task>(
-    trainer: &mut runs::Trainer<T>,
-    run: &runs::Folder<T::Settings>,
-    progress: Progress,
-    output: &Output,
-) -> Result<FinalMetrics, Failure> {
-    let mut watch = Watch { progress, run };
-    let result = trainer.fit(Some(run), &mut watch);
-    watch.progress.finish();
-    finish(result?, output, &run.path().display().to_string())
-}
-
-/// What a rank without the run's folder does while another [fits](fit). Nothing is said here.
-///
-/// # Errors
-/// As [`fit`].
-pub fn follow<T: Task>(trainer: &mut runs::Trainer<T>, output: &Output) -> Result<FinalMetrics, Failure> {
-    finish(trainer.fit(None, &mut Listener(&output.interrupt))?, output, "the run")
-}
-
-/// As [`fit`], and prints the final perplexities.
-///
-/// # Errors
-/// As [`fit`].
-pub fn fit_and_print<T: Task>(
-    mut trainer: runs::Trainer<T>,
-    run: &runs::Folder<T::Settings>,
-    progress: Progress,
-    output: &Output,
-) -> Result<(), Failure> {
-    print_last(&fit(&mut trainer, run, progress, output)?, output.json, false);
-    Ok(())
 }
 
 /// Prints the end of a run, as an object with `json`; tokens may be `characters`.
@@ -192,44 +227,6 @@ fn print_last(last: &FinalMetrics, json: bool, characters: bool) {
     }
 }
 
-/// Puts the trainer where its run is, and returns the run's folder, at rank 0, and whether there was a checkpoint. `start` lets it begin
-/// with what the run's origin has learnt.
-///
-/// # Errors
-/// Whatever is wrong with the folder at any rank, or with the origin.
-pub fn place<T: Task>(
-    trainer: &mut runs::Trainer<T>,
-    folder: Folder<T::Settings>,
-    config: &runs::RunConfig<T::Settings>,
-    vocabulary: &Vocabulary,
-    ranks: &Ranks,
-    start: impl Fn(&mut runs::Trainer<T>, &Path) -> Result<(), Failure>,
-) -> Result<Placed<T::Settings>, Failure> {
-    match folder {
-        Folder::New(path) => {
-            if let Some(origin) = &config.finetunes {
-                start(trainer, origin)?;
-            }
-            let create = || Ok(runs::Folder::create(&path, config, vocabulary)?);
-            Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
-        }
-        Folder::Old(run) => {
-            let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
-            // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
-            if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
-                start(trainer, origin)?;
-            }
-            Ok((Some(run).filter(|_| ranks.is_first()), restored))
-        }
-    }
-}
-
-/// Starts from the best model of the run in `origin`.
-fn start_from(trainer: &mut Trainer, origin: &Path, ranks: &Ranks) -> Result<(), Failure> {
-    let weights = agree(ranks, best_weights(origin))?;
-    agree(ranks, trainer.start_from(&weights).map_err(Failure::from))
-}
-
 /// The end of training, or what to tell if it was stopped in the run at `path`.
 fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, Failure> {
     match fitted {
@@ -239,11 +236,6 @@ fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, F
             Err(output.interrupt.end(line).into())
         }
     }
-}
-
-/// The file with the best weights of the run in `folder`.
-fn best_weights(folder: &Path) -> Result<PathBuf, Failure> {
-    Ok(runs::Folder::<AwdLstm>::open(folder)?.best_weights()?)
 }
 
 /// Keeps quiet, but stops at an interrupt.

@@ -6,13 +6,14 @@ mod finetuning;
 mod frequency;
 mod held_out;
 mod job;
+mod language_model;
 mod output;
 mod vocabulary;
 
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
-pub use held_out::{TEST, VALID, load_held_out, other_text, other_texts, require_test};
-pub use job::{Folder, Job, fit, fit_and_print, follow, fresh_folder, grid, place, ranks_in_words};
+pub use held_out::{TEST, VALID, load_held_out, other_texts, require_test};
+pub use job::{Folder, Job, Kind, fresh_folder, lock};
 pub use output::Output;
 pub use program::files::absolute;
 pub use vocabulary::words;

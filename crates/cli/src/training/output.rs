@@ -5,8 +5,9 @@ use std::time::Duration;
 use program::failure::Failure;
 use program::interrupt::Interrupt;
 use program::progress::Progress;
-use runs::Error;
-use runs::LOG_INTERVAL;
+use program::ranks::agree;
+use runs::ranks::Ranks;
+use runs::{Error, LOG_INTERVAL};
 
 use crate::args::RecordArgs;
 
@@ -28,7 +29,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Checkpoints and lines as often as `record` says; `interrupt` stops the run and makes a checkpoint.
+    /// Checkpoints and lines as often as `record` says, on which all processes agree. An interrupt stops the run and makes a checkpoint,
+    /// unless the run is `dry` and has nothing to save.
     ///
     /// # Errors
     /// If the time is no positive number, or the number of steps is 0.
@@ -36,17 +38,23 @@ impl Output {
         command: String,
         json: bool,
         record: &RecordArgs,
-        interrupt: Interrupt,
+        ranks: &Ranks,
+        dry: bool,
     ) -> Result<Self, Failure> {
-        let &RecordArgs { checkpoint_every: minutes, log_every } = record;
-        let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
-        let Some(checkpoint_every) = time else {
-            return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
+        let new = || -> Result<Self, Failure> {
+            let interrupt =
+                if dry { Interrupt::default() } else { Interrupt::of_training(ranks.is_first())? };
+            let &RecordArgs { checkpoint_every: minutes, log_every } = record;
+            let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
+            let Some(checkpoint_every) = time else {
+                return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
+            };
+            if log_every == Some(0) {
+                return Err(Error::invalid("log-every", 0, "at least 1 step").into());
+            }
+            Ok(Self { command, json, checkpoint_every, log_every, interrupt, quiet: false })
         };
-        if log_every == Some(0) {
-            return Err(Error::invalid("log-every", 0, "at least 1 step").into());
-        }
-        Ok(Self { command, json, checkpoint_every, log_every, interrupt, quiet: false })
+        agree(ranks, new())
     }
 
     /// The same, but nothing is said of the run.

@@ -1,17 +1,6 @@
 //! The choice of a device.
 
-use std::fs;
-use std::path::Path;
-
-use serde_json::Value;
-
-use super::{SMALL, folder, objects, refused};
-
-/// The device that a run folder records.
-fn recorded(run: &Path) -> String {
-    let config: Value = serde_json::from_slice(&fs::read(run.join("config.json")).unwrap()).unwrap();
-    config["device"].as_str().unwrap().to_string()
-}
+use super::{SMALL, config, folder, objects, refused};
 
 #[test]
 fn unknown_devices_are_refused_with_the_known_ones() {
@@ -31,25 +20,26 @@ fn auto_is_resolved_before_it_is_recorded() {
     let path = folder.path();
     let train = format!("train {SMALL} --epochs 1 --json");
     objects(path, &format!("{train} --device auto --out chosen"));
-    let device = recorded(&path.join("chosen"));
+    let recorded = |run: &str| config(path, run)["device"].as_str().unwrap().to_string();
+    let device = recorded("chosen");
     if cfg!(any(feature = "wgpu", feature = "cuda")) {
         assert!(["cuda", "wgpu", "flex", "ndarray"].contains(&device.as_str()), "{device}");
     } else {
         assert_eq!(device, if cfg!(feature = "flex") { "flex" } else { "ndarray" });
         // It is what a program does that is told nothing.
         objects(path, &format!("{train} --out untold"));
-        assert_eq!(recorded(&path.join("untold")), device);
+        assert_eq!(recorded("untold"), device);
     }
     // The run is continued on that device, whichever way it is named.
     objects(path, "train --resume chosen --json");
     objects(path, "train --resume chosen --device auto --json");
     objects(path, &format!("train --resume chosen --device {device} --json"));
     objects(path, "finetune --run chosen --epochs 1 --device auto --out tuned --json");
-    assert_eq!(recorded(&path.join("tuned")), device);
+    assert_eq!(recorded("tuned"), device);
     objects(path, "eval --run chosen --device auto --json");
     if cfg!(feature = "flex") {
         objects(path, &format!("{train} --device cpu --out named"));
-        assert_eq!(recorded(&path.join("named")), "flex");
+        assert_eq!(recorded("named"), "flex");
     }
     if device == "flex" && cfg!(feature = "ndarray") {
         let changed = r#"device is "ndarray" now, but "flex" in the run"#;

@@ -381,11 +381,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
         SMALL.replace("--updates 6", "--updates 35 --checkpoint-every 0.0002")
     );
     objects(path, &format!("{line} --out straight"));
-    let child = program(path, &format!("{line} --out stopped"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = super::started(path, &format!("{line} --out stopped"));
     crate::harness::wait_for(&path.join("stopped/checkpoint/state.json"));
     let second = run(path, "dialog train --resume stopped");
     let errors = String::from_utf8_lossy(&second.stderr);

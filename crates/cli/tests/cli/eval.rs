@@ -1,11 +1,10 @@
 //! The command `eval`: texts, slices and weights; and what training says of the projections of a mixture.
 
 use std::fs;
-use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{SMALL, config, folder, objects, refused};
+use super::{SMALL, config, folder, lines, objects, refused};
 use crate::harness::number;
 
 #[test]
@@ -93,23 +92,13 @@ fn last_and_averaged_weights_are_those_of_the_checkpoint() {
             "valid_ppl",
         )
     };
-    let last_epoch = |run: &str| {
-        let metrics = fs::read_to_string(path.join(run).join("metrics.jsonl")).unwrap();
-        let line: Value = serde_json::from_str(metrics.lines().nth(1).unwrap()).unwrap();
-        number(&line, "valid_ppl")
-    };
+    let last_epoch = |run: &str| number(&lines(&path.join(run).join("metrics.jsonl"))[1], "valid_ppl");
     // Averaged weights are what is validated once there are any.
     let near = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 1e-6, "{got} {want}");
     near(of("averaged", "averaged"), last_epoch("averaged"));
     assert_ne!(of("averaged", "averaged"), of("averaged", "last"));
     objects(path, &format!("train {SMALL} --epochs 2 --out plain --json"));
     near(of("plain", "last"), last_epoch("plain"));
-}
-
-/// The lines of a run's steps.jsonl.
-fn steps(path: &Path, run: &str) -> Vec<Value> {
-    let text = fs::read_to_string(path.join(run).join("steps.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -120,16 +109,17 @@ fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
         objects(path, &format!("train {SMALL} --epochs 1 --out {out} --json {more}")).remove(1)
     };
     let config = |run: &str| config(path, run);
+    let steps = |run: &str| lines(&path.join(run).join("steps.jsonl"));
     let plain = train("plain", "");
     let slow = train("slow", "--latent-lr 0.1");
     assert_ne!(plain["valid_ppl"], slow["valid_ppl"]);
     assert_eq!(config("slow")["train"]["latent_lr"], json!(0.1));
     assert!(config("plain")["train"].get("latent_lr").is_none());
-    assert!(steps(path, "slow").iter().all(|line| (0.0..1.0).contains(&number(line, "latent_share"))));
+    assert!(steps("slow").iter().all(|line| (0.0..1.0).contains(&number(line, "latent_share"))));
     // It is the same as before if it says 1, and nothing to a head without mixture.
     assert_eq!(train("one", "--latent-lr 1")["valid_ppl"], plain["valid_ppl"]);
     let softmax = |out: &str, more: &str| train(out, &format!("--head softmax {more}"));
     assert_eq!(softmax("with", "--latent-lr 0.1")["valid_ppl"], softmax("without", "")["valid_ppl"]);
-    assert!(steps(path, "with").iter().all(|line| line.get("latent_share").is_none()));
+    assert!(steps("with").iter().all(|line| line.get("latent_share").is_none()));
     refused(path, "train --resume slow --latent-lr 0.2", &["train.latent_lr is 0.2 now, but 0.1 in the run"]);
 }

@@ -11,9 +11,9 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
 use super::{all_files, folder, objects, program, refused, run, same_files, timeless};
-#[cfg(unix)]
-use crate::harness::child_signal;
 use crate::harness::wait_for;
+#[cfg(unix)]
+use {super::started, crate::harness::child_signal};
 
 /// A model and procedure of a second or so, with a rate that soon makes the validation loss rise.
 const SMALL: &str = "--data data --d-embedding 12 --lstm 16,12 --components 3 --batch 8 --bptt 12 --lr 30";
@@ -110,11 +110,7 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
     objects(path, &format!("train {SMALL} {RUN} --out straight"));
     for (signal, status, name) in [("INT", 130, "stopped"), ("TERM", 143, "ended")] {
         let out = path.join(name);
-        let mut child = program(path, &format!("train {SMALL} {RUN} --out {name} {OFTEN}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = started(path, &format!("train {SMALL} {RUN} --out {name} {OFTEN}"));
         wait_for_checkpoint(&out);
         // While it is at work, nobody else is let in, and what there is can be read.
         refused_while_in_use(path, &format!("train --resume {name}"), name);
@@ -135,11 +131,7 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
     }
     // A terminal that closes: nothing more can be said.
     if !hangups_are_ignored() {
-        let mut child = program(path, &format!("train {SMALL} {RUN} --out hung-up {OFTEN}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = started(path, &format!("train {SMALL} {RUN} --out hung-up {OFTEN}"));
         wait_for_checkpoint(&path.join("hung-up"));
         drop(child.stderr.take());
         child_signal(&child, "HUP");
@@ -163,8 +155,7 @@ fn an_interrupt_is_answered_before_the_step_ends() {
     let path = folder.path();
     // A step of a second or more.
     let slow = "--data data --head softmax --d-embedding 12 --lstm 1500,12 --batch 8 --bptt 200 --epochs 9";
-    let line = format!("train {slow} --out run");
-    let mut child = program(path, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = started(path, &format!("train {slow} --out run"));
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().starts_with("softmax with "));
     let sent = Instant::now();

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
-use super::{edit, folder, names, objects, program, read, refused, run};
+use super::{config, edit, folder, names, objects, read, refused, run};
 use crate::harness::{number, wait_for};
 
 /// A model and procedure of a second or so.
@@ -127,9 +127,7 @@ fn settings_of_one_head_and_finetuning() {
     let outcomes = objects(path, &line);
     assert_eq!(names(&outcomes), ["softmax-s3", "mos-s3"]);
     assert_eq!((&outcomes[1]["components"], &outcomes[1]["test_ppl"]), (&2.into(), &Value::Null));
-    let config = |run: &str| -> Value {
-        serde_json::from_str(&read(path, &format!("out/{run}/config.json"))).unwrap()
-    };
+    let config = |run: &str| config(path, &format!("out/{run}"));
     assert_eq!(
         (&config("softmax-s3")["train"]["lr"], &config("mos-s3")["train"]["lr"]),
         (&5.0.into(), &4.0.into())
@@ -266,10 +264,9 @@ fn an_interrupted_sweep_goes_on() {
     let line = format!(
         "sweep {SMALL} --d-embedding 12 --heads mos --components 2,3 --seeds 3 --out out --checkpoint-every 0.0002"
     );
-    let child = program(path, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = super::started(path, &line);
     wait_for(&path.join("out/mos-k2-s3/checkpoint/state.json"));
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
+    crate::harness::child_signal(&child, "INT");
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{errors}");

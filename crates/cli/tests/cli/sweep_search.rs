@@ -166,9 +166,7 @@ fn the_study_averages_again() {
         errors.lines().count()
     };
     assert_eq!(started("again"), 4);
-    let config = |name: &str| -> Value {
-        serde_json::from_str(&read(path, &format!("out/{name}/run/config.json"))).unwrap()
-    };
+    let config = |name: &str| super::config(path, &format!("out/{name}/run"));
     let settings = |name: &str| {
         let config = config(name);
         let dropouts = &config["model"]["dropouts"];

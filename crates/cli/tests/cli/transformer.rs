@@ -320,8 +320,6 @@ fn a_loss_that_is_not_finite_stops_the_training() {
 #[test]
 #[cfg(unix)]
 fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
-    use std::process::Stdio;
-
     let folder = folder();
     let path = folder.path();
     let small = SMALL.replace(" --components 2", "");
@@ -334,8 +332,7 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
         for signal in ["INT", "KILL"] {
             let run = format!("{name}{signal}");
             let line = format!("{train} --checkpoint-every 0.0002 --out {run}");
-            let child =
-                super::program(path, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let child = super::started(path, &line);
             crate::harness::wait_for(&path.join(&run).join("checkpoint/state.json"));
             crate::harness::child_signal(&child, signal);
             let output = child.wait_with_output().unwrap();

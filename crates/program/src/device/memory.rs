@@ -1,7 +1,5 @@
 //! How much memory work has needed, and will need at least.
 
-use std::path::Path;
-
 use burn::tensor::Device;
 
 use crate::device::name::DeviceName;
@@ -14,8 +12,10 @@ use crate::statistics::grouped;
 /// # Errors
 /// A model that is too large.
 pub fn check_room(name: DeviceName, parameters: usize) -> Result<(), Failure> {
-    let known = matches!(name, DeviceName::Flex | DeviceName::Ndarray).then(machine_bytes).flatten();
-    let Some(bytes) = known else { return Ok(()) };
+    if !matches!(name, DeviceName::Flex | DeviceName::Ndarray) {
+        return Ok(());
+    }
+    let Some(bytes) = kilobytes("/proc/meminfo", "MemTotal:") else { return Ok(()) };
     let needed = (parameters as u64).saturating_mul(8);
     if needed <= bytes {
         return Ok(());
@@ -23,11 +23,6 @@ pub fn check_room(name: DeviceName, parameters: usize) -> Result<(), Failure> {
     let [needed, bytes] = [needed, bytes].map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9));
     let parameters = grouped(parameters);
     Err(format!("a model of {parameters} parameters needs {needed} for weights and gradients, but this machine has {bytes} of memory").into())
-}
-
-/// Bytes of memory that this machine has, where the system tells (Linux).
-fn machine_bytes() -> Option<u64> {
-    kilobytes(Path::new("/proc/meminfo"), "MemTotal:")
 }
 
 /// Bytes of memory that the work so far has needed on the device called `name`: of a GPU, what is in use and what the
@@ -38,18 +33,13 @@ pub fn memory_bytes(name: DeviceName, device: &Device) -> Option<(u64, u64)> {
         DeviceName::Wgpu | DeviceName::Cuda => highrank_kernels::gpu::memory_bytes(device),
         _ => {
             let _ = device;
-            resident_peak().map(|bytes| (bytes, bytes))
+            kilobytes("/proc/self/status", "VmHWM:").map(|bytes| (bytes, bytes))
         }
     }
 }
 
-/// The process's largest resident memory so far in bytes, where the system tells (Linux).
-fn resident_peak() -> Option<u64> {
-    kilobytes(Path::new("/proc/self/status"), "VmHWM:")
-}
-
-/// Bytes of a line of kilobytes with this name.
-fn kilobytes(file: &Path, name: &str) -> Option<u64> {
+/// Bytes of a line of kilobytes with this name, where the system has such a file (Linux).
+fn kilobytes(file: &str, name: &str) -> Option<u64> {
     let lines = std::fs::read_to_string(file).ok()?;
     let line = lines.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;

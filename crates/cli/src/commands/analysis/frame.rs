@@ -7,6 +7,7 @@ use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{create_folder, read_json_lines};
 use program::print::{print_json, print_note};
+use runs::data::Fingerprint;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -98,7 +99,7 @@ fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Fa
         Split::Valid => (VALID, corpus.valid()),
         Split::Test => (TEST, corpus.test()),
     };
-    other_texts(&first.corpus, &corpus, &[what]).iter().for_each(print_note);
+    other_texts(&first.corpus, &Fingerprint::of(&corpus), &[what]).iter().for_each(print_note);
     if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
         return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
     }

@@ -8,14 +8,16 @@ use program::failure::Failure;
 use program::files::Force;
 use program::print::{print_json, print_note};
 use program::statistics::decimal;
+use runs::error::check;
 use runs::files::replace;
 use seq2seq::generate::Response;
+use seq2seq::train::fingerprint;
 use serde::Serialize;
 
-use super::beam::{BeamArgs, Found};
-use super::held_out::{HeldOut, HeldOutArgs, Perplexities, Searched};
+use super::beam::BeamArgs;
+use super::held_out::{Evaluation, HeldOut, HeldOutArgs};
 use super::saved::{Saved, text};
-use crate::training::{TEST, VALID, other_text};
+use crate::training::{TEST, VALID, other_texts};
 
 /// Options of `dialog eval`.
 #[derive(Debug, Clone, Args)]
@@ -44,14 +46,6 @@ pub struct EvalArgs {
     pub beam: BeamArgs,
 }
 
-#[derive(Debug, Serialize)]
-struct Evaluation {
-    #[serde(flatten)]
-    perplexities: Perplexities,
-    #[serde(flatten)]
-    searched: Searched,
-}
-
 /// A line of the file of responses.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -74,21 +68,19 @@ struct Answer<'a> {
 /// Bad input: no run, a damaged one, dialogues or references that cannot be read, options out of range.
 pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     let search = args.beam.search()?;
-    args.held_out.check()?;
+    check(args.held_out.contexts != Some(0), "contexts", 0, "at least 1")?;
     args.responses.as_deref().map_or(Ok(()), |path| args.force.check(path))?;
     let saved = Saved::open(&args.run)?;
     let held_out = args.held_out.load(&saved)?;
-    let (was, [valid, test]) = (&saved.config.corpus, held_out.parts());
-    let texts = [(VALID, &was.valid, &valid), (TEST, &was.test, &test)];
-    texts.into_iter().filter_map(other_text).for_each(print_note);
+    let now = fingerprint(&held_out.corpus);
+    other_texts(&saved.config.corpus, &now, &[VALID, TEST]).iter().for_each(print_note);
     let model = saved.model(args.device)?;
     let perplexities = held_out.perplexities(&model)?;
-    let found = held_out.respond(&model, &search, "responses")?;
+    let (responses, seconds) = held_out.respond(&model, &search)?;
     if let Some(path) = &args.responses {
-        replace(path, lines(&found, &held_out)?.as_bytes())?;
+        replace(path, lines(&responses, &held_out)?.as_bytes())?;
     }
-    let searched = held_out.score(&search, found.seconds, found.words());
-    let evaluation = Evaluation { perplexities, searched };
+    let evaluation = held_out.score(perplexities, &search, (responses.as_slice(), seconds));
     if args.json {
         print_json(&evaluation);
     } else {
@@ -98,9 +90,9 @@ pub fn run(args: &EvalArgs) -> Result<(), Failure> {
 }
 
 /// The responses to each context, a JSON object a line.
-fn lines(found: &Found, held_out: &HeldOut) -> Result<String, Failure> {
+fn lines(found: &[Vec<Response>], held_out: &HeldOut) -> Result<String, Failure> {
     let (mut lines, corpus) = (String::new(), &held_out.corpus);
-    for (pair, responses) in held_out.pairs.iter().zip(&found.responses) {
+    for (pair, responses) in held_out.pairs.iter().zip(found) {
         let line = Line {
             dialogue: pair.dialogue,
             turn: pair.turn,
@@ -121,12 +113,11 @@ fn lines(found: &Found, held_out: &HeldOut) -> Result<String, Failure> {
 }
 
 fn print(evaluation: &Evaluation) {
-    let Evaluation { perplexities: Perplexities { valid_ppl, test_ppl }, searched } = evaluation;
-    let Searched { seconds, scores, .. } = searched;
+    let Evaluation { valid_ppl, test_ppl, seconds, scores, .. } = evaluation;
     println!("perplexity valid {}, test {}", decimal(*valid_ppl, 2), decimal(*test_ppl, 2));
     println!(
         "{}, {} contexts in {seconds:.1} s: mean length {:.2}, {} different best responses",
-        searched.text(),
+        evaluation.text(),
         scores.contexts,
         scores.mean_length,
         scores.distinct_best,

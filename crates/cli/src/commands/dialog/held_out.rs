@@ -1,21 +1,20 @@
 //! The held-out text that saved models are evaluated on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 use highrank::BeamSearch;
 use program::failure::Failure;
 use program::files::refuse_file;
-use program::progress::Working;
-use runs::data::{Fingerprint, Part};
-use runs::error::check;
+use program::progress::{ShareBar, Working};
 use seq2seq::Seq2Seq;
-use seq2seq::data::{Corpus, Pair, References};
+use seq2seq::data::{Contexts, Corpus, Pair, References};
+use seq2seq::generate::{CONTEXTS_AT_ONCE, Response};
 use seq2seq::metrics::BleuForm;
-use seq2seq::train::{fingerprint, mean_nll};
+use seq2seq::train::mean_nll;
 use serde::Serialize;
 
-use super::beam::{Found, respond};
 use super::saved::Saved;
 use super::scores::Scores;
 use crate::training::{TEST, VALID};
@@ -38,25 +37,12 @@ pub struct HeldOutArgs {
 }
 
 impl HeldOutArgs {
-    /// Checks what needs no file.
-    ///
-    /// # Errors
-    /// An option out of range.
-    pub fn check(&self) -> Result<(), Failure> {
-        Ok(check(self.contexts != Some(0), "contexts", 0, "at least 1")?)
-    }
-
-    /// The folder of the text.
-    pub fn data<'a>(&'a self, saved: &'a Saved) -> &'a Path {
-        self.data.as_ref().unwrap_or(&saved.config.data)
-    }
-
     /// Reads the text as a run has read it.
     ///
     /// # Errors
     /// Dialogues or references that cannot be read.
     pub fn load(&self, saved: &Saved) -> Result<HeldOut, Failure> {
-        let data = self.data(saved);
+        let data = self.data.as_ref().unwrap_or(&saved.config.data);
         refuse_file(data)?;
         let corpus = Corpus::load_held_out(data, saved.vocabulary.clone(), &saved.config.text)?;
         let test = corpus.test();
@@ -87,18 +73,13 @@ pub struct HeldOut {
     form: BleuForm,
 }
 
-/// Perplexities of the held-out texts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Perplexities {
-    /// Of the validation text.
-    pub valid_ppl: f64,
-    /// Of the test text.
-    pub test_ppl: f64,
-}
-
-/// A search, how long it took, and how good its responses are.
+/// Perplexities, a search for responses, how long it took, and how good they are.
 #[derive(Debug, Clone, Serialize)]
-pub struct Searched {
+pub struct Evaluation {
+    /// Perplexity of the validation text.
+    pub valid_ppl: f64,
+    /// Perplexity of the test text.
+    pub test_ppl: f64,
     /// Hypotheses of the beam.
     pub width: usize,
     /// The most words of a response.
@@ -114,7 +95,7 @@ pub struct Searched {
     pub scores: Scores,
 }
 
-impl Searched {
+impl Evaluation {
     /// The search in words.
     pub fn text(&self) -> String {
         let Self { width, max_length, n_best, alpha, .. } = self;
@@ -127,51 +108,57 @@ impl Searched {
 }
 
 impl HeldOut {
-    /// The perplexities of a model.
+    /// The perplexities of a model, of the validation and of the test text.
     ///
     /// # Errors
     /// One that is not finite.
-    pub fn perplexities(&self, model: &Seq2Seq) -> Result<Perplexities, Failure> {
+    pub fn perplexities(&self, model: &Seq2Seq) -> Result<[f64; 2], Failure> {
         let of = |split, what| {
             let _scoring = Working::new(format!("scoring {what}"));
             let ppl = mean_nll(model, split).exp();
             if ppl.is_finite() { Ok(ppl) } else { Err("the perplexity is not finite") }
         };
-        Ok(Perplexities {
-            valid_ppl: of(self.corpus.valid(), VALID)?,
-            test_ppl: of(self.corpus.test(), TEST)?,
-        })
+        Ok([of(self.corpus.valid(), VALID)?, of(self.corpus.test(), TEST)?])
     }
 
-    /// Sizes and hashes of the validation and the test text.
-    pub fn parts(&self) -> [Part; 2] {
-        let Fingerprint { valid, test, .. } = fingerprint(&self.corpus);
-        [valid, test]
-    }
-
-    /// The responses of a model. A bar shows how far it is, with `what` in front.
+    /// The responses of a model to each context, best first, and the seconds that they took. A bar shows how far it is.
     ///
     /// # Errors
     /// What the search says.
-    pub fn respond(&self, model: &Seq2Seq, search: &BeamSearch, what: &str) -> Result<Found, Failure> {
-        respond(model, self.corpus.test(), &self.pairs, search, what)
+    pub fn respond(
+        &self,
+        model: &Seq2Seq,
+        search: &BeamSearch,
+    ) -> Result<(Vec<Vec<Response>>, f64), Failure> {
+        let (bar, started) = (ShareBar::new("responses"), Instant::now());
+        let mut responses = Vec::with_capacity(self.pairs.len());
+        for pairs in self.pairs.chunks(CONTEXTS_AT_ONCE) {
+            let contexts = Contexts::new(self.corpus.test(), pairs, model.window());
+            responses.extend(model.respond(&contexts, search)?);
+            bar.set(responses.len() as f64 / self.pairs.len() as f64);
+        }
+        Ok((responses, started.elapsed().as_secs_f64()))
     }
 
-    /// How good the responses to the contexts are.
-    pub fn score<'a>(
-        &'a self,
+    /// How good a model of these perplexities is, with its responses to the contexts and the seconds that they took.
+    pub fn score(
+        &self,
+        [valid_ppl, test_ppl]: [f64; 2],
         search: &BeamSearch,
-        seconds: f64,
-        responses: impl Iterator<Item = Vec<&'a [u32]>>,
-    ) -> Searched {
+        (responses, seconds): (&[Vec<Response>], f64),
+    ) -> Evaluation {
+        let words =
+            responses.iter().map(|found| found.iter().map(|response| response.words.as_slice()).collect());
         let references = self.places.iter().map(|&place| self.references.of(place));
-        Searched {
+        Evaluation {
+            valid_ppl,
+            test_ppl,
             width: search.width,
             max_length: search.max_length,
             n_best: search.n_best,
             alpha: search.alpha,
             seconds,
-            scores: Scores::new(self.form, self.several, responses.zip(references)),
+            scores: Scores::new(self.form, self.several, words.zip(references)),
         }
     }
 }

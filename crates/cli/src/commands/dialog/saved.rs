@@ -4,8 +4,7 @@ use std::path::Path;
 
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use runs::data::Part;
-use runs::data::Vocabulary;
+use runs::data::{Part, Vocabulary};
 use runs::load_weights;
 use seq2seq::data::{SPECIAL, load_vocabulary};
 use seq2seq::train::{RunConfig, RunFolder};

@@ -3,27 +3,25 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
+use burn::tensor::Device;
 use clap::Args;
-use program::device::{self, DeviceChoice, DeviceName};
+use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
-use program::interrupt::Interrupt;
 use program::print::print_note;
 use program::progress::Working;
 use program::ranks::agree;
+use runs::data::Vocabulary;
 use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
-use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, Trainer, check_corpus, fingerprint};
+use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
 use super::settings::DialogKnobs;
 use crate::args::{Given, RecordArgs, ReduceArgs};
-use crate::training::{
-    Folder, Output, absolute, device_of, extend, fit_and_print, follow, fresh_folder, grid, place,
-    ranks_in_words,
-};
+use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, fresh_folder, lock};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -67,11 +65,7 @@ pub struct TrainArgs {
 }
 
 /// What a training begins with at one process.
-struct Ready {
-    folder: Folder<Dialogues>,
-    config: RunConfig,
-    corpus: Corpus,
-}
+type Ready = (Folder<Dialogues>, RunConfig, Corpus);
 
 /// Trains as the arguments say and saves the run, or continues one.
 ///
@@ -80,20 +74,16 @@ struct Ready {
 /// # Errors
 /// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
-    let output = || -> Result<Output, Failure> {
-        let interrupt = Interrupt::of_training(ranks.is_first())?;
-        Output::new(format!("{program} train"), args.json, &args.record, interrupt)
-    };
-    let output = agree(ranks, output())?;
+    let output = &Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;
-    // Rank 0 cleans up before the others read.
-    let resumed = args.resume.as_deref().filter(|_| ranks.is_first());
-    let locked = agree(ranks, resumed.map(|path| Ok(RunFolder::resume(path)?)).transpose())?;
+    let locked = lock(args.resume.as_deref(), ranks)?;
     let ready = match &args.resume {
         Some(path) => resume(args, path, locked),
         None => start(args),
     };
-    train(args, agree(ranks, ready)?, &output, ranks)
+    let (folder, config, corpus) = agree(ranks, ready)?;
+    let vocab_parallel = args.reduce.vocab_parallel;
+    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }
 
 fn start(args: &TrainArgs) -> Result<Ready, Failure> {
@@ -131,7 +121,7 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
     };
     let fresh = || fresh_folder(&format!("dialog-{preset}-{head}-{}", config.train.seed));
     let out = args.out.clone().unwrap_or_else(fresh);
-    Ok(Ready { folder: Folder::New(out), config, corpus })
+    Ok((Folder::New(out), config, corpus))
 }
 
 /// A run that goes on; rank 0 has locked it.
@@ -160,35 +150,33 @@ fn resume(args: &TrainArgs, path: &Path, locked: Option<RunFolder>) -> Result<Re
     check_corpus(&config, &corpus)?;
     let run = if is_first { extend(&run, &config, &change)? } else { run.extend(&change)? };
     let config = run.config()?;
-    Ok(Ready { folder: Folder::Old(run), config, corpus })
+    Ok((Folder::Old(run), config, corpus))
 }
 
-fn train(args: &TrainArgs, ready: Ready, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
-    let Ready { folder, config, corpus } = ready;
-    let shared = args.reduce.vocab_parallel;
-    let grid = grid(ranks, &config, shared)?;
-    let made = || -> Result<Trainer<'_>, Failure> {
-        let name: DeviceName = config.device.parse()?;
-        let device = device::open_at(name, ranks.local_rank())?;
-        device::check_room(name, config.model.num_params() / shared)?;
-        let task = DialogTask::among(grid.vocabulary(), &config.model, &config.train, &corpus, &device)?;
-        let trainer = Trainer::new(task).with_grid(&grid)?;
-        Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
-    };
-    let mut trainer = agree(ranks, made())?;
-    // No run starts from another.
-    let (run, restored) = place(&mut trainer, folder, &config, corpus.vocabulary(), ranks, |_, _| Ok(()))?;
-    // Rank 0 alone writes and speaks.
-    let Some(run) = run else { return follow(&mut trainer, output).map(drop) };
-    print_note(format_args!(
-        "{}, {} training pairs, run folder {}{}{}",
-        summary(&config.model),
-        corpus.train().num_pairs(),
-        run.path().display(),
-        ranks_in_words(ranks, shared),
-        if restored { format!(", {} epochs done", trainer.state().epoch) } else { String::new() },
-    ));
-    fit_and_print(trainer, &run, output.progress(), output)
+impl<'a> Kind for &'a Corpus {
+    type Task = DialogTask<'a>;
+
+    fn vocabulary(&self) -> &Vocabulary {
+        Corpus::vocabulary(self)
+    }
+
+    fn parameters(config: &RunConfig, _device: &Device) -> Result<usize, Failure> {
+        Ok(config.model.num_params())
+    }
+
+    fn task(
+        &self,
+        config: &RunConfig,
+        vocabulary: &Ranks,
+        device: &Device,
+    ) -> Result<DialogTask<'a>, Failure> {
+        Ok(DialogTask::among(vocabulary, &config.model, &config.train, self, device)?)
+    }
+
+    fn announce(&self, config: &RunConfig, _parameters: usize, place: &str) {
+        let (model, pairs) = (summary(&config.model), self.train().num_pairs());
+        print_note(format_args!("{model}, {pairs} training pairs, {place}"));
+    }
 }
 
 /// Reads the dialogues in a folder.

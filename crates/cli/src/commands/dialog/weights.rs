@@ -11,12 +11,14 @@ use program::print::print_json;
 use runs::Versions;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
-use seq2seq::{ModelConfig, Preset, weights};
+use seq2seq::{Preset, weights};
 use serde::Serialize;
 
 use super::saved::{Saved, summary};
 use super::settings::DialogKnobs;
 use crate::args::Given;
+use crate::commands::export::check_out;
+use crate::commands::import::Imported;
 use crate::training::absolute;
 
 /// Options of `dialog import`.
@@ -61,14 +63,6 @@ pub struct ExportArgs {
     /// One JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct Imported {
-    run: PathBuf,
-    #[serde(flatten)]
-    model: ModelConfig,
-    parameters: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,21 +113,13 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 /// # Errors
 /// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
-    let out = args.out.display();
-    if args.out.extension().is_none_or(|extension| extension != "safetensors") {
-        return Err(format!(
-            "`{out}` would not be a safetensors file: give a name that ends in .safetensors, and read it in PyTorch \
-             with `safetensors.torch.load_file`"
-        )
-        .into());
-    }
-    args.force.check(&args.out)?;
+    check_out(&args.out, args.force)?;
     let saved = Saved::open(&args.run)?;
     weights::write(&saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?, &args.out)?;
     let parameters = saved.config.model.num_params();
     match args.json {
         true => print_json(&Exported { file: args.out.clone(), parameters }),
-        false => println!("{parameters} parameters written to {out}"),
+        false => println!("{parameters} parameters written to {}", args.out.display()),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use program::failure::{Failure, Incomplete};
 use program::files::{check_folder, create_folder};
-use program::interrupt::{Interrupt, Interrupted};
+use program::interrupt::Interrupted;
 use program::print::{print_json, print_note};
 use program::ranks::{agree, load_in_turn, refuse};
 use program::statistics::grouped;
@@ -13,9 +13,8 @@ use runs::ranks::Ranks as Processes;
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
-use crate::commands::sweep::results;
-use crate::commands::sweep::stages::{Reached, Stages};
-use crate::commands::sweep::{found, listing, merged, table};
+use crate::commands::sweep::stages::Stages;
+use crate::commands::sweep::{found, listing, merged, results, table};
 use crate::training::Output;
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
@@ -29,19 +28,15 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         refuse(processes, "sweep --from")?;
         return redraw(args);
     }
-    let output = Interrupt::of_training(processes.is_first()).and_then(|interrupt| {
-        Output::new(format!("{program} train"), false, &args.training.record, interrupt)
-    });
-    let output = agree(processes, output)?;
+    let command = format!("{program} train");
+    let output = Output::new(command, false, &args.training.record, processes, false)?;
     let checked = || -> Result<_, Failure> {
         args.out.as_deref().map_or(Ok(()), found::check_out)?;
         Ok((args.data()?, args.training().text()))
     };
     let (data, text) = agree(processes, checked())?;
     let tokens = &args.training.tokens;
-    let corpus = load_in_turn(processes, || {
-        if args.dry_run { tokens.look(data, &text) } else { tokens.load(data, &text) }
-    })?;
+    let corpus = load_in_turn(processes, || tokens.load(data, &text, args.dry_run))?;
     let planned = || -> Result<_, Failure> {
         let plan = Plan::new(args, &corpus)?;
         let ranks = args.rank.map(|contexts| Ranks::new(&corpus, contexts)).transpose()?;
@@ -80,7 +75,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     for (index, (planned, folder)) in plan.runs.iter().zip(&folders).enumerate() {
         let parameters = grouped(planned.config.model.num_params());
         print_note(format_args!("run {} of {count}: {}, {parameters} parameters", index + 1, planned.name));
-        let Reached { outcome, new } = stages.finish(planned, folder)?;
+        let (outcome, new) = stages.finish(planned, folder)?;
         if let Some(reason) = &outcome.failed {
             print_note(format_args!("{} failed: {reason}", outcome.run));
         }

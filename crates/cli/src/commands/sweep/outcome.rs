@@ -2,8 +2,7 @@
 
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
-use runs::data::Fingerprint;
-use runs::data::TextConfig;
+use runs::data::{Fingerprint, TextConfig};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;

@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
-use awd_lstm::HeadKind;
+use awd_lstm::train::RunConfig;
+use awd_lstm::{HeadKind, TrainConfig};
 use program::device;
 use program::failure::Failure;
 use program::files::absolute;
-use runs::data::Corpus;
-use runs::data::Fingerprint;
+use runs::Versions;
+use runs::data::{Corpus, Fingerprint};
 
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::grid::Axis;
-use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Runs, Settings, Varying, at};
+use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Planned, Settings, Varying, at};
 use crate::commands::sweep::planner::{Cell, Planner};
 use crate::commands::sweep::results;
 
@@ -25,14 +26,9 @@ impl Plan {
     /// Settings out of range or that do not go together, a number of parameters that a head cannot meet, more runs than are
     /// sensible.
     pub fn new(args: &SweepArgs, corpus: &Corpus) -> Result<Self, Failure> {
-        let make = Runs {
-            corpus: Fingerprint::of(corpus),
-            preset: args.training.preset().to_string(),
-            device: device::resolve(args.training.device()).to_string(),
-            data: absolute(args.data()?),
-            text: args.training().text(),
-            tokens: args.training.tokens.remembered(),
-        };
+        let (hashes, data, text) = (Fingerprint::of(corpus), absolute(args.data()?), args.training().text());
+        let device = device::resolve(args.training.device());
+        let tokens = args.training.tokens.remembered();
         let planner = Planner::new(args, corpus.vocabulary().len())?;
         let (mut of_heads, mut notes) = (vec![], vec![]);
         for head in args.heads() {
@@ -46,7 +42,22 @@ impl Plan {
                 let varying =
                     settings.iter().map(|(flag, value)| format!("-{}{}", short(flag), plain(value)));
                 let name = format!("{head}{}-s{seed}", varying.collect::<String>());
-                runs.push(make.planned(name, settings.clone(), of_run.clone(), seed));
+                let seeded = |train: &TrainConfig| TrainConfig { seed, ..train.clone() };
+                let config = RunConfig {
+                    versions: Versions::current(),
+                    preset: args.training.preset().to_string(),
+                    device: device.to_string(),
+                    data: data.clone(),
+                    corpus: hashes.clone(),
+                    text: text.clone(),
+                    tokens: tokens.clone(),
+                    finetunes: None,
+                    model: of_run.model.clone(),
+                    train: seeded(&of_run.train),
+                    extensions: vec![],
+                };
+                let finetuning = of_run.finetuning.as_ref().map(seeded);
+                runs.push(Planned { name, settings: settings.clone(), config, finetuning });
             }
         }
         let axes = results::axes(runs.iter().flat_map(|run| &run.settings));

@@ -121,7 +121,7 @@ fn width_depth_and_components_are_traded_at_equal_size() {
     assert_eq!(models.len(), all);
     // A single layer of a softmax is as wide as its embedding, so that nothing is left to solve for.
     let left_out = |text: &str| plan.notes.iter().filter(|note| note.contains(text)).count();
-    let none_left = "left out: softmax, lstm 16, layers 1, last-lstm 12, parameters 20000: the softmax head has no size left";
+    let none_left = "left out: softmax, lstm 16, layers 1, last-lstm 12, parameters 20000: parameters is 20000, but the softmax head has no size left";
     assert_eq!(left_out(none_left), 1, "{:?}", plan.notes);
     assert!(
         plan.runs

@@ -1,13 +1,8 @@
 //! Runs before they are trained.
 
-use std::path::PathBuf;
-
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use program::failure::Failure;
-use runs::data::Fingerprint;
-use runs::data::TextConfig;
-use runs::{KeptTokens, Versions};
 use serde::Serialize;
 
 use crate::commands::sweep::grid::Axis;
@@ -40,43 +35,6 @@ pub struct Plan {
     pub axes: Vec<Axis>,
     /// What was left out, and why, a line each.
     pub notes: Vec<String>,
-}
-
-/// What the runs of a sweep have in common.
-pub struct Runs {
-    /// The text.
-    pub corpus: Fingerprint,
-    /// The preset.
-    pub preset: String,
-    /// The device.
-    pub device: String,
-    /// The folder of the text.
-    pub data: PathBuf,
-    /// How it is read.
-    pub text: TextConfig,
-    /// Where it is kept.
-    pub tokens: Option<KeptTokens>,
-}
-
-impl Runs {
-    /// A run with these settings.
-    pub fn planned(&self, name: String, settings: Varying, of_run: Settings, seed: u64) -> Planned {
-        let config = RunConfig {
-            versions: Versions::current(),
-            preset: self.preset.clone(),
-            device: self.device.clone(),
-            data: self.data.clone(),
-            corpus: self.corpus.clone(),
-            text: self.text.clone(),
-            tokens: self.tokens.clone(),
-            finetunes: None,
-            model: of_run.model,
-            train: TrainConfig { seed, ..of_run.train },
-            extensions: vec![],
-        };
-        let finetuning = of_run.finetuning.map(|train| TrainConfig { seed, ..train });
-        Planned { name, settings, config, finetuning }
-    }
 }
 
 /// A setting and a value chosen for it, as it was written.

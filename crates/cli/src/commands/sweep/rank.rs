@@ -5,10 +5,9 @@ use std::path::Path;
 use awd_lstm::train::RunFolder;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
-use runs::FinalMetrics;
 use runs::data::Corpus;
 use runs::files::replace;
-use runs::load_weights;
+use runs::{FinalMetrics, load_weights};
 use serde::{Deserialize, Serialize};
 
 use crate::commands::analysis::model::Model;

@@ -27,49 +27,35 @@ pub struct Stages<'a> {
     pub process: Process,
 }
 
-/// A result of a run.
-pub struct Reached {
-    /// The result.
-    pub outcome: Outcome,
-    /// Whether anything was trained for it now.
-    pub new: bool,
-}
-
-/// How training ended.
-enum End {
-    Finished(Box<Record>),
-    /// A loss was not finite.
-    Failed(String),
-}
+/// How training ended: with the run, or because a loss was not finite.
+type End = Result<Box<Record>, String>;
 
 impl Stages<'_> {
-    /// Does what is left of a run in the folder `path`.
+    /// Does what is left of a run in the folder `path`. Returns its result, and whether anything was trained for it now.
     ///
     /// # Errors
     /// What goes wrong but for a loss that is not finite, which is a result; [`Interrupted`] after an interrupt.
-    pub fn finish(&self, planned: &Planned, path: &Path) -> Result<Reached, Failure> {
+    pub fn finish(&self, planned: &Planned, path: &Path) -> Result<(Outcome, bool), Failure> {
         let run = path.file_name().map_or(planned.name.clone(), |name| name.to_string_lossy().into_owned());
         let mut outcome = Outcome::of(planned, run);
         let (end, mut new) = self.train(path, planned.config.clone())?;
         let record = match end {
-            End::Finished(record) => record,
-            End::Failed(reason) => {
-                return Ok(Reached { outcome: Outcome { failed: Some(reason), ..outcome }, new });
-            }
+            Ok(record) => record,
+            Err(reason) => return Ok((Outcome { failed: Some(reason), ..outcome }, new)),
         };
         outcome.trained = Trained::of(&record);
         if let Some(config) = finetuning(planned, path) {
             let (end, more) = self.train(&finetuned(path), config)?;
             new |= more;
             match end {
-                End::Finished(record) => outcome.finetuned = Trained::of(&record),
-                End::Failed(reason) => outcome.failed = Some(format!("finetuning: {reason}")),
+                Ok(record) => outcome.finetuned = Trained::of(&record),
+                Err(reason) => outcome.failed = Some(format!("finetuning: {reason}")),
             }
         }
         if let (Some(ranks), Some(last)) = (&self.ranks, &record.last) {
             outcome.rank = Some(ranks.of(&record, last)?);
         }
-        Ok(Reached { outcome, new })
+        Ok((outcome, new))
     }
 
     /// Trains a run to its end, from where it is; says also whether that was any work. A run that failed is not tried again.
@@ -78,24 +64,25 @@ impl Stages<'_> {
         if Record::exists(path) {
             let record = Record::read(path)?;
             if let Some(reason) = record.failure.clone() {
-                return Ok((End::Failed(reason), false));
+                return Ok((Err(reason), false));
             }
             if record.last.is_some() {
-                return Ok((End::Finished(Box::new(record)), false));
+                return Ok((Ok(Box::new(record)), false));
             }
             folder = Folder::Old(RunFolder::resume(path)?);
         }
-        let (corpus, output) = (self.corpus.clone(), self.output.clone());
-        let job = Job { folder, config, corpus, output, ranks: self.process.clone(), vocab_parallel: 1 };
-        match job.train() {
-            Ok(_) => Ok((End::Finished(Box::new(Record::read(path)?)), true)),
+        let (text, output, ranks) = (self.corpus, self.output, &self.process);
+        let job = Job { config: &config, text, output, ranks, vocab_parallel: 1 };
+        // The run is unlocked before it is read.
+        match job.train(folder).map(drop) {
+            Ok(()) => Ok((Ok(Box::new(Record::read(path)?)), true)),
             Err(error) if error.is::<Interrupted>() => {
                 let line = "stopped and saved; the same command goes on from here";
                 Err(self.output.interrupt.end(line.into()).into())
             }
             Err(error) => match error.downcast_ref::<Error>() {
                 Some(Error::NonFiniteLoss { .. } | Error::NonFinitePerplexity { .. }) => {
-                    Ok((End::Failed(error.to_string()), true))
+                    Ok((Err(error.to_string()), true))
                 }
                 _ => Err(error),
             },

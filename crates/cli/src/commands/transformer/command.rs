@@ -9,14 +9,13 @@ use highrank::{ContextConfig, LogitMapConfig};
 use program::device;
 use program::failure::Failure;
 use program::files::check_run_folder;
-use program::interrupt::Interrupt;
 use program::print::{print_json, print_note};
 use program::progress::ShareBar;
 use program::ranks::{agree, refuse};
-use runs::data::Fingerprint;
+use runs::data::{Fingerprint, Vocabulary};
 use runs::error::{Error, check};
 use runs::ranks::Ranks;
-use runs::{FinalMetrics, Score, Versions, load_weights};
+use runs::{FinalMetrics, Score, Task, Versions, load_weights};
 use serde::Serialize;
 
 use super::args::TransformerArgs;
@@ -24,9 +23,7 @@ use super::head::Size;
 use super::text::Text;
 use crate::args::TokenArgs;
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
-use crate::training::{
-    Folder, Output, absolute, fit, follow, fresh_folder, grid, place, ranks_in_words, require_test,
-};
+use crate::training::{Folder, Job, Kind, Output, absolute, fresh_folder, lock, require_test};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -54,12 +51,7 @@ struct Outcome {
 }
 
 /// What a training begins with at one process.
-struct Ready {
-    folder: Folder<Transformer>,
-    config: RunConfig,
-    text: Text,
-    device: Device,
-}
+type Ready = (Folder<Transformer>, RunConfig, Text);
 
 /// Runs the command. `command` continues a run that is stopped, with `--resume RUN`. Several processes train together, and rank 0 writes
 /// and prints.
@@ -81,21 +73,18 @@ pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(),
             tokens: TokenArgs::default(),
         });
     }
-    let output = || -> Result<Output, Failure> {
-        check_scored(args)?;
-        Output::new(command, args.json, &args.record, Interrupt::of_training(ranks.is_first())?)
-    };
-    let output = agree(ranks, output())?;
+    agree(ranks, check_scored(args).map_err(Failure::from))?;
+    let output = &Output::new(command, args.json, &args.record, ranks, false)?;
     let ranks = &agree(ranks, processes(args, ranks))?;
-    // Rank 0 cleans up before the others read.
-    let resumed = args.resume.as_deref().filter(|_| ranks.is_first());
-    let locked = agree(ranks, resumed.map(|path| Ok(RunFolder::resume(path)?)).transpose())?;
+    let locked = lock(args.resume.as_deref(), ranks)?;
     let ready = match (&args.resume, &args.from) {
-        (Some(path), _) => resume(args, path, locked, ranks),
-        (None, Some(path)) => continue_from(args, path, ranks),
+        (Some(path), _) => resume(args, path, locked),
+        (None, Some(path)) => continue_from(args, path),
         (None, None) => start(args, ranks),
     };
-    train(args, agree(ranks, ready)?, &output, ranks)
+    let (folder, config, text) = agree(ranks, ready)?;
+    let vocab_parallel = args.reduce.vocab_parallel;
+    Job { config: &config, text: &text, output, ranks, vocab_parallel }.train_and_print(folder)
 }
 
 fn check_scored(args: &TransformerArgs) -> Result<(), Error> {
@@ -126,9 +115,8 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     let text = Text::load(args.data.as_deref(), &text_config)?;
     let model = args.model(Size::new(text.corpus.vocabulary().len(), text_config.vocab_size));
     let name = device::resolve(args.device);
-    let device = device::open_at(name, ranks.local_rank())?;
     let model = match args.model.parameters {
-        Some(parameters) => model.with_parameters(parameters, &device)?,
+        Some(parameters) => model.with_parameters(parameters, &device::open_at(name, ranks.local_rank())?)?,
         None => model,
     };
     let config = RunConfig {
@@ -144,7 +132,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
         model,
         extensions: vec![],
     };
-    Ok(Ready { folder: Folder::New(new_folder(args, &config)), config, text, device })
+    Ok((Folder::New(new_folder(args, &config)), config, text))
 }
 
 fn new_folder(args: &TransformerArgs, config: &RunConfig) -> PathBuf {
@@ -153,7 +141,7 @@ fn new_folder(args: &TransformerArgs, config: &RunConfig) -> PathBuf {
 }
 
 /// A run from the best model of another, with the head that is asked for.
-fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<Ready, Failure> {
+fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> {
     args.head.validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let origin = RunFolder::open(path)?;
@@ -201,12 +189,10 @@ fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<R
     let data = args.data.as_deref().or(config.data_folder());
     let text = Text::load(data, &config.text)?;
     config.corpus.check(&text.corpus)?;
-    let name = device::resolve(args.device);
-    let device = device::open_at(name, ranks.local_rank())?;
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.head.head.to_string(),
-        device: name.to_string(),
+        device: device::resolve(args.device).to_string(),
         data: data.map_or_else(PathBuf::new, absolute),
         finetunes: Some(absolute(path)),
         train: args.procedure(text.corpus.train().len(), model.context),
@@ -214,116 +200,106 @@ fn continue_from(args: &TransformerArgs, path: &Path, ranks: &Ranks) -> Result<R
         extensions: vec![],
         ..config
     };
-    Ok(Ready { folder: Folder::New(new_folder(args, &config)), config, text, device })
+    Ok((Folder::New(new_folder(args, &config)), config, text))
 }
 
 /// A run that goes on; rank 0 has locked it.
-fn resume(
-    args: &TransformerArgs,
-    path: &Path,
-    locked: Option<RunFolder>,
-    ranks: &Ranks,
-) -> Result<Ready, Failure> {
+fn resume(args: &TransformerArgs, path: &Path, locked: Option<RunFolder>) -> Result<Ready, Failure> {
     let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
     let config = run.config()?;
     let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text)?;
     config.corpus.check(&text.corpus)?;
-    let device = device::open_at(config.device.parse()?, ranks.local_rank())?;
-    Ok(Ready { folder: Folder::Old(run), config, text, device })
+    Ok((Folder::Old(run), config, text))
 }
 
-fn train(args: &TransformerArgs, ready: Ready, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
-    let Ready { folder, config, text, device } = ready;
-    let shared = args.reduce.vocab_parallel;
-    let grid = grid(ranks, &config, shared)?;
-    let made = || -> Result<Trainer, Failure> {
+impl Kind for &Text {
+    type Task = GptTask;
+
+    fn vocabulary(&self) -> &Vocabulary {
+        self.corpus.vocabulary()
+    }
+
+    fn parameters(config: &RunConfig, device: &Device) -> Result<usize, Failure> {
+        Ok(config.model.num_params(device)?)
+    }
+
+    fn task(&self, config: &RunConfig, vocabulary: &Ranks, device: &Device) -> Result<GptTask, Failure> {
         if config.train.tests() {
-            require_test(&text.corpus, &config.data)?;
+            require_test(&self.corpus, &config.data)?;
         }
-        // No less, however few of the parameters are the vocabulary's.
-        device::check_room(config.device.parse()?, config.model.num_params(&device)? / shared)?;
-        let task = GptTask::among(grid.vocabulary(), &config.model, &config.train, &text.corpus, &device)?;
-        let trainer = Trainer::new(task).with_grid(&grid)?;
-        Ok(trainer.with_checkpoint_every(output.checkpoint_every).with_log_every(output.log_every()))
-    };
-    let mut trainer = agree(ranks, made())?;
-    let vocabulary = text.corpus.vocabulary();
-    let (run, _) = place(&mut trainer, folder, &config, vocabulary, ranks, |trainer, origin| {
-        agree(ranks, begin_with(trainer, origin, &device))
-    })?;
-    // Rank 0 alone writes and speaks.
-    let Some(run) = run else { return follow(&mut trainer, output).map(drop) };
-    let parameters = config.model.num_params(&device)?;
-    let rounds = trainer.state().epoch;
-    print_note(format_args!(
-        "{} with {parameters} parameters, {} words, {} training tokens, {} steps, run folder {}{}{}",
-        config.preset,
-        config.model.head.vocab,
-        text.corpus.train().len(),
-        config.train.steps,
-        run.path().display(),
-        ranks_in_words(ranks, shared),
-        if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() },
-    ));
-    let last = fit(&mut trainer, &run, output.progress(), output)?;
-    // The other processes are done: from here on, one has the whole model.
-    let best = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-    drop(trainer);
-    print_outcome(&config, &run, &best, last, &text, output)
-}
-
-/// Starts from the best model of the run in `origin`.
-fn begin_with(trainer: &mut Trainer, origin: &Path, device: &Device) -> Result<(), Failure> {
-    let (run, device) = (RunFolder::open(origin)?, device.clone().autodiff());
-    let before = load_weights(run.config()?.model.try_init(&device)?, &run.best_weights()?)?;
-    trainer.start_with(before.with_head_of(trainer.model().clone()))?;
-    Ok(())
-}
-
-/// Prints what came of a run with its best model.
-fn print_outcome(
-    config: &RunConfig,
-    run: &RunFolder,
-    best: &Gpt,
-    last: FinalMetrics,
-    text: &Text,
-    output: &Output,
-) -> Result<(), Failure> {
-    let (head, parameters) = (&config.model.head, best.num_params());
-    let valid = score(Split::Valid.what(), best, text.corpus.valid(), &config.train)?;
-    let mut scores = Scores::default();
-    scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
-    if config.train.tests() {
-        scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
-        scores.floor_ppl = text.floor_ppl(config.train.eval_tokens.unwrap_or(usize::MAX));
+        Ok(GptTask::among(vocabulary, &config.model, &config.train, &self.corpus, device)?)
     }
-    let outcome = Outcome {
-        head: config.preset.clone(),
-        device: config.device.clone(),
-        parameters,
-        vocab: head.vocab,
-        rows: head.rows(),
-        d_model: config.model.d_model,
-        d_embedding: head.d_embedding,
-        steps: config.train.steps,
-        seconds: last.seconds,
-        tokens_per_s: last.tokens_per_s,
-        train_ppl: last.train_ppl.unwrap_or(f64::NAN),
-        scores,
-        run: run.path().display().to_string(),
-    };
-    if output.json {
-        print_json(&outcome);
-    } else {
-        println!(
-            "{} with {parameters} parameters after {} steps: {}; saved in {}",
-            outcome.head,
-            outcome.steps,
-            outcome.scores.text(config.text.characters),
-            outcome.run
-        );
+
+    fn start(trainer: &mut Trainer, origin: &Path, ranks: &Ranks) -> Result<(), Failure> {
+        let mut begin = || -> Result<(), Failure> {
+            let run = RunFolder::open(origin)?;
+            let before = run.config()?.model.try_init(trainer.task().device())?;
+            let before = load_weights(before, &run.best_weights()?)?;
+            Ok(trainer.start_with(before.with_head_of(trainer.model().clone()))?)
+        };
+        agree(ranks, begin())
     }
-    Ok(())
+
+    fn announce(&self, config: &RunConfig, parameters: usize, place: &str) {
+        print_note(format_args!(
+            "{} with {parameters} parameters, {} words, {} training tokens, {} steps, {place}",
+            config.preset,
+            config.model.head.vocab,
+            self.corpus.train().len(),
+            config.train.steps,
+        ));
+    }
+
+    fn done(rounds: usize) -> String {
+        if rounds > 0 { format!(", {rounds} rounds done") } else { String::new() }
+    }
+
+    /// Scores the best model. The other processes are done by now: one has the whole model.
+    fn print(
+        &self,
+        config: &RunConfig,
+        run: &RunFolder,
+        last: &FinalMetrics,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        let device = device::open(config.device.parse()?)?;
+        let best = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+        let (head, parameters) = (&config.model.head, best.num_params());
+        let valid = score(Split::Valid.what(), &best, self.corpus.valid(), &config.train)?;
+        let mut scores = Scores::default();
+        scores.set(Split::Valid, valid.perplexity(), valid.accuracy());
+        if config.train.tests() {
+            scores.set(Split::Test, last.test_ppl.unwrap_or(f64::NAN), last.test_accuracy);
+            scores.floor_ppl = self.floor_ppl(config.train.eval_tokens.unwrap_or(usize::MAX));
+        }
+        let outcome = Outcome {
+            head: config.preset.clone(),
+            device: config.device.clone(),
+            parameters,
+            vocab: head.vocab,
+            rows: head.rows(),
+            d_model: config.model.d_model,
+            d_embedding: head.d_embedding,
+            steps: config.train.steps,
+            seconds: last.seconds,
+            tokens_per_s: last.tokens_per_s,
+            train_ppl: last.train_ppl.unwrap_or(f64::NAN),
+            scores,
+            run: run.path().display().to_string(),
+        };
+        if output.json {
+            print_json(&outcome);
+        } else {
+            println!(
+                "{} with {parameters} parameters after {} steps: {}; saved in {}",
+                outcome.head,
+                outcome.steps,
+                outcome.scores.text(config.text.characters),
+                outcome.run
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Prints the perplexities of a saved run.

@@ -7,3 +7,4 @@ mod text;
 
 pub use args::TransformerArgs;
 pub use command::{eval, run};
+pub use text::generated;
