@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::backends::Setting;
 
@@ -35,7 +36,7 @@ struct Manifest {
 }
 
 /// A case's line in the manifest.
-#[derive(Deserialize, Clone)]
+#[derive(Deserialize, Clone, Default)]
 pub struct Entry {
     pub name: String,
     pub file: String,
@@ -65,24 +66,6 @@ pub struct Stated {
     pub f32_of: BTreeMap<String, f64>,
 }
 
-impl Entry {
-    /// An entry for a case that no manifest lists.
-    pub fn without_deviations(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            file: String::new(),
-            kind: String::new(),
-            head: None,
-            hyperparameters: serde_json::Value::Null,
-            max_abs_logit: 0.0,
-            knot_margin: None,
-            argmax_margin: None,
-            float32_deviation: BTreeMap::new(),
-            tolerance: None,
-        }
-    }
-}
-
 /// A case with its tensors.
 #[derive(Clone)]
 pub struct Case {
@@ -99,11 +82,14 @@ pub struct Array {
 
 /// All cases of a folder, in the manifest's order.
 pub fn read(folder: &Path) -> Vec<Case> {
-    let path = folder.join("manifest.json");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let manifest: Manifest =
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let manifest: Manifest = from_json(&folder.join("manifest.json"));
     manifest.cases.into_iter().map(|entry| Case::read(folder, entry)).collect()
+}
+
+/// What a JSON file says.
+pub fn from_json<T: DeserializeOwned>(path: &Path) -> T {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 impl Case {

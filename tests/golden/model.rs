@@ -7,9 +7,10 @@ use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{LanguageModel, ModelConfig};
 use burn::tensor::{Int, Tensor, TensorData};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::backends::Setting;
-use crate::case::{Array, Entry, home};
+use crate::case::{Array, Entry, from_json, home};
 use crate::compare::{Report, Tolerance, values};
 
 /// A folder of whole models, the project's own unless `HIGHRANK_GOLDEN_MODEL_DIR` names another.
@@ -65,23 +66,27 @@ pub struct Model {
 
 /// All models of a folder, by name.
 pub fn read(folder: &Path) -> Vec<Model> {
+    let model = |(name, state, reference): (String, StateDict, Reference)| {
+        let config = state.model_config(&Missing::default()).unwrap();
+        Model { name, state, config, reference }
+    };
+    with_references(folder).into_iter().map(model).collect()
+}
+
+/// Each `NAME` of a folder in order, the state dict of `NAME.safetensors`, and what `NAME.json` says.
+pub fn with_references<R: DeserializeOwned>(folder: &Path) -> Vec<(String, StateDict, R)> {
     let files = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
-    files.iter().map(|path| Model::read(path)).collect()
+    let of_file = |path: &PathBuf| {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        (name, StateDict::read(&path.with_extension("safetensors")).unwrap(), from_json(path))
+    };
+    files.iter().map(of_file).collect()
 }
 
 impl Model {
-    fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let reference =
-            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let state = StateDict::read(&path.with_extension("safetensors")).unwrap();
-        let config = state.model_config(&Missing::default()).unwrap();
-        Self { name: path.file_stem().unwrap().to_string_lossy().into_owned(), state, config, reference }
-    }
-
     /// Checks the model on a device without autodiff, in chunks of the reference's length, of a length that does not divide
     /// it, and of the whole text.
     pub fn check(&self, on: &Setting) -> Report {
@@ -129,7 +134,7 @@ impl Model {
         }
 
         // No deviations are known of these models: the rounding unit stands for them.
-        let entry = Entry::without_deviations(&self.name);
+        let entry = Entry::default();
         let tolerance = Tolerance::new(&entry, on);
         let array = |values: &[f64]| Array { shape: vec![values.len()], values: values.to_vec() };
         for (path, columns, tolerance) in

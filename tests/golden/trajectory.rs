@@ -2,13 +2,11 @@
 //! step) and `NAME.json`, as `trajectory/generate.py` says.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 
 use awd_lstm::data::Window;
 use awd_lstm::dropout::{LayerMasks, Masks};
 use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset, TrainConfig, train};
+use awd_lstm::{Dropouts, HeadKind, Preset, TrainConfig, train};
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use runs::optim::NtAsgdConfig;
 use serde::Deserialize;
@@ -16,6 +14,7 @@ use serde::Deserialize;
 use crate::backends::{Setting, settings};
 use crate::case::{Array, home};
 use crate::compare::{Report, assert_agree, values};
+use crate::model::with_references;
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,17 +88,8 @@ struct Trajectory {
 }
 
 fn read() -> Vec<Trajectory> {
-    let folder = home().join("golden/trajectory");
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    let of_file = |path: &PathBuf| Trajectory {
-        name: path.file_stem().unwrap().to_string_lossy().into_owned(),
-        start: StateDict::read(&path.with_extension("safetensors")).unwrap(),
-        reference: serde_json::from_str(&fs::read_to_string(path).unwrap())
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
-    };
-    files.iter().map(of_file).collect()
+    let models = with_references(&home().join("golden/trajectory"));
+    models.into_iter().map(|(name, start, reference)| Trajectory { name, start, reference }).collect()
 }
 
 impl Reference {
@@ -150,7 +140,7 @@ impl Trajectory {
             report.fail(format!("its shapes suggest {sizes:?}"));
         }
 
-        let mut model = self.model(&sizes, on);
+        let mut model = self.start.model_of_dtype(&sizes, &on.autodiff().device, on.dtype).unwrap();
         let mut optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
         let mut state = model.zero_state(reference.steps[0].tokens[0].len());
         for (n, step) in reference.steps.iter().enumerate() {
@@ -202,10 +192,6 @@ impl Trajectory {
             }
         }
         report
-    }
-
-    fn model(&self, config: &ModelConfig, on: &Setting) -> LanguageModel {
-        self.start.model_of_dtype(config, &on.autodiff().device, on.dtype).unwrap()
     }
 }
 

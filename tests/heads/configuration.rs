@@ -1,8 +1,6 @@
 //! What a configuration says: starting values, files without later fields, options without effect, parameters of a linear
 //! layer, and how a head prints.
 
-use std::panic::AssertUnwindSafe;
-
 use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::nn::{EmbeddingConfig, Linear, LinearConfig, LinearLayout};
 use burn::store::ModuleRecord;
@@ -125,7 +123,7 @@ fn options_without_effect_are_errors() {
         error.to_string(),
         "initializer is set, but a tied head has no decoder matrix: initialise the embedding that it is tied to"
     );
-    let panic = panic_of(AssertUnwindSafe(|| drop(tied.init(&device))));
+    let panic = panic_of(|| drop(tied.init(&device)));
     assert_eq!(panic, format!("HeadConfig::init: {error}"));
     let panic = panic_of(|| drop(softmax().with_latent_dropout(0.3, TimeAxis::First)));
     assert_eq!(
@@ -161,8 +159,7 @@ fn wrong_masks_and_multiples_are_errors() {
     // A word that is named twice counts once.
     softmax().with_masked_words(vec![3; VOCAB]).validate().unwrap();
     let head = softmax().with_vocab_multiple(8).init(&cpu());
-    let masking =
-        |head: OutputHead, words: &[usize]| panic_of(AssertUnwindSafe(|| drop(head.mask_words(words))));
+    let masking = |head: OutputHead, words: &[usize]| panic_of(|| drop(head.mask_words(words)));
     let wrong = HeadError::MaskedWord { word: 11, vocab: VOCAB };
     assert_eq!(masking(head.clone(), &[11]), format!("OutputHead::mask_words: {wrong}"));
     let rest: Vec<usize> = (1..VOCAB).collect();
@@ -265,7 +262,7 @@ fn a_head_takes_the_type_of_its_linear_layer() {
 #[test]
 fn a_linear_layer_that_does_not_fit_is_refused() {
     let refused = |config: HeadConfig, layer: Linear| {
-        let panic = panic_of(AssertUnwindSafe(|| drop(config.init_from_linear(layer))));
+        let panic = panic_of(|| drop(config.init_from_linear(layer)));
         panic.strip_prefix("HeadConfig::init_from_linear: ").expect("the method's name").to_string()
     };
     let layer = || linear(&cpu());
@@ -320,7 +317,7 @@ fn a_head_is_tied_to_an_embedding_layer() {
 
     let other = EmbeddingConfig::new(VOCAB, 4).init(&device);
     assert_eq!(
-        panic_of(AssertUnwindSafe(|| drop(head.tied_to(&other)))),
+        panic_of(|| drop(head.tied_to(&other))),
         "OutputHead::tied_to: the tied embedding matrix has shape [11, 4], expected [11, 5], as the head's other \
          parameters say"
     );

@@ -1,7 +1,6 @@
 //! Direct output connection: its equality with a mixture, its dropout, its configuration and its messages.
 
-use burn::module::{Module, Param};
-use burn::store::ModuleRecord;
+use burn::module::Param;
 use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::{ConnectedLayer, Context, DirectOutputConnectionConfig};
@@ -140,21 +139,13 @@ fn a_given_mask_acts_alike_in_losses_and_predictions() {
 }
 
 #[test]
-fn a_connection_survives_records_and_json() {
+fn a_connection_says_its_layers() {
     let config = doc().with_latent_dropout(0.25, TimeAxis::Second);
     config.validate().unwrap();
     let text = serde_json::to_string(&config).unwrap();
     let context = r#""context":{"DirectOutputConnection":{"layers":[{"d_hidden":4,"components":1},{"d_hidden":6,"components":2}],"dropout":{"probability":0.25,"time_axis":"Second"}"#;
     assert!(text.contains(context), "{text}");
-    assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), config);
-    let device = cpu();
-    let [saved, other] = [config.init(&device), config.init(&device)];
-    let hidden = tensor::<2>([3, BELOW + HIDDEN], 1, (&device, DType::F32));
-    let want = values(saved.forward(hidden.clone()));
-    assert_ne!(values(other.forward(hidden.clone())), want);
-    let record = ModuleRecord::from_bytes(saved.clone().into_record().into_bytes().unwrap()).unwrap();
-    assert_eq!(values(other.load_record(record).forward(hidden)), want);
-    let shown = saved.to_string();
+    let shown = config.init(&cpu()).to_string();
     let line = "context: DirectOutputConnection {d_hidden: [4, 6], d_embedding: 5, components: [1, 2], dropout: 0.25, \
                 time_axis: Second, params: 113}";
     assert!(shown.contains(line), "{shown}");

@@ -132,26 +132,6 @@ fn soft_targets_agree_with_the_composed_formula() {
 }
 
 #[test]
-fn a_soft_target_that_is_certain_is_a_hard_target() {
-    let device = cpu();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3);
-    let head = head(&config, on);
-    let hidden = tensor([6, HIDDEN], 1, on);
-    let words = targets(6, 11, &device);
-    let one_hot = Tensor::<2>::zeros([6, 11], on).scatter(
-        1,
-        words.clone().reshape([6, 1]),
-        Tensor::ones([6, 1], on),
-        burn::tensor::IndexingUpdateOp::Add,
-    );
-    let hard = values(head.loss(hidden.clone(), words.clone()));
-    let options = LossOptions::new().with_distributions(one_hot);
-    let soft = values(head.loss_with(hidden, words, &options).value);
-    assert_close(&soft, &hard, 1e-13, "soft against hard");
-}
-
-#[test]
 fn gradient_checkpointing_changes_nothing() {
     let device = ad().gradient_checkpointing();
     for config in all_heads(11) {

@@ -1,28 +1,17 @@
 //! Half-precision heads: losses in f32, gradients in the types of their inputs, errors of the rounding of the inputs alone.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::{log_softmax, sigmoid, softmax};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor};
 use highrank::context::{Context, Mixtape};
-use highrank::{Activation, LossOptions, OutputHead, Reduction};
+use highrank::{Activation, LossOptions, OutputHead, Reduction, cast_parameters};
 
 use crate::support::*;
 
 const VOCAB: usize = 40;
 const TOKENS: usize = 12;
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
-
-/// The head with all parameters in another float type.
-fn cast(head: OutputHead, dtype: DType) -> OutputHead {
-    struct Cast(DType);
-    impl ModuleMapper for Cast {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            Param::from_tensor(param.val().cast(self.0).detach())
-        }
-    }
-    head.map(&mut Cast(dtype))
-}
 
 /// Options and the temperature of the head.
 fn options() -> [(LossOptions, f64); 3] {
@@ -150,8 +139,8 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
     for dtype in HALVES {
         for config in all_heads(VOCAB) {
             let what = format!("{config:?}, {dtype:?}");
-            let half = cast(head(&config, (&device, DType::F32)), dtype);
-            let exact = cast(half.clone(), DType::F64);
+            let half = cast_parameters(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast_parameters(half.clone(), DType::F64);
             let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype)).require_grad();
             let words = || targets(TOKENS, VOCAB, &device);
             for (i, (options, temperature)) in options().iter().enumerate() {
@@ -193,8 +182,8 @@ fn errors_are_no_larger_than_those_of_the_composed_formula() {
     let device = ad();
     for dtype in HALVES {
         for config in all_heads(VOCAB) {
-            let half = cast(head(&config, (&device, DType::F32)), dtype);
-            let exact = cast(half.clone(), DType::F64);
+            let half = cast_parameters(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast_parameters(half.clone(), DType::F64);
             let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype)).require_grad();
             let run = |head: &OutputHead, state: Tensor<2>, loss: Tensor<1>| {
                 (values(loss.clone()), gradients(head, &state, loss).0)
@@ -224,8 +213,8 @@ fn gradients_are_scaled_before_they_are_rounded() {
     let device = ad();
     let scale = 2f64.powi(24);
     for config in all_heads(VOCAB) {
-        let half = cast(head(&config, (&device, DType::F32)), DType::F16);
-        let exact = cast(half.clone(), DType::F64);
+        let half = cast_parameters(head(&config, (&device, DType::F32)), DType::F16);
+        let exact = cast_parameters(half.clone(), DType::F64);
         let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, (&device, DType::F16)).require_grad();
         let words = || targets(TOKENS, VOCAB, &device);
         for (i, (options, temperature)) in options().into_iter().enumerate() {
@@ -262,8 +251,8 @@ fn everything_else_works_in_half_precision() {
     let device = cpu();
     for dtype in HALVES {
         for config in all_heads(VOCAB) {
-            let half = cast(head(&config, (&device, DType::F32)), dtype);
-            let exact = cast(half.clone(), DType::F64);
+            let half = cast_parameters(head(&config, (&device, DType::F32)), dtype);
+            let exact = cast_parameters(half.clone(), DType::F64);
             let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, (&device, dtype));
             let wide = hidden.clone().cast(DType::F64);
             let what = format!("{config:?}, {dtype:?}");
@@ -291,21 +280,13 @@ fn everything_else_works_in_half_precision() {
 
             // Masked words, a token that does not count, and weights in half precision.
             let masked = half.mask_words(&[0, 7]);
-            let mut states = values(hidden);
-            states[..config.d_hidden].fill(f64::NAN);
-            let states =
-                burn::tensor::TensorData::new(states, [TOKENS, config.d_hidden]).convert_dtype(dtype);
-            let mut weights = vec![1.0; TOKENS];
-            weights[0] = 0.0;
-            let weights = burn::tensor::TensorData::new(weights, [TOKENS]).convert_dtype(dtype);
-            let options = LossOptions::new()
-                .with_token_weights(Tensor::<1>::from_data(weights, (&device, dtype)))
-                .with_label_smoothing(0.1);
+            let states = hidden.slice_fill(0..1, f64::NAN);
+            let weights = Tensor::<1>::ones([TOKENS], (&device, dtype)).slice_fill(0..1, 0.0);
+            let options = LossOptions::new().with_token_weights(weights).with_label_smoothing(0.1);
             let words =
                 targets(TOKENS, VOCAB, &device).mask_fill(targets(TOKENS, VOCAB, &device).equal_elem(7), 8);
             let words = words.clone().mask_fill(words.equal_elem(0), 8);
-            let loss =
-                masked.loss_with(Tensor::<2>::from_data(states, (&device, dtype)), words, &options).value;
+            let loss = masked.loss_with(states, words, &options).value;
             assert!(values(loss)[0].is_finite(), "{what}");
         }
     }

@@ -1,19 +1,15 @@
 //! Losses with options: tokens that do not count, weights, upstream gradients and statistics.
 
-use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::context::Context;
 use highrank::{HeadConfig, Loss, LossOptions, OutputHead, Reduction, TimeAxis, TokenStatistics};
 
+use crate::priors::priors;
 use crate::support::*;
 
 const VOCAB: usize = 11;
 const TOKENS: usize = 8;
 const IGNORED: i64 = -100;
-
-fn ints<const D: usize>(values: &[i64], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
-}
 
 fn floats<const D: usize>(values: &[f64], shape: [usize; D], on: On<'_>) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape).convert_dtype(on.1), on)
@@ -107,18 +103,13 @@ fn run(
 }
 
 /// Rows that no computation survives, and a place for each.
-fn poisoned(hidden: Tensor<2>, rows: &[usize], on: On<'_>) -> Tensor<2> {
+fn poisoned(hidden: Tensor<2>, rows: &[usize]) -> Tensor<2> {
     let [_, width] = hidden.dims();
-    let mut values = values(hidden);
-    for (i, &row) in rows.iter().enumerate() {
-        let row = &mut values[row * width..(row + 1) * width];
-        match i % 3 {
-            0 => row.fill(f64::NAN),
-            1 => row.fill(f64::INFINITY),
-            _ => row[width - 1] = f64::NEG_INFINITY,
-        }
-    }
-    floats(&values, [TOKENS, width], on)
+    rows.iter().enumerate().fold(hidden, |hidden, (i, &row)| match i % 3 {
+        0 => hidden.slice_fill(row..row + 1, f64::NAN),
+        1 => hidden.slice_fill(row..row + 1, f64::INFINITY),
+        _ => hidden.slice_fill([row..row + 1, width - 1..width], f64::NEG_INFINITY),
+    })
 }
 
 #[test]
@@ -184,7 +175,7 @@ fn tokens_that_do_not_count_are_as_if_removed() {
                     .with_token_weights(floats(&weights, [TOKENS], on));
                 let [loss, got] = run(
                     &head,
-                    poisoned(hidden.clone(), &WITHOUT, on),
+                    poisoned(hidden.clone(), &WITHOUT),
                     ints(&given, [TOKENS], &device),
                     (options, asked),
                     is_vector.then(|| upstream.clone()),
@@ -218,7 +209,7 @@ fn where_nothing_counts_the_sum_is_zero_the_mean_no_number_and_every_gradient_ze
         for config in every_head() {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-            let hidden = poisoned(hidden, &(0..TOKENS).collect::<Vec<_>>(), on);
+            let hidden = poisoned(hidden, &(0..TOKENS).collect::<Vec<_>>());
             let words = ints(&[IGNORED; TOKENS], [TOKENS], &device);
             for (choice, asked) in every_choice() {
                 let what = format!("{config:?}, options {choice}, {asked:?}, {device:?}");
@@ -457,12 +448,7 @@ fn statistics_of(head: &OutputHead, hidden: Tensor<2>, words: &[i64], temperatur
         .collect();
     let components = normalisers.len() / rows.len();
     let prior = match &head.context {
-        Context::MixtureOfSoftmaxes(mixture) => values(softmax(hidden.matmul(mixture.prior.weight.val()), 1)),
-        Context::DirectOutputConnection(connection) => {
-            let [last, _] = connection.prior.weight.val().dims();
-            let [_, width] = hidden.dims();
-            values(softmax(hidden.narrow(1, width - last, last).matmul(connection.prior.weight.val()), 1))
-        }
+        Context::MixtureOfSoftmaxes(_) | Context::DirectOutputConnection(_) => values(priors(head, hidden)),
         _ => vec![1.0; normalisers.len()],
     };
     let squares: Vec<f64> = normalisers.iter().zip(prior).map(|(lse, prior)| prior * lse * lse).collect();

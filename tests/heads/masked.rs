@@ -224,9 +224,8 @@ fn statistics_are_those_of_the_head_without_the_words() {
         ] {
             assert_close(&values(got), &values(want), 1e-12, &what);
         }
-        let numbers = |words: Tensor<1, Int>| words.into_data().iter::<i64>().collect::<Vec<_>>();
-        let best: Vec<i64> = numbers(want.argmax).iter().map(|place| kept()[*place as usize]).collect();
-        assert_eq!(numbers(got.argmax), best, "{what}");
+        let best: Vec<i64> = integers(want.argmax).iter().map(|place| kept()[*place as usize]).collect();
+        assert_eq!(integers(got.argmax), best, "{what}");
     });
 }
 
@@ -246,12 +245,11 @@ fn predictions_are_those_of_the_head_without_the_words() {
             }
         }
 
-        let numbers = |words: Tensor<2, Int>| words.into_data().iter::<i64>().collect::<Vec<_>>();
         let (got, want) = (full.top_k(hidden(), LEFT), small.top_k(hidden(), LEFT));
-        let want_words: Vec<i64> = numbers(want.words).iter().map(|place| kept()[*place as usize]).collect();
-        assert_eq!(numbers(got.words), want_words, "{what}");
+        let want_words: Vec<i64> = integers(want.words).iter().map(|place| kept()[*place as usize]).collect();
+        assert_eq!(integers(got.words), want_words, "{what}");
         assert_close(&values(got.log_probs), &values(want.log_probs), 1e-12, &what);
-        let all = numbers(full.top_k(hidden(), VOCAB).words);
+        let all = integers(full.top_k(hidden(), VOCAB).words);
         let masked: Vec<i64> = MASKED.iter().map(|word| *word as i64).collect();
         assert!(all.chunks(VOCAB).all(|row| row[LEFT..] == masked), "{what}: {all:?}");
 
@@ -266,8 +264,7 @@ fn predictions_are_those_of_the_head_without_the_words() {
             let draw = |head: &OutputHead| {
                 let mut rng = Pcg64::seed_from_u64(7);
                 let many = hidden().repeat_dim(0, 4);
-                let words: Tensor<1, Int> = head.sample(many, &sampling, &mut rng);
-                words.into_data().iter::<i64>().collect::<Vec<_>>()
+                integers(head.sample::<2, 1>(many, &sampling, &mut rng))
             };
             let want: Vec<i64> = draw(&small).iter().map(|place| kept()[*place as usize]).collect();
             assert_eq!(draw(&full), want, "{what}");

@@ -1,5 +1,7 @@
 //! Shared by all head tests: devices, heads by name, reproducible inputs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtapeConfig};
@@ -53,7 +55,7 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
 }
 
 /// Every context that has an activation, with those that are not the papers'.
-pub fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
+fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
     let heads = [
         HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
         HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
@@ -106,6 +108,14 @@ pub fn tensor<const D: usize>(shape: [usize; D], seed: usize, on: On<'_>) -> Ten
 pub fn targets(tokens: usize, vocab: usize, device: &Device) -> Tensor<1, Int> {
     let words: Vec<i64> = (0..tokens).map(|i| ((i * 7919 + 3) % vocab) as i64).collect();
     Tensor::from_data(words.as_slice(), device)
+}
+
+pub fn ints<const D: usize>(values: &[i64], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+pub fn integers<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
+    tensor.into_data().iter::<i64>().collect()
 }
 
 /// A head whose parameters are spread values of the given float type: nothing symmetric, nothing at its start value.
@@ -215,8 +225,8 @@ pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
 }
 
 /// The panic message of a closure.
-pub fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    let payload = std::panic::catch_unwind(run).expect_err("no panic");
+pub fn panic_of(run: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("no panic");
     match payload.downcast::<String>() {
         Ok(text) => *text,
         Err(other) => other.downcast::<&str>().expect("a text").to_string(),

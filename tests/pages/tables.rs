@@ -1,10 +1,6 @@
 //! The tables that the pages take from `results/`, computed anew.
 
-use std::fs;
-
 use serde_json::Value;
-
-use crate::root;
 
 /// A table of a page: the name in the comment above it, and its lines below the header.
 pub type Table = (&'static str, fn() -> Vec<String>);
@@ -41,8 +37,7 @@ pub struct Runs(Vec<Value>);
 
 impl Runs {
     pub fn read(name: &str) -> Self {
-        let path = root().join(format!("results/{name}.jsonl"));
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text = crate::read(&format!("results/{name}.jsonl"));
         let lines = text.lines().filter(|line| !line.is_empty());
         Self(lines.map(|line| serde_json::from_str(line).unwrap()).collect())
     }
