@@ -179,7 +179,7 @@ mod cpu {
     use std::sync::Arc;
 
     use highrank_kernels::cpu::{Buffer, Real, in_pool, sigmoid, softplus};
-    use pulp::Arch;
+    use pulp::{Arch, Simd, WithSimd};
     use rayon::prelude::*;
 
     use super::super::cpu::{CpuBody, OnCpu};
@@ -201,6 +201,33 @@ mod cpu {
         delta: T,
         /// `1 / delta`. At a knot, where rounding decides between two pieces, both give the same value.
         inverse: T,
+    }
+
+    /// `x ← softplus(x)`.
+    struct Softplus<'a, T>(&'a mut [T]);
+
+    impl<T: Real> WithSimd for Softplus<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _simd: S) {
+            self.0.iter_mut().for_each(|x| *x = softplus(*x));
+        }
+    }
+
+    /// `y ← y σ(x)`.
+    struct TimesSigmoid<'a, T> {
+        values: &'a mut [T],
+        of: &'a [T],
+    }
+
+    impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _simd: S) {
+            self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y *= sigmoid(*x));
+        }
     }
 
     /// The pieces of a block of logits, and the distance of each from its piece's left end.
@@ -236,10 +263,7 @@ mod cpu {
             let mut starts: Vec<f64> = slopes
                 .par_chunks_mut(RUN)
                 .map(|slopes| {
-                    arch.dispatch(
-                        #[inline(always)]
-                        || slopes.iter_mut().for_each(|x| *x = softplus(*x)),
-                    );
+                    arch.dispatch(Softplus(slopes));
                     slopes.iter().map(|slope| delta * slope.wide()).sum()
                 })
                 .collect();
@@ -357,10 +381,7 @@ mod cpu {
                 if run == 0 {
                     d_raw[0] = T::of(d_raw[0].wide() - self.bound.wide() * total);
                 }
-                arch.dispatch(
-                    #[inline(always)]
-                    || d_raw.iter_mut().zip(raw_slopes).for_each(|(y, x)| *y *= sigmoid(*x)),
-                );
+                arch.dispatch(TimesSigmoid { values: d_raw, of: raw_slopes });
             });
         }
     }

@@ -3,7 +3,7 @@
 use burn::backend::Flex;
 use burn::tensor::{DType, bf16};
 use burn_flex::FlexTensor;
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{Buffer, Real};
@@ -71,25 +71,8 @@ const TOGETHER: usize = 64;
 /// If the numbers are not f32.
 pub fn shorten<T: Real>(numbers: &mut [T], scale: T) {
     assert_eq!(T::dtype(), DType::F32, "bfloat16 is the upper half of an f32");
-    let (numbers, scale): (&mut [f32], f32) = (bytemuck::cast_slice_mut(numbers), bytemuck::cast(scale));
-    Arch::new().dispatch(
-        #[inline(always)]
-        move || {
-            let whole = numbers.len() / TOGETHER * TOGETHER;
-            for first in (0..whole).step_by(TOGETHER) {
-                let mut short = [0; TOGETHER];
-                for (short, x) in short.iter_mut().zip(&numbers[first..first + TOGETHER]) {
-                    *short = upper_half(*x * scale);
-                }
-                bytemuck::cast_slice_mut::<f32, u16>(numbers)[first..first + TOGETHER]
-                    .copy_from_slice(&short);
-            }
-            for i in whole..numbers.len() {
-                let short = upper_half(numbers[i] * scale);
-                bytemuck::cast_slice_mut::<f32, u16>(numbers)[i] = short;
-            }
-        },
-    );
+    let (numbers, scale) = (bytemuck::cast_slice_mut(numbers), bytemuck::cast(scale));
+    Arch::new().dispatch(Shorten { numbers, scale });
 }
 
 /// The memory of f32 numbers as twice as many bfloat16: of [shortened](shorten) numbers the first half.
@@ -99,6 +82,32 @@ pub fn shorten<T: Real>(numbers: &mut [T], scale: T) {
 pub fn as_short<T: Real>(numbers: &[T]) -> &[bf16] {
     assert_eq!(T::dtype(), DType::F32, "bfloat16 is the upper half of an f32");
     bytemuck::cast_slice(numbers)
+}
+
+struct Shorten<'a> {
+    numbers: &'a mut [f32],
+    scale: f32,
+}
+
+impl WithSimd for Shorten<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { numbers, scale } = self;
+        let whole = numbers.len() / TOGETHER * TOGETHER;
+        for first in (0..whole).step_by(TOGETHER) {
+            let mut short = [0; TOGETHER];
+            for (short, x) in short.iter_mut().zip(&numbers[first..first + TOGETHER]) {
+                *short = upper_half(*x * scale);
+            }
+            bytemuck::cast_slice_mut::<f32, u16>(numbers)[first..first + TOGETHER].copy_from_slice(&short);
+        }
+        for i in whole..numbers.len() {
+            let short = upper_half(numbers[i] * scale);
+            bytemuck::cast_slice_mut::<f32, u16>(numbers)[i] = short;
+        }
+    }
 }
 
 /// The bits of the nearest bfloat16. NaN stays.

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, slice};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::tensors::take;
@@ -83,10 +83,7 @@ pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut
         for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
             let prior = &prior[n * components..(n + 1) * components];
             let latent = &latent[n * components * d..(n + 1) * components * d];
-            arch.dispatch(
-                #[inline(always)]
-                move || mix_token(prior, latent, out),
-            );
+            arch.dispatch(Forward { prior, latent, out });
         }
     });
 }
@@ -128,40 +125,55 @@ pub(super) fn pull_back<T: Real>(
             let at = (n - first) * components;
             let d_prior = d_prior.as_deref_mut().map(|all| &mut all[at..at + components]);
             let d_latent = d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]);
-            arch.dispatch(
-                #[inline(always)]
-                move || pull_back_token(prior, latent, grad, d_prior, d_latent),
-            );
+            arch.dispatch(Backward { prior, latent, grad, d_prior, d_latent });
         }
     });
 }
 
 /// One token: `h̄ = Σ_k π_k h_k`.
-#[inline(always)]
-fn mix_token<T: Real>(prior: &[T], latent: &[T], out: &mut [T]) {
-    out.fill(T::ZERO);
-    for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
-        out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
+struct Forward<'a, T> {
+    prior: &'a [T],
+    latent: &'a [T],
+    out: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { prior, latent, out } = self;
+        out.fill(T::ZERO);
+        for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
+            out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
+        }
     }
 }
 
 /// One token: `∂π_k = grad · h_k` and `∂h_k = π_k grad`, each where there is room for it.
-#[inline(always)]
-fn pull_back_token<T: Real>(
-    prior: &[T],
-    latent: &[T],
-    grad: &[T],
-    d_prior: Option<&mut [T]>,
-    d_latent: Option<&mut [T]>,
-) {
-    if let Some(d_prior) = d_prior {
-        for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
-            *out = dot(grad, context);
+struct Backward<'a, T> {
+    prior: &'a [T],
+    latent: &'a [T],
+    grad: &'a [T],
+    d_prior: Option<&'a mut [T]>,
+    d_latent: Option<&'a mut [T]>,
+}
+
+impl<T: Real> WithSimd for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { prior, latent, grad, d_prior, d_latent } = self;
+        if let Some(d_prior) = d_prior {
+            for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
+                *out = dot(grad, context);
+            }
         }
-    }
-    if let Some(d_latent) = d_latent {
-        for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
-            out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
+        if let Some(d_latent) = d_latent {
+            for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
+                out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
+            }
         }
     }
 }

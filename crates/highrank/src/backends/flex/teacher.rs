@@ -3,7 +3,7 @@
 use burn::backend::Flex;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, LANES, Real};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::predict;
@@ -35,10 +35,7 @@ impl<T: Real> Teacher<T> {
         let rows = probs.par_chunks_exact_mut(vocab).zip(log_probs.par_chunks_exact(vocab));
         rows.zip(&mut constants).for_each(|((row, logarithms), constant)| {
             row.copy_from_slice(logarithms);
-            *constant = Arch::new().dispatch(
-                #[inline(always)]
-                || exponentiate(row),
-            );
+            *constant = Arch::new().dispatch(Exponentials(row));
             if masked.iter().any(|word| row[*word] > T::ZERO) {
                 *constant = f64::INFINITY;
             }
@@ -65,16 +62,22 @@ impl<T: Real> Teacher<T> {
 }
 
 /// Turns a row of logarithms into what they are of; the sum of the products of both.
-#[inline(always)]
-fn exponentiate<T: Real>(row: &mut [T]) -> f64 {
-    let [sum] = sums(row, |lanes| {
-        let mut terms = [T::ZERO; LANES];
-        for (log, term) in lanes.iter_mut().zip(&mut terms) {
-            let e = log.exp_of_bounded();
-            *term = if e > T::ZERO { e * *log } else { T::ZERO };
-            *log = e;
-        }
-        [terms]
-    });
-    sum
+struct Exponentials<'a, T>(&'a mut [T]);
+
+impl<T: Real> WithSimd for Exponentials<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
+        let [sum] = sums(self.0, |lanes| {
+            let mut terms = [T::ZERO; LANES];
+            for (log, term) in lanes.iter_mut().zip(&mut terms) {
+                let e = log.exp_of_bounded();
+                *term = if e > T::ZERO { e * *log } else { T::ZERO };
+                *log = e;
+            }
+            [terms]
+        });
+        sum
+    }
 }
