@@ -7,14 +7,15 @@
 //! * [`data`]: corpora and vocabularies;
 //! * [`optim`]: clipping to the global norm, SGD with its non-monotonically triggered average (NT-ASGD), the state of Adam in a file;
 //! * [`ranks`]: one training in several processes;
-//! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, and lists separated by
-//!   commas.
+//! * [`files`], [`exact`], [`text`]: files that are replaced as a whole, reals in them that lose no bit, lists separated by
+//!   commas; [`by_name!`]: choices by their names.
 //!
 //! # Features
 //!
 //! `flex` (default), `ndarray`, `wgpu` and `cuda` enable the Burn backend of that name. `mpi` brings [`ranks`] that `mpirun` starts;
 //! it needs an MPI library and libclang to be built.
 
+mod by_name;
 pub mod data;
 mod difference;
 pub mod error;

@@ -1,11 +1,8 @@
 //! Options of `theorems`.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::Parser;
-use runs::Error;
 use serde::{Serialize, Serializer};
 
 use program::args::DistinctList;
@@ -65,20 +62,7 @@ impl Theorem {
     }
 }
 
-impl fmt::Display for Theorem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Theorem {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|theorem| theorem.name() == text);
-        known.ok_or_else(|| Error::unknown_name("theorem", text, Self::ALL))
-    }
-}
+runs::by_name!(Theorem, "theorem");
 
 impl Serialize for Theorem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

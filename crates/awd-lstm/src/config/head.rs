@@ -1,11 +1,6 @@
 //! The output layers by name.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
-
-use runs::error::{Error, Result};
 
 /// The output layer of a language model.
 ///
@@ -88,17 +83,4 @@ impl HeadKind {
     }
 }
 
-impl fmt::Display for HeadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for HeadKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.iter().copied().find(|kind| kind.name() == text);
-        known.ok_or_else(|| Error::unknown_name("head", text, Self::ALL))
-    }
-}
+runs::by_name!(HeadKind, "head");

@@ -1,8 +1,5 @@
 //! The settings of the papers by name.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::dropouts::Dropouts;
@@ -10,7 +7,6 @@ use super::head::HeadKind;
 use super::model::ModelConfig;
 use super::train::TrainConfig;
 use runs::data::TextConfig;
-use runs::error::{Error, Result};
 use runs::optim::{DynamicConfig, DynamicForm};
 
 /// The settings of a paper: a [`ModelConfig`], a [`TrainConfig`] and a [`TextConfig`] under one name.
@@ -233,24 +229,4 @@ impl Preset {
     }
 }
 
-impl ModelConfig {
-    /// The model of a preset: the same as [`Preset::model`].
-    pub fn from_preset(preset: Preset, head: HeadKind, vocab: usize) -> Self {
-        preset.model(head, vocab)
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.iter().copied().find(|preset| preset.name() == text);
-        known.ok_or_else(|| Error::unknown_name("preset", text, Self::ALL))
-    }
-}
+runs::by_name!(Preset, "preset");

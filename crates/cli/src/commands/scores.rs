@@ -1,9 +1,8 @@
 //! What `eval` is asked for any kind of model, and what it answers.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use program::device::DeviceChoice;
 use program::print::bits_text;
 use program::statistics::decimal;
@@ -25,13 +24,13 @@ pub struct EvalArgs {
     pub data: Option<PathBuf>,
     /// Which text: train, valid or test. The training text is scored as if it were the test text, without dropout
     /// [default: valid and test].
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true)]
     pub split: Option<Split>,
     /// Score only the first N tokens of a text.
     #[arg(long, visible_alias = "limit", value_name = "N")]
     pub max_tokens: Option<usize>,
     /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint).
-    #[arg(long, default_value = "best")]
+    #[arg(long, default_value = "best", hide_possible_values = true)]
     pub weights: Weights,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
@@ -45,7 +44,7 @@ pub struct EvalArgs {
 }
 
 /// One of the texts of a corpus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Split {
     /// The training text.
     Train,
@@ -66,21 +65,8 @@ impl Split {
     }
 }
 
-impl FromStr for Split {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "train" => Ok(Self::Train),
-            "valid" => Ok(Self::Valid),
-            "test" => Ok(Self::Test),
-            other => Err(Error::unknown_name("split", other, ["train", "valid", "test"])),
-        }
-    }
-}
-
 /// Weights that a run keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weights {
     /// Those with the lowest validation loss.
@@ -101,19 +87,6 @@ impl Weights {
             Self::Best => run.best_weights(),
             Self::Last => run.last_weights(),
             Self::Averaged => run.averaged_weights(),
-        }
-    }
-}
-
-impl FromStr for Weights {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "best" => Ok(Self::Best),
-            "last" => Ok(Self::Last),
-            "averaged" => Ok(Self::Averaged),
-            other => Err(Error::unknown_name("weights", other, ["best", "last", "averaged"])),
         }
     }
 }

@@ -148,7 +148,7 @@ fn saved_runs_are_looked_into() {
     refused("rank", &["--run <RUN>"]);
     refused("rank --run mos --tokens 1", &["tokens is 1, but must be at least 2"]);
     refused("kl --run mos --tokens 0", &["tokens is 0"]);
-    refused("kl --run mos --split all", &["unknown split `all`", "valid, test"]);
+    refused("kl --run mos --split all", &["invalid value 'all' for '--split <SPLIT>'", "valid, test"]);
     refused("kl --run mos other", &["runs `mos` and `other` have different vocabularies"]);
     refused("gradient-loss", &["--run <RUN>"]);
     refused("gradient-loss --run nowhere", &["`nowhere` is not a run folder"]);

@@ -63,8 +63,11 @@ fn each_text_and_any_slice_of_it_is_scored() {
     assert_eq!(text, format!("perplexity train {:.2}\n", number(&few, "train_ppl")));
 
     for (more, expected) in [
-        ("--split dev", "unknown split `dev`; known: train, valid, test"),
-        ("--weights first", "unknown weights `first`; known: best, last, averaged"),
+        ("--split dev", "invalid value 'dev' for '--split <SPLIT>' [possible values: train, valid, test]"),
+        (
+            "--weights first",
+            "invalid value 'first' for '--weights <WEIGHTS>' [possible values: best, last, averaged]",
+        ),
         ("--max-tokens 1", "max-tokens is 1, but must be at least 2"),
         ("--max-tokens 9", "the validation text is shorter than one batch: 9 tokens"),
         ("--weights averaged", "it has no checkpoint/average.safetensors: averaging has not begun"),

@@ -188,7 +188,10 @@ fn sweeps_that_cannot_be_made() {
         ("--lr 3,fast", "'fast' for '--lr <LR>'"),
         ("--lr 3,3", "--lr has the value `3` twice"),
         ("--lr 3,0", "softmax, lr 0: lr is 0"),
-        ("--equal shares", "unknown equality `shares`; known: sizes, parameters"),
+        (
+            "--equal shares",
+            "invalid value 'shares' for '--equal <WHAT>' [possible values: sizes, parameters]",
+        ),
         ("--equal sizes --parameters 9", "--parameters needs --equal parameters"),
         ("--for mos", "HEAD:SETTING=VALUE"),
         ("--for mos:rate=3", "unknown setting `rate`; known: d-embedding, lstm"),
@@ -253,7 +256,11 @@ fn runs_are_listed_with_damaged_ones() {
     let output = run(path, "runs all/empty");
     assert!(output.status.success() && output.stdout.is_empty());
     refused(path, "runs", &["`runs` is no folder"]);
-    refused(path, "runs all --sort size", &["unknown order `size`; known: name, head"]);
+    refused(
+        path,
+        "runs all --sort size",
+        &["invalid value 'size' for '--sort <BY>' [possible values: name, kind, head"],
+    );
 }
 
 #[test]

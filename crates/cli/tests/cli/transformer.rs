@@ -135,7 +135,11 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     assert_eq!(of("--split test")["test_ppl"], scores["test_ppl"]);
     assert!(of("--split valid").get("test_ppl").is_none() && number(&of("--split train"), "train_ppl") > 1.0);
     assert_ne!(of("--limit 50")["test_ppl"], scores["test_ppl"]);
-    refused(path, "eval first --split dev", &["unknown split `dev`; known: train, valid, test"]);
+    refused(
+        path,
+        "eval first --split dev",
+        &["invalid value 'dev' for '--split <SPLIT>' [possible values: train, valid, test]"],
+    );
 
     // The same seed makes the same model, another seed another.
     objects(path, &format!("{train} --out second"));

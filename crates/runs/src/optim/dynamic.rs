@@ -1,8 +1,6 @@
 //! Dynamic evaluation: a trained model goes on learning from the text that it is evaluated on.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -10,7 +8,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::{parameter, update};
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check};
 
 /// Which root mean square scales the updates: the two published forms differ. Written `paper` and `program`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +22,9 @@ pub enum DynamicForm {
 }
 
 impl DynamicForm {
+    /// Both, the default first.
+    pub const ALL: &[Self] = &[Self::Program, Self::Paper];
+
     /// The name on command lines and in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -33,23 +34,7 @@ impl DynamicForm {
     }
 }
 
-impl fmt::Display for DynamicForm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for DynamicForm {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let forms = [Self::Program, Self::Paper];
-        forms
-            .into_iter()
-            .find(|form| form.name() == text)
-            .ok_or_else(|| Error::unknown_name("form", text, &forms.map(Self::name)))
-    }
-}
+crate::by_name!(DynamicForm, "form");
 
 /// Settings of dynamic evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

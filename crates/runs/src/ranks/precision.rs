@@ -1,11 +1,6 @@
 //! The type in which gradients travel.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Result};
 
 /// The type in which gradients are sent from rank to rank. Sums are made in f32 either way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,17 +27,4 @@ impl ReducePrecision {
     }
 }
 
-impl fmt::Display for ReducePrecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for ReducePrecision {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let unknown = || Error::unknown_name("precision", text, Self::ALL);
-        Self::ALL.into_iter().find(|precision| precision.name() == text).ok_or_else(unknown)
-    }
-}
+crate::by_name!(ReducePrecision, "precision");

@@ -1,10 +1,6 @@
 //! Settings under one name.
 
-use std::fmt;
-use std::str::FromStr;
-
 use awd_lstm::HeadKind;
-use runs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::model::ModelConfig;
@@ -67,17 +63,4 @@ impl Preset {
     }
 }
 
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.iter().copied().find(|preset| preset.name() == text);
-        known.ok_or_else(|| Error::unknown_name("preset", text, Self::ALL))
-    }
-}
+runs::by_name!(Preset, "preset");

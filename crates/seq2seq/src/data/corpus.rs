@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use runs::data::Vocabulary;
 
-use super::dialogue::{Dialogue, dialogues};
+use super::dialogue::dialogues;
 use super::split::{DialogConfig, Split};
 use super::vocabulary::build_vocabulary;
 use crate::error::{Error, Result};
@@ -40,20 +40,6 @@ impl Corpus {
         config.validate()?;
         let train = Split::new([], &vocabulary, config);
         Self::with_train(folder, vocabulary, train, config)
-    }
-
-    /// Encodes training, validation and test dialogues with a given vocabulary.
-    ///
-    /// # Errors
-    /// Those of [`DialogConfig::validate`].
-    pub fn from_dialogues(
-        vocabulary: Vocabulary,
-        texts: &[Vec<Dialogue>; 3],
-        config: &DialogConfig,
-    ) -> Result<Self> {
-        config.validate()?;
-        let [train, valid, test] = texts.each_ref().map(|text| Split::new(text, &vocabulary, config));
-        Ok(Self { vocabulary, train, valid, test })
     }
 
     fn with_train(

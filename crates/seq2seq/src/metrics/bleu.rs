@@ -1,11 +1,8 @@
 //! Smoothed BLEU of one sentence against one reference.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::Hash;
-use std::str::FromStr;
 
-use runs::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The orders of BLEU: BLEU-1 to BLEU-4.
@@ -46,20 +43,7 @@ impl BleuForm {
     }
 }
 
-impl fmt::Display for BleuForm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for BleuForm {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.iter().copied().find(|form| form.name() == text);
-        known.ok_or_else(|| Error::unknown_name("form of BLEU", text, Self::ALL))
-    }
-}
+runs::by_name!(BleuForm, "form of BLEU");
 
 /// Smoothed BLEU-1 to BLEU-4 of a hypothesis of T tokens against a reference of R tokens, both without marks of begin and end.
 ///

@@ -1,11 +1,9 @@
 //! Options that these commands share.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use program::device::DeviceChoice;
-use runs::Error;
 
 /// Which text is read, where, and how results are printed.
 #[derive(Debug, Clone, Args)]
@@ -14,7 +12,7 @@ pub struct HeldOutArgs {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Which text: valid or test. It is read in one column, from a zero state.
-    #[arg(long, default_value = "test")]
+    #[arg(long, default_value = "test", hide_possible_values = true)]
     pub split: Split,
     /// Read only the first N contexts of the text.
     #[arg(long, visible_alias = "limit", value_name = "N")]
@@ -43,22 +41,10 @@ pub struct SourceArgs {
 }
 
 /// A held-out text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Split {
     /// `valid.txt`
     Valid,
     /// `test.txt`
     Test,
-}
-
-impl FromStr for Split {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "valid" => Ok(Self::Valid),
-            "test" => Ok(Self::Test),
-            other => Err(Error::unknown_name("split", other, &["valid", "test"])),
-        }
-    }
 }

@@ -3,9 +3,8 @@
 use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use program::failure::Failure;
 use program::print::{print_json, print_note};
 use runs::Error;
@@ -20,7 +19,7 @@ pub struct RunsArgs {
     #[arg(value_name = "DIR", default_value = "runs")]
     pub folders: Vec<PathBuf>,
     /// What comes first: the lowest valid, test, seconds or parameters, or by name, head, kind or state.
-    #[arg(long, value_name = "BY", default_value = "name")]
+    #[arg(long, value_name = "BY", default_value = "name", hide_possible_values = true)]
     pub sort: Order,
     /// One JSON object a run on standard output, and nothing else there.
     #[arg(long)]
@@ -77,7 +76,7 @@ fn search(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
 }
 
 /// What runs are sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// The folder.
     Name,
@@ -98,17 +97,6 @@ pub enum Order {
 }
 
 impl Order {
-    const ALL: [(&str, Self); 8] = [
-        ("name", Self::Name),
-        ("head", Self::Head),
-        ("kind", Self::Kind),
-        ("state", Self::State),
-        ("parameters", Self::Parameters),
-        ("valid", Self::Valid),
-        ("test", Self::Test),
-        ("seconds", Self::Seconds),
-    ];
-
     /// The order of two runs. Ones without the number come last, and damaged ones after all others.
     fn compare(self, a: &Listed, b: &Listed) -> Ordering {
         let (Some(a), Some(b)) = (a.summary(), b.summary()) else {
@@ -128,14 +116,5 @@ impl Order {
             Self::Test => numbers(a.test_ppl, b.test_ppl),
             Self::Seconds => a.seconds.total_cmp(&b.seconds),
         }
-    }
-}
-
-impl FromStr for Order {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, order)| *order);
-        found.ok_or_else(|| Error::unknown_name("order", text, Self::ALL.map(|(name, _)| name)))
     }
 }

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use awd_lstm::HeadKind;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use program::args::DistinctList;
 use program::failure::Failure;
-use runs::Error;
 
 use crate::args::{Overrides, TrainingArgs};
 use crate::commands::sweep::grid::Grid;
@@ -38,7 +37,7 @@ pub struct SweepArgs {
     /// mixture and one of --last-lstm. A mixture of more components, or of a wider last LSTM, thus has a narrower embedding.
     /// (The last LSTM of a head without mixture, unless it is untied, always is as wide as its embedding: --last-lstm is the
     /// width of both, and the other LSTMs are solved for.) What cannot be met is left out with a line that says why.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub equal: Option<Equal>,
     /// Numbers of parameters that models come as near to as they can, separated by commas [default: that of the mixture of
     /// softmaxes, the first of all values given].
@@ -145,22 +144,10 @@ impl FromStr for Heads {
 }
 
 /// What the models of a sweep have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Equal {
     /// Sizes, as they are given.
     Sizes,
     /// The number of parameters, as nearly as sizes allow.
     Parameters,
-}
-
-impl FromStr for Equal {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "sizes" => Ok(Self::Sizes),
-            "parameters" => Ok(Self::Parameters),
-            other => Err(Error::unknown_name("equality", other, ["sizes", "parameters"])),
-        }
-    }
 }
