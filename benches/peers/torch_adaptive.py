@@ -6,11 +6,11 @@ does. Prints one JSON object: the median time of a step, tokens/s, the growth of
 included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_adaptive.py --tokens 2048 --d 512 --vocab 100000 --cutoffs 4000,20000
 """
-import argparse, json, os, statistics, time
+import argparse, json, os, statistics
 
 import torch
 
-from peak import resident_peak, reset_peak
+from measure import added_peak, times
 
 
 def main():
@@ -39,17 +39,8 @@ def main():
 
     # What PyTorch loads with the first call is no part of what a step adds.
     torch.nn.AdaptiveLogSoftmaxWithLoss(8, 16, [4])(torch.randn(4, 8), torch.arange(4)).loss.backward()
-    reset_peak()
-    before = resident_peak()
-    value = step()
-    step()
-    added = resident_peak() - before
-    times = []
-    for _ in range(o.repeats):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
-    seconds = statistics.median(times)
+    value, added = added_peak(step)
+    seconds = statistics.median(times(step, o.repeats))
     print(json.dumps(dict(
         peer="torch " + torch.__version__, mode="adaptive", tokens=o.tokens, d=o.d, vocab=o.vocab, cutoffs=cutoffs, division=o.division,
         threads=o.threads, median_ms=1e3 * seconds, tokens_per_s=o.tokens / seconds, added_peak_bytes=added, loss=value,

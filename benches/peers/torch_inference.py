@@ -12,12 +12,12 @@ topk, multinomial or argmax. A PLIF's table is made beforehand. Prints the media
 the process's peak memory over two calls, results included. N tokens, H hidden size, d embedding size, V vocabulary, K components.
 Example: python torch_inference.py --head mos --mode top-k --tokens 840 --json
 """
-import argparse, json, os, statistics, time
+import argparse, json, os, statistics
 
 import torch
 import torch.nn.functional as F
 
-from peak import resident_peak, reset_peak
+from measure import added_peak, times
 
 BOUND = 20.0  # of a PLIF
 CALLS = 20  # timed calls of `decode` for each repeat
@@ -96,21 +96,12 @@ def main():
 
     def call(hidden=hidden, words=words):
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.bf16):
-            return predict(head.log_probs(hidden), words)
+            predict(head.log_probs(hidden), words)
 
     # What PyTorch loads with the first call is no part of what a call adds.
     call(hidden[:1], words[:1])
-    reset_peak()
-    before = resident_peak()
-    call()
-    call()
-    added = resident_peak() - before
-    times = []
-    for _ in range(o.repeats * (CALLS if o.mode == "decode" else 1)):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    seconds = statistics.median(times)
+    _, added = added_peak(call)
+    seconds = statistics.median(times(call, o.repeats * (CALLS if o.mode == "decode" else 1)))
     out = dict(peer="torch " + torch.__version__, head=o.head, mode=o.mode, bf16=o.bf16, threads=o.threads, tokens=tokens,
                median_ms=1e3 * seconds, tokens_per_s=tokens / seconds, added_peak_bytes=added)
     print(json.dumps(out) if o.json else out)

@@ -8,12 +8,12 @@ Prints one JSON object: the median time of a step, tokens/s, the growth of the p
 (gradients included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_linear_cross_entropy.py --tokens 2048 --d 1024 --vocab 131072 --mode chunked
 """
-import argparse, json, os, statistics, time, warnings
+import argparse, json, os, statistics, warnings
 
 import torch
 import torch.nn.functional as F
 
-from peak import resident_peak, reset_peak
+from measure import added_peak, times
 
 
 def main():
@@ -69,17 +69,8 @@ def main():
 
     # What PyTorch loads with the first call is no part of what a step adds.
     loss(tensor(4, 8, scale=1.0), tensor(16, 8, scale=1.0), tensor(16, scale=1.0), torch.arange(4)).backward()
-    reset_peak()
-    before = resident_peak()
-    value = step()
-    step()
-    added = resident_peak() - before
-    times = []
-    for _ in range(o.repeats):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
-    seconds = statistics.median(times)
+    value, added = added_peak(step)
+    seconds = statistics.median(times(step, o.repeats))
     print(json.dumps(dict(
         peer="torch " + torch.__version__, mode=o.mode, dtype=o.dtype, bf16=o.bf16, tokens=o.tokens, d=o.d, vocab=o.vocab,
         label_smoothing=o.label_smoothing, threads=o.threads, median_ms=1e3 * seconds, tokens_per_s=o.tokens / seconds,

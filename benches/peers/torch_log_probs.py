@@ -10,11 +10,11 @@ N tokens, H hidden size, d embedding size, V vocabulary, K mixture components.
 Example:
   python torch_log_probs.py --head mos --tokens 840 --entropy --json
 """
-import argparse, json, os, time
+import argparse, json, os
 
 import torch
 import torch.nn.functional as F
-from peak import reset_peak, resident_peak
+from measure import reset_peak, resident_peak, times
 
 
 def main():
@@ -71,12 +71,7 @@ def main():
     value = run()
     run()
     peak = peak_now() - before
-    times = []
-    for _ in range(o.repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    median = sorted(times)[len(times) // 2]
+    median = sorted(times(run, o.repeats))[o.repeats // 2]
     out = dict(peer="torch " + torch.__version__, head=o.head, entropy=o.entropy, bf16=o.bf16, tokens=n, vocab=v, loss=value,
                median_ms=median * 1e3, tokens_per_s=n / median, added_peak_bytes=peak)
     print(json.dumps(out) if o.json else out)

@@ -223,37 +223,34 @@ impl HeadThroughputArgs {
     /// Refuses what cannot be combined.
     fn validate(&self) -> Result<(), Failure> {
         let (step, plain) = (self.mode == Mode::Step, self.options == LossOption::Plain);
+        let (head, has_clusters) = (self.head, self.head_config().adaptive.is_some());
         if !step && !plain {
             return Err("--options are those of a loss, which only --mode step has".into());
         }
         for (option, given) in [("--lower-components", self.lower_components), ("--d-lower", self.d_lower)] {
-            if given.is_some() && !self.head.reads_layers() {
-                let head = self.head;
+            if given.is_some() && !head.reads_layers() {
                 return Err(
                     format!("{option} is given, but only --head doc has a layer below, not {head}").into()
                 );
             }
         }
-        if self.activation.is_some() && !self.head.is_mixture() {
-            let head = self.head;
+        if self.activation.is_some() && !head.is_mixture() {
             return Err(format!("--activation is given, but the {head} head has no mixture").into());
         }
         for (option, given) in [("--frequent", self.frequent), ("--d-gate", self.d_gate)] {
-            if given.is_some() && self.head != Head::Common(HeadKind::Mixtape) {
-                let head = self.head;
+            if given.is_some() && head != Head::Common(HeadKind::Mixtape) {
                 return Err(
                     format!("{option} is given, but only --head mixtape has gates, not {head}").into()
                 );
             }
         }
-        if self.options == LossOption::PriorCv && !self.head.is_mixture() {
-            let head = self.head;
+        if self.options == LossOption::PriorCv && !head.is_mixture() {
             return Err(format!("--options prior-cv needs priors, but the {head} head has no mixture").into());
         }
         if self.targets != TargetWords::Even && !plain {
             return Err("--targets zipf has only --options plain".into());
         }
-        if self.division.is_some() && self.head_config().adaptive.is_none() {
+        if self.division.is_some() && !has_clusters {
             return Err("--division is given, but the head has no clusters: give --cutoffs".into());
         }
         if let Some(k) = self.k {
@@ -266,7 +263,6 @@ impl HeadThroughputArgs {
                 );
             }
         }
-        let has_clusters = self.head_config().adaptive.is_some();
         let of_all_words = [
             LossOption::Smoothing,
             LossOption::Teacher,
@@ -285,8 +281,7 @@ impl HeadThroughputArgs {
         }
         match self.layers {
             Layers::Burn if has_clusters => Err("--layers burn has no clusters: leave --cutoffs out".into()),
-            Layers::Burn if self.head != Head::Common(HeadKind::Softmax) => {
-                let head = self.head;
+            Layers::Burn if head != Head::Common(HeadKind::Softmax) => {
                 Err(format!("--layers burn has no {head}, only --head softmax").into())
             }
             Layers::Burn if !step || !plain => {
@@ -310,10 +305,9 @@ impl HeadThroughputArgs {
         if let Some(List(cutoffs)) = &self.cutoffs {
             config = config.with_adaptive(AdaptiveConfig::new(cutoffs.clone()));
         }
-        let adaptive = config.adaptive.clone().map(|adaptive| match self.division {
-            Some(division) => adaptive.with_division(division),
-            None => adaptive,
-        });
+        if let (Some(adaptive), Some(division)) = (&mut config.adaptive, self.division) {
+            adaptive.division = division;
+        }
         if let Some(activation) = self.activation.filter(|_| self.head.is_mixture()) {
             config = config.with_activation(activation);
         }
@@ -321,11 +315,8 @@ impl HeadThroughputArgs {
             mixtape.frequent = self.frequent.unwrap_or(mixtape.frequent);
             mixtape.d_gate = self.d_gate.unwrap_or(mixtape.d_gate);
         }
-        let config = HeadConfig { adaptive, ..config }.with_precision(self.precision);
-        match self.memory_budget {
-            Some(bytes) => config.with_memory_budget(Some(bytes)),
-            None => config,
-        }
+        let memory_budget = self.memory_budget.or(config.memory_budget);
+        config.with_precision(self.precision).with_memory_budget(memory_budget)
     }
 
     /// Multiplications of a Mixtape's gates and of the frequent words' further rows.
@@ -406,23 +397,16 @@ impl Timed {
         option: LossOption,
         device: &Device,
     ) -> Self {
-        let (tokens, d_hidden) = (args.rows(), config.d_hidden);
+        let (words, d_hidden) = (args.targets.draw(args.rows(), config.vocab), config.d_hidden);
         match layer {
             OutputLayer::Head(head) if args.mode != Mode::Step => {
-                let prediction = OutputPrediction::new(head, [tokens, d_hidden], args.mode, device);
-                let prediction = prediction.with_targets(&args.targets.draw(tokens, config.vocab));
+                let prediction = OutputPrediction::new(head, &words, d_hidden, args.mode, device);
                 Self::Prediction(match args.k {
                     Some(k) => prediction.with_top(k),
                     None => prediction,
                 })
             }
-            layer => {
-                let step = OutputStep::new(layer, [tokens, d_hidden, config.vocab], option, device);
-                Self::Step(match args.targets {
-                    TargetWords::Even => step,
-                    TargetWords::Zipf => step.with_targets(&args.targets.draw(tokens, config.vocab)),
-                })
-            }
+            layer => Self::Step(OutputStep::new(layer, words, d_hidden, option, device)),
         }
     }
 
@@ -455,7 +439,7 @@ fn measure(
         Layers::Fused => OutputLayer::Head(config.init(&place)),
         Layers::Burn => OutputLayer::burn(config.d_embedding, config.vocab, &place),
     };
-    let layer = if args.dtype == FloatType::F32 { layer } else { layer.cast(args.dtype) };
+    let layer = if args.dtype == FloatType::F32 { layer } else { layer.cast(args.dtype.dtype()) };
     // Parameters and inputs are no part of what a step adds.
     layer.create();
     let params = layer.num_params();

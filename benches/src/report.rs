@@ -107,12 +107,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Pairing>, Failure> {
         }
     }
     // What is of one workload stands together, in the order of the workloads' first runs.
-    let mut order: Vec<String> = vec![];
-    for pairing in &pairings {
-        if !order.contains(&pairing.what) {
-            order.push(pairing.what.clone());
-        }
-    }
+    let order: Vec<String> = pairings.iter().map(|pairing| pairing.what.clone()).collect();
     pairings.sort_by_key(|pairing| order.iter().position(|what| *what == pairing.what));
     Ok(pairings)
 }
@@ -286,10 +281,6 @@ mod tests {
         )
     }
 
-    fn read_text(text: &str) -> Result<Vec<Pairing>, Failure> {
-        read_texts(&[text])
-    }
-
     fn read_texts(texts: &[&str]) -> Result<Vec<Pairing>, Failure> {
         let folder = tempfile::tempdir().unwrap();
         let paths: Vec<PathBuf> =
@@ -305,7 +296,7 @@ mod tests {
         let lines =
             [(OURS, 10.0), ("peer", 20.0), (OURS, 10.0), ("peer", 40.0), (OURS, 20.0), ("peer", 60.0)];
         let text: Vec<String> = lines.iter().map(|(who, ms)| line("mos", who, *ms)).collect();
-        let pairings = read_text(&text.join("\n")).unwrap();
+        let pairings = read_texts(&[&text.join("\n")]).unwrap();
         assert_eq!(pairings.len(), 1);
         assert_eq!(pairings[0].ratios(), [2.0, 3.0, 4.0]);
         assert!(table(&pairings).contains("**3.00** (2.00 – 4.00)"), "{}", table(&pairings));
@@ -342,9 +333,9 @@ mod tests {
     fn what_is_no_recording_is_refused() {
         let good = [line("mos", OURS, 1.0), line("mos", "peer", 1.0)].join("\n");
         assert!(read_texts(&[&good, ""]).unwrap_err().to_string().contains("/1` holds no pair"));
-        assert!(read_text("").unwrap_err().to_string().contains("holds no pair"));
-        assert!(read_text("x").unwrap_err().to_string().contains("line 1 is no run"));
-        let alone = read_text(&line("mos", "peer", 1.0)).unwrap_err().to_string();
+        assert!(read_texts(&[""]).unwrap_err().to_string().contains("holds no pair"));
+        assert!(read_texts(&["x"]).unwrap_err().to_string().contains("line 1 is no run"));
+        let alone = read_texts(&[&line("mos", "peer", 1.0)]).unwrap_err().to_string();
         assert!(alone.contains("line 1") && alone.contains("without one of highrank"), "{alone}");
     }
 }

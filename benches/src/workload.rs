@@ -72,7 +72,7 @@ impl Training {
         let (state, lr) = (self.state.clone(), self.config.lr);
         let (model, stepped) = train::step(model, &mut self.optimiser, window, state, &self.config, lr);
         (self.model, self.state) = (Some(model), stepped.state);
-        first(stepped.losses.nll)
+        stepped.losses.nll.into_scalar()
     }
 }
 
@@ -121,10 +121,6 @@ impl LstmStack {
         }
         let sum = y.sum();
         drop(sum.backward());
-        first(sum.inner())
+        sum.inner().into_scalar()
     }
-}
-
-fn first(tensor: Tensor<1>) -> f64 {
-    tensor.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }

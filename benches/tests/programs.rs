@@ -56,106 +56,81 @@ fn a_step_of_a_transformer_is_timed_with_either_layer() {
 fn an_output_head_is_timed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let small = "--head mos --tokens 8 --d-hidden 6 --d-embedding 4 --vocab 20 --components 2";
-    HEAD.refused(path, &format!("{small} --repeats 0"), &["--repeats is 0"]);
-    HEAD.refused(path, &small.replace("--tokens 8", "--tokens 0"), &["--tokens is 0"]);
-    HEAD.refused(path, &format!("{small} --layers burn"), &["--layers burn has no mos", "--head softmax"]);
-    HEAD.refused(path, &format!("{small} --mode nll --options smoothing"), &["--options", "--mode step"]);
-    let softmax = small.replace("--head mos", "--head softmax");
-    HEAD.refused(
-        path,
-        &format!("{softmax} --layers burn --options z-loss"),
-        &["--layers burn", "--options plain"],
-    );
-    HEAD.refused(path, &format!("{small} --k 3"), &["--k is given", "--mode top-k"]);
-    for k in ["0", "21"] {
-        HEAD.refused(
-            path,
-            &format!("{small} --mode top-k --k {k}"),
-            &[&format!("--k is {k}"), "vocabulary's 20"],
-        );
-    }
-    HEAD.refused(path, &format!("{small} --d-lower 5"), &["--d-lower is given", "only --head doc"]);
-    HEAD.refused(path, &format!("{small} --lower-components 1"), &["--lower-components is given", "not mos"]);
-    HEAD.refused(path, &format!("{small} --frequent 5"), &["--frequent is given", "only --head mixtape"]);
-    HEAD.refused(path, &format!("{small} --d-gate 5"), &["--d-gate is given", "not mos"]);
-    HEAD.refused(path, &format!("{softmax} --activation linear"), &["--activation is given", "softmax head"]);
-    HEAD.refused(path, &format!("{small} --activation relu"), &["unknown activation `relu`"]);
-    let linear = HEAD.objects(path, &format!("{small} --activation linear --repeats 1 --json")).remove(0);
-    assert_eq!((&linear["head"], &linear["activation"]), (&"mos".into(), &"linear".into()));
-    let gated = small.replace("--head mos", "--head mixtape");
-    HEAD.refused(
-        path,
-        &format!("{gated} --frequent 20"),
-        &["20 words have a gate of their own", "there are 20"],
-    );
-    HEAD.refused(path, &format!("{gated} --d-gate 0"), &["d_gate is 0"]);
-    HEAD.refused(
-        path,
-        &format!("{gated} --options prior-cv"),
-        &["--options prior-cv needs priors", "mixtape"],
-    );
-    let connected = small.replace("--head mos", "--head doc --d-lower 5");
-    HEAD.refused(path, &format!("{connected} --lower-components 0"), &["components of a layer is 0"]);
-    HEAD.refused(
-        path,
-        &format!("{softmax} --options prior-cv"),
-        &["--options prior-cv needs priors", "softmax"],
-    );
-    HEAD.refused(path, &format!("{small} --division 2"), &["--division is given", "no clusters"]);
-    HEAD.refused(path, &format!("{small} --cutoffs 5,20"), &["the cutoffs are [5, 20]", "from 1 to 19"]);
-    HEAD.refused(
-        path,
-        &format!("{small} --cutoffs 5 --division 0.5"),
-        &["division of the tails' widths is 0.5"],
-    );
-    HEAD.refused(
-        path,
-        &format!("{small} --cutoffs 5 --options smoothing"),
-        &["--options smoothing needs every word"],
-    );
-    HEAD.refused(path, &format!("{small} --targets zipf --options weights"), &["--targets zipf has only"]);
-    HEAD.refused(path, &format!("{softmax} --cutoffs 5 --layers burn"), &["--layers burn has no clusters"]);
-    HEAD.refused(path, &format!("{small} --threads 0"), &["--threads is 0"]);
+    let small = |head: &str| {
+        format!("--head {head} --tokens 8 --d-hidden 6 --d-embedding 4 --vocab 20 --components 2")
+    };
+    let refused = |head: &str, more: &str, expected: &[&str]| {
+        HEAD.refused(path, &format!("{} {more}", small(head)), expected);
+    };
+    HEAD.refused(path, &small("mos").replace("--tokens 8", "--tokens 0"), &["--tokens is 0"]);
     HEAD.refused(path, "--device nonsense", &["unknown device `nonsense`", "auto, flex"]);
-    HEAD.refused(path, &format!("{small} --dtype f8"), &["--dtype", "f32, bf16"]);
-    let unknown = small.replace("--head mos", "--head softmix");
-    HEAD.refused(path, &unknown, &["unknown head `softmix`", "soft-cap, monotonic-net"]);
-    let headed = |head: &str| softmax.replace("--head softmax", head);
-    HEAD.refused(path, &headed("--head soft-cap --cap 0"), &["cap"]);
-    HEAD.refused(path, &headed("--head monotonic-net --units 0"), &["units is 0"]);
-    if cfg!(feature = "ndarray") {
-        let other = format!("{small} --device ndarray");
-        HEAD.refused(path, &format!("{other} --threads 2"), &["--threads", "flex", "ndarray"]);
-        HEAD.refused(path, &format!("{other} --dtype bf16"), &["--dtype is bf16", "ndarray"]);
+    refused("softmix", "", &["unknown head `softmix`", "soft-cap, monotonic-net"]);
+    refused("mos", "--repeats 0", &["--repeats is 0"]);
+    refused("mos", "--layers burn", &["--layers burn has no mos", "--head softmax"]);
+    refused("mos", "--mode nll --options smoothing", &["--options", "--mode step"]);
+    refused("softmax", "--layers burn --options z-loss", &["--layers burn", "--options plain"]);
+    refused("mos", "--k 3", &["--k is given", "--mode top-k"]);
+    for k in ["0", "21"] {
+        let expected = format!("--k is {k}");
+        refused("mos", &format!("--mode top-k --k {k}"), &[&expected, "vocabulary's 20"]);
     }
+    refused("mos", "--d-lower 5", &["--d-lower is given", "only --head doc"]);
+    refused("mos", "--lower-components 1", &["--lower-components is given", "not mos"]);
+    refused("mos", "--frequent 5", &["--frequent is given", "only --head mixtape"]);
+    refused("mos", "--d-gate 5", &["--d-gate is given", "not mos"]);
+    refused("softmax", "--activation linear", &["--activation is given", "softmax head"]);
+    refused("mos", "--activation relu", &["unknown activation `relu`"]);
+    refused("mixtape", "--frequent 20", &["20 words have a gate of their own", "there are 20"]);
+    refused("mixtape", "--d-gate 0", &["d_gate is 0"]);
+    for head in ["mixtape", "softmax"] {
+        refused(head, "--options prior-cv", &["--options prior-cv needs priors", head]);
+    }
+    refused("doc", "--d-lower 5 --lower-components 0", &["components of a layer is 0"]);
+    refused("mos", "--division 2", &["--division is given", "no clusters"]);
+    refused("mos", "--cutoffs 5,20", &["the cutoffs are [5, 20]", "from 1 to 19"]);
+    refused("mos", "--cutoffs 5 --division 0.5", &["division of the tails' widths is 0.5"]);
+    refused("mos", "--cutoffs 5 --options smoothing", &["--options smoothing needs every word"]);
+    refused("mos", "--targets zipf --options weights", &["--targets zipf has only"]);
+    refused("softmax", "--cutoffs 5 --layers burn", &["--layers burn has no clusters"]);
+    refused("mos", "--threads 0", &["--threads is 0"]);
+    refused("mos", "--dtype f8", &["--dtype", "f32, bf16"]);
+    refused("soft-cap", "--cap 0", &["cap"]);
+    refused("monotonic-net", "--units 0", &["units is 0"]);
+    if cfg!(feature = "ndarray") {
+        refused("mos", "--device ndarray --threads 2", &["--threads", "flex", "ndarray"]);
+        refused("mos", "--device ndarray --dtype bf16", &["--dtype is bf16", "ndarray"]);
+    }
+    let linear = HEAD.objects(path, &format!("{} --activation linear --repeats 1 --json", small("mos")));
+    assert_eq!((&linear[0]["head"], &linear[0]["activation"]), (&"mos".into(), &"linear".into()));
     // Without optimisation the large product that it is compared with takes minutes.
     if !cfg!(debug_assertions) {
-        let softmax = format!("{softmax} --repeats 1 --device cpu --json");
-        for more in [
-            "--head soft-cap --cap 5",
-            "--head monotonic-net --units 3",
-            "--head gss --precision bf16",
-            "--head doc --d-lower 5 --lower-components 1 --options prior-cv",
-            "--head mixtape --frequent 7 --d-gate 3",
-            "--head mixtape --mode top-k --k 5",
-            "--head adaptive --targets zipf",
-            "--head adaptive --mode decode",
-            "--head adaptive --cutoffs 4,9 --division 2 --mode log-probs",
-            "--head mos --cutoffs 4 --mode nll --targets zipf",
-            "--head softmax --dtype bf16 --threads 1",
-            "--head softmax --mode top-k --k 20",
-            "--head plif --knots 8 --mode decode",
+        let measured = |head: &str| {
+            HEAD.objects(path, &format!("{} --repeats 1 --device cpu --json", small(head))).remove(0)
+        };
+        for head in [
+            "soft-cap --cap 5",
+            "monotonic-net --units 3",
+            "gss --precision bf16",
+            "doc --d-lower 5 --lower-components 1 --options prior-cv",
+            "mixtape --frequent 7 --d-gate 3",
+            "mixtape --mode top-k --k 5",
+            "adaptive --targets zipf",
+            "adaptive --mode decode",
+            "adaptive --cutoffs 4,9 --division 2 --mode log-probs",
+            "mos --cutoffs 4 --mode nll --targets zipf",
+            "softmax --dtype bf16 --threads 1",
+            "softmax --mode top-k --k 20",
+            "plif --knots 8 --mode decode",
         ] {
-            let measured = HEAD.objects(path, &softmax.replace("--head softmax", more)).remove(0);
+            let measured = measured(head);
             assert!(measured["median_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{measured}");
-            let dtype = if more.contains("--dtype bf16") { "bf16" } else { "f32" };
+            let dtype = if head.contains("--dtype bf16") { "bf16" } else { "f32" };
             assert_eq!(measured["dtype"], dtype, "{measured}");
-            if more.contains("--threads 1") {
+            if head.contains("--threads 1") {
                 assert_eq!(measured["threads"], 1);
             }
         }
-        let measured = HEAD.objects(path, &format!("{small} --repeats 1 --device cpu --json")).remove(0);
+        let measured = measured("mos");
         assert_eq!((&measured["head"], &measured["device"]), (&"mos".into(), &"flex".into()));
         for key in ["params", "tokens", "median_ms", "tokens_per_s", "gflops", "of_ceiling", "loss"] {
             assert!(measured[key].as_f64().is_some_and(|value| value > 0.0), "{key} in {measured}");
@@ -171,16 +146,14 @@ fn recorded_runs_are_compared() {
         format!(r#"{{"what":"mos","who":"{who}","round":1,"result":{{"median_ms":{ms},"tokens_per_s":1}}}}"#)
     };
     fs::write(path.join("runs.jsonl"), [line("highrank", 10), line("peer", 20)].join("\n")).unwrap();
-    let output = REPORT.run(path, "runs.jsonl --plot speeds.svg");
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && table.contains("| mos | f32 | 1 | 10.0 |"), "{table}");
+    let table = REPORT.text(path, "runs.jsonl --plot speeds.svg");
+    assert!(table.contains("| mos | f32 | 1 | 10.0 |"), "{table}");
     assert!(table.contains("**2.00** (2.00 – 2.00)"), "{table}");
     assert!(fs::read_to_string(path.join("speeds.svg")).unwrap().contains("mos, f32 / peer"));
     // Of several files, one table.
     let other = [line("highrank", 30), line("another peer", 30)].join("\n");
     fs::write(path.join("more.jsonl"), other).unwrap();
-    let output = REPORT.run(path, "runs.jsonl more.jsonl");
-    let table = String::from_utf8(output.stdout).unwrap();
+    let table = REPORT.text(path, "runs.jsonl more.jsonl");
     assert!(table.contains("| peer | 20.0 |") && table.contains("| another peer | 30.0 |"), "{table}");
     REPORT.refused(path, "", &["<RUNS>"]);
     REPORT.refused(path, "nowhere.jsonl", &["cannot read `nowhere.jsonl`"]);

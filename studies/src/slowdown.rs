@@ -123,7 +123,7 @@ pub fn run(args: &SlowdownArgs) -> Result<(), Failure> {
     let (components, batches) = (bench.components(), bench.batches());
     // All settings are checked before the first measurement.
     for &components in &components {
-        bench.model(args.text.setting().1, HeadKind::Mos, Some(components))?;
+        bench.model(Some(components))?;
     }
     for &batch in &batches {
         procedure(args.text.setting().1, batch)?;
@@ -167,47 +167,41 @@ impl Bench<'_> {
         let of_preset = mixture.model(HeadKind::Mos, 2).components;
         let mut rows = vec![];
         for &batch in batches {
-            let reference = self.tokens_per_s(softmax, HeadKind::Softmax, None, batch)?;
+            let reference = self.tokens_per_s(None, batch)?;
             for &components in components {
                 let found = published.iter().find(|(of, _)| *of == components);
                 let published = found.map(|(_, slowdown)| *slowdown).into_iter().collect();
-                let speed = self.tokens_per_s(mixture, HeadKind::Mos, Some(components), batch)?;
+                let speed = self.tokens_per_s(Some(components), batch)?;
                 rows.push(self.row(components, (batch, batch), (speed, reference), published));
             }
         }
         // Each model as it is trained, where that is another setting.
         if own.0 != own.1 && self.args.batches.is_none() && components.contains(&of_preset) {
-            let reference = self.tokens_per_s(softmax, HeadKind::Softmax, None, own.1)?;
-            let speed = self.tokens_per_s(mixture, HeadKind::Mos, Some(of_preset), own.0)?;
+            let reference = self.tokens_per_s(None, own.1)?;
+            let speed = self.tokens_per_s(Some(of_preset), own.0)?;
             let published = self.args.text.published_best().to_vec();
             rows.push(self.row(of_preset, own, (speed, reference), published));
         }
         Ok(rows)
     }
 
-    fn model(
-        &self,
-        preset: Preset,
-        head: HeadKind,
-        components: Option<usize>,
-    ) -> Result<ModelConfig, Failure> {
-        let vocab = self.args.vocab.unwrap_or(self.args.text.setting().2);
-        let mut model = preset.model(head, vocab);
+    /// The mixture of so many components, or the softmax; and its preset.
+    fn model(&self, components: Option<usize>) -> Result<(ModelConfig, Preset), Failure> {
+        let (softmax, mixture, vocab, _) = self.args.text.setting();
+        let (preset, head) = match components {
+            Some(_) => (mixture, HeadKind::Mos),
+            None => (softmax, HeadKind::Softmax),
+        };
+        let mut model = preset.model(head, self.args.vocab.unwrap_or(vocab));
         model.components = components.unwrap_or(model.components);
         model.precision = self.args.precision;
         model.validate()?;
-        Ok(model)
+        Ok((model, preset))
     }
 
-    /// Tokens of a training step over its median time.
-    fn tokens_per_s(
-        &self,
-        preset: Preset,
-        head: HeadKind,
-        components: Option<usize>,
-        batch: usize,
-    ) -> Result<f64, Failure> {
-        let model = self.model(preset, head, components)?;
+    /// Tokens of a training step of that model over its median time.
+    fn tokens_per_s(&self, components: Option<usize>, batch: usize) -> Result<f64, Failure> {
+        let (model, preset) = self.model(components)?;
         let mut training = Training::new(&model, procedure(preset, batch)?, &self.device)?;
         let seconds = median_seconds(self.args.repeats, || Ok(training.step()))?;
         Ok(training.tokens() as f64 / seconds)

@@ -63,14 +63,12 @@ fn the_synthetic_study_runs_and_refuses() {
     let same = outcomes.iter().find(|it| it["head"] == "mos" && it["alpha"] == 1.0 && it["d"] == 8).unwrap();
     assert_eq!((again.len(), &again[0]["kl"]), (1, &same["kl"]));
 
-    let table = STUDIES.run(path, &one.replace("--json", ""));
-    let table = String::from_utf8(table.stdout).unwrap();
+    let table = STUDIES.text(path, &one.replace("--json", ""));
     assert!(table.lines().count() == 3 && table.contains("mode match") && table.contains("nats"), "{table}");
 
     // What was printed gives the same pictures and, beside the table of the run itself, the same table.
     save(path, "found.jsonl", &outcomes);
-    let drawn =
-        String::from_utf8(STUDIES.run(path, "synthetic --from found.jsonl --out again").stdout).unwrap();
+    let drawn = STUDIES.text(path, "synthetic --from found.jsonl --out again");
     assert_eq!(drawn.lines().count(), 2 * 2 * 5 + 2, "{drawn}");
     for picture in ["kl.svg", "mode_match.svg"] {
         assert!(
@@ -159,9 +157,7 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
         );
     }
     // A table with a spread, from kept fits alone.
-    let table =
-        String::from_utf8(STUDIES.run(path, &format!("{more} --out kept").replace("--json", "")).stdout)
-            .unwrap();
+    let table = STUDIES.text(path, &format!("{more} --out kept").replace("--json", ""));
     assert!(
         table.contains(" ± ") && table.contains("2 seeds") && table.contains("lowest training loss"),
         "{table}"
@@ -269,15 +265,14 @@ fn repeated_symbols_are_learnt_and_bad_sizes_refused() {
     assert!(number(softmax, "loss") < 0.5 && number(softmax, "accuracy") > 0.9, "{softmax}");
     assert_pictures(&path.join("pictures"), "repeated_loss", &["softmax, d 8", "nats", "even guessing"]);
     assert_pictures(&path.join("pictures"), "repeated_accuracy", &["mos, d 4", "predicted, %"]);
-    let table = String::from_utf8(STUDIES.run(path, &format!("{line} --out pictures")).stdout).unwrap();
+    let table = STUDIES.text(path, &format!("{line} --out pictures"));
     assert!(table.lines().count() == 10 && table.contains("floor is 0") && table.contains(" ± "), "{table}");
 
     // What was printed gives the same table and pictures, the sizes of a head in any order.
     let (even, odd): (Vec<_>, Vec<_>) = outcomes.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
     save(path, "first.jsonl", &even.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
     save(path, "second.jsonl", &odd.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>());
-    let again = STUDIES.run(path, "synthetic repeated --from first.jsonl second.jsonl --out again");
-    let again = String::from_utf8(again.stdout).unwrap();
+    let again = STUDIES.text(path, "synthetic repeated --from first.jsonl second.jsonl --out again");
     let sorted = |table: &str| {
         let mut lines: Vec<String> = table.lines().map(str::to_string).collect();
         lines.sort();
@@ -325,8 +320,7 @@ fn a_mixture_is_timed_beside_a_softmax() {
         assert!((slowdown / speed("slowdown") - 1.0).abs() < 1e-12 && slowdown > 0.0, "{row}");
         assert_eq!(row["published"], json!([]));
     }
-    let picture = fs::read_to_string(path.join("pictures/slowdown.svg")).unwrap();
-    assert!(picture.contains("batch 5"));
+    assert_pictures(&path.join("pictures"), "slowdown", &["batch 5"]);
     STUDIES.refused(path, "slowdown --repeats 0", &["--repeats is 0"]);
     STUDIES.refused(path, "slowdown --components 0 --repeats 1", &["components is 0"]);
 }
@@ -364,7 +358,7 @@ fn theorems_are_measured_and_drawn() {
     for name in names {
         assert!(path.join(format!("pictures/{name}.svg")).metadata().unwrap().len() > 1000);
     }
-    let text = String::from_utf8(STUDIES.run(path, "theorems --only powers").stdout).unwrap();
+    let text = STUDIES.text(path, "theorems --only powers");
     assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");
     STUDIES.refused(path, "theorems --only lemma", &["unknown theorem `lemma`", "rank, floor, entropy"]);
 }

@@ -1,17 +1,14 @@
 //! The float type that parameters and hidden states are kept in.
 
-use burn::module::Module;
 use burn::tensor::DType;
 use clap::ValueEnum;
-use highrank::cast_parameters;
 use serde::Serialize;
 
 /// Float type of parameters and hidden states; sums and the loss of a shorter one are f32.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FloatType {
     /// 32 bits.
-    #[default]
     F32,
     /// bfloat16.
     Bf16,
@@ -24,10 +21,5 @@ impl FloatType {
             Self::F32 => DType::F32,
             Self::Bf16 => DType::BF16,
         }
-    }
-
-    /// The module with all parameters of this type.
-    pub fn cast<M: Module>(self, module: M) -> M {
-        cast_parameters(module, self.dtype())
     }
 }

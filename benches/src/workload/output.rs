@@ -5,12 +5,10 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use clap::ValueEnum;
-use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Sampling};
+use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Sampling, cast_parameters};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
-
-use super::{FloatType, first};
 
 /// An output layer whose training step is timed.
 // There is one: the size of the largest variant costs nothing.
@@ -40,10 +38,10 @@ impl OutputLayer {
     }
 
     /// With all parameters of a float type; the inputs that are made for the layer follow.
-    pub fn cast(self, float_type: FloatType) -> Self {
+    pub fn cast(self, dtype: DType) -> Self {
         match self {
-            Self::Head(head) => Self::Head(float_type.cast(head)),
-            Self::Burn(linear, loss) => Self::Burn(float_type.cast(linear), loss),
+            Self::Head(head) => Self::Head(cast_parameters(head, dtype)),
+            Self::Burn(linear, loss) => Self::Burn(cast_parameters(linear, dtype), loss),
         }
     }
 
@@ -80,11 +78,10 @@ pub fn create_parameters(module: &impl Module) {
 }
 
 /// An option of the loss whose cost is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossOption {
     /// None: the mean nll.
-    #[default]
     Plain,
     /// One ignored token, of target −100, after every eight that count.
     Ignore,
@@ -188,11 +185,10 @@ pub enum Mode {
 }
 
 /// How target words are drawn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetWords {
     /// Each word alike.
-    #[default]
     Even,
     /// By Zipf's law, as in language: the word of rank r with a probability proportional to 1/r.
     Zipf,
@@ -201,8 +197,9 @@ pub enum TargetWords {
 impl TargetWords {
     /// Words of a vocabulary, numbered by frequency; the same in every call.
     pub fn draw(self, tokens: usize, vocab: usize) -> Vec<i64> {
+        let mut rng = Pcg64::seed_from_u64(0);
         if self == Self::Even {
-            return random_words(tokens, vocab);
+            return (0..tokens).map(|_| rng.random_range(0..vocab as i64)).collect();
         }
         let mut sums = Vec::with_capacity(vocab);
         let mut sum = 0.0;
@@ -210,7 +207,6 @@ impl TargetWords {
             sum += 1.0 / rank as f64;
             sums.push(sum);
         }
-        let mut rng = Pcg64::seed_from_u64(0);
         let word = |number: f64| sums.partition_point(|below| *below <= number * sum).min(vocab - 1);
         (0..tokens).map(|_| word(rng.random()) as i64).collect()
     }
@@ -228,7 +224,7 @@ enum Asked {
     LogProbs(LogProbOptions, Tensor<2>),
 }
 
-/// Forward and backward of a layer's loss on random hidden states and targets.
+/// Forward and backward of a layer's loss on random hidden states.
 #[derive(Debug, Clone)]
 pub struct OutputStep {
     layer: OutputLayer,
@@ -240,11 +236,12 @@ pub struct OutputStep {
 }
 
 impl OutputStep {
-    /// For `tokens` tokens that count, hidden states of width `d_hidden` and a vocabulary of a size. The device tracks
-    /// gradients. Burn's own layers know no options.
+    /// For the target words of the tokens that count and hidden states of width `d_hidden`. The device tracks gradients. Burn's
+    /// own layers know no options.
     pub fn new(
         layer: OutputLayer,
-        [tokens, d_hidden, vocab]: [usize; 3],
+        mut words: Vec<i64>,
+        d_hidden: usize,
         option: LossOption,
         device: &Device,
     ) -> Self {
@@ -254,7 +251,6 @@ impl OutputStep {
             }
             layer => layer,
         };
-        let mut words = random_words(tokens, vocab);
         if option == LossOption::Ignore {
             words = words.chunks(RUN).flat_map(|run| run.iter().copied().chain([IGNORED])).collect();
         }
@@ -265,17 +261,6 @@ impl OutputStep {
         };
         let targets = Tensor::from_data(words.as_slice(), device);
         Self { layer, hidden: hidden.detach().require_grad(), targets, asked }
-    }
-
-    /// With other target words, one a token, of a step without options.
-    ///
-    /// # Panics
-    /// If the step has options, which may belong to its targets.
-    pub fn with_targets(self, words: &[i64]) -> Self {
-        let is_plain = matches!(self.asked, Asked::Loss);
-        assert!(is_plain, "OutputStep::with_targets: the options belong to other targets");
-        let targets = Tensor::from_data(words, &self.targets.device());
-        Self { targets, ..self }
     }
 
     /// Makes one step. Returns the loss in nats.
@@ -296,7 +281,7 @@ impl OutputStep {
             (OutputLayer::Burn(linear, loss), _) => loss.forward(linear.forward(hidden), targets),
         };
         let gradients = loss.backward();
-        let value = first(loss.inner());
+        let value = loss.inner().into_scalar();
         drop(gradients);
         value
     }
@@ -320,14 +305,14 @@ impl OutputPrediction {
     /// Words that [`Mode::TopK`] asks for unless told otherwise, as far as the vocabulary has them.
     pub const TOP: usize = 10;
 
-    /// For `tokens` tokens and hidden states of width `d_hidden`. The device tracks no gradients.
+    /// For the target words of all tokens and hidden states of width `d_hidden`. The device tracks no gradients.
     ///
     /// # Panics
     /// If the mode is [`Mode::Step`].
-    pub fn new(head: OutputHead, [tokens, d_hidden]: [usize; 2], mode: Mode, device: &Device) -> Self {
+    pub fn new(head: OutputHead, words: &[i64], d_hidden: usize, mode: Mode, device: &Device) -> Self {
         assert!(mode != Mode::Step, "OutputPrediction: a step is no prediction");
-        let hidden = random_hidden(tokens, d_hidden, head_dtype(&head), device);
-        let targets = Tensor::from_data(random_words(tokens, head.vocab()).as_slice(), device);
+        let hidden = random_hidden(words.len(), d_hidden, head_dtype(&head), device);
+        let targets = Tensor::from_data(words, device);
         let top = Self::TOP.min(head.vocab());
         Self { head, mode, top, hidden, targets, rng: Pcg64::seed_from_u64(0) }
     }
@@ -335,12 +320,6 @@ impl OutputPrediction {
     /// With the number of words that [`Mode::TopK`] asks for in place of [`TOP`](Self::TOP).
     pub fn with_top(self, top: usize) -> Self {
         Self { top, ..self }
-    }
-
-    /// With other target words, one a token.
-    pub fn with_targets(self, words: &[i64]) -> Self {
-        let targets = Tensor::from_data(words, &self.targets.device());
-        Self { targets, ..self }
     }
 
     /// Predicts once.
@@ -360,13 +339,8 @@ impl OutputPrediction {
 
     /// Mean nll of the targets in nats.
     pub fn loss(&self) -> f64 {
-        first(self.head.nll(self.hidden.clone(), self.targets.clone()).mean())
+        self.head.nll(self.hidden.clone(), self.targets.clone()).mean().into_scalar()
     }
-}
-
-fn random_words(tokens: usize, vocab: usize) -> Vec<i64> {
-    let mut rng = Pcg64::seed_from_u64(0);
-    (0..tokens).map(|_| rng.random_range(0..vocab as i64)).collect()
 }
 
 fn random_hidden(tokens: usize, width: usize, dtype: DType, device: &Device) -> Tensor<2> {
@@ -386,7 +360,8 @@ mod tests {
             LossOption::PriorCv => HeadConfig::mos(D, 4, VOCAB, 2),
             _ => HeadConfig::softmax(D, VOCAB),
         };
-        OutputStep::new(OutputLayer::Head(config.init(&device)), [20, D, VOCAB], option, &device)
+        let words = TargetWords::Even.draw(20, VOCAB);
+        OutputStep::new(OutputLayer::Head(config.init(&device)), words, D, option, &device)
     }
 
     #[test]
@@ -424,9 +399,10 @@ mod tests {
     fn a_layer_of_another_type_has_nearly_the_same_loss() {
         let wide = step(LossOption::Plain);
         let device = wide.hidden.device();
-        let layer = wide.layer.clone().cast(FloatType::Bf16);
+        let layer = wide.layer.clone().cast(DType::BF16);
         assert_eq!(layer.dtype(), DType::BF16);
-        let short = OutputStep::new(layer, [20, D, VOCAB], LossOption::Plain, &device);
+        let words = TargetWords::Even.draw(20, VOCAB);
+        let short = OutputStep::new(layer, words, D, LossOption::Plain, &device);
         assert_eq!(short.hidden.dtype(), DType::BF16);
         let wide =
             OutputStep { hidden: short.hidden.clone().cast(DType::F32).detach().require_grad(), ..wide };
@@ -444,9 +420,6 @@ mod tests {
             // Four standard deviations of a frequency of 20,000 draws are at most 0.0142.
             assert!((share - 1.0 / (word + 1) as f64 / total).abs() < 0.015, "{share} of word {word}");
         }
-        let step = step(LossOption::Plain);
-        let other = step.clone().with_targets(&TargetWords::Zipf.draw(20, VOCAB));
-        assert_ne!(step.run(), other.run());
     }
 
     #[test]
@@ -460,7 +433,8 @@ mod tests {
         let device = Device::flex();
         for mode in &Mode::value_variants()[1..] {
             let head = HeadConfig::mos(D, 4, VOCAB, 2).init(&device);
-            let mut prediction = OutputPrediction::new(head, [3, D], *mode, &device);
+            let words = TargetWords::Even.draw(3, VOCAB);
+            let mut prediction = OutputPrediction::new(head, &words, D, *mode, &device);
             prediction.run();
             prediction = prediction.with_top(VOCAB);
             prediction.run();

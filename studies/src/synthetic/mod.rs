@@ -9,7 +9,6 @@
 //! | `tries.rs` | one head with several learning rates and seeds |
 
 mod args;
-mod command;
 mod dirichlet;
 mod fit_args;
 mod fits;
@@ -19,4 +18,17 @@ mod report;
 mod tries;
 
 pub use args::SyntheticArgs;
-pub use command::run;
+
+use args::Mode;
+use program::failure::Failure;
+
+/// Runs the experiment that was asked for, prints a table and draws pictures.
+///
+/// # Errors
+/// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time.
+pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
+    match &args.mode {
+        None => dirichlet::run(args),
+        Some(Mode::Repeated(args)) => repeated::run(args),
+    }
+}

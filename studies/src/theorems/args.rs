@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use serde::{Serialize, Serializer};
 
 use program::args::DistinctList;
 
@@ -63,9 +62,3 @@ impl Theorem {
 }
 
 runs::by_name!(Theorem, "theorem");
-
-impl Serialize for Theorem {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}

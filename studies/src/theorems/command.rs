@@ -61,7 +61,7 @@ fn show<E: Evidence>(
 ) -> Result<bool, Failure> {
     #[derive(Serialize)]
     struct Line<'a, E> {
-        theorem: Theorem,
+        theorem: &'static str,
         holds: bool,
         seconds: f64,
         #[serde(flatten)]
@@ -69,7 +69,7 @@ fn show<E: Evidence>(
     }
     let (holds, seconds) = (evidence.holds(), started.elapsed().as_secs_f64());
     if args.json {
-        print_json(&Line { theorem, holds, seconds, evidence: &evidence });
+        print_json(&Line { theorem: theorem.name(), holds, seconds, evidence: &evidence });
     } else {
         let verdict = if holds { "holds" } else { "DOES NOT HOLD" };
         println!("{}\n{verdict} ({seconds:.1} s)\n", evidence.text());

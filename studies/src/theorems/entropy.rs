@@ -1,10 +1,7 @@
 //! Theorem 2 (Ganea et al., ICML 2019): the least cross-entropy of a softmax is the largest entropy under the truth's moments.
 
-use std::fmt::Write as _;
-
 use plotters::prelude::SeriesLabelPosition;
 use rand::SeedableRng;
-use rand_distr::{Distribution, StandardNormal};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 
@@ -126,11 +123,7 @@ impl Problem {
 
     /// `Σ q_i w_i`
     fn moments(&self, q: &[f64]) -> Vec<f64> {
-        let mut sum = vec![0.0; self.words.columns];
-        for (word, q) in q.iter().enumerate() {
-            sum.iter_mut().zip(self.words.row(word)).for_each(|(sum, w)| *sum += q * w);
-        }
-        sum
+        self.words.transposed_times(q)
     }
 
     /// Newton's method over h, from 0.
@@ -151,12 +144,9 @@ impl Problem {
             }
             let step = solve(&curvature, &gradient)?;
             let value = self.cross_entropy(&h);
-            let moved = |length: f64| -> Vec<f64> {
-                h.iter().zip(&step).map(|(h, step)| h - length * step).collect()
-            };
-            let lower = |length: &f64| self.cross_entropy(&moved(*length)) < value;
+            let lower = |length: &f64| self.cross_entropy(&moved(&h, &step, -length)) < value;
             let Some(length) = halvings().find(lower) else { break };
-            h = moved(length);
+            h = moved(&h, &step, -length);
         }
         Ok(h)
     }
@@ -187,23 +177,16 @@ impl Problem {
                 right.iter_mut().zip(&column).for_each(|(right, a)| *right -= q * slope * a);
             }
             let multipliers = solve(&system, &right)?;
-            let direction: Vec<f64> = (0..q.len())
-                .map(|word| {
-                    let pull: f64 =
-                        multipliers.iter().enumerate().map(|(row, nu)| nu * constraints.row(row)[word]).sum();
-                    -q[word] * (slope[word] + pull)
-                })
-                .collect();
+            let pulls = constraints.transposed_times(&multipliers);
+            let direction: Vec<f64> =
+                (0..q.len()).map(|word| -q[word] * (slope[word] + pulls[word])).collect();
             let value = entropy(&q);
-            let moved = |length: f64| -> Vec<f64> {
-                q.iter().zip(&direction).map(|(q, step)| q + length * step).collect()
-            };
             let higher = |length: &f64| {
-                let moved = moved(*length);
+                let moved = moved(&q, &direction, *length);
                 moved.iter().all(|q| *q > 0.0) && entropy(&moved) > value
             };
             let Some(length) = halvings().find(higher) else { break };
-            q = moved(length);
+            q = moved(&q, &direction, length);
         }
         Ok(q)
     }
@@ -211,25 +194,14 @@ impl Problem {
     /// The cross-entropy along a line through h, and the entropy along a line through q within the constraints, up to where a
     /// probability would be 0.
     fn surroundings(&self, h: &[f64], q: &[f64], rng: &mut Pcg64Mcg) -> Result<Surroundings, Failure> {
-        let mut draw =
-            |count: usize| -> Vec<f64> { (0..count).map(|_| StandardNormal.sample(rng)).collect() };
-        let line = draw(h.len());
+        let line = Matrix::normal(1, h.len(), rng).values;
         let constraints = self.constraints();
         let gram = constraints.times_transposed(&constraints);
-        let free = draw(q.len());
+        let free = Matrix::normal(1, q.len(), rng).values;
         let pulls: Vec<f64> = (0..constraints.rows).map(|row| dot(constraints.row(row), &free)).collect();
-        let pulls = solve(&gram, &pulls)?;
-        let free: Vec<f64> = (0..q.len())
-            .map(|word| {
-                let bound: f64 =
-                    (0..constraints.rows).map(|row| pulls[row] * constraints.row(row)[word]).sum();
-                free[word] - bound
-            })
-            .collect();
+        let bound = constraints.transposed_times(&solve(&gram, &pulls)?);
+        let free = moved(&free, &bound, -1.0);
         let room = q.iter().zip(&free).map(|(q, step)| q / step.abs()).fold(f64::INFINITY, f64::min);
-        let moved = |from: &[f64], line: &[f64], length: f64| -> Vec<f64> {
-            from.iter().zip(line).map(|(from, line)| from + length * line).collect()
-        };
         let places = || (-20..=20).map(|place| f64::from(place) / 20.0);
         Ok(Surroundings {
             cross_entropies: places().map(|t| (t, self.cross_entropy(&moved(h, &line, 0.5 * t)))).collect(),
@@ -241,6 +213,11 @@ impl Problem {
 /// `−Σ q log q` in nats.
 fn entropy(q: &[f64]) -> f64 {
     -q.iter().map(|q| q * q.ln()).sum::<f64>()
+}
+
+/// `from + length · line`
+fn moved(from: &[f64], line: &[f64], length: f64) -> Vec<f64> {
+    from.iter().zip(line).map(|(from, line)| from + length * line).collect()
 }
 
 /// Adds `factor · v vᵀ`.
@@ -271,11 +248,9 @@ impl Evidence for Duality {
         );
         let titles = ["cross-entropy", "entropy", "difference", "of q", "H(p)"];
         let [cross, entropy, gap, of_q, truth] = titles;
-        write!(text, "{:>5}{:>4}{cross:>18}{entropy:>18}{gap:>12}{of_q:>10}{truth:>10}", "M", "d")
-            .expect("a string takes everything");
+        text += &format!("{:>5}{:>4}{cross:>18}{entropy:>18}{gap:>12}{of_q:>10}{truth:>10}", "M", "d");
         for case in &self.cases {
-            write!(
-                text,
+            text += &format!(
                 "\n{:>5}{:>4}{:>18.12}{:>18.12}{:>12.1e}{:>10.1e}{:>10.4}",
                 case.words,
                 case.d,
@@ -284,8 +259,7 @@ impl Evidence for Duality {
                 (case.cross_entropy - case.entropy).abs(),
                 case.difference,
                 case.entropy_of_truth,
-            )
-            .expect("a string takes everything");
+            );
         }
         text
     }

@@ -1,7 +1,5 @@
 //! Theorem 1 (Ganea et al., ICML 2019): no softmax comes nearer to a matrix of log-probabilities than its small singular values.
 
-use std::fmt::Write as _;
-
 use plotters::prelude::SeriesLabelPosition;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -84,7 +82,8 @@ impl ErrorFloor {
         let beyond =
             |values: &[f64], first: usize| values.iter().skip(first).map(|value| value * value).sum();
         let values = truth.spectrum()?.singular_values;
-        let centred_values = centred(&truth).spectrum()?.singular_values;
+        let centred = truth.less(|row| row.iter().sum::<f64>() / row.len() as f64);
+        let centred_values = centred.spectrum()?.singular_values;
         let mut fits = vec![];
         for &d in sizes.dims {
             let floor: f64 = beyond(&values, d + 1);
@@ -112,16 +111,6 @@ impl ErrorFloor {
         }
         Ok(Self { contexts: sizes.contexts, words: sizes.words, fits })
     }
-}
-
-/// A matrix without the mean of every row.
-fn centred(matrix: &Matrix) -> Matrix {
-    let mut result = matrix.clone();
-    for row in 0..matrix.rows {
-        let mean = matrix.row(row).iter().sum::<f64>() / matrix.columns as f64;
-        result.row_mut(row).iter_mut().for_each(|x| *x -= mean);
-    }
-    result
 }
 
 #[derive(Clone, Copy)]
@@ -190,17 +179,14 @@ impl Evidence for ErrorFloor {
         );
         let titles = ["floor", "nearer", "fitted", "over", "fitted to CE", "|.| >= sum s^2", "|.|^2 >= root"];
         let [floor, nearer, fitted, over, entropic, norm, square] = titles;
-        write!(
-            text,
+        text += &format!(
             "{:>4}{floor:>12}{nearer:>12}{fitted:>12}{over:>8}{entropic:>14}{norm:>16}{square:>15}",
             "d"
-        )
-        .expect("a string takes everything");
+        );
         let word = |holds: bool| if holds { "holds" } else { "FAILS" };
         for fit in &self.fits {
             let over = 100.0 * (fit.squared_error / fit.nearer_floor - 1.0);
-            write!(
-                text,
+            text += &format!(
                 "\n{:>4}{:>12.5}{:>12.5}{:>12.5}{over:>7.1}%{:>14.5}{:>16}{:>15}",
                 fit.d,
                 fit.floor,
@@ -209,8 +195,7 @@ impl Evidence for ErrorFloor {
                 fit.squared_error_of_cross_entropy,
                 word(fit.norm_above_squares),
                 word(fit.square_above_root),
-            )
-            .expect("a string takes everything");
+            );
         }
         text + "\nsquared error >= sum of squares holds everywhere; a root on one side alone does not"
     }

@@ -65,12 +65,26 @@ impl Matrix {
 
     /// The logarithm of the softmax of every row.
     pub fn log_softmax(&self) -> Self {
+        self.less(log_sum_exp)
+    }
+
+    /// From every row a function of it taken away.
+    pub fn less(&self, function: impl Fn(&[f64]) -> f64) -> Self {
         let mut result = self.clone();
         for row in 0..self.rows {
-            let log_sum = log_sum_exp(self.row(row));
-            result.row_mut(row).iter_mut().for_each(|x| *x -= log_sum);
+            let value = function(self.row(row));
+            result.row_mut(row).iter_mut().for_each(|x| *x -= value);
         }
         result
+    }
+
+    /// `selfᵀ · v`: the sum of the rows, each times its factor.
+    pub fn transposed_times(&self, v: &[f64]) -> Vec<f64> {
+        let mut sum = vec![0.0; self.columns];
+        for (row, factor) in v.iter().enumerate() {
+            sum.iter_mut().zip(self.row(row)).for_each(|(sum, x)| *sum += factor * x);
+        }
+        sum
     }
 
     /// The squared Frobenius norm of `self − other`.
@@ -145,6 +159,7 @@ mod tests {
         let a = Matrix::new(2, 3, vec![1.0, 2.0, 3.0, 0.0, 1.0, -1.0]);
         let b = Matrix::new(1, 3, vec![2.0, 0.0, 1.0]);
         assert_eq!(a.times_transposed(&b).values, [5.0, -1.0]);
+        assert_eq!(a.transposed_times(&[2.0, 1.0]), [2.0, 5.0, 5.0]);
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         for rank in 1..6 {
             assert_eq!(Matrix::of_rank(9, 7, rank, &mut rng).rank().unwrap(), rank);

@@ -1,7 +1,5 @@
 //! Theorem 6 (Ganea et al., ICML 2019): squaring the elements of almost any N by N matrix of rank N − 1 makes its rank N.
 
-use std::fmt::Write as _;
-
 use plotters::prelude::SeriesLabelPosition;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -94,19 +92,16 @@ impl Evidence for SquaredRanks {
         );
         let titles = ["draws", "rank N - 1", "then rank N", "before", "after", "threshold"];
         let [draws, deficient, full, before, after, threshold] = titles;
-        write!(text, "{:>4}{draws:>7}{deficient:>12}{full:>13}{before:>10}{after:>10}{threshold:>11}", "N")
-            .expect("a string takes everything");
+        text +=
+            &format!("{:>4}{draws:>7}{deficient:>12}{full:>13}{before:>10}{after:>10}{threshold:>11}", "N");
         for of in &self.sizes {
             let OfSize { size, draws, deficient, full, threshold, before, after } = of;
-            write!(
-                text,
+            text += &format!(
                 "\n{size:>4}{draws:>7}{deficient:>12}{full:>13}{before:>10.1e}{after:>10.1e}{threshold:>11.1e}"
-            )
-            .expect("a string takes everything");
+            );
         }
         for (what, size, rank, squared) in &self.exceptions {
-            write!(text, "\nnot for {what}: N {size}, rank {rank}, squared {squared}")
-                .expect("a string takes everything");
+            text += &format!("\nnot for {what}: N {size}, rank {rank}, squared {squared}");
         }
         text
     }

@@ -55,10 +55,7 @@ fn cell(
             for &lr in &grid.rates {
                 let of = FitSettings {
                     experiment: "dirichlet",
-                    alpha,
-                    words,
-                    d,
-                    contexts,
+                    setting,
                     head,
                     parts: args.fits.parts(head),
                     epochs: args.epochs,

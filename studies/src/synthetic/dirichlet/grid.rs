@@ -14,7 +14,7 @@ use program::args::{DistinctList, Head};
 const HEADS: [&str; 5] = ["softmax", "sigsoftmax", "plif", "monotonic-net", "mos"];
 
 /// One cell of the grid.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct Setting {
     /// Concentration of the Dirichlet law.
     pub alpha: f64,
@@ -103,14 +103,9 @@ impl Grid {
 pub struct FitSettings {
     /// The name of the experiment.
     pub experiment: &'static str,
-    /// Concentration of the Dirichlet law.
-    pub alpha: f64,
-    /// `M`
-    pub words: usize,
-    /// `d`
-    pub d: usize,
-    /// `N`
-    pub contexts: usize,
+    /// The cell.
+    #[serde(flatten)]
+    pub setting: Setting,
     /// The head.
     pub head: Head,
     /// Its other sizes.

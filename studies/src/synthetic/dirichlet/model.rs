@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
-use crate::synthetic::dirichlet::grid::{Fit, FitSettings};
+use crate::synthetic::dirichlet::grid::{Fit, FitSettings, Setting};
 use crate::synthetic::dirichlet::truth::Truth;
 use crate::synthetic::fits::{Fits, Plan};
 use program::failure::Failure;
@@ -40,7 +40,7 @@ pub fn fit(
     device: &Device,
 ) -> Result<Fit, Failure> {
     let device = &device.clone().autodiff();
-    let &FitSettings { alpha, words, d, head, epochs, lr, seed, .. } = settings;
+    let &FitSettings { setting: Setting { alpha, words, d, .. }, head, epochs, lr, seed, .. } = settings;
     config.validate()?;
     device.seed(seed);
     let vectors = |block| Tensor::random([truth.rows(block), d], Distribution::Normal(0.0, 1.0), device);
@@ -99,10 +99,7 @@ mod tests {
         let (words, contexts, batch) = (12, 50, 20);
         let settings = FitSettings {
             experiment: "dirichlet",
-            alpha: 1.0,
-            words,
-            d,
-            contexts,
+            setting: Setting { alpha: 1.0, words, d, contexts },
             head,
             parts: args.parts(head),
             epochs: 150,
