@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use awd_lstm::train::AwdLstm;
@@ -42,11 +43,6 @@ impl Model {
         }
     }
 
-    fn named(name: &OsStr) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().find(|model| name == model.name());
-        found.ok_or_else(|| Error::unknown_name("model", &name.to_string_lossy(), Self::ALL.map(Self::name)))
-    }
-
     /// The model of the run in a folder; none if the folder is no run that this version reads, of which the command will speak.
     fn of_run(path: &OsStr) -> Option<Self> {
         Self::of_kind(&kind_of_run(Path::new(path)).ok()?)
@@ -57,10 +53,9 @@ impl Model {
     }
 }
 
+runs::by_name!(Model, "model");
+
 /// The words of the command that does the work, of the words after the program's name. `commands` is what the program understands.
-///
-/// # Errors
-/// A model that is unknown, or that cannot do what is asked; a file that cannot be read.
 pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let mut line = Line { commands, words };
     let Some(first) = line.words.first().and_then(|word| word.to_str()).map(str::to_string) else {
@@ -103,7 +98,7 @@ impl Line<'_> {
     fn train(mut self) -> Result<Vec<OsString>, Failure> {
         let asked = self.model()?;
         let from = self.take("--from")?;
-        let run = from.clone().or_else(|| self.value("--resume"));
+        let run = from.clone().or_else(|| self.value("--resume").map(|(run, _)| run));
         let of_run = match &from {
             // What is no run is said at once: otherwise the options of another model would be found wrong.
             Some(run) => Model::of_kind(&kind_of_run(Path::new(run))?),
@@ -112,7 +107,6 @@ impl Line<'_> {
         if let (Some(asked), Some(of_run), Some(run)) = (asked, of_run, &run)
             && asked != of_run
         {
-            let (asked, of_run) = (asked.name(), of_run.name());
             return Err(format!("--model is {asked}, but `{}` is a run of {of_run}", run.display()).into());
         }
         match (of_run.or(asked).unwrap_or(Model::AwdLstm), from) {
@@ -146,7 +140,7 @@ impl Line<'_> {
             (_, false) => Ok(self.named("--run", &["eval"])),
             (Some(Model::AwdLstm) | None, true) => Ok(self.named("--run", &["dynamic-eval"])),
             (Some(model), true) => {
-                Err(format!("--dynamic is for language models; this is a run of {}", model.name()).into())
+                Err(format!("--dynamic is for language models; this is a run of {model}").into())
             }
         }
     }
@@ -200,24 +194,24 @@ impl Line<'_> {
             let given = |word: &OsString| {
                 word == option.as_str() || word.to_string_lossy().starts_with(&format!("{option}="))
             };
-            if !self.words.iter().any(given) {
-                match value {
-                    toml::Value::Boolean(true) => self.words.push(option.into()),
-                    toml::Value::Boolean(false) => {}
-                    // Options that are given several times.
-                    toml::Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
-                        for value in values {
-                            let value = plain(&value)
-                                .ok_or_else(|| damaged(&format!("{key} must be a list of values")))?;
-                            self.words.push(format!("{option}={value}").into());
-                        }
-                    }
-                    value => {
-                        let value = plain(&value)
-                            .ok_or_else(|| damaged(&format!("{key} must be a value or a list of values")))?;
-                        self.words.push(format!("{option}={value}").into());
-                    }
+            if self.words.iter().any(given) {
+                continue;
+            }
+            let (values, form) = match value {
+                toml::Value::Boolean(true) => {
+                    self.words.push(option.into());
+                    continue;
                 }
+                toml::Value::Boolean(false) => continue,
+                // Options that are given several times.
+                toml::Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
+                    (values, "a list of values")
+                }
+                value => (vec![value], "a value or a list of values"),
+            };
+            for value in values {
+                let value = plain(&value).ok_or_else(|| damaged(&format!("{key} must be {form}")))?;
+                self.words.push(format!("{option}={value}").into());
             }
         }
         Ok(self.becomes(&["sweep"]))
@@ -225,7 +219,7 @@ impl Line<'_> {
 
     /// The value of `--model`, which is taken away.
     fn model(&mut self) -> Result<Option<Model>, Failure> {
-        Ok(self.take("--model")?.map(|name| Model::named(&name)).transpose()?)
+        Ok(self.take("--model")?.map(|name| name.to_string_lossy().parse()).transpose()?)
     }
 
     /// The model of the first run that the line names.
@@ -239,32 +233,26 @@ impl Line<'_> {
         })
     }
 
-    /// The value of an option.
-    fn value(&self, option: &str) -> Option<OsString> {
-        let written = format!("{option}=");
-        let joined =
-            self.words.iter().find_map(|word| word.to_str()?.strip_prefix(&written).map(OsString::from));
-        let after = || {
-            self.words.iter().position(|word| word == option).and_then(|at| self.words.get(at + 1).cloned())
-        };
-        joined.or_else(after)
+    /// The value of an option, and which words say it.
+    fn value(&self, option: &str) -> Option<(OsString, Range<usize>)> {
+        self.words.iter().enumerate().find_map(|(at, word)| match word.to_str()?.strip_prefix(option)? {
+            "" => Some((self.words.get(at + 1)?.clone(), at..at + 2)),
+            joined => Some((joined.strip_prefix('=')?.into(), at..at + 1)),
+        })
     }
 
     /// The value of an option, which is taken away with it.
     fn take(&mut self, option: &str) -> Result<Option<OsString>, Failure> {
-        let Some(value) = self.value(option) else {
-            return match self.words.iter().any(|word| word == option) {
-                true => Err(format!("{option} needs a value").into()),
-                false => Ok(None),
-            };
-        };
-        let written = format!("{option}=");
-        let at =
-            self.words.iter().position(|word| word == option || word.to_string_lossy().starts_with(&written));
-        let at = at.expect("the option has a value");
-        let width = if self.words[at] == option { 2 } else { 1 };
-        self.words.drain(at..at + width);
-        Ok(Some(value))
+        match self.value(option) {
+            Some((value, words)) => {
+                self.words.drain(words);
+                Ok(Some(value))
+            }
+            None if self.words.iter().any(|word| word == option) => {
+                Err(format!("{option} needs a value").into())
+            }
+            None => Ok(None),
+        }
     }
 
     /// The words that are neither options nor values of options of a command.

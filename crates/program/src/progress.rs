@@ -146,9 +146,12 @@ fn position(share: f64) -> u64 {
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// What is done after every epoch; what goes wrong is a message, and no reason to stop.
+type EachEpoch<'a> = Box<dyn FnMut(&EpochMetrics) -> Result<(), String> + 'a>;
+
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
 /// left, above curves of the loss and of the validation perplexity; without a terminal, such lines every now and then.
-pub struct Progress {
+pub struct Progress<'a> {
     bar: ProgressBar,
     terminal: bool,
     /// Whether every interval is a line, if there is no terminal.
@@ -171,9 +174,11 @@ pub struct Progress {
     /// Shown below the bar.
     curves: SharedCurves,
     pulse: Pulse,
+    /// Work after every epoch. What goes wrong with it is a line.
+    each_epoch: EachEpoch<'a>,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// A reporter; with `json`, every epoch is one object on standard output.
     pub fn new(json: bool) -> Self {
         let curves = SharedCurves::default();
@@ -191,6 +196,7 @@ impl Progress {
             characters: false,
             curves,
             pulse: Pulse::new(Phase::First),
+            each_epoch: Box::new(|_| Ok(())),
         }
     }
 
@@ -215,6 +221,11 @@ impl Progress {
         Self { every_interval, ..self }
     }
 
+    /// The same reporter, which does `work` after every epoch. What goes wrong with it is a line, and no reason to stop training.
+    pub fn with_each_epoch(self, work: impl FnMut(&EpochMetrics) -> Result<(), String> + 'a) -> Self {
+        Self { each_epoch: Box::new(work), ..self }
+    }
+
     fn curves(&self) -> std::sync::MutexGuard<'_, Curves> {
         self.curves.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -228,7 +239,7 @@ impl Progress {
     }
 
     /// Removes the bar.
-    pub fn finish(&self) {
+    pub fn finish(self) {
         self.bar.finish_and_clear();
     }
 
@@ -266,7 +277,7 @@ impl Progress {
     }
 }
 
-impl TrainObserver for Progress {
+impl TrainObserver for Progress<'_> {
     fn on_start(&mut self, share: f64) {
         self.start = (Instant::now(), share);
         self.share = share;
@@ -324,13 +335,15 @@ impl TrainObserver for Progress {
         self.share = share;
         self.pulse = Pulse::new(Phase::Steps);
         self.curves().add_perplexity(metrics.valid_ppl);
-        if !self.epochs {
-            return;
+        if self.epochs {
+            self.line(&self.epoch_line(metrics));
         }
-        self.line(&self.epoch_line(metrics));
-        if self.json {
+        if self.epochs && self.json {
             let bits = [("train_bpc", metrics.train_ppl), ("valid_bpc", metrics.valid_ppl)];
             print_json(&with_bits(metrics, self.characters, &bits));
+        }
+        if let Err(message) = (self.each_epoch)(metrics) {
+            self.on_message(&message);
         }
     }
 

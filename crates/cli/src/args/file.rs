@@ -24,14 +24,10 @@ use crate::args::setting::with;
 /// vocabulary comes from the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingsFile {
-    path: PathBuf,
-    /// The preset to start from.
+    pub path: PathBuf,
     pub preset: Option<Preset>,
-    /// The output layer.
     pub head: Option<HeadKind>,
-    /// The device.
     pub device: Option<DeviceName>,
-    /// The data folder.
     pub data: Option<PathBuf>,
     text: Map<String, Value>,
     model: Map<String, Value>,
@@ -65,11 +61,7 @@ struct Content {
 }
 
 impl SettingsFile {
-    /// Reads and checks a file: its names and the types of its values.
-    ///
-    /// # Errors
-    /// One line with the file and what is wrong: a file that cannot be read, an unknown name with all valid ones, a value of another
-    /// type, the configuration of a finetuned run.
+    /// Reads and checks a file: its names and the types of its values. What is wrong is one line that names the file.
     pub fn read(path: &str) -> Result<Self, String> {
         Self::try_read(Path::new(path)).map_err(|error| error.to_string())
     }
@@ -105,11 +97,6 @@ impl SettingsFile {
         Ok(Self { path: path.to_path_buf(), preset, head, device, data, text, model, train })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// `base` with the file's settings of the model. The head and the vocabulary stay.
     pub fn model(&self, base: &ModelConfig) -> ModelConfig {
         let merged = with(base, "model", &self.model).expect("checked by read");
@@ -123,12 +110,10 @@ impl SettingsFile {
         model
     }
 
-    /// `base` with the file's settings of the procedure.
     pub fn train(&self, base: &TrainConfig) -> TrainConfig {
         with(base, "train", &self.train).expect("checked by read")
     }
 
-    /// `base` with the file's settings of the text.
     pub fn text(&self, base: &TextConfig) -> TextConfig {
         with(base, "text", &self.text).expect("checked by read")
     }

@@ -19,13 +19,11 @@ pub struct Knob {
     pub name: &'static str,
     /// The place of the setting in `config.json`.
     pub place: &'static str,
-    /// How a value is written.
     pub form: Form,
     /// What stands for a value in help.
     pub value: &'static str,
     /// Whether help leaves it out, for it is rare.
     pub hidden: bool,
-    /// What it is.
     pub help: &'static str,
 }
 
@@ -54,9 +52,6 @@ pub trait Knobs: Debug + Clone + Default + Send + Sync + 'static {
     const SET: &'static str;
 
     /// Checks that there is such a setting, with a value of its type.
-    ///
-    /// # Errors
-    /// One line that says what is wrong.
     fn check(setting: &Setting) -> Result<(), String>;
 }
 
@@ -135,16 +130,6 @@ impl Knob {
         help: &'static str,
     ) -> Self {
         Self { hidden: true, ..Self::shown(name, place, form, value, help) }
-    }
-
-    /// One that help lists, with a value as `config.json` has it.
-    pub const fn plain(
-        name: &'static str,
-        place: &'static str,
-        value: &'static str,
-        help: &'static str,
-    ) -> Self {
-        Self::shown(name, place, Form::Plain, value, help)
     }
 
     fn read<K: Knobs>(&self, text: &str) -> Result<Setting, String> {

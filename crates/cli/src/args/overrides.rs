@@ -137,9 +137,6 @@ impl Overrides {
     }
 
     /// A procedure with what was given.
-    ///
-    /// # Errors
-    /// A decay of the learning rate without its factor, or without its time.
     pub fn procedure(&self, mut train: TrainConfig) -> Result<TrainConfig, Failure> {
         train.lr_decay = self.lr_decay(train.lr_decay)?;
         Ok(self.given.apply("train", &train))

@@ -23,9 +23,6 @@ pub struct ReduceArgs {
 
 impl ReduceArgs {
     /// The processes, which send gradients so.
-    ///
-    /// # Errors
-    /// If they cannot share vocabularies so.
     pub fn apply_to(&self, ranks: &Ranks) -> Result<Ranks, Error> {
         let ranks = ranks.clone().with_precision(self.reduce_precision);
         let ranks = ranks.with_sums_meanwhile(self.reduce_meanwhile);
@@ -33,9 +30,6 @@ impl ReduceArgs {
     }
 
     /// The same, of a model whose gradients are summed after the backward pass.
-    ///
-    /// # Errors
-    /// If they are to be summed meanwhile, too.
     pub fn apply_after_passes(&self, ranks: &Ranks) -> Result<Ranks, Error> {
         if self.reduce_meanwhile {
             let reason = "this model sums gradients after the backward pass: leave --reduce-meanwhile out";

@@ -15,9 +15,6 @@ pub struct Setting {
 
 impl Setting {
     /// A setting by its place.
-    ///
-    /// # Errors
-    /// A place that begins with no section, in one line.
     pub fn new(place: &str, value: Value) -> Result<Self, String> {
         match place.split_once('.') {
             // None is deeper than a few objects.
@@ -68,9 +65,6 @@ pub fn plain(text: &str) -> Value {
 
 /// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it is
 /// not one of a whole model: its head, its vocabulary.
-///
-/// # Errors
-/// One line that says what is wrong.
 pub fn checked<M, T, X>(setting: &Setting, model: &M, train: &T, text: &X) -> Result<(), String>
 where
     M: Serialize + DeserializeOwned + Clone,
@@ -90,9 +84,6 @@ where
 }
 
 /// `base` with those of the settings that are of `section`.
-///
-/// # Errors
-/// The first setting with an unknown name or a value of another type.
 pub fn apply<T: Serialize + DeserializeOwned + Clone>(
     settings: &[Setting],
     section: &str,
@@ -103,9 +94,6 @@ pub fn apply<T: Serialize + DeserializeOwned + Clone>(
 }
 
 /// `base` with the given settings.
-///
-/// # Errors
-/// The first setting with an unknown name or a value of another type.
 pub fn with<T: Serialize + DeserializeOwned>(
     base: &T,
     section: &str,

@@ -40,9 +40,6 @@ impl TokenArgs {
     }
 
     /// Reads a corpus, from where it is kept or from its text. Nothing is written if that is to be `read_only`.
-    ///
-    /// # Errors
-    /// Those of [`Corpus::load`], or a file in the place of the folder.
     pub fn load(&self, data: &Path, text: &TextConfig, read_only: bool) -> Result<Corpus, Failure> {
         let mut cache = match &self.token_cache {
             Some(folder) => TokenCache::in_folder(folder),

@@ -1,5 +1,7 @@
 //! Options of the commands that train a model from its first epoch.
 
+use std::path::Path;
+
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
 use program::device::DeviceChoice;
@@ -12,11 +14,11 @@ use crate::args::record::RecordArgs;
 use crate::args::text::TextArgs;
 use crate::args::tokens::TokenArgs;
 
-/// What is trained, on which text, where, and how often it is saved. `O` are the settings that replace the preset's.
+/// What is trained, on which text, where, and how often it is saved, but for the settings that replace the preset's: [`Overrides`].
 ///
 /// The order of precedence is `--set`, options, file, preset.
 #[derive(Debug, Clone, Args)]
-pub struct TrainingArgs<O: Args = Overrides> {
+pub struct TrainingArgs {
     /// Sizes, procedure and reading of the text to start from: small, paper, doc, awd-lstm, lms-plif, wikitext2,
     /// doc-wikitext2, awd-lstm-wikitext2, billion-word, text8, text8-mos7-square, text8-mos10 or text8-mos10-square [default: small].
     #[arg(long)]
@@ -37,78 +39,61 @@ pub struct TrainingArgs<O: Args = Overrides> {
     /// Where the encoded text is kept.
     #[command(flatten)]
     pub tokens: TokenArgs,
-    /// Settings that replace the preset's.
-    #[command(flatten)]
-    pub overrides: O,
 }
 
-impl<O: Args> TrainingArgs<O> {
-    /// The preset to start from.
+impl TrainingArgs {
     pub fn preset(&self) -> Preset {
         let of_file = self.config.as_ref().and_then(|file| file.preset);
         self.preset.or(of_file).unwrap_or(Preset::Small)
     }
 
-    /// Where to compute.
     pub fn device(&self) -> DeviceChoice {
         let of_file = self.config.as_ref().and_then(|file| file.device).map(DeviceChoice::Named);
         self.device.or(of_file).unwrap_or_default()
     }
 
-    /// The same with other settings in the place of the preset's.
-    pub fn with<P: Args>(&self, overrides: P) -> TrainingArgs<P> {
-        TrainingArgs {
-            preset: self.preset,
-            config: self.config.clone(),
-            device: self.device,
-            record: self.record.clone(),
-            text: self.text.clone(),
-            tokens: self.tokens.clone(),
-            overrides,
-        }
+    /// The folder of the text, which the command line of `command` gives or its file names.
+    pub fn data<'a>(&'a self, given: Option<&'a Path>, command: &str) -> Result<&'a Path, Failure> {
+        let of_file = self.config.as_ref().and_then(|file| file.data.as_deref());
+        given
+            .or(of_file)
+            .ok_or_else(|| format!("{command} needs --data DIR, or `data` in the file of --config").into())
     }
-}
 
-impl TrainingArgs {
-    /// How the text is read.
-    pub fn text(&self) -> TextConfig {
+    pub fn text(&self, overrides: &Overrides) -> TextConfig {
         let mut text = self.preset().text();
         if let Some(file) = &self.config {
             text = file.text(&text);
         }
         self.text.apply_to(&mut text);
-        self.overrides.given.apply("text", &text)
+        overrides.given.apply("text", &text)
     }
 
     /// The model with this output layer for a vocabulary of `vocab` words: the preset's with the file's settings and the
     /// overrides.
-    pub fn model(&self, head: HeadKind, vocab: usize) -> ModelConfig {
+    pub fn model(&self, head: HeadKind, vocab: usize, overrides: &Overrides) -> ModelConfig {
         let mut model = self.preset().model(head, vocab);
         if let Some(file) = &self.config {
             model = file.model(&model);
         }
-        self.overrides.model(model)
+        overrides.model(model)
     }
 
     /// The procedure: the preset's with the file's settings and the overrides, checked.
-    ///
-    /// # Errors
-    /// What [`TrainConfig::validate`] says, a decay of the learning rate that is given in part, or a preset that is not the
-    /// file's.
-    pub fn procedure(&self) -> Result<TrainConfig, Failure> {
+    pub fn procedure(&self, overrides: &Overrides) -> Result<TrainConfig, Failure> {
         let mut config = self.preset().train();
         if let Some(file) = &self.config {
             if let (Some(given), Some(of_file)) = (self.preset, file.preset)
                 && given != of_file
             {
-                let file = file.path().display();
+                let file = file.path.display();
                 return Err(
                     format!("--preset is {given}, but {of_file} in `{file}`; leave one of them out").into()
                 );
             }
             config = file.train(&config);
         }
-        let config = self.overrides.procedure(config)?;
+        let config = overrides.procedure(config)?;
         config.validate()?;
         Ok(config)
     }

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plotters::prelude::SeriesLabelPosition;
-use program::chart::{Chart, Keyed, Scale};
 use program::failure::Failure;
 use program::files::{Force, create_folder};
 use program::picture;
 use program::statistics::decimal;
 use runs::Error;
 use serde::{Deserialize, Serialize};
+
+use crate::training::perplexities;
 
 /// A line a validation, in a run's folder.
 const METRICS: &str = "metrics.jsonl";
@@ -43,50 +43,36 @@ struct Metrics {
     valid_ppl: Option<f64>,
 }
 
-/// How far training had gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Axis {
-    Epoch,
-    Step,
-}
-
-impl Axis {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Epoch => "epoch",
-            Self::Step => "step",
-        }
-    }
-}
-
 /// A run's validation perplexities.
 #[derive(Debug, Serialize)]
 struct Curve {
     run: String,
-    axis: Axis,
+    /// What training is measured by: epoch or step.
+    axis: &'static str,
     best_valid_ppl: f64,
     /// Epoch or step, and the perplexity after it.
     points: Vec<(f64, f64)>,
 }
 
 /// Draws the validation perplexities of runs in one picture.
-///
-/// # Errors
-/// Bad input: a folder that is no run, a run without a finished epoch or round, runs of both programs together.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     args.force.check_in(&args.out, &["curves.svg"])?;
     let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
-        let (first, axes) = (&curves[0], (curves[0].axis.name(), other.axis.name()));
+        let first = &curves[0];
         return Err(format!(
             "`{}` is measured by {} and `{}` by {}: draw them apart",
-            first.run, axes.0, other.run, axes.1
+            first.run, first.axis, other.run, other.axis
         )
         .into());
     }
     create_folder(&args.out)?;
-    picture::save(&Keyed(chart(&curves)), &args.out.join("curves"))?;
+    let line = |curve: &Curve| {
+        (format!("{}, best {}", curve.run, decimal(curve.best_valid_ppl, 1)), curve.points.clone())
+    };
+    let lines = curves.iter().map(line).collect();
+    let chart = perplexities("Validation perplexity".into(), curves[0].axis, lines);
+    picture::save(&chart, &args.out.join("curves"))?;
     for curve in &curves {
         match args.json {
             true => println!("{}", serde_json::to_string(curve)?),
@@ -108,7 +94,7 @@ impl Curve {
             return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
         }
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        let (mut axis, mut points) = (Axis::Epoch, vec![]);
+        let (mut axis, mut points) = ("epoch", vec![]);
         for (number, line) in text.lines().enumerate() {
             let metrics: Metrics = serde_json::from_str(line).map_err(|error| Error::Damaged {
                 path: path.clone(),
@@ -121,7 +107,7 @@ impl Curve {
                     points.push((epoch - 1.0 + step / metrics.steps.unwrap_or(step), ppl));
                 }
                 (None, Some(step)) => {
-                    axis = Axis::Step;
+                    axis = "step";
                     points.push((step, ppl));
                 }
                 (None, None) => {}
@@ -143,20 +129,6 @@ impl Curve {
 fn name(folder: &Path) -> String {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| folder.display().to_string())
-}
-
-/// Perplexities of the runs over the epochs or steps.
-fn chart(curves: &[Curve]) -> Chart {
-    let line = |curve: &Curve| {
-        (format!("{}, best {}", curve.run, decimal(curve.best_valid_ppl, 1)), curve.points.clone())
-    };
-    Chart {
-        caption: "Validation perplexity".into(),
-        x: (curves[0].axis.name(), Scale::Linear),
-        y: ("perplexity (log)", Scale::Logarithmic),
-        lines: curves.iter().map(line).collect(),
-        labels: SeriesLabelPosition::UpperRight,
-    }
 }
 
 #[cfg(test)]
@@ -185,9 +157,9 @@ mod tests {
             "{\"epoch\":1,\"step\":5,\"steps\":20,\"valid_ppl\":90.5}\n{\"epoch\":1,\"valid_ppl\":80.25}\n";
         let steps = "{\"step\":200,\"valid_ppl\":900}\n{\"step\":400,\"valid_ppl\":700}\n{\"steps\":400,\"valid_ppl\":690}\n";
         for (lines, axis, points) in [
-            (epochs, Axis::Epoch, [(1.0, 90.5), (2.0, 80.25)]),
-            (within, Axis::Epoch, [(0.25, 90.5), (1.0, 80.25)]),
-            (steps, Axis::Step, [(200.0, 900.0), (400.0, 700.0)]),
+            (epochs, "epoch", [(1.0, 90.5), (2.0, 80.25)]),
+            (within, "epoch", [(0.25, 90.5), (1.0, 80.25)]),
+            (steps, "step", [(200.0, 900.0), (400.0, 700.0)]),
         ] {
             let folder = run_of(lines);
             let curve = Curve::read(folder.path()).unwrap();
@@ -195,7 +167,7 @@ mod tests {
             assert_eq!(curve.best_valid_ppl, points[1].1);
             run(&args(&[folder.path(), folder.path()], folder.path())).unwrap();
             let svg = fs::read_to_string(folder.path().join("curves.svg")).unwrap();
-            assert!(svg.contains(axis.name()) && svg.contains(&curve.run), "{svg}");
+            assert!(svg.contains(axis) && svg.contains(&curve.run), "{svg}");
         }
     }
 

@@ -80,10 +80,8 @@ struct Perplexities {
     head: HeadKind,
     parameters: usize,
     seed: u64,
-    form: DynamicForm,
-    lr: f64,
-    eps: f64,
-    lambda: f64,
+    #[serde(flatten)]
+    dynamic: DynamicConfig,
     batch: usize,
     bptt: usize,
     weight_dropout: f64,
@@ -95,9 +93,6 @@ struct Perplexities {
 }
 
 /// Evaluates a saved run's best model while it learns from what it was scored on.
-///
-/// # Errors
-/// Bad input: no run, other text than it was trained on, statistics of another model, settings out of range.
 pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
@@ -184,10 +179,7 @@ impl Evaluation<'_> {
             head: config.model.head,
             parameters: config.model.num_params(),
             seed: config.train.seed,
-            form: dynamic.form,
-            lr: dynamic.lr,
-            eps: dynamic.eps,
-            lambda: dynamic.lambda,
+            dynamic: *dynamic,
             batch: args.batch,
             bptt: args.bptt,
             weight_dropout: args.weight_dropout,

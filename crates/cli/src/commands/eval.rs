@@ -42,15 +42,12 @@ struct Evaluated {
 }
 
 /// Scores texts with a saved run's weights and prints the perplexities.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
 pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     if kind_of_run(&args.run).is_ok_and(|kind| kind == Transformer::KIND) {
         return refuse(ranks, "eval of a transformer").and_then(|()| transformer::eval(args));
     }
     let name = device::resolve(args.device);
-    let Prepared { config, texts, model } = agree(ranks, prepare(args, name, ranks))?;
+    let (config, texts, model) = agree(ranks, prepare(args, name, ranks))?;
     ranks.check_same("model", &config.model)?;
     if ranks.are_several() {
         let parts: Vec<Part> = texts.iter().map(|(_, batches)| part(batches, &model.device())).collect();
@@ -92,12 +89,8 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is scored.
-struct Prepared {
-    config: RunConfig,
-    texts: Vec<(Split, Batches)>,
-    model: LanguageModel,
-}
+/// A run's settings, the texts that are scored, and the model.
+type Prepared = (RunConfig, Vec<(Split, Batches)>, LanguageModel);
 
 fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepared, Failure> {
     let run = RunFolder::open(&args.run)?;
@@ -109,7 +102,7 @@ fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepare
     let weights = args.weights.file(&run)?;
     let device = device::open_at(device, ranks.local_rank())?;
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
-    Ok(Prepared { config, texts, model })
+    Ok((config, texts, model))
 }
 
 /// What a text is compared by between processes.

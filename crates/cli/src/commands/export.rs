@@ -51,9 +51,6 @@ struct Exported {
 }
 
 /// Checks that weights may be written to the file `out`.
-///
-/// # Errors
-/// A name of another format, or a file that exists, unless it is to be replaced.
 pub fn check_out(out: &Path, force: Force) -> Result<(), Failure> {
     if out.extension().is_none_or(|extension| extension != "safetensors") {
         let out = out.display();
@@ -67,9 +64,6 @@ pub fn check_out(out: &Path, force: Force) -> Result<(), Failure> {
 }
 
 /// Writes a run's best model as a safetensors file.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
 pub fn run(args: &ExportArgs) -> Result<(), Failure> {
     check_out(&args.out, args.force)?;
     let run = RunFolder::open(&args.run)?;

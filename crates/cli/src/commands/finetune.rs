@@ -51,10 +51,7 @@ pub struct FinetuneArgs {
 
 /// Continues training a run's best model in a run of its own, with averaged weights from the first step.
 ///
-/// `program` is the name that a run which is stopped is continued with.
-///
-/// # Errors
-/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+/// `program` is the name that a run which is stopped is continued with. Nothing is written before all input is found to be good.
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;

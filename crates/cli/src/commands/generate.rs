@@ -68,14 +68,10 @@ struct Generated<'a> {
     unknown: Vec<String>,
     seed: u64,
     tokens: Vec<&'a str>,
-    /// The tokens as text.
     text: String,
 }
 
 /// Prints text that a saved run's best model draws: word by word as they are drawn, or as one object.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, options out of range, a prompt without a known token.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let sampling = args.sampling()?;
     check(args.tokens > 0, "tokens", args.tokens, "at least 1")?;

@@ -62,10 +62,7 @@ pub struct Imported<M> {
     pub parameters: usize,
 }
 
-/// Makes a run of the weights, with the model as its best.
-///
-/// # Errors
-/// Bad input: weights that are damaged or no model, words that are not as many as the model has. Nothing is written then.
+/// Makes a run of the weights, with the model as its best. Nothing is written if they do not fit.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
     refuse_file(&args.data)?;

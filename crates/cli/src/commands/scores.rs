@@ -78,10 +78,6 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// Their file.
-    ///
-    /// # Errors
-    /// A run that does not keep them.
     pub fn file<S: Settings>(self, run: &Folder<S>) -> Result<PathBuf, Error> {
         match self {
             Self::Best => run.best_weights(),

@@ -1,18 +1,16 @@
 //! The study that runs without a command: a softmax against a Mixture of Softmaxes of equal size, on a language whose
 //! next-word distribution is known.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
 use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::{LmTask, Trainer};
-use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use awd_lstm::{HeadKind, LanguageModel, ModelConfig, Preset, TrainConfig};
 use burn::tensor::Device;
 use clap::Args;
 use highrank::analysis::{Spectrum, kl_divergence};
-use plotters::prelude::SeriesLabelPosition;
-use program::chart::{Chart, Keyed, Scale};
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::{Force, create_folder};
@@ -23,11 +21,11 @@ use program::sparkline::lines_as_text;
 use program::statistics::{grouped, mean_and_spread_text};
 use runs::data::Corpus;
 use runs::error::check;
-use runs::{EpochMetrics, Error, Fitted, StepMetrics, TrainObserver};
+use runs::{Error, Fitted};
 use serde::Serialize;
 
 use crate::commands::transformer::generated;
-use crate::training::fresh_folder;
+use crate::training::{fresh_folder, perplexities};
 
 /// Contexts whose log-probabilities make the matrix of the empirical rank: more than there are words.
 const RANK_CONTEXTS: usize = 1_200;
@@ -72,13 +70,7 @@ struct Outcome {
     rank: usize,
 }
 
-/// A label and the perplexity of the validation text after each epoch.
-type Curve = (String, Vec<(f64, f64)>);
-
 /// Trains both heads for every seed, prints the table and draws the learning curves.
-///
-/// # Errors
-/// If the device is missing, training goes wrong, or the picture cannot be written.
 pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     check(args.seeds > 0, "seeds", args.seeds, "at least 1")?;
     let StudyArgs { seeds, seed, json, .. } = *args;
@@ -119,43 +111,11 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
         print_table(&outcomes);
         println!("\nvalidation perplexity over epochs, of the first seed:\n{}", lines_as_text(&curves[..2]));
     }
-    draw(curves, &out)?;
+    let caption = "Validation perplexity on a language whose truth is known";
+    create_folder(&out)?;
+    picture::save(&perplexities(caption.into(), "epoch", curves), &out.join("learning"))?;
     print_note(format_args!("learning curves: {}", out.join("learning.svg").display()));
     Ok(())
-}
-
-/// Draws the learning curves into a folder.
-fn draw(lines: Vec<Curve>, out: &Path) -> Result<(), Failure> {
-    let chart = Chart {
-        caption: "Validation perplexity on a language whose truth is known".into(),
-        x: ("epoch", Scale::Linear),
-        y: ("perplexity (log)", Scale::Logarithmic),
-        lines,
-        labels: SeriesLabelPosition::UpperRight,
-    };
-    create_folder(out)?;
-    picture::save(&Keyed(chart), &out.join("learning"))
-}
-
-/// Shows a bar, and keeps the perplexity of the validation text after each epoch.
-struct Watch {
-    progress: Progress,
-    points: Vec<(f64, f64)>,
-}
-
-impl TrainObserver for Watch {
-    fn on_start(&mut self, share: f64) {
-        self.progress.on_start(share);
-    }
-
-    fn on_interval(&mut self, interval: &StepMetrics) {
-        self.progress.on_interval(interval);
-    }
-
-    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
-        self.progress.on_epoch(metrics, share);
-        self.points.push((metrics.epoch as f64, metrics.valid_ppl));
-    }
 }
 
 /// So many seeds from `first` on; 0 follows the largest.
@@ -180,28 +140,14 @@ fn models(vocab: usize) -> [ModelConfig; 2] {
 /// epochs have to do.
 fn procedure(seed: u64) -> TrainConfig {
     TrainConfig {
-        batch: 20,
-        small_batch: None,
         bptt: 15,
         lr: 15.0,
-        latent_lr: 1.0,
-        clip: 0.25,
-        weight_decay: 1.2e-6,
         alpha: 0.0,
         beta: 0.0,
-        prior_cv: 0.0,
         nonmono: 0,
-        max_seq_len_delta: 40,
-        eval_batch: 10,
-        test_batch: 1,
         epochs: EPOCHS,
         seed,
-        average_from_start: false,
-        validate_every: None,
-        patience: None,
-        lr_decay: None,
-        max_minutes: None,
-        test: true,
+        ..Preset::Small.train()
     }
 }
 
@@ -214,9 +160,13 @@ fn train_one(
 ) -> Result<(Outcome, Vec<(f64, f64)>), Failure> {
     let started = Instant::now();
     let mut trainer = Trainer::new(LmTask::new(model, &procedure(seed), corpus, device)?);
-    let mut watch = Watch { progress: Progress::bar_only(format!("{} ", model.head)), points: vec![] };
-    let result = trainer.fit(None, &mut watch);
-    watch.progress.finish();
+    let mut points = vec![];
+    let mut progress = Progress::bar_only(format!("{} ", model.head)).with_each_epoch(|metrics| {
+        points.push((metrics.epoch as f64, metrics.valid_ppl));
+        Ok(())
+    });
+    let result = trainer.fit(None, &mut progress);
+    progress.finish();
     let Fitted::Finished(last) = result? else { unreachable!("the progress bar never says stop") };
     let best = trainer.best().expect("a finished run has a best model");
     let (kl, rows) = against_truth(best, language, corpus.test(), device)?;
@@ -232,7 +182,7 @@ fn train_one(
         // The entries were computed in f32, so that is their roundoff.
         rank: Spectrum::of(&rows, model.vocab)?.rank_with(f64::from(f32::EPSILON)),
     };
-    Ok((outcome, watch.points))
+    Ok((outcome, points))
 }
 
 /// The mean of `KL(truth || model)` over the contexts of `text` in nats, and the log-probabilities in its first

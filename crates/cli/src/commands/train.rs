@@ -53,28 +53,20 @@ pub struct TrainArgs {
     /// What is trained and how.
     #[command(flatten)]
     pub training: TrainingArgs,
+    /// Settings that replace the preset's.
+    #[command(flatten)]
+    pub overrides: Overrides,
 }
 
 impl TrainArgs {
-    /// The output layer.
     fn head(&self) -> HeadKind {
         let of_file = self.training.config.as_ref().and_then(|file| file.head);
         self.head.or(of_file).unwrap_or(HeadKind::Mos)
     }
 
-    /// The folder of the text.
-    fn data(&self) -> Result<&Path, Failure> {
-        let of_file = self.training.config.as_ref().and_then(|file| file.data.as_ref());
-        let data = self.data.as_ref().or(of_file).map(PathBuf::as_path);
-        data.ok_or_else(|| "train needs --data DIR, or `data` in the file of --config".into())
-    }
-
     /// The model for a vocabulary of `vocab` words: the preset's with the overrides, checked.
-    ///
-    /// # Errors
-    /// What [`ModelConfig::validate`] says.
     fn model(&self, vocab: usize) -> Result<ModelConfig, Error> {
-        let model = self.training.model(self.head(), vocab);
+        let model = self.training.model(self.head(), vocab, &self.overrides);
         model.validate()?;
         Ok(model)
     }
@@ -82,10 +74,7 @@ impl TrainArgs {
 
 /// Trains as the arguments say and saves the run, or continues one. Several processes train it together.
 ///
-/// `program` is the name that a run which is stopped is continued with.
-///
-/// # Errors
-/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+/// `program` is the name that a run which is stopped is continued with. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let (command, record) = (format!("{program} train"), &args.training.record);
     let output = Output::new(command, args.json, record, ranks, args.dry_run)?;
@@ -101,7 +90,7 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
     if args.dry_run {
         refuse(ranks, "train --dry-run")?;
     }
-    let (text, tokens) = (args.training.text(), &args.training.tokens);
+    let (text, tokens) = (args.training.text(&args.overrides), &args.training.tokens);
     let corpus = load_in_turn(ranks, || tokens.load(data, &text, args.dry_run))?;
     let config = RunConfig {
         versions: Versions::current(),
@@ -128,13 +117,13 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, PathBuf), Failure> {
     if args.change_device {
         return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
     }
-    let train = args.training.procedure()?;
+    let train = args.training.procedure(&args.overrides)?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
-    args.model(args.training.model(args.head(), 1).least_vocab())?;
+    args.model(args.training.model(args.head(), 1, &args.overrides).least_vocab())?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let name = format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
     let out = args.out.clone().unwrap_or_else(|| fresh_folder(&name));
-    Ok((train, args.data()?, out))
+    Ok((train, args.training.data(args.data.as_deref(), "train")?, out))
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
@@ -174,9 +163,8 @@ fn opened(
         now.model.head = head;
     }
     args.training.text.apply_to(&mut now.text);
-    let given =
-        args.training.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
-    let overrides = Overrides { given, ..args.training.overrides.clone() };
+    let given = args.overrides.given.without(&["train.epochs", "train.max_minutes", "train.patience"]);
+    let overrides = Overrides { given, ..args.overrides.clone() };
     now.text = overrides.given.apply("text", &now.text);
     now.model = overrides.model(now.model);
     now.train = overrides.procedure(now.train)?;
@@ -188,7 +176,7 @@ fn opened(
 
 /// What is to be changed of the run.
 fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
-    let given = &args.training.overrides.given;
+    let given = &args.overrides.given;
     let device = device_of(args.training.device, args.change_device, &config.device)?;
     Ok(Extension {
         epochs: given.value("train.epochs"),

@@ -10,10 +10,18 @@ use runs::{EpochMetrics, Folder, Settings};
 /// How far a mean over an epoch lies before the epoch's end, where validation is.
 const WITHIN: f64 = 0.5;
 
+/// A chart of perplexities over how far training had gone, which `x` names, with its labels above it.
+pub fn perplexities(caption: String, x: &'static str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Keyed {
+    Keyed(Chart {
+        caption,
+        x: (x, Scale::Linear),
+        y: ("perplexity (log)", Scale::Logarithmic),
+        lines,
+        labels: SeriesLabelPosition::UpperRight,
+    })
+}
+
 /// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
-///
-/// # Errors
-/// Files that cannot be read or written.
 pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {
     let lines = run.metrics()?;
     // The line of a finished run is no epoch.
@@ -29,18 +37,13 @@ pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {
         .iter()
         .find(|metrics| metrics.averaging == Some(true))
         .map_or(String::new(), |first| format!("; averaged weights from epoch {} on", first.epoch));
-    let chart = Chart {
-        caption: format!("Perplexity, {name}{averaging}"),
-        x: ("epoch", Scale::Linear),
-        y: ("perplexity (log)", Scale::Logarithmic),
-        lines: vec![
-            (format!("validation, best {} after epoch {}", decimal(best.1, 2), best.0), valid),
-            (
-                "training, mean of each epoch as met (with dropout)".into(),
-                points(WITHIN, |metrics| metrics.train_ppl),
-            ),
-        ],
-        labels: SeriesLabelPosition::UpperRight,
-    };
-    picture::save(&Keyed(chart), &run.path().join("curves"))
+    let lines = vec![
+        (format!("validation, best {} after epoch {}", decimal(best.1, 2), best.0), valid),
+        (
+            "training, mean of each epoch as met (with dropout)".into(),
+            points(WITHIN, |metrics| metrics.train_ppl),
+        ),
+    ];
+    let chart = perplexities(format!("Perplexity, {name}{averaging}"), "epoch", lines);
+    picture::save(&chart, &run.path().join("curves"))
 }

@@ -5,10 +5,8 @@ use program::failure::Failure;
 use program::print::print_note;
 use runs::{Extended, Extension, Folder, RunConfig, Settings};
 
-/// The name of the device that a run of the device `before` goes on with, if the command line names one.
-///
-/// # Errors
-/// Another device than the run's, without `change_device`.
+/// The name of the device that a run of the device `before` goes on with, if the command line names one. Another than the run's needs
+/// `change_device`.
 pub fn device_of(
     choice: Option<DeviceChoice>,
     change_device: bool,
@@ -26,9 +24,6 @@ pub fn device_of(
 }
 
 /// The run with `change`, if anything is to be changed, which is said; nothing is written yet. The run goes on with `device`.
-///
-/// # Errors
-/// A device that is missing, or what [`Folder::extend`] says.
 pub fn extend<S: Settings>(
     run: &Folder<S>,
     before: &RunConfig<S>,

@@ -9,9 +9,6 @@ use crate::args::Overrides;
 ///
 /// It is the run's own with averaging from the first step and the preset's learning rate for finetuning, which does not decay,
 /// and `overrides`.
-///
-/// # Errors
-/// What [`TrainConfig::validate`] says, overrides that do not go together, or one that takes averaging back.
 pub fn finetuning(preset: &str, origin: &TrainConfig, overrides: &Overrides) -> Result<TrainConfig, Failure> {
     let preset: Option<Preset> = preset.parse().ok();
     let mut train = origin.clone();

@@ -14,9 +14,6 @@ pub const VALID: &str = "the validation text";
 pub const TEST: &str = "the test text";
 
 /// The validation and the test text in the folder `data`, in the words of a run that reads its text so.
-///
-/// # Errors
-/// Text that cannot be read, or that the vocabulary does not cover.
 pub fn load_held_out(data: &Path, text: &TextConfig, vocabulary: Vocabulary) -> Result<Corpus, Failure> {
     refuse_file(data)?;
     let _reading = Working::new(format!("reading the text in {}", data.display()));
@@ -24,9 +21,6 @@ pub fn load_held_out(data: &Path, text: &TextConfig, vocabulary: Vocabulary) -> 
 }
 
 /// Refuses a corpus without a test text, for work that scores it. `data` is its folder.
-///
-/// # Errors
-/// [`Error::MissingFile`].
 pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
     match corpus.test().is_empty() {
         true => Err(Error::MissingFile { path: data.join("test.txt") }),

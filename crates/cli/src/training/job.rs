@@ -7,15 +7,11 @@ use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::interrupt::Interrupt;
 use program::print::{bits_text, print_json, with_bits};
-use program::progress::Progress;
 use program::ranks::agree;
 use program::statistics::decimal;
 use runs::data::Vocabulary;
 use runs::ranks::{Grid, Ranks};
-use runs::{
-    EpochMetrics, FinalMetrics, Fitted, RunConfig, Settings, StepMetrics, Task, TrainObserver, Trainer,
-    ValidationMetrics,
-};
+use runs::{FinalMetrics, Fitted, RunConfig, Settings, Task, TrainObserver, Trainer};
 
 use crate::training::curves;
 use crate::training::output::Output;
@@ -36,7 +32,6 @@ pub type ConfigOf<K> = RunConfig<SettingsOf<K>>;
 
 /// A text, and how training the kind of model that is trained on it differs from training others.
 pub trait Kind: Sized {
-    /// What is trained.
     type Task: Task;
 
     /// The words of the text.
@@ -86,13 +81,9 @@ pub trait Kind: Sized {
 
 /// A run to be trained.
 pub struct Job<'a, K: Kind> {
-    /// All of its settings.
     pub config: &'a ConfigOf<K>,
-    /// The text.
     pub text: K,
-    /// What is reported.
     pub output: &'a Output,
-    /// The processes that train it.
     pub ranks: &'a Ranks,
     /// How many of them share a vocabulary.
     pub vocab_parallel: usize,
@@ -106,9 +97,6 @@ type Placed<S> = (Option<runs::Folder<S>>, bool);
 
 impl<K: Kind> Job<'_, K> {
     /// Trains the run on the device of its configuration and prints what came of it.
-    ///
-    /// # Errors
-    /// As [`train`](Self::train).
     pub fn train_and_print(&self, folder: Folder<SettingsOf<K>>) -> Result<(), Failure> {
         match self.train(folder)? {
             Some((run, last)) => self.text.print(self.config, &run, &last, self.output),
@@ -117,11 +105,7 @@ impl<K: Kind> Job<'_, K> {
     }
 
     /// Trains the run on the device of its configuration. Several ranks train it together, and rank 0 writes its folder, which it
-    /// returns with the run's end.
-    ///
-    /// # Errors
-    /// A device that is missing, ranks that differ, or what goes wrong in training. Nothing is written before all input is found to
-    /// be good.
+    /// returns with the run's end. Nothing is written before all input is found to be good.
     pub fn train(&self, folder: Folder<SettingsOf<K>>) -> Result<Ended<SettingsOf<K>>, Failure> {
         let &Self { config, ref text, output, ranks, vocab_parallel } = self;
         let grid = self.grid()?;
@@ -148,10 +132,11 @@ impl<K: Kind> Job<'_, K> {
             let ranks = ranks_in_words(ranks, vocab_parallel);
             text.announce(config, parameters, &format!("run folder {path}{ranks}{done}"));
         }
+        let not_drawn = |error: Failure| format!("the curves were not drawn: {error}");
         let progress = output.progress().with_characters(K::characters(config));
-        let mut watch = Watch { progress, run: &run };
-        let result = trainer.fit(Some(&run), &mut watch);
-        watch.progress.finish();
+        let mut progress = progress.with_each_epoch(|_| curves::save(&run).map_err(not_drawn));
+        let result = trainer.fit(Some(&run), &mut progress);
+        progress.finish();
         let last = finish(result?, output, &path)?;
         Ok(Some((run, last)))
     }
@@ -244,42 +229,6 @@ struct Listener<'a>(&'a Interrupt);
 impl TrainObserver for Listener<'_> {
     fn stop(&mut self) -> bool {
         self.0.is_noted()
-    }
-}
-
-/// Reports progress, and draws the curves after every epoch.
-struct Watch<'a, S: Settings> {
-    progress: Progress,
-    run: &'a runs::Folder<S>,
-}
-
-impl<S: Settings> TrainObserver for Watch<'_, S> {
-    fn on_start(&mut self, share: f64) {
-        self.progress.on_start(share);
-    }
-
-    fn on_interval(&mut self, interval: &StepMetrics) {
-        self.progress.on_interval(interval);
-    }
-
-    fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
-        self.progress.on_validation(metrics, share);
-    }
-
-    fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
-        self.progress.on_epoch(metrics, share);
-        // A picture is no reason to stop training.
-        if let Err(error) = curves::save(self.run) {
-            self.progress.on_message(&format!("the curves were not drawn: {error}"));
-        }
-    }
-
-    fn stop(&mut self) -> bool {
-        self.progress.stop()
-    }
-
-    fn on_message(&mut self, message: &str) {
-        self.progress.on_message(message);
     }
 }
 

@@ -10,6 +10,7 @@ mod language_model;
 mod output;
 mod vocabulary;
 
+pub use curves::perplexities;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_texts, require_test};

@@ -31,9 +31,6 @@ pub struct Output {
 impl Output {
     /// Checkpoints and lines as often as `record` says, on which all processes agree. An interrupt stops the run and makes a checkpoint,
     /// unless the run is `dry` and has nothing to save.
-    ///
-    /// # Errors
-    /// If the time is no positive number, or the number of steps is 0.
     pub fn new(
         command: String,
         json: bool,
@@ -68,7 +65,7 @@ impl Output {
     }
 
     /// A reporter of a run, which an interrupt stops.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> Progress<'static> {
         let progress = if self.quiet { Progress::bar_only("") } else { Progress::new(self.json) };
         progress.until(&self.interrupt).with_every_interval(self.log_every.is_some())
     }

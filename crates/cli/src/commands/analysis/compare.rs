@@ -33,9 +33,6 @@ pub struct CompareArgs {
 }
 
 /// Prints the tokens that A predicts better than B by the largest margin, and both models' predictions there.
-///
-/// # Errors
-/// Bad input: not two runs, a damaged one, different vocabularies, text that is too short or not covered.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.runs.len() != 2 {
         let given = args.runs.len();

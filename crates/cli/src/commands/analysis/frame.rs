@@ -19,13 +19,9 @@ use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Saved runs over the same words, a text in these words, and the device.
 pub struct Analysis {
-    /// The runs.
     pub runs: Vec<SavedRun>,
-    /// The text.
     pub text: Text,
-    /// Where models are loaded and run.
     pub device: Device,
-    /// Its name.
     pub device_name: DeviceName,
     json: bool,
 }
@@ -35,20 +31,14 @@ pub trait Row: Serialize {
     /// What a reader has to know about the columns.
     const LEGEND: &'static str;
 
-    /// The names of the columns.
     fn header() -> String;
 
-    /// The values.
     fn line(&self) -> String;
 }
 
 impl Analysis {
     /// Reads the text for these runs, at least so many contexts of it, creates the folder for pictures and opens the
     /// device.
-    ///
-    /// # Errors
-    /// Different vocabularies, text that is too short or not covered by them, a folder that cannot be created, a device
-    /// that is missing.
     pub fn open(
         runs: Vec<SavedRun>,
         args: &HeldOutArgs,
@@ -66,9 +56,6 @@ impl Analysis {
     }
 
     /// Prints the row of every run as soon as it is there: as a table, or as one JSON object a line. Returns them.
-    ///
-    /// # Errors
-    /// Weights that cannot be read, or what `row` says.
     pub fn print_rows<R: Row>(
         &self,
         mut row: impl FnMut(&SavedRun, &Model) -> Result<R, Failure>,
@@ -83,9 +70,6 @@ impl Analysis {
 }
 
 /// Reads the text that the arguments name, in the words of the first run; `needed` contexts at least.
-///
-/// # Errors
-/// Text that cannot be read, words that the vocabulary lacks, too few contexts.
 fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Failure> {
     let first = runs.first().ok_or("no run given: name at least one")?;
     let data = args.data.as_ref().or(first.data.as_ref()).ok_or_else(|| {
@@ -108,9 +92,6 @@ fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Fa
 
 /// The rows that `look` finds and prints, or, printed again, those `what` that the command printed as JSON before; then the folder
 /// for pictures is created here.
-///
-/// # Errors
-/// A file that cannot be read, a line of it that is no such row, a folder that cannot be created, or what `look` says.
 pub fn rows<R: Row + DeserializeOwned>(
     source: &SourceArgs,
     what: &str,

@@ -142,9 +142,6 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// Prints the share of the gradient that every run's decoder loses, and draws its distribution over tokens.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, one whose head has gates or clusters, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         args.force.check_in(out, &["gradient_loss.svg"])?;

@@ -51,9 +51,6 @@ impl Row for Divergence {
 }
 
 /// Prints the expected divergence between two contexts' distributions for every run.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, text that is too short or not covered by the vocabulary.
 pub fn run(args: &KlArgs) -> Result<(), Failure> {
     let analysis = Analysis::open(SavedRun::open_all(&args.runs)?, &args.text, 2, None)?;
     let contexts = analysis.text.contexts();

@@ -13,14 +13,11 @@ const WINDOW: usize = 128;
 
 /// A saved model.
 pub enum Model {
-    /// Of LSTMs.
     Lstm(Box<LanguageModel>),
-    /// A transformer.
     Transformer(Box<Gpt>),
 }
 
 impl Model {
-    /// Its output layer.
     pub fn head(&self) -> OutputHead {
         match self {
             Self::Lstm(model) => model.head(),

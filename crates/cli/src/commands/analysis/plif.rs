@@ -56,9 +56,6 @@ struct Report {
 }
 
 /// Prints slope statistics and the share of logits outside `[−T, T]` for every run, and draws the functions.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, one without PLIF, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &PlifArgs) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         args.force.check_in(out, &["plif.svg"])?;

@@ -129,9 +129,6 @@ fn bound(run: &SavedRun) -> Option<usize> {
 }
 
 /// Prints rank and spectrum for every run, and draws the spectra into one plot.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, a file that has not what this command prints, text that is too short or not covered by the vocabulary.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         args.force.check_in(out, &["spectrum.svg"])?;
@@ -167,9 +164,6 @@ pub fn is_wide(device: DeviceName) -> bool {
 
 /// The spectrum of a model's log-probabilities of `vocab` words in the contexts of some text, with the output layer in f64 if
 /// `wide`, otherwise in f32.
-///
-/// # Errors
-/// Log-probabilities that are not finite, or too few contexts.
 pub fn spectrum(
     model: &Model,
     vocab: usize,

@@ -17,17 +17,12 @@ use crate::commands::analysis::model::Model;
 pub struct SavedRun {
     /// The folder's name, or its path where two folders have the same name.
     pub name: String,
-    /// Its output layer.
     pub head: Head,
-    /// Width of the embedding.
     pub d_embedding: usize,
     /// Folder of its text; `None` if that was generated.
     pub data: Option<PathBuf>,
-    /// How its text is read.
     pub text: TextConfig,
-    /// What its text was.
     pub corpus: Fingerprint,
-    /// Its words.
     pub vocabulary: Vocabulary,
     model: Sizes,
     weights: PathBuf,
@@ -41,9 +36,6 @@ enum Sizes {
 
 impl SavedRun {
     /// Opens runs, none of their weights yet.
-    ///
-    /// # Errors
-    /// What is wrong with a folder.
     pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Self>, Failure> {
         paths
             .iter()
@@ -89,9 +81,6 @@ impl SavedRun {
     }
 
     /// Checks that all runs are over the same words in the same order.
-    ///
-    /// # Errors
-    /// The first difference from the first run.
     pub fn same_vocabulary(runs: &[Self]) -> Result<(), Failure> {
         let Some((first, others)) = runs.split_first() else { return Ok(()) };
         for other in others {
@@ -116,10 +105,6 @@ impl SavedRun {
         Ok(())
     }
 
-    /// The run's best model.
-    ///
-    /// # Errors
-    /// Weights that cannot be read.
     pub fn model(&self, device: &Device) -> Result<Model, Failure> {
         Ok(match &self.model {
             Sizes::Lstm(config) => Model::Lstm(Box::new(self.load(config.try_init(device)?)?)),

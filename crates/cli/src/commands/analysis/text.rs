@@ -19,9 +19,6 @@ pub struct Window {
 
 impl Text {
     /// The first so many contexts of a text, or all there are; `needed` at least.
-    ///
-    /// # Errors
-    /// Too few contexts.
     pub fn of(
         what: &'static str,
         ids: &[u32],

@@ -11,19 +11,12 @@ const CONTEXT: usize = 20;
 /// The two models' results over the whole text.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Name of run A.
     pub a: String,
-    /// Its head.
     pub head_a: Head,
-    /// Its perplexity.
     pub ppl_a: f64,
-    /// Name of run B.
     pub b: String,
-    /// Its head.
     pub head_b: Head,
-    /// Its perplexity.
     pub ppl_b: f64,
-    /// Tokens compared.
     pub tokens: usize,
     /// Share of tokens that A finds more probable than B does.
     pub a_better: f64,
@@ -32,30 +25,21 @@ pub struct Summary {
 /// A token with its words.
 #[derive(Debug, Clone, Serialize)]
 pub struct Token {
-    /// Place in the text.
     pub position: usize,
-    /// The words before it.
     pub context: Vec<String>,
-    /// The word that came.
     pub target: String,
     /// `log P_A − log P_B` of it, in nats.
     pub gain: f64,
-    /// Its probability under A.
     pub p_a: f64,
-    /// Its probability under B.
     pub p_b: f64,
-    /// A's most probable words.
     pub top_a: Vec<WordProbability>,
-    /// B's most probable words.
     pub top_b: Vec<WordProbability>,
 }
 
 /// A word and its probability.
 #[derive(Debug, Clone, Serialize)]
 pub struct WordProbability {
-    /// The word.
     pub word: String,
-    /// Its probability.
     pub p: f64,
 }
 

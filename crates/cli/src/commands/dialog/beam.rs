@@ -28,10 +28,6 @@ pub struct BeamArgs {
 }
 
 impl BeamArgs {
-    /// The search.
-    ///
-    /// # Errors
-    /// An option out of range.
     pub fn search(&self) -> Result<BeamSearch, Failure> {
         let mut search = beam_search();
         search.width = self.width.unwrap_or(search.width);

@@ -1,22 +1,28 @@
 //! `dialog eval`: perplexity and BLEU of a saved run's best model.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
+use highrank::BeamSearch;
 use program::device::DeviceChoice;
 use program::failure::Failure;
-use program::files::Force;
+use program::files::{Force, refuse_file};
 use program::print::{print_json, print_note};
+use program::progress::{ShareBar, Working};
 use program::statistics::decimal;
 use runs::error::check;
 use runs::files::replace;
-use seq2seq::generate::Response;
-use seq2seq::train::fingerprint;
+use seq2seq::Seq2Seq;
+use seq2seq::data::{Contexts, Corpus, Pair, References};
+use seq2seq::generate::{CONTEXTS_AT_ONCE, Response};
+use seq2seq::metrics::BleuForm;
+use seq2seq::train::{fingerprint, mean_nll};
 use serde::Serialize;
 
 use super::beam::BeamArgs;
-use super::held_out::{Evaluation, HeldOut, HeldOutArgs};
 use super::saved::{Saved, text};
+use super::scores::Scores;
 use crate::training::{TEST, VALID, other_texts};
 
 /// Options of `dialog eval`.
@@ -26,9 +32,18 @@ pub struct EvalArgs {
     /// Folder of the run.
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
-    /// The text.
-    #[command(flatten)]
-    pub held_out: HeldOutArgs,
+    /// Folder with valid.jsonl and test.jsonl [default: the run's].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// File with several references for each test response [default: test_refs.jsonl of the data folder, if it is there].
+    #[arg(long, value_name = "FILE")]
+    pub refs: Option<PathBuf>,
+    /// Form of BLEU: four_orders, short_weights or repository_2017. Figures of different forms must not be compared.
+    #[arg(long, value_name = "FORM", default_value_t)]
+    pub bleu: BleuForm,
+    /// Respond to so many test contexts only, at equal distances.
+    #[arg(long, visible_alias = "limit", value_name = "N")]
+    pub contexts: Option<usize>,
     /// File to write the responses to, one JSON object a context.
     #[arg(long, value_name = "FILE")]
     pub responses: Option<PathBuf>,
@@ -44,6 +59,22 @@ pub struct EvalArgs {
     /// How responses are found.
     #[command(flatten)]
     pub beam: BeamArgs,
+}
+
+/// Perplexities, a search for responses, how long it took, and how good they are.
+#[derive(Serialize)]
+struct Evaluation {
+    valid_ppl: f64,
+    test_ppl: f64,
+    width: usize,
+    max_length: usize,
+    n_best: usize,
+    /// The responses are in order of log-probability / length^alpha.
+    alpha: f64,
+    /// Time of the search for responses.
+    seconds: f64,
+    #[serde(flatten)]
+    scores: Scores,
 }
 
 /// A line of the file of responses.
@@ -63,64 +94,156 @@ struct Answer<'a> {
 }
 
 /// Evaluates a saved run's best model and prints perplexities and BLEU.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, dialogues or references that cannot be read, options out of range.
 pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     let search = args.beam.search()?;
-    check(args.held_out.contexts != Some(0), "contexts", 0, "at least 1")?;
+    check(args.contexts != Some(0), "contexts", 0, "at least 1")?;
     args.responses.as_deref().map_or(Ok(()), |path| args.force.check(path))?;
     let saved = Saved::open(&args.run)?;
-    let held_out = args.held_out.load(&saved)?;
+    let held_out = HeldOut::load(args, &saved)?;
     let now = fingerprint(&held_out.corpus);
     other_texts(&saved.config.corpus, &now, &[VALID, TEST]).iter().for_each(print_note);
     let model = saved.model(args.device)?;
-    let perplexities = held_out.perplexities(&model)?;
-    let (responses, seconds) = held_out.respond(&model, &search)?;
+    let [valid_ppl, test_ppl] = held_out.perplexities(&model)?;
+    let started = Instant::now();
+    let responses = held_out.respond(&model, &search)?;
+    let seconds = started.elapsed().as_secs_f64();
     if let Some(path) = &args.responses {
-        replace(path, lines(&responses, &held_out)?.as_bytes())?;
+        replace(path, held_out.lines(&responses)?.as_bytes())?;
     }
-    let evaluation = held_out.score(perplexities, &search, (responses.as_slice(), seconds));
-    if args.json {
-        print_json(&evaluation);
-    } else {
-        print(&evaluation);
+    let evaluation = Evaluation {
+        valid_ppl,
+        test_ppl,
+        width: search.width,
+        max_length: search.max_length,
+        n_best: search.n_best,
+        alpha: search.alpha,
+        seconds,
+        scores: held_out.scores(args.bleu, &responses),
+    };
+    match args.json {
+        true => print_json(&evaluation),
+        false => evaluation.print(),
     }
     Ok(())
 }
 
-/// The responses to each context, a JSON object a line.
-fn lines(found: &[Vec<Response>], held_out: &HeldOut) -> Result<String, Failure> {
-    let (mut lines, corpus) = (String::new(), &held_out.corpus);
-    for (pair, responses) in held_out.pairs.iter().zip(found) {
-        let line = Line {
-            dialogue: pair.dialogue,
-            turn: pair.turn,
-            reference: text(corpus.test().response(*pair), corpus.vocabulary()),
-            responses: responses
-                .iter()
-                .map(|Response { words, log_prob, .. }| Answer {
-                    text: text(words, corpus.vocabulary()),
-                    words,
-                    log_prob: *log_prob,
-                })
-                .collect(),
-        };
-        lines += &serde_json::to_string(&line)?;
-        lines.push('\n');
-    }
-    Ok(lines)
+/// The held-out text with the test contexts that are responded to.
+struct HeldOut {
+    corpus: Corpus,
+    /// The contexts with their true responses.
+    pairs: Vec<Pair>,
+    /// Their places among all pairs of the test text.
+    places: Vec<usize>,
+    references: References,
+    /// Whether there are references besides the true responses.
+    several: bool,
 }
 
-fn print(evaluation: &Evaluation) {
-    let Evaluation { valid_ppl, test_ppl, seconds, scores, .. } = evaluation;
-    println!("perplexity valid {}, test {}", decimal(*valid_ppl, 2), decimal(*test_ppl, 2));
-    println!(
-        "{}, {} contexts in {seconds:.1} s: mean length {:.2}, {} different best responses",
-        evaluation.text(),
-        scores.contexts,
-        scores.mean_length,
-        scores.distinct_best,
-    );
-    print!("{}", scores.table());
+impl HeldOut {
+    /// Reads the text as a run has read it.
+    fn load(args: &EvalArgs, saved: &Saved) -> Result<Self, Failure> {
+        let data = args.data.as_ref().unwrap_or(&saved.config.data);
+        refuse_file(data)?;
+        let corpus = Corpus::load_held_out(data, saved.vocabulary.clone(), &saved.config.text)?;
+        let test = corpus.test();
+        let beside = Some(data.join("test_refs.jsonl")).filter(|path| path.exists());
+        let several = args.refs.clone().or(beside);
+        let references = match &several {
+            Some(path) => References::read(path, test, corpus.vocabulary())?,
+            None => References::single(test),
+        };
+        let places = spread(test.num_pairs(), args.contexts);
+        let all: Vec<Pair> = test.pairs().collect();
+        let pairs = places.iter().map(|&place| all[place]).collect();
+        Ok(Self { corpus, references, several: several.is_some(), places, pairs })
+    }
+
+    /// The perplexities of a model, of the validation and of the test text.
+    fn perplexities(&self, model: &Seq2Seq) -> Result<[f64; 2], Failure> {
+        let of = |split, what| {
+            let _scoring = Working::new(format!("scoring {what}"));
+            let ppl = mean_nll(model, split).exp();
+            if ppl.is_finite() { Ok(ppl) } else { Err("the perplexity is not finite") }
+        };
+        Ok([of(self.corpus.valid(), VALID)?, of(self.corpus.test(), TEST)?])
+    }
+
+    /// The responses of a model to each context, best first. A bar shows how far it is.
+    fn respond(&self, model: &Seq2Seq, search: &BeamSearch) -> Result<Vec<Vec<Response>>, Failure> {
+        let bar = ShareBar::new("responses");
+        let mut responses = Vec::with_capacity(self.pairs.len());
+        for pairs in self.pairs.chunks(CONTEXTS_AT_ONCE) {
+            let contexts = Contexts::new(self.corpus.test(), pairs, model.window());
+            responses.extend(model.respond(&contexts, search)?);
+            bar.set(responses.len() as f64 / self.pairs.len() as f64);
+        }
+        Ok(responses)
+    }
+
+    /// How good the responses to each context are.
+    fn scores(&self, form: BleuForm, responses: &[Vec<Response>]) -> Scores {
+        let words =
+            responses.iter().map(|found| found.iter().map(|response| response.words.as_slice()).collect());
+        let references = self.places.iter().map(|&place| self.references.of(place));
+        Scores::new(form, self.several, words.zip(references))
+    }
+
+    /// The responses to each context, a JSON object a line.
+    fn lines(&self, found: &[Vec<Response>]) -> Result<String, Failure> {
+        let (mut lines, corpus) = (String::new(), &self.corpus);
+        for (pair, responses) in self.pairs.iter().zip(found) {
+            let line = Line {
+                dialogue: pair.dialogue,
+                turn: pair.turn,
+                reference: text(corpus.test().response(*pair), corpus.vocabulary()),
+                responses: responses
+                    .iter()
+                    .map(|Response { words, log_prob, .. }| Answer {
+                        text: text(words, corpus.vocabulary()),
+                        words,
+                        log_prob: *log_prob,
+                    })
+                    .collect(),
+            };
+            lines += &serde_json::to_string(&line)?;
+            lines.push('\n');
+        }
+        Ok(lines)
+    }
+}
+
+impl Evaluation {
+    fn print(&self) {
+        let Self { valid_ppl, test_ppl, width, max_length, n_best, alpha, seconds, scores } = self;
+        println!("perplexity valid {}, test {}", decimal(*valid_ppl, 2), decimal(*test_ppl, 2));
+        let by_length = match *alpha > 0.0 {
+            true => format!(", in order of log-probability / length^{alpha}"),
+            false => String::new(),
+        };
+        println!(
+            "{n_best} best of a beam of {width}, at most {max_length} words{by_length}, {} contexts in {seconds:.1} s: mean length {:.2}, \
+             {} different best responses",
+            scores.contexts, scores.mean_length, scores.distinct_best,
+        );
+        print!("{}", scores.table());
+    }
+}
+
+/// At most so many of `count` places, at equal distances.
+fn spread(count: usize, most: Option<usize>) -> Vec<usize> {
+    let most = most.unwrap_or(count).min(count);
+    (0..count).step_by((count / most.max(1)).max(1)).take(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_contexts_are_spread_over_all() {
+        assert_eq!(spread(5, None), [0, 1, 2, 3, 4]);
+        assert_eq!(spread(10, Some(3)), [0, 3, 6]);
+        assert_eq!(spread(3, Some(9)), [0, 1, 2]);
+        assert!(spread(0, Some(2)).is_empty());
+    }
 }

@@ -3,7 +3,6 @@
 
 mod beam;
 mod eval;
-mod held_out;
 mod respond;
 mod saved;
 mod scores;
@@ -60,10 +59,8 @@ enum DialogCommand {
     Export(ExportArgs),
 }
 
-/// Does what the command line asks for; `program` is the one that was started. Several processes train together.
-///
-/// # Errors
-/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+/// Does what the command line asks for; `program` is the one that was started. Several processes train together. Nothing is written before
+/// all input is found to be good.
 pub fn run(args: &DialogArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     match &args.command {
         DialogCommand::Train(args) => train::run(args, program, ranks),

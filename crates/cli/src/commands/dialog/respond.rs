@@ -61,9 +61,6 @@ struct Answer {
 }
 
 /// Answers line by line until standard input ends.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, options out of range, a line that is no text.
 pub fn run(args: &RespondArgs) -> Result<(), Failure> {
     let search = args.beam.search()?;
     let saved = Saved::open(&args.run)?;
@@ -190,9 +187,6 @@ struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     /// The next line without its end; none after the last.
-    ///
-    /// # Errors
-    /// A line that is not UTF-8 or longer than a line of a data file may be.
     fn read(&mut self) -> Result<Option<String>, Failure> {
         let mut bytes = Vec::new();
         let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);

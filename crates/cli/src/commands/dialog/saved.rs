@@ -12,19 +12,12 @@ use seq2seq::{ModelConfig, Seq2Seq};
 
 /// A saved run.
 pub struct Saved {
-    /// The folder.
     pub folder: RunFolder,
-    /// All settings.
     pub config: RunConfig,
-    /// The words.
     pub vocabulary: Vocabulary,
 }
 
 impl Saved {
-    /// Opens the run in a folder.
-    ///
-    /// # Errors
-    /// No run of dialogues, a damaged one, or the vocabulary of another run.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let folder = RunFolder::open(path)?;
         let config = folder.config()?;
@@ -42,9 +35,6 @@ impl Saved {
     }
 
     /// The best model, on a device.
-    ///
-    /// # Errors
-    /// A device that is missing, a run without a finished epoch, damaged weights.
     pub fn model(&self, device: DeviceChoice) -> Result<Seq2Seq, Failure> {
         let device = device::open(device::resolve(device))?;
         Ok(load_weights(self.config.model.try_init(&device)?, &self.folder.best_weights()?)?)

@@ -8,13 +8,11 @@ use serde::Serialize;
 /// How good responses are, as means over contexts.
 #[derive(Debug, Clone, Serialize)]
 pub struct Scores {
-    /// Number of contexts.
     pub contexts: usize,
     /// Mean number of words of a response.
     pub mean_length: f64,
     /// Number of different best responses.
     pub distinct_best: usize,
-    /// The form of BLEU.
     pub bleu: BleuForm,
     /// Against the true response alone.
     pub single: BleuScores,

@@ -4,7 +4,7 @@ use awd_lstm::HeadKind;
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
 
-use crate::args::{Knob, Knobs, Setting, checked};
+use crate::args::{Form, Knob, Knobs, Setting, checked};
 
 /// The settings of a model of dialogues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,28 +15,28 @@ impl Knobs for DialogKnobs {
     const SET: &'static str = "A setting by its place in config.json, such as train.lr=0.001; may be given several times. It has the last word";
     #[rustfmt::skip]
     const ALL: &'static [Knob] = &[
-        Knob::plain("vocab-size", "text.vocab_size", "N", "The most words, with the 5 special ones; others are read as <unk> [default: 10002]"),
-        Knob::plain("max-words", "text.max_words", "N", "Words of an utterance that are read: the first ones [default: 38]"),
-        Knob::plain("d-embedding", "model.d_embedding", "D", "Width of the embedding"),
-        Knob::plain("d-utterance", "model.d_utterance", "D", "Hidden size of the encoder of utterances, in each direction"),
-        Knob::plain("d-context", "model.d_context", "D", "Hidden size of the encoder of contexts"),
-        Knob::plain("d-decoder", "model.d_decoder", "D", "Hidden size of the decoder"),
-        Knob::plain("window", "model.window", "N", "Utterances of a context"),
-        Knob::plain("components", "model.components", "K", "Components of a mixture. Its width follows: the head is never larger than a softmax"),
-        Knob::plain("knots", "model.knots", "N", "Pieces of a PLIF"),
-        Knob::plain("plif-bound", "model.plif_bound", "T", "T of a PLIF, which bends on [-T, T]"),
-        Knob::plain("dropout", "model.dropout", "P", "Dropout on embedded words, on encoded utterances and on the decoder's output"),
-        Knob::plain("init", "model.init", "W", "All weights are uniform in ± this at the start"),
-        Knob::plain("epochs", "train.epochs", "N", "The most epochs"),
-        Knob::plain("updates", "train.updates", "N", "Training steps of an epoch, after which the validation text is scored"),
-        Knob::plain("batch", "train.batch", "N", "Pairs of context and response of a training step, a multiple of --run-length"),
-        Knob::plain("run-length", "train.run", "N", "Consecutive pairs of a dialogue that stay together in a training step"),
-        Knob::plain("lr", "train.lr", "LR", "Learning rate of Adam"),
-        Knob::plain("clip", "train.clip", "NORM", "Largest gradient norm, over all parameters together; larger gradients are scaled down to it"),
-        Knob::plain("patience", "train.stop.patience", "EPOCH", "The first epoch after which training may end early"),
-        Knob::plain("improvement", "train.stop.improvement", "PART", "Improvement means a validation loss of at most this part of the last one that was one"),
-        Knob::plain("increase", "train.stop.increase", "N", "After an improvement in epoch n, training goes on to epoch N · n at least"),
-        Knob::plain("seed", "train.seed", "SEED", "Seed of everything random"),
+        Knob::shown("vocab-size", "text.vocab_size", Form::Plain, "N", "The most words, with the 5 special ones; others are read as <unk> [default: 10002]"),
+        Knob::shown("max-words", "text.max_words", Form::Plain, "N", "Words of an utterance that are read: the first ones [default: 38]"),
+        Knob::shown("d-embedding", "model.d_embedding", Form::Plain, "D", "Width of the embedding"),
+        Knob::shown("d-utterance", "model.d_utterance", Form::Plain, "D", "Hidden size of the encoder of utterances, in each direction"),
+        Knob::shown("d-context", "model.d_context", Form::Plain, "D", "Hidden size of the encoder of contexts"),
+        Knob::shown("d-decoder", "model.d_decoder", Form::Plain, "D", "Hidden size of the decoder"),
+        Knob::shown("window", "model.window", Form::Plain, "N", "Utterances of a context"),
+        Knob::shown("components", "model.components", Form::Plain, "K", "Components of a mixture. Its width follows: the head is never larger than a softmax"),
+        Knob::shown("knots", "model.knots", Form::Plain, "N", "Pieces of a PLIF"),
+        Knob::shown("plif-bound", "model.plif_bound", Form::Plain, "T", "T of a PLIF, which bends on [-T, T]"),
+        Knob::shown("dropout", "model.dropout", Form::Plain, "P", "Dropout on embedded words, on encoded utterances and on the decoder's output"),
+        Knob::shown("init", "model.init", Form::Plain, "W", "All weights are uniform in ± this at the start"),
+        Knob::shown("epochs", "train.epochs", Form::Plain, "N", "The most epochs"),
+        Knob::shown("updates", "train.updates", Form::Plain, "N", "Training steps of an epoch, after which the validation text is scored"),
+        Knob::shown("batch", "train.batch", Form::Plain, "N", "Pairs of context and response of a training step, a multiple of --run-length"),
+        Knob::shown("run-length", "train.run", Form::Plain, "N", "Consecutive pairs of a dialogue that stay together in a training step"),
+        Knob::shown("lr", "train.lr", Form::Plain, "LR", "Learning rate of Adam"),
+        Knob::shown("clip", "train.clip", Form::Plain, "NORM", "Largest gradient norm, over all parameters together; larger gradients are scaled down to it"),
+        Knob::shown("patience", "train.stop.patience", Form::Plain, "EPOCH", "The first epoch after which training may end early"),
+        Knob::shown("improvement", "train.stop.improvement", Form::Plain, "PART", "Improvement means a validation loss of at most this part of the last one that was one"),
+        Knob::shown("increase", "train.stop.increase", Form::Plain, "N", "After an improvement in epoch n, training goes on to epoch N · n at least"),
+        Knob::shown("seed", "train.seed", Form::Plain, "SEED", "Seed of everything random"),
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {

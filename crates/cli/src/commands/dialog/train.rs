@@ -69,10 +69,8 @@ type Ready = (Folder<Dialogues>, RunConfig, Corpus);
 
 /// Trains as the arguments say and saves the run, or continues one.
 ///
-/// `program` is the one that was started. Several processes train together, and rank 0 writes and prints.
-///
-/// # Errors
-/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+/// `program` is the one that was started. Several processes train together, and rank 0 writes and prints. Nothing is written before all
+/// input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = &Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;

@@ -12,7 +12,7 @@ use runs::Versions;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
 use seq2seq::{Preset, weights};
-use serde::Serialize;
+use serde_json::json;
 
 use super::saved::{Saved, summary};
 use super::settings::DialogKnobs;
@@ -65,16 +65,7 @@ pub struct ExportArgs {
     pub json: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Exported {
-    file: PathBuf,
-    parameters: usize,
-}
-
-/// Makes a run of the weights, with the model as its best.
-///
-/// # Errors
-/// Bad input: weights that are damaged or of other sizes. Nothing is written then.
+/// Makes a run of the weights, with the model as its best. Nothing is written if they do not fit.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
     refuse_file(&args.data)?;
@@ -109,16 +100,13 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 }
 
 /// Writes a run's best model as a safetensors file.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, a file that exists or that is to be of another format.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     check_out(&args.out, args.force)?;
     let saved = Saved::open(&args.run)?;
     weights::write(&saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?, &args.out)?;
     let parameters = saved.config.model.num_params();
     match args.json {
-        true => print_json(&Exported { file: args.out.clone(), parameters }),
+        true => print_json(&json!({"file": args.out, "parameters": parameters})),
         false => println!("{parameters} parameters written to {}", args.out.display()),
     }
     Ok(())

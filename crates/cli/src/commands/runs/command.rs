@@ -27,9 +27,6 @@ pub struct RunsArgs {
 }
 
 /// Lists runs, of language models, of models of dialogues and of transformers, with their settings, results and states. Runs that cannot be read are listed as damaged.
-///
-/// # Errors
-/// A folder that does not exist or cannot be read.
 pub fn run(args: &RunsArgs) -> Result<(), Failure> {
     let mut paths = vec![];
     for folder in &args.folders {

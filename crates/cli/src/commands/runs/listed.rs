@@ -15,9 +15,7 @@ use serde::Serialize;
 /// A folder that holds a run, or should.
 #[derive(Debug, Serialize)]
 pub struct Listed {
-    /// The folder.
     pub run: PathBuf,
-    /// What it holds.
     #[serde(flatten)]
     pub content: Content,
 }
@@ -26,11 +24,9 @@ pub struct Listed {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// A run.
     Run(Box<Summary>),
     /// Something that cannot be read.
     Damaged {
-        /// Always `damaged`.
         state: &'static str,
         /// Why, in one line.
         reason: String,
@@ -42,33 +38,22 @@ pub enum Content {
 pub struct Summary {
     /// What it trains: language-model, dialogues or transformer.
     pub kind: &'static str,
-    /// Where it stands.
     pub state: RunState,
-    /// Why training ended; none before the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndReason>,
-    /// The preset it started from.
     pub preset: String,
-    /// The output layer.
     pub head: String,
-    /// Number of parameters.
     pub parameters: usize,
-    /// Width of the embedding.
     pub d_embedding: usize,
     /// Sizes of the LSTM layers; of a model of dialogues, the encoders of utterances and contexts and the decoder. A transformer has
     /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lstm_sizes: Vec<usize>,
-    /// Components of a mixture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<usize>,
-    /// The seed.
     pub seed: u64,
-    /// Whether it finetunes another run.
     pub finetunes: bool,
-    /// The device.
     pub device: String,
-    /// Epochs done.
     pub epochs_done: usize,
     /// Epochs that it may have.
     pub epochs: usize,
@@ -76,17 +61,13 @@ pub struct Summary {
     pub train_ppl: Option<f64>,
     /// Perplexity of the validation text with the best model so far.
     pub valid_ppl: Option<f64>,
-    /// Perplexity of the test text, after the end.
     pub test_ppl: Option<f64>,
-    /// Wall-clock time of training so far.
     pub seconds: f64,
-    /// Why it was given up, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
 impl Listed {
-    /// Reads the run in a folder.
     pub fn read(path: &Path) -> Self {
         let content = match Summary::read(path) {
             Ok(summary) => Content::Run(Box::new(summary)),
@@ -98,7 +79,6 @@ impl Listed {
         Self { run: path.to_path_buf(), content }
     }
 
-    /// The run, unless it is damaged.
     pub fn summary(&self) -> Option<&Summary> {
         match &self.content {
             Content::Run(summary) => Some(summary),

@@ -1,7 +1,6 @@
 //! Options of `sweep`.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use awd_lstm::HeadKind;
 use clap::{Args, ValueEnum};
@@ -26,8 +25,8 @@ pub struct SweepArgs {
     /// Output layers, separated by commas, or all: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif,
     /// adaptive. A setting that a head does not have, such as the components of a softmax, makes no further runs of that head
     /// [default: that of the file of --config; softmax,mos; with --from, all there].
-    #[arg(long)]
-    pub heads: Option<Heads>,
+    #[arg(long, value_parser = heads)]
+    pub heads: Option<DistinctList<HeadKind>>,
     /// Seeds, separated by commas; everything is trained with each [default: the preset's].
     #[arg(long)]
     pub seeds: Option<DistinctList<u64>>,
@@ -71,21 +70,16 @@ pub struct SweepArgs {
     pub json: bool,
     /// What is trained and how.
     #[command(flatten)]
-    pub training: TrainingArgs<Grid>,
+    pub training: TrainingArgs,
+    /// Settings that replace the preset's.
+    #[command(flatten)]
+    pub grid: Grid,
 }
-
-/// The output layers where nothing is said.
-const HEADS: [HeadKind; 2] = [HeadKind::Softmax, HeadKind::Mos];
 
 impl SweepArgs {
     /// The folder of the text.
-    ///
-    /// # Errors
-    /// If nothing names it.
     pub fn data(&self) -> Result<&Path, Failure> {
-        let of_file = self.training.config.as_ref().and_then(|file| file.data.as_ref());
-        let data = self.data.as_ref().or(of_file).map(PathBuf::as_path);
-        data.ok_or_else(|| "sweep needs --data DIR, or `data` in the file of --config".into())
+        self.training.data(self.data.as_deref(), "sweep")
     }
 
     /// The folder of runs and results; where none is given, the first to try.
@@ -100,28 +94,22 @@ impl SweepArgs {
         self.heads.as_ref().map(|heads| heads.0.clone()).or_else(of_file)
     }
 
-    /// The output layers.
     pub fn heads(&self) -> Vec<HeadKind> {
-        self.named_heads().unwrap_or_else(|| HEADS.to_vec())
+        self.named_heads().unwrap_or_else(|| vec![HeadKind::Softmax, HeadKind::Mos])
     }
 
-    /// The seeds.
-    ///
-    /// # Errors
-    /// A preset that is not the file's, or a damaged setting of the file.
     pub fn seeds(&self) -> Result<Vec<u64>, Failure> {
         match &self.seeds {
             Some(seeds) => Ok(seeds.0.clone()),
-            None => Ok(vec![self.training().procedure()?.seed]),
+            None => Ok(vec![self.training.procedure(&self.common())?.seed]),
         }
     }
 
-    /// What all runs have in common.
-    pub fn training(&self) -> TrainingArgs {
-        self.training.with(Overrides::of(self.training.overrides.set.clone()))
+    /// The settings that all runs have in common.
+    pub fn common(&self) -> Overrides {
+        Overrides::of(self.grid.set.clone())
     }
 
-    /// What is equal.
     pub fn equal(&self) -> Equal {
         let default = if self.parameters.is_some() { Equal::Parameters } else { Equal::Sizes };
         self.equal.unwrap_or(default)
@@ -129,17 +117,10 @@ impl SweepArgs {
 }
 
 /// Output layers on a command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heads(pub Vec<HeadKind>);
-
-impl FromStr for Heads {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self(HeadKind::ALL.to_vec())),
-            list => list.parse::<DistinctList<HeadKind>>().map(|heads| Self(heads.0)),
-        }
+fn heads(text: &str) -> Result<DistinctList<HeadKind>, String> {
+    match text {
+        "all" => Ok(DistinctList(HeadKind::ALL.to_vec())),
+        list => list.parse(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs that differ in their seed alone, together.
 
 use awd_lstm::HeadKind;
+use program::statistics::mean_and_spread;
 
 use crate::commands::sweep::outcome::Outcome;
 
@@ -29,7 +30,6 @@ impl<'a> Cell<'a> {
         self.runs[0]
     }
 
-    /// The output layer.
     pub fn head(&self) -> HeadKind {
         self.first().head
     }
@@ -45,15 +45,18 @@ impl<'a> Cell<'a> {
         values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
     }
 
+    /// The mean of the values of the runs that have one, with the lowest and the highest; none if no run has one.
+    pub fn mean_and_ends(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<(f64, [f64; 2])> {
+        let values = self.values(of);
+        let (mean, _) = mean_and_spread(&values);
+        let ends = [f64::min, f64::max].map(|pick| values.iter().copied().fold(mean, pick));
+        (!values.is_empty()).then_some((mean, ends))
+    }
+
     /// The values of the runs that have one.
     pub fn values(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| of(run)).collect()
     }
-}
-
-/// Perplexity of the training text.
-pub fn train_ppl(outcome: &Outcome) -> Option<f64> {
-    outcome.trained.as_ref().and_then(|trained| trained.train_ppl)
 }
 
 /// Perplexity of the validation text.
@@ -88,11 +91,6 @@ pub fn test_ppl(outcome: &Outcome) -> Option<f64> {
 /// Perplexity of the validation text after finetuning.
 pub fn finetuned_valid_ppl(outcome: &Outcome) -> Option<f64> {
     outcome.finetuned.as_ref().map(|trained| trained.valid_ppl)
-}
-
-/// Perplexity of the test text after finetuning.
-pub fn finetuned_test_ppl(outcome: &Outcome) -> Option<f64> {
-    outcome.finetuned.as_ref().and_then(|trained| trained.test_ppl)
 }
 
 /// Rank of the log-probabilities.

@@ -11,18 +11,16 @@ use program::statistics::grouped;
 use runs::ranks::Ranks as Processes;
 
 use crate::commands::sweep::args::SweepArgs;
+use crate::commands::sweep::grid::Axis;
+use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
 use crate::commands::sweep::stages::Stages;
-use crate::commands::sweep::{found, listing, merged, results, table};
+use crate::commands::sweep::{found, listing, merged, table};
 use crate::training::Output;
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
-/// processes deal the runs among them.
-///
-/// # Errors
-/// Bad input, a number of parameters that a head cannot meet, runs of other settings in the folder, or what goes wrong in
-/// training. Runs whose loss is not finite are left out, and end in [`Incomplete`].
+/// processes deal the runs among them. Runs whose loss is not finite are left out, and end in [`Incomplete`].
 pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Result<(), Failure> {
     if !args.from.is_empty() {
         refuse(processes, "sweep --from")?;
@@ -32,7 +30,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     let output = Output::new(command, false, &args.training.record, processes, false)?;
     let checked = || -> Result<_, Failure> {
         args.out.as_deref().map_or(Ok(()), found::check_out)?;
-        Ok((args.data()?, args.training().text()))
+        Ok((args.data()?, args.training.text(&args.common())))
     };
     let (data, text) = agree(processes, checked())?;
     let tokens = &args.training.tokens;
@@ -136,7 +134,7 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
     }
     let mut outcomes = vec![];
     for file in &args.from {
-        outcomes.extend(results::read(file)?);
+        outcomes.extend(Outcome::read_all(file)?);
     }
     if let Some(heads) = args.named_heads() {
         outcomes.retain(|outcome| heads.contains(&outcome.head));
@@ -145,7 +143,7 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
         }
     }
     merged::tell_apart(&mut outcomes)?;
-    let axes = results::axes(outcomes.iter().flat_map(|outcome| &outcome.settings));
+    let axes = Axis::all(outcomes.iter().flat_map(|outcome| &outcome.settings));
     create_folder(&out)?;
     table::save(&outcomes, &axes, &out)?;
     match args.json {

@@ -9,8 +9,8 @@ use program::failure::Failure;
 use program::files::check_folder;
 use runs::Error;
 
+use crate::commands::sweep::outcome::RESULTS;
 use crate::commands::sweep::planned::{Plan, Planned};
-use crate::commands::sweep::results::RESULTS;
 use crate::training::Record;
 
 /// What a run's folder of the same name has as well: the run that finetunes it.
@@ -24,9 +24,6 @@ pub fn finetuned(path: &Path) -> PathBuf {
 }
 
 /// Checks that a sweep may be put into the folder `out`: it is new or empty, or that of a sweep.
-///
-/// # Errors
-/// A folder of something else, or one that cannot be read.
 pub fn check_out(out: &Path) -> Result<(), Failure> {
     if present(out)?.is_empty() && !out.join(RESULTS).is_file() {
         // A run that was cut off as it began has its lock alone.
@@ -50,10 +47,8 @@ pub fn fresh(plan: &Plan, first: &Path) -> (PathBuf, Vec<PathBuf>) {
 
 /// The folder of every run of a plan, present or not.
 ///
-/// A run that is there under another name, because fewer settings varied when it was made, is taken as it is.
-///
-/// # Errors
-/// A folder that holds another run than the plan wants there, or a damaged one.
+/// A run that is there under another name, because fewer settings varied when it was made, is taken as it is. Another run in the place of a
+/// planned one is refused.
 pub fn folders(plan: &Plan, out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let present = present(out)?;
     let mut folders: Vec<PathBuf> = vec![];

@@ -33,9 +33,21 @@ const HEADING: &str = "Instead of the preset's settings (several values with com
                        as those of --lstm with colons between them)";
 
 impl Axis {
-    /// An axis of these values.
     pub fn new(flag: &str, values: Vec<String>) -> Self {
         Self { flag: flag.to_string(), values }
+    }
+
+    /// The settings that vary, each with its values in the order in which they appear.
+    pub fn all<'a>(settings: impl Iterator<Item = &'a (String, String)>) -> Vec<Self> {
+        let mut axes: Vec<Self> = vec![];
+        for (flag, value) in settings {
+            match axes.iter_mut().find(|axis| axis.flag == *flag) {
+                Some(axis) if axis.values.contains(value) => {}
+                Some(axis) => axis.values.push(value.clone()),
+                None => axes.push(Self::new(flag, vec![value.clone()])),
+            }
+        }
+        axes
     }
 
     /// Whether every value is a number.
@@ -81,9 +93,6 @@ fn read(setting: &Arg, value: &str) -> Result<(), Error> {
 }
 
 /// The axis of the setting with the option `name` and the values in `text`.
-///
-/// # Errors
-/// A name that is no setting, or a value that the setting does not have, in one line.
 pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
     let Some(setting) = settings().find(|setting| flag(setting) == name) else {
         let known = comma_list(settings().map(|setting| flag(&setting).to_string()));
@@ -112,9 +121,6 @@ fn axis_of(setting: &Arg, text: &str) -> Result<Axis, Error> {
 }
 
 /// The settings of one run, from pairs of option and value.
-///
-/// # Errors
-/// What the options say: a value out of place, or options that do not go together.
 pub fn overrides<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Overrides, String> {
     let words = settings.map(|(flag, value)| format!("--{flag}={value}"));
     let command = Command::new("sweep").no_binary_name(true).disable_help_flag(true);

@@ -29,9 +29,6 @@ struct Listed {
 }
 
 /// Prints every run with its sizes and what is done of it.
-///
-/// # Errors
-/// A damaged run.
 pub fn print<'a>(runs: impl Iterator<Item = (&'a Planned, &'a Path)>, json: bool) -> Result<(), Failure> {
     if !json {
         println!("{:<32} {:>13}  {:<36} done", "run", "parameters", "sizes");

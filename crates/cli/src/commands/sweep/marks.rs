@@ -4,7 +4,7 @@ use awd_lstm::HeadKind;
 use plotters::prelude::*;
 use program::failure::Failure;
 use program::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
-use program::statistics::{grouped, mean_and_spread};
+use program::statistics::grouped;
 
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::outcome::Outcome;
@@ -114,12 +114,7 @@ impl Picture for Marks<'_> {
             let mut marks = vec![];
             for (position, cell) in self.cells.iter().enumerate() {
                 let row = f64::from(rows - 1 - position as i32) + shift;
-                let values = cell.values(of);
-                if values.is_empty() {
-                    continue;
-                }
-                let (mean, _) = mean_and_spread(&values);
-                let ends = [f64::min, f64::max].map(|pick| values.iter().copied().fold(mean, pick));
+                let Some((mean, ends)) = cell.mean_and_ends(of) else { continue };
                 chart.draw_series([PathElement::new(ends.map(|end| (end, row)), color.stroke_width(2))])?;
                 marks.push((mean, row));
             }

@@ -11,10 +11,8 @@ use crate::commands::sweep::planned::PARAMETERS;
 const ONE_SIZE: f64 = 1.05;
 
 /// Where results of the same head and settings are of different numbers of components, gives all mixtures that number as a setting,
-/// `components`; where they still are of different sizes, gives all models their size, `parameters`.
-///
-/// # Errors
-/// Results of one head, size and settings that differ in more than their seeds, which no mean may be taken of.
+/// `components`; where they still are of different sizes, gives all models their size, `parameters`. Results of one head, size and settings
+/// that differ in more than their seeds are refused: no mean may be taken of them.
 pub fn tell_apart(outcomes: &mut [Outcome]) -> Result<(), Failure> {
     let differ = |outcomes: &[Outcome], of: &dyn Fn(&Outcome) -> f64, most: f64| {
         Cell::all(outcomes).iter().any(|cell| {

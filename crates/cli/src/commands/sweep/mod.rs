@@ -4,7 +4,7 @@
 //! * [`planned`]: runs before they are trained; [`plan`]: which there are; [`planner`]: their settings, with sizes solved for;
 //!   [`found`], where they are;
 //! * [`stages`], [`rank`]: a run to its end;
-//! * [`outcome`], [`results`], [`merged`], [`cells`], [`table`], [`pictures`], [`marks`]: what came of it.
+//! * [`outcome`], [`merged`], [`cells`], [`table`], [`pictures`], [`marks`]: what came of it.
 
 mod args;
 mod cells;
@@ -21,7 +21,6 @@ mod plan;
 mod planned;
 mod planner;
 mod rank;
-mod results;
 mod stages;
 mod table;
 

@@ -1,7 +1,11 @@
 //! The result of one run of a sweep.
 
+use std::path::Path;
+
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use program::files::read_json_lines;
+use runs::Error;
 use runs::data::{Fingerprint, TextConfig};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,26 +16,23 @@ use crate::commands::sweep::planned::{Planned, Varying};
 use crate::commands::sweep::rank::Rank;
 use crate::training::Record;
 
-/// The result of one run: a line of `results.jsonl`.
+/// The file of results in a sweep's folder.
+pub const RESULTS: &str = "results.jsonl";
+
+/// The result of one run: a line of [`RESULTS`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of its folder.
     #[serde(default)]
     pub run: String,
-    /// The output layer.
     pub head: HeadKind,
-    /// The seed of everything random.
     pub seed: u64,
     /// The settings that vary for this head.
     #[serde(default, serialize_with = "object", deserialize_with = "pairs")]
     pub settings: Varying,
-    /// Number of parameters.
     pub parameters: usize,
-    /// Width of the embedding.
     pub d_embedding: usize,
-    /// Sizes of the LSTM layers.
     pub lstm_sizes: Vec<usize>,
-    /// Components of a mixture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub components: Option<usize>,
     /// What training came to; none if it failed.
@@ -40,10 +41,8 @@ pub struct Outcome {
     /// What finetuning came to, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetuned: Option<Trained>,
-    /// Rank of the log-probabilities, if it is asked for.
     #[serde(flatten)]
     pub rank: Option<Rank>,
-    /// Why training or finetuning was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// All that makes the run; none in results of earlier versions.
@@ -56,19 +55,12 @@ pub struct Outcome {
 pub struct Exact {
     /// The programs, as a run's `config.json` has them.
     pub versions: Value,
-    /// The preset.
     pub preset: String,
-    /// The device.
     pub device: String,
-    /// How the text is read.
     pub text: TextConfig,
-    /// Hashes of the text.
     pub corpus: Fingerprint,
-    /// The model.
     pub model: ModelConfig,
-    /// The procedure.
     pub train: TrainConfig,
-    /// The procedure of finetuning, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finetuning: Option<TrainConfig>,
 }
@@ -76,9 +68,7 @@ pub struct Exact {
 /// What a run that came to its end has reached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trained {
-    /// Epochs trained.
     pub epochs: usize,
-    /// The epoch of the best model.
     pub best_epoch: usize,
     /// Perplexity of the training text in that epoch, as met in training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +81,6 @@ pub struct Trained {
     /// Training tokens a second: the median over epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
-    /// Wall-clock time of training.
     pub seconds: f64,
 }
 
@@ -112,6 +101,12 @@ impl Trained {
 }
 
 impl Outcome {
+    /// The results in a file, or in the [`RESULTS`] of a folder.
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, Error> {
+        let file = if path.is_dir() { path.join(RESULTS) } else { path.to_path_buf() };
+        read_json_lines(&file, "result of a sweep")
+    }
+
     /// A run of which nothing is known yet but its settings.
     pub fn of(planned: &Planned, run: String) -> Self {
         let RunConfig { versions, preset, device, text, corpus, model, train, .. } = planned.config.clone();
@@ -180,4 +175,62 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Varying, D::Error
         }
     }
     deserializer.deserialize_map(Pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::sweep::grid::Axis;
+    use crate::commands::sweep::table::tests::outcome;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let plain = outcome(HeadKind::Softmax, &[], 28, 20.0);
+        let settings = [("lstm", "9,8"), ("lr", "0.5"), ("components", "5")];
+        let rich = Outcome {
+            rank: Some(Rank { rank: 40, rank_contexts: 1200, rank_precision: "f64".into() }),
+            finetuned: plain.trained.clone(),
+            ..outcome(HeadKind::Mos, &settings, 29, 10.0)
+        };
+        let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain.clone() };
+        let all = [plain, rich, failed];
+        let folder = tempfile::tempdir().unwrap();
+        let lines: Vec<String> = all.iter().map(|outcome| serde_json::to_string(outcome).unwrap()).collect();
+        std::fs::write(folder.path().join(RESULTS), lines.join("\n") + "\n\n").unwrap();
+        assert_eq!(Outcome::read_all(folder.path()).unwrap(), all);
+        assert_eq!(Outcome::read_all(&folder.path().join(RESULTS)).unwrap(), all);
+        let axes = Axis::all(all.iter().flat_map(|outcome| &outcome.settings));
+        assert_eq!(
+            axes.iter().map(|axis| axis.flag.as_str()).collect::<Vec<_>>(),
+            ["lstm", "lr", "components"]
+        );
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.jsonl");
+        let line = r#"{"head":"mos","seed":28,"parameters":9,"d_embedding":2,"lstm_sizes":[3,2],"components":5,"epochs":4,
+            "best_epoch":4,"valid_ppl":134.5,"test_ppl":131.9,"tokens_per_s":2.5,"seconds":176.2}"#;
+        std::fs::write(&file, line.replace('\n', " ")).unwrap();
+        let read_back = &Outcome::read_all(&file).unwrap()[0];
+        assert_eq!(
+            (read_back.components, read_back.exact.as_ref(), read_back.run.as_str()),
+            (Some(5), None, "")
+        );
+        assert_eq!(read_back.trained.as_ref().unwrap().valid_ppl, 134.5);
+        for (text, expected) in
+            [("", "it has no result"), ("{\"head\":\"mos\"}", "line 1: no result of a sweep")]
+        {
+            std::fs::write(&file, text).unwrap();
+            let message = Outcome::read_all(&file).unwrap_err().to_string();
+            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+        }
+        assert!(
+            Outcome::read_all(&folder.path().join("none"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot read")
+        );
+    }
 }

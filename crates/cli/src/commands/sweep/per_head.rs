@@ -12,9 +12,7 @@ use crate::commands::sweep::grid::{self, Axis};
 /// with colons between them, as in a sweep's own options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PerHead {
-    /// The head.
     pub head: HeadKind,
-    /// The settings.
     pub settings: Vec<Axis>,
 }
 

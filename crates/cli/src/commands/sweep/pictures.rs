@@ -27,7 +27,6 @@ pub struct AxisPicture {
     /// The setting as the label of its axis.
     x: String,
     scale: Scale,
-    /// The values of the setting.
     ticks: Vec<f64>,
     panels: Vec<Panel>,
     /// The labels of all lines, in the order of their styles.
@@ -59,18 +58,6 @@ struct Point {
     valid: f64,
 }
 
-impl Point {
-    /// None without any value.
-    fn new(x: f64, values: &[f64], valid: f64) -> Option<Self> {
-        if values.is_empty() {
-            return None;
-        }
-        let (mean, _) = mean_and_spread(values);
-        let ends = |pick: fn(f64, f64) -> f64| values.iter().copied().fold(mean, pick);
-        Some(Self { x, mean, low: ends(f64::min), high: ends(f64::max), valid })
-    }
-}
-
 impl AxisPicture {
     /// The picture against a setting of numbers; none as long as there are not two of them.
     pub fn new(outcomes: &[Outcome], axis: &Axis) -> Option<Self> {
@@ -92,19 +79,15 @@ impl AxisPicture {
         };
         let cells = Cell::all(outcomes);
         let ends = (ticks[0], ticks[ticks.len() - 1]);
-        let mut lines = lines(&cells, &axis.flag, ends, ppl);
-        let best = lines.len() > MOST_LINES;
-        if best {
-            lines = best_of_each_head(&lines);
-        }
-        let mut panels = vec![Panel::new(what.to_lowercase(), lines)];
-        let mut ranks = self::lines(&cells, &axis.flag, ends, cells::rank);
-        if ranks.len() > MOST_LINES {
-            // The labels of two panels are of the same lines.
-            ranks = best_of_each_head(&ranks);
-        }
+        let lines = |of: Quantity| {
+            let lines = lines(&cells, &axis.flag, ends, of);
+            let best = lines.len() > MOST_LINES;
+            (if best { best_of_each_head(&lines) } else { lines }, best)
+        };
+        let (of_ppl, best) = lines(ppl);
+        let mut panels = vec![Panel::new(what.to_lowercase(), of_ppl)];
         if let Some(rank) = outcomes.iter().find_map(|outcome| outcome.rank.as_ref()) {
-            panels.push(Panel::new(format!("rank of {} contexts", rank.rank_contexts), ranks));
+            panels.push(Panel::new(format!("rank of {} contexts", rank.rank_contexts), lines(cells::rank).0));
         }
         let over = seeds(&cells);
         let of = if best { ", best of the other settings by validation" } else { "" };
@@ -153,13 +136,15 @@ fn lines(cells: &[Cell], flag: &str, (first, last): (f64, f64), of: Quantity) ->
     for cell in cells {
         let others = cell.settings().iter().filter(|(name, _)| name != flag);
         let others: String = others.map(|(name, value)| format!(", {}", cells::named(name, value))).collect();
-        let (values, x) = (cell.values(of), cell.first().setting(flag).and_then(number));
+        let x = cell.first().setting(flag).and_then(number);
         // A head that does not have the setting has one value for all of it.
         let without = if x.is_none() { format!(" (any {})", cells::symbol(flag)) } else { String::new() };
         let label = format!("{}{others}{without}", cell.head());
         let xs = x.map_or_else(|| vec![first, last], |x| vec![x]);
         let valid = cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
-        let points = xs.into_iter().filter_map(|x| Point::new(x, &values, valid));
+        let range = cell.mean_and_ends(of);
+        let point = |x| range.map(|(mean, [low, high])| Point { x, mean, low, high, valid });
+        let points = xs.into_iter().filter_map(point);
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.extend(points),
             None => lines.push(Line { head: cell.head(), label, points: points.collect() }),

@@ -1,7 +1,5 @@
 //! Which runs a sweep makes: every combination of values, of each head that has them, by every seed.
 
-use std::collections::HashSet;
-
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, TrainConfig};
 use program::device;
@@ -12,21 +10,17 @@ use runs::data::{Corpus, Fingerprint};
 
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::grid::Axis;
-use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Planned, Settings, Varying, at};
-use crate::commands::sweep::planner::{Cell, Planner};
-use crate::commands::sweep::results;
+use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Planned, Settings, Varying};
+use crate::commands::sweep::planner::Planner;
 
 /// The most combinations of values that a sweep may have.
 const MOST: usize = 10_000;
 
 impl Plan {
     /// The plan that the arguments ask for, with all sizes solved for; the runs of the first seed first.
-    ///
-    /// # Errors
-    /// Settings out of range or that do not go together, a number of parameters that a head cannot meet, more runs than are
-    /// sensible.
     pub fn new(args: &SweepArgs, corpus: &Corpus) -> Result<Self, Failure> {
-        let (hashes, data, text) = (Fingerprint::of(corpus), absolute(args.data()?), args.training().text());
+        let (hashes, data) = (Fingerprint::of(corpus), absolute(args.data()?));
+        let text = args.training.text(&args.common());
         let device = device::resolve(args.training.device());
         let tokens = args.training.tokens.remembered();
         let planner = Planner::new(args, corpus.vocabulary().len())?;
@@ -60,7 +54,7 @@ impl Plan {
                 runs.push(Planned { name, settings: settings.clone(), config, finetuning });
             }
         }
-        let axes = results::axes(runs.iter().flat_map(|run| &run.settings));
+        let axes = Axis::all(runs.iter().flat_map(|run| &run.settings));
         Ok(Self { runs, axes, notes })
     }
 }
@@ -75,22 +69,23 @@ fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>),
     if count.is_none_or(|count| count > MOST) {
         return Err(format!("a sweep over more than {MOST} combinations of values would never end").into());
     }
-    let (mut runs, mut seen, mut same, mut notes) = (vec![], HashSet::new(), 0, vec![]);
+    let (mut runs, mut same, mut notes): (Vec<Run>, _, _) = (vec![], 0, vec![]);
     let mut impossible = None;
     for chosen in combinations(&axes) {
         let varying: Vec<Choice> =
             chosen.iter().zip(&axes).filter(|(_, axis)| axis.is_open()).map(|(choice, _)| *choice).collect();
-        let here = |error: &Failure| at(head, &varying, error);
-        match planner.cell(head, &chosen).map_err(|error| here(&error))? {
+        let of_run: String = varying.iter().map(|(flag, value)| format!(", {flag} {value}")).collect();
+        let here = |error: &Failure| Failure::from(format!("{head}{of_run}: {error}"));
+        match planner.settings(head, &chosen).map_err(|error| here(&error))? {
             // Some come to one model: a single layer has no first one.
-            Cell::Possible(settings) if !seen.insert(settings.key()) => same += 1,
-            Cell::Possible(settings) => {
+            Ok(settings) if runs.iter().any(|(_, other)| *other == settings) => same += 1,
+            Ok(settings) => {
                 let varying =
                     varying.iter().map(|(flag, value)| (flag.to_string(), value.to_string())).collect();
-                runs.push((varying, *settings));
+                runs.push((varying, settings));
             }
-            Cell::Impossible(reason) => {
-                let reason = here(&reason.into());
+            Err(reason) => {
+                let reason = here(&reason);
                 notes.push(format!("left out: {reason}"));
                 impossible = impossible.or(Some(reason));
             }

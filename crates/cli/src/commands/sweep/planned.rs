@@ -1,9 +1,7 @@
 //! Runs before they are trained.
 
 use awd_lstm::train::RunConfig;
-use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
-use program::failure::Failure;
-use serde::Serialize;
+use awd_lstm::{ModelConfig, TrainConfig};
 
 use crate::commands::sweep::grid::Axis;
 
@@ -18,18 +16,14 @@ pub type Varying = Vec<(String, String)>;
 pub struct Planned {
     /// Name of its folder: the head, the settings that vary, and the seed.
     pub name: String,
-    /// The settings that vary for its head.
     pub settings: Varying,
-    /// Everything that defines it.
     pub config: RunConfig,
-    /// The procedure of finetuning after it, if there is any.
     pub finetuning: Option<TrainConfig>,
 }
 
 /// The runs of a sweep.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The runs, in their order.
     pub runs: Vec<Planned>,
     /// The settings that vary, numbers of parameters among them.
     pub axes: Vec<Axis>,
@@ -41,25 +35,9 @@ pub struct Plan {
 pub type Choice<'a> = (&'a str, &'a str);
 
 /// A run's model and procedure, but for its seed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The model.
     pub model: ModelConfig,
-    /// The procedure.
     pub train: TrainConfig,
-    /// The procedure of finetuning after it, if there is any.
     pub finetuning: Option<TrainConfig>,
-}
-
-impl Settings {
-    /// A text that is the same for equal settings.
-    pub fn key(&self) -> String {
-        serde_json::to_string(self).expect("settings are plain numbers and names")
-    }
-}
-
-/// An error that says of which run it is.
-pub fn at(head: HeadKind, chosen: &[Choice], error: &Failure) -> Failure {
-    let settings = chosen.iter().map(|(flag, value)| format!(", {flag} {value}"));
-    format!("{head}{}: {error}", settings.collect::<String>()).into()
 }

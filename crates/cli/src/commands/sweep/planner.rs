@@ -13,19 +13,9 @@ use crate::training::finetuning;
 /// A model whose number of parameters is off by more than one part in so many is not of the size that was asked for.
 const NEAR: usize = 10;
 
-/// What a combination of values makes.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
-    /// A run.
-    Possible(Box<Settings>),
-    /// Nothing, and why: no sizes meet the number of parameters.
-    Impossible(String),
-}
-
 /// What the settings of a run are made of.
 pub struct Planner<'a> {
     args: &'a SweepArgs,
-    /// Number of words.
     vocab: usize,
     /// The number of parameters where none is chosen; none for equal sizes.
     budget: Option<usize>,
@@ -33,9 +23,6 @@ pub struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// A planner of models for so many words.
-    ///
-    /// # Errors
-    /// Options that do not go together.
     pub fn new(args: &'a SweepArgs, vocab: usize) -> Result<Self, Failure> {
         let equal = args.equal();
         if args.parameters.is_some() && equal == Equal::Sizes {
@@ -48,7 +35,7 @@ impl<'a> Planner<'a> {
         }
         let mut planner = Self { args, vocab, budget: None };
         if equal == Equal::Parameters && args.parameters.is_none() {
-            let axes = args.training.overrides.axes.iter();
+            let axes = args.grid.axes.iter();
             let first = axes.map(|axis| (axis.flag.as_str(), axis.values[0].as_str()));
             let overrides = grid::overrides(first)?;
             planner.budget = Some(planner.base(HeadKind::Mos, &overrides).num_params());
@@ -59,7 +46,7 @@ impl<'a> Planner<'a> {
     /// The settings that were given and that a head has, its own in the place of those of all, without numbers of parameters.
     pub fn axes(&self, head: HeadKind) -> Vec<Axis> {
         let own = || self.args.per_head.iter().filter(|of| of.head == head).flat_map(|of| &of.settings);
-        let of_all = self.args.training.overrides.axes.iter();
+        let of_all = self.args.grid.axes.iter();
         let of_all = of_all.filter(|axis| own().all(|other| other.flag != axis.flag));
         let mut axes: Vec<Axis> = vec![];
         // The last one given of a head that has several `--for`.
@@ -77,15 +64,12 @@ impl<'a> Planner<'a> {
         Some(Axis::new(PARAMETERS, budgets.0.iter().map(usize::to_string).collect()))
     }
 
-    /// Model and procedure of chosen values, [`PARAMETERS`] among them, checked.
-    ///
-    /// # Errors
-    /// Settings out of range or that do not go together.
-    pub fn cell(&self, head: HeadKind, chosen: &[Choice]) -> Result<Cell, Failure> {
+    /// Model and procedure of chosen values, [`PARAMETERS`] among them, checked; or why no sizes meet the number of parameters.
+    pub fn settings(&self, head: HeadKind, chosen: &[Choice]) -> Result<Result<Settings, Failure>, Failure> {
         let (budgets, chosen): (Vec<Choice>, Vec<Choice>) =
             chosen.iter().partition(|(flag, _)| *flag == PARAMETERS);
         let mut overrides = grid::overrides(chosen.into_iter())?;
-        overrides.given = overrides.given.and(&self.args.training.overrides.set);
+        overrides.given = overrides.given.and(&self.args.grid.set);
         let budget = match budgets.first() {
             Some((_, budget)) => Some(budget.parse()?),
             None => self.budget,
@@ -95,12 +79,12 @@ impl<'a> Planner<'a> {
         let model = match budget.map(|budget| self.solved(&base, &overrides, budget)) {
             None => base,
             Some(Ok(model)) => model,
-            Some(Err(reason)) => return Ok(Cell::Impossible(reason.to_string())),
+            Some(Err(reason)) => return Ok(Err(reason)),
         };
         model.validate()?;
         // A rate that was chosen for training is also better for finetuning than the preset's.
         let lr = self.args.finetune_lr.or(overrides.given.value("train.lr"));
-        let train = self.args.training.with(overrides).procedure()?;
+        let train = self.args.training.procedure(&overrides)?;
         let preset = self.args.training.preset();
         let finetuning = self.args.finetune.map(|epochs| {
             let given = Given::default().with("train.lr", lr).with("train.epochs", epochs);
@@ -108,7 +92,7 @@ impl<'a> Planner<'a> {
             finetuning(preset.name(), &train, &overrides)
         });
         let finetuning = finetuning.transpose()?;
-        Ok(Cell::Possible(Box::new(Settings { model, train, finetuning })))
+        Ok(Ok(Settings { model, train, finetuning }))
     }
 
     /// The model of `budget` parameters.
@@ -138,7 +122,7 @@ impl<'a> Planner<'a> {
 
     /// The model before any size is solved for.
     fn base(&self, head: HeadKind, overrides: &Overrides) -> ModelConfig {
-        let mut model = self.args.training.with(overrides.clone()).model(head, self.vocab);
+        let mut model = self.args.training.model(head, self.vocab, overrides);
         if let (true, false, Some(last)) = (model.tied, head.has_contexts(), model.lstm_sizes.last_mut()) {
             *last = model.d_embedding;
         }

@@ -1,7 +1,5 @@
 //! The rank of a run's log-probabilities on validation text.
 
-use std::path::Path;
-
 use awd_lstm::train::RunFolder;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
@@ -23,9 +21,7 @@ const FILE: &str = "rank.json";
 pub struct Rank {
     /// The rank of the matrix of contexts by words.
     pub rank: usize,
-    /// Contexts of the validation text.
     pub rank_contexts: usize,
-    /// The float type.
     pub rank_precision: String,
 }
 
@@ -44,9 +40,6 @@ pub struct Ranks {
 
 impl Ranks {
     /// The first so many contexts of the validation text.
-    ///
-    /// # Errors
-    /// Less than two.
     pub fn new(corpus: &Corpus, contexts: usize) -> Result<Self, Failure> {
         if contexts < 2 {
             return Err(format!("rank is {contexts}, but must be at least 2 contexts").into());
@@ -55,12 +48,13 @@ impl Ranks {
     }
 
     /// The rank of a finished run with its best model: the one in its folder, or computed and kept there.
-    ///
-    /// # Errors
-    /// Weights that cannot be read, log-probabilities that are not finite.
     pub fn of(&self, record: &Record, last: &FinalMetrics) -> Result<Rank, Failure> {
         let path = record.path.join(FILE);
-        if let Some(kept) = kept(&path).filter(|kept| self.fits(kept, last)) {
+        // One that cannot be read is computed again.
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        if let Ok(kept) = serde_json::from_str::<Kept>(&text)
+            && (kept.rank.rank_contexts, &kept.of) == (self.text.contexts(), last)
+        {
             return Ok(kept.rank);
         }
         let name: DeviceName = record.config.device.parse()?;
@@ -79,13 +73,4 @@ impl Ranks {
         replace(&path, (serde_json::to_string_pretty(&kept)? + "\n").as_bytes())?;
         Ok(rank)
     }
-
-    fn fits(&self, kept: &Kept, last: &FinalMetrics) -> bool {
-        kept.rank.rank_contexts == self.text.contexts() && kept.of == *last
-    }
-}
-
-/// The rank that is kept in a file. One that cannot be read is computed again.
-fn kept(path: &Path) -> Option<Kept> {
-    serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
 }

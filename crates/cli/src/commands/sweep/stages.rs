@@ -17,13 +17,10 @@ use crate::training::{Folder, Job, Output, Record};
 
 /// What runs are brought to their end with.
 pub struct Stages<'a> {
-    /// The text.
     pub corpus: &'a Corpus,
-    /// What is reported.
     pub output: &'a Output,
     /// Where ranks are computed, if they are.
     pub ranks: Option<Ranks>,
-    /// This process.
     pub process: Process,
 }
 
@@ -31,10 +28,8 @@ pub struct Stages<'a> {
 type End = Result<Box<Record>, String>;
 
 impl Stages<'_> {
-    /// Does what is left of a run in the folder `path`. Returns its result, and whether anything was trained for it now.
-    ///
-    /// # Errors
-    /// What goes wrong but for a loss that is not finite, which is a result; [`Interrupted`] after an interrupt.
+    /// Does what is left of a run in the folder `path`. Returns its result, and whether anything was trained for it now. A loss that is not
+    /// finite is a result, and an interrupt is [`Interrupted`].
     pub fn finish(&self, planned: &Planned, path: &Path) -> Result<(Outcome, bool), Failure> {
         let run = path.file_name().map_or(planned.name.clone(), |name| name.to_string_lossy().into_owned());
         let mut outcome = Outcome::of(planned, run);

@@ -12,17 +12,13 @@ use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::listing::sizes;
 use crate::commands::sweep::marks::Marks;
-use crate::commands::sweep::outcome::Outcome;
-use crate::commands::sweep::pictures::AxisPicture;
-use crate::commands::sweep::results::RESULTS;
+use crate::commands::sweep::outcome::{Outcome, RESULTS};
+use crate::commands::sweep::pictures::{AxisPicture, Quantity};
 
 /// Where a cell of the table has nothing to show.
 const NOTHING: &str = "–";
 
 /// Writes `results.jsonl` to `folder`.
-///
-/// # Errors
-/// A file that cannot be written.
 pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
     let lines = outcomes.iter().map(|outcome| Ok(serde_json::to_string(outcome)? + "\n"));
     let lines = lines.collect::<Result<String, serde_json::Error>>()?;
@@ -31,9 +27,6 @@ pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
 
 /// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there is none or every head
 /// has but one combination of values, `perplexities`.
-///
-/// # Errors
-/// Files that cannot be written.
 pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Failure> {
     replace(&folder.join("table.md"), table(outcomes, axes).as_bytes())?;
     if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
@@ -70,20 +63,21 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     column("seeds", &|cell| {
         comma_list(cell.runs.iter().filter(|run| run.trained.is_some()).map(|run| run.seed))
     });
-    let has = |of: fn(&Outcome) -> Option<f64>| outcomes.iter().any(|outcome| of(outcome).is_some());
-    let numbers = |of: fn(&Outcome) -> Option<f64>, digits: usize| {
+    let has = |of: Quantity| outcomes.iter().any(|outcome| of(outcome).is_some());
+    let numbers = |of: Quantity, digits: usize| {
         move |cell: &Cell| match cell.values(of) {
             values if values.is_empty() => NOTHING.to_string(),
             values => mean_and_spread_text(&values, digits),
         }
     };
-    column("train perplexity", &numbers(cells::train_ppl, 2));
+    column("train perplexity", &numbers(|run| run.trained.as_ref()?.train_ppl, 2));
     column("valid perplexity", &numbers(cells::valid_ppl, 2));
-    for (title, of) in [
-        ("test perplexity", cells::test_ppl as fn(&Outcome) -> Option<f64>),
+    let optional: [(&str, Quantity); 3] = [
+        ("test perplexity", cells::test_ppl),
         ("finetuned valid", cells::finetuned_valid_ppl),
-        ("finetuned test", cells::finetuned_test_ppl),
-    ] {
+        ("finetuned test", |run| run.finetuned.as_ref()?.test_ppl),
+    ];
+    for (title, of) in optional {
         if has(of) {
             column(title, &numbers(of, 2));
         }
@@ -92,13 +86,10 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
         let title = format!("rank, {} contexts, {}", grouped(rank.rank_contexts), rank.rank_precision);
         column(&title, &numbers(cells::rank, 0));
     }
-    let seconds = |outcome: &Outcome| outcome.trained.as_ref().map(|trained| trained.seconds);
+    let seconds: Quantity = |run| Some(run.trained.as_ref()?.seconds);
     let digits = usize::from(outcomes.iter().filter_map(seconds).all(|seconds| seconds < 100.0));
     column("seconds", &numbers(seconds, digits));
-    column(
-        "tokens/s",
-        &numbers(|outcome| outcome.trained.as_ref().and_then(|trained| trained.tokens_per_s), 0),
-    );
+    column("tokens/s", &numbers(|run| run.trained.as_ref()?.tokens_per_s, 0));
     let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
     let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
     markdown(&columns) + &failures

@@ -57,9 +57,6 @@ struct Plan {
 }
 
 /// Prints what the run would be and need. The model is discarded, and nothing is written.
-///
-/// # Errors
-/// A device that is missing, text that is too short, a loss that is not finite.
 pub fn run(config: &RunConfig, corpus: &Corpus, json: bool) -> Result<(), Failure> {
     let name: DeviceName = config.device.parse()?;
     let device = device::open(name)?;

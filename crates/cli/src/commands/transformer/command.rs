@@ -46,7 +46,6 @@ struct Outcome {
     train_ppl: f64,
     #[serde(flatten)]
     scores: Scores,
-    /// Where the run is.
     run: String,
 }
 
@@ -54,10 +53,7 @@ struct Outcome {
 type Ready = (Folder<Transformer>, RunConfig, Text);
 
 /// Runs the command. `command` continues a run that is stopped, with `--resume RUN`. Several processes train together, and rank 0 writes
-/// and prints.
-///
-/// # Errors
-/// Bad input, or what goes wrong in training. Nothing is written before all input is found to be good.
+/// and prints. Nothing is written before all input is found to be good.
 pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(), Failure> {
     if let Some(path) = &args.run {
         refuse(ranks, "train --run")?;
@@ -112,7 +108,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     let model = args.model(Size::new(1, text_config.vocab_size));
     model.validate()?;
     args.procedure(model.context, model.context).validate()?;
-    let text = Text::load(args.data.as_deref(), &text_config)?;
+    let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(Size::new(text.corpus.vocabulary().len(), text_config.vocab_size));
     let name = device::resolve(args.device);
     let model = match args.model.parameters {
@@ -187,7 +183,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
     }
     model.validate()?;
     let data = args.data.as_deref().or(config.data_folder());
-    let text = Text::load(data, &config.text)?;
+    let text = Text::load(data, &config.text, None)?;
     config.corpus.check(&text.corpus)?;
     let config = RunConfig {
         versions: Versions::current(),
@@ -207,7 +203,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
 fn resume(args: &TransformerArgs, path: &Path, locked: Option<RunFolder>) -> Result<Ready, Failure> {
     let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
     let config = run.config()?;
-    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text)?;
+    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text, None)?;
     config.corpus.check(&text.corpus)?;
     Ok((Folder::Old(run), config, text))
 }
@@ -303,9 +299,6 @@ impl Kind for &Text {
 }
 
 /// Prints the perplexities of a saved run.
-///
-/// # Errors
-/// Bad input: no run, a damaged one, text that the model's vocabulary does not cover, weights that it does not keep.
 pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     if let Some(tokens) = args.max_tokens {
         check(tokens > 1, "max-tokens", tokens, "at least 2")?;
@@ -321,11 +314,11 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     let device = device::open(device::resolve(args.device))?;
     let text = match args.split {
         Some(Split::Train) => {
-            let text = Text::load(data, &config.text)?;
+            let text = Text::load(data, &config.text, None)?;
             config.corpus.check(&text.corpus)?;
             text
         }
-        _ => Text::load_held_out(data, &config.text, run.vocabulary()?)?,
+        _ => Text::load(data, &config.text, Some(run.vocabulary()?))?,
     };
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
     let train = config.train.clone().with_eval_tokens(args.max_tokens);

@@ -25,8 +25,8 @@ pub struct HeadArgs {
     pub activation: Option<Activation>,
     /// Where the contexts of a mixture start that are not tanh: at the softmax, with noise of this spread on their weights, or
     /// random [default: 0.02].
-    #[arg(hide = true, long, value_name = "SPREAD")]
-    pub start: Option<StartAt>,
+    #[arg(hide = true, long, value_name = "SPREAD", value_parser = start)]
+    pub start: Option<Start>,
     /// What the contexts of a mixture read beside the hidden state: the states of so many layers, the embedding counting as one,
     /// at so many positions (a multi-facet softmax), or none [default: 3x3, or fewer where there are fewer; none with tanh].
     #[arg(long, value_name = "LAYERSxPOSITIONS")]
@@ -57,9 +57,6 @@ pub struct HeadArgs {
 
 impl HeadArgs {
     /// Refuses settings of other heads than the one asked for.
-    ///
-    /// # Errors
-    /// The first such setting.
     pub fn validate(&self) -> Result<(), Failure> {
         let head = self.head;
         if head.reads_layers() {
@@ -127,7 +124,7 @@ impl HeadArgs {
             Activation::Tanh => config,
             activation if self.head.is_mixture() => {
                 let config = config.with_activation(activation);
-                match self.start.unwrap_or_default().0 {
+                match self.start.unwrap_or(Start::Softmax { spread: Start::SPREAD }) {
                     Start::Softmax { spread } => config.starting_at_softmax(spread),
                     _ => config,
                 }
@@ -151,24 +148,11 @@ impl HeadArgs {
 }
 
 /// Where contexts start, on a command line.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StartAt(pub Start);
-
-impl Default for StartAt {
-    fn default() -> Self {
-        Self(Start::Softmax { spread: Start::SPREAD })
-    }
-}
-
-impl FromStr for StartAt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(spread) => Ok(Self(Start::Softmax { spread })),
-            Err(_) if text == "random" => Ok(Self(Start::Random)),
-            Err(_) => Err(format!("`{text}` is neither a spread, such as 0.02, nor random")),
-        }
+fn start(text: &str) -> Result<Start, String> {
+    match text.parse() {
+        Ok(spread) => Ok(Start::Softmax { spread }),
+        Err(_) if text == "random" => Ok(Start::Random),
+        Err(_) => Err(format!("`{text}` is neither a spread, such as 0.02, nor random")),
     }
 }
 

@@ -17,9 +17,6 @@ const TEST_TOKENS: usize = 10_000;
 const TEXT_SEED: u64 = 1;
 
 /// Texts that are drawn from a language, always the same ones.
-///
-/// # Errors
-/// What the corpus says.
 pub fn generated(language: &Language) -> Result<Corpus, Error> {
     let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
     let mut draw = |tokens| language.generate(tokens, &mut rng);
@@ -29,39 +26,23 @@ pub fn generated(language: &Language) -> Result<Corpus, Error> {
 /// A corpus, and the language that it was drawn from, if it is known.
 #[derive(Debug, Clone)]
 pub struct Text {
-    /// The texts.
     pub corpus: Corpus,
-    /// What generated them.
     language: Option<Language>,
 }
 
 impl Text {
-    /// The texts of a folder, or generated ones.
-    ///
-    /// # Errors
-    /// What the readers say, or if options are given that a generated text has not.
-    pub fn load(data: Option<&Path>, text: &TextConfig) -> Result<Self, Failure> {
-        match data {
-            Some(folder) => Ok(Self { corpus: Corpus::load(folder, text)?, language: None }),
-            None => Self::generate(text),
-        }
-    }
-
-    /// The validation and the test text in the words of a saved model.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_held_out(
+    /// The texts of a folder, or generated ones; held-out ones in the words of a saved model if its `vocabulary` is given.
+    pub fn load(
         data: Option<&Path>,
         text: &TextConfig,
-        vocabulary: Vocabulary,
+        vocabulary: Option<Vocabulary>,
     ) -> Result<Self, Failure> {
-        match data {
-            Some(folder) => {
-                Ok(Self { corpus: Corpus::load_held_out(folder, vocabulary, text)?, language: None })
-            }
-            None => Self::generate(text),
-        }
+        let corpus = match (data, vocabulary) {
+            (None, _) => return Self::generate(text),
+            (Some(folder), None) => Corpus::load(folder, text)?,
+            (Some(folder), Some(vocabulary)) => Corpus::load_held_out(folder, vocabulary, text)?,
+        };
+        Ok(Self { corpus, language: None })
     }
 
     fn generate(text: &TextConfig) -> Result<Self, Failure> {
