@@ -23,7 +23,6 @@ use crate::commands::generate::{self, GenerateArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::runs::{self as list, RunsArgs};
 use crate::commands::scores::EvalArgs;
-use crate::commands::study::{self, StudyArgs};
 use crate::commands::sweep::{self, SweepArgs};
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::transformer::{self, TransformerArgs};
@@ -51,10 +50,10 @@ pub fn check(arguments: impl IntoIterator<Item = String>) -> Result<(), String> 
     }
 }
 
-/// The same, and without a command a study on a generated language.
-pub fn ptb_mos() -> ExitCode {
-    start_among("ptb_mos", in_front::<PtbMos>, |cli: PtbMos, program, ranks| match cli.command {
-        None => ranks::refuse(ranks, "the built-in study").and_then(|()| study::run(&cli.study)),
+/// The same, and without a command `study`, which works in one process and has options of its own.
+pub fn ptb_mos<T: Args>(study: impl FnOnce(&T) -> Result<(), Failure>) -> ExitCode {
+    start_among("ptb_mos", in_front::<PtbMos<T>>, |cli: PtbMos<T>, program, ranks| match cli.command {
+        None => ranks::refuse(ranks, "the built-in study").and_then(|()| study(&cli.study)),
         Some(command) => command.run(program, ranks),
     })
 }
@@ -89,13 +88,13 @@ struct Highrank {
 /// against the truth; that takes about a minute.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-struct PtbMos {
+struct PtbMos<T: Args> {
     /// What to do.
     #[command(subcommand)]
     command: Option<Command>,
     /// Options of the built-in study.
     #[command(flatten)]
-    study: StudyArgs,
+    study: T,
 }
 
 /// What can be done. Those that are hidden are what the others become, or were called before.
@@ -253,7 +252,7 @@ mod tests {
     #[test]
     fn the_command_lines_are_consistent() {
         Highrank::command().debug_assert();
-        PtbMos::command().debug_assert();
+        PtbMos::<program::files::Force>::command().debug_assert();
         for command in [TransformerArgs::command(), DialogArgs::command()] {
             command.debug_assert();
         }

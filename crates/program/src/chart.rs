@@ -44,6 +44,17 @@ impl Picture for Chart {
 /// A chart with its labels above it, where they cover none of its lines.
 pub struct Keyed(pub Chart);
 
+/// A chart of perplexities over how far training had gone, which `x` names, with its labels above it.
+pub fn perplexities(caption: String, x: &'static str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Keyed {
+    Keyed(Chart {
+        caption,
+        x: (x, Scale::Linear),
+        y: ("perplexity (log)", Scale::Logarithmic),
+        lines,
+        labels: SeriesLabelPosition::UpperRight,
+    })
+}
+
 impl Picture for Keyed {
     fn size(&self) -> (u32, u32) {
         let (width, height) = self.0.size();

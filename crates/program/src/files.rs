@@ -128,3 +128,13 @@ pub fn read_json_lines<T: DeserializeOwned>(path: &Path, what: &str) -> Result<V
         objects => Ok(objects),
     }
 }
+
+/// A folder under `runs/` that holds nothing yet, with a name that begins with `name`.
+pub fn fresh_folder(name: &str) -> PathBuf {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.to_string())
+        .chain(numbered)
+        .map(|name| PathBuf::from("runs").join(name))
+        .find(|path| !path.exists())
+        .expect("there is no end of numbers")
+}

@@ -6,7 +6,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::config::LanguageConfig;
 use super::sampling::{Table, zipf};
-use runs::data::{EOS, Vocabulary};
+use runs::data::{Corpus, EOS, Vocabulary};
 use runs::error::Result;
 
 /// An artificial language with a known next-word distribution.
@@ -189,6 +189,16 @@ impl Language {
             &self.background
         };
         table.draw(rng) as u32
+    }
+
+    /// A training text of 100,000 tokens, a validation text of 20,000 and a test text of 10,000; always the same ones.
+    ///
+    /// # Errors
+    /// None of a language that could be made.
+    pub fn corpus(&self) -> Result<Corpus> {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let [train, valid, test] = [100_000, 20_000, 10_000].map(|tokens| self.generate(tokens, &mut rng));
+        Corpus::from_ids(self.vocabulary(), train, valid, test)
     }
 
     /// A text of `tokens` words from the start of a sentence, `<eos>` included.

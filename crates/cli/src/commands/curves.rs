@@ -4,14 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use program::chart::perplexities;
 use program::failure::Failure;
 use program::files::{Force, create_folder};
 use program::picture;
 use program::statistics::decimal;
 use runs::Error;
 use serde::{Deserialize, Serialize};
-
-use crate::training::perplexities;
 
 /// A line a validation, in a run's folder.
 const METRICS: &str = "metrics.jsonl";

@@ -11,7 +11,6 @@ pub mod generate;
 pub mod import;
 pub mod runs;
 pub mod scores;
-pub mod study;
 pub mod sweep;
 pub mod train;
 pub mod transformer;

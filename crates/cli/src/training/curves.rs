@@ -1,7 +1,6 @@
 //! The curves of a run.
 
-use plotters::prelude::SeriesLabelPosition;
-use program::chart::{Chart, Keyed, Scale};
+use program::chart::perplexities;
 use program::failure::Failure;
 use program::picture;
 use program::statistics::decimal;
@@ -9,17 +8,6 @@ use runs::{EpochMetrics, Folder, Settings};
 
 /// How far a mean over an epoch lies before the epoch's end, where validation is.
 const WITHIN: f64 = 0.5;
-
-/// A chart of perplexities over how far training had gone, which `x` names, with its labels above it.
-pub fn perplexities(caption: String, x: &'static str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Keyed {
-    Keyed(Chart {
-        caption,
-        x: (x, Scale::Linear),
-        y: ("perplexity (log)", Scale::Logarithmic),
-        lines,
-        labels: SeriesLabelPosition::UpperRight,
-    })
-}
 
 /// Draws `curves.svg` in a run's folder from its `metrics.jsonl`.
 pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {

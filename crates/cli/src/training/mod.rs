@@ -10,13 +10,12 @@ mod language_model;
 mod output;
 mod vocabulary;
 
-pub use curves::perplexities;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_texts, require_test};
-pub use job::{Folder, Job, Kind, fresh_folder, lock};
+pub use job::{Folder, Job, Kind, lock};
 pub use output::Output;
-pub use program::files::absolute;
+pub use program::files::{absolute, fresh_folder};
 pub use vocabulary::words;
 
 /// What the folder of a language model's run says of it.

@@ -7,4 +7,3 @@ mod text;
 
 pub use args::TransformerArgs;
 pub use command::{eval, run};
-pub use text::generated;

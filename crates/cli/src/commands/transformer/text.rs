@@ -4,24 +4,7 @@ use std::path::Path;
 
 use awd_lstm::language::{Language, LanguageConfig};
 use program::failure::Failure;
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
-use runs::Error;
 use runs::data::{Corpus, TextConfig, Vocabulary};
-
-/// Lengths of the generated texts in tokens.
-const TRAIN_TOKENS: usize = 100_000;
-const VALID_TOKENS: usize = 20_000;
-const TEST_TOKENS: usize = 10_000;
-/// Seed of the generated texts.
-const TEXT_SEED: u64 = 1;
-
-/// Texts that are drawn from a language, always the same ones.
-pub fn generated(language: &Language) -> Result<Corpus, Error> {
-    let mut rng = Pcg64Mcg::seed_from_u64(TEXT_SEED);
-    let mut draw = |tokens| language.generate(tokens, &mut rng);
-    Corpus::from_ids(language.vocabulary(), draw(TRAIN_TOKENS), draw(VALID_TOKENS), draw(TEST_TOKENS))
-}
 
 /// A corpus, and the language that it was drawn from, if it is known.
 #[derive(Debug, Clone)]
@@ -56,7 +39,7 @@ impl Text {
         let mut config = LanguageConfig::default();
         config.vocab = text.vocab_size.map_or(config.vocab, |size| size.min(config.vocab));
         let language = Language::new(config)?;
-        Ok(Self { corpus: generated(&language)?, language: Some(language) })
+        Ok(Self { corpus: language.corpus()?, language: Some(language) })
     }
 
     /// The lowest perplexity that the first `tokens` tokens of the test text can be expected to have, where it is known.
