@@ -2,7 +2,8 @@
 //! and drawn, and an end with one line and a status.
 //!
 //! * [`start`](mod@start), [`exit`], [`failure`], [`interrupt`], [`ranks`]: from the command line to the exit status, in one process or several;
-//! * [`args`]: values on command lines; [`suggestion`]: what a mistyped one may have meant;
+//! * [`args`]: values on command lines, options of any training, settings by options and by `--set`; [`suggestion`]: what a mistyped one
+//!   may have meant;
 //! * [`device`]: devices by name, as command lines and run folders write them;
 //! * [`files`], [`print`](mod@print), [`statistics`]: what is written, and how numbers look there;
 //! * [`progress`], [`sparkline`]: how a training goes, on a terminal; [`picture`], [`chart`]: the same and results as SVG.

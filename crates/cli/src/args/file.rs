@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
+use program::args::with;
 use program::device::DeviceName;
 use program::failure::Failure;
 use runs::Error;
@@ -10,8 +11,6 @@ use runs::data::TextConfig;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-
-use crate::args::setting::with;
 
 /// Settings of a JSON file: a run's own `config.json`, or an object with only some of its settings.
 ///

@@ -4,11 +4,10 @@ use awd_lstm::config::{DecayWhen, LrDecay};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
 use program::args::List;
+use program::args::{Form, Given, Knob, Knobs};
+use program::args::{Setting, checked};
 use program::failure::Failure;
 use runs::data::TextConfig;
-
-use crate::args::given::{Form, Given, Knob, Knobs};
-use crate::args::setting::{Setting, checked};
 
 /// Every setting of model and procedure. The rarer options are hidden, since --set has them all.
 #[derive(Debug, Clone, Default, Args)]

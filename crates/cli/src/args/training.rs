@@ -4,15 +4,15 @@ use std::path::Path;
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
+use program::args::RecordArgs;
+use program::args::TextArgs;
+use program::args::TokenArgs;
 use program::device::DeviceChoice;
 use program::failure::Failure;
 use runs::data::TextConfig;
 
 use crate::args::file::SettingsFile;
 use crate::args::overrides::Overrides;
-use crate::args::record::RecordArgs;
-use crate::args::text::TextArgs;
-use crate::args::tokens::TokenArgs;
 
 /// What is trained, on which text, where, and how often it is saved, but for the settings that replace the preset's: [`Overrides`].
 ///

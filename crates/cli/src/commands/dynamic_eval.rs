@@ -12,6 +12,7 @@ use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
+use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::Force;
@@ -24,7 +25,6 @@ use runs::load_weights;
 use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
 use serde::Serialize;
 
-use crate::args::TokenArgs;
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
 
 /// Options of `dynamic-eval`.

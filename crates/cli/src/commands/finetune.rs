@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use awd_lstm::ModelConfig;
 use awd_lstm::train::{RunConfig, RunFolder};
 use clap::Args;
+use program::args::{RecordArgs, ReduceArgs, TokenArgs};
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
 use program::files::check_run_folder;
@@ -12,7 +13,7 @@ use program::ranks::{agree, load_in_turn};
 use runs::Versions;
 use runs::ranks::Ranks;
 
-use crate::args::{Overrides, RecordArgs, ReduceArgs, TokenArgs};
+use crate::args::Overrides;
 use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
 
 /// Options of `finetune`.

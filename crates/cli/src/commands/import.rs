@@ -6,6 +6,7 @@ use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::weights::{Missing, StateDict};
 use awd_lstm::{HeadKind, Preset};
 use clap::Args;
+use program::args::TextArgs;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
@@ -14,7 +15,6 @@ use runs::data::{Corpus, Fingerprint, Vocabulary};
 use runs::{Error, Versions};
 use serde::Serialize;
 
-use crate::args::TextArgs;
 use crate::training::absolute;
 
 /// Options of `import`.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use program::args::TokenArgs;
 use program::device::DeviceChoice;
 use program::print::bits_text;
 use program::statistics::decimal;
@@ -10,7 +11,6 @@ use runs::data::Tokens;
 use runs::{Error, Folder, Settings};
 use serde::Serialize;
 
-use crate::args::TokenArgs;
 use crate::training::{TEST, VALID};
 
 /// Options of `eval`.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::{RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
+use program::args::ReduceArgs;
 use program::device;
 use program::failure::Failure;
 use program::files::check_run_folder;
@@ -15,7 +16,7 @@ use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
-use crate::args::{Overrides, ReduceArgs, TrainingArgs};
+use crate::args::{Overrides, TrainingArgs};
 use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder, lock};
 
 /// Options of `train`.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use program::args::RecordArgs;
 use program::failure::Failure;
 use program::interrupt::Interrupt;
 use program::progress::Progress;
 use program::ranks::agree;
 use runs::ranks::Ranks;
 use runs::{Error, LOG_INTERVAL};
-
-use crate::args::RecordArgs;
 
 /// What is reported while a run is trained, and how often it is saved.
 #[derive(Debug, Clone)]

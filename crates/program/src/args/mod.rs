@@ -1,9 +1,21 @@
-//! Values that several command lines have.
+//! What several command lines have: values, options of a training, and settings of a run by options and by their places.
 
+mod given;
 mod head;
 mod list;
+mod record;
+mod reduce;
+mod setting;
+mod text;
 mod time;
+mod tokens;
 
+pub use given::{Form, Given, Knob, Knobs, SET};
 pub use head::{Head, HeadSizes};
 pub use list::{DistinctList, List};
+pub use record::RecordArgs;
+pub use reduce::ReduceArgs;
+pub use setting::{Setting, checked, with};
+pub use text::TextArgs;
 pub use time::minutes;
+pub use tokens::TokenArgs;

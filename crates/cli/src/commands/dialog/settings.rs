@@ -1,10 +1,9 @@
 //! Settings of a model of dialogues that replace a preset's or a run's.
 
 use awd_lstm::HeadKind;
+use program::args::{Form, Knob, Knobs, Setting, checked};
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
-
-use crate::args::{Form, Knob, Knobs, Setting, checked};
 
 /// The settings of a model of dialogues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,8 +47,8 @@ impl Knobs for DialogKnobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Given;
     use clap::{Args, Command, FromArgMatches};
+    use program::args::Given;
     use serde_json::{Value, json};
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use awd_lstm::HeadKind;
 use burn::tensor::Device;
 use clap::Args;
+use program::args::{Given, RecordArgs, ReduceArgs};
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
@@ -20,7 +21,6 @@ use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
 use super::settings::DialogKnobs;
-use crate::args::{Given, RecordArgs, ReduceArgs};
 use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, fresh_folder, lock};
 
 /// Options of `dialog train`.

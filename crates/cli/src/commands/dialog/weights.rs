@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
 use clap::Args;
+use program::args::Given;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
 use program::files::{Force, check_run_folder, refuse_file};
@@ -16,7 +17,6 @@ use serde_json::json;
 
 use super::saved::{Saved, summary};
 use super::settings::DialogKnobs;
-use crate::args::Given;
 use crate::commands::export::check_out;
 use crate::commands::import::Imported;
 use crate::training::absolute;

@@ -3,9 +3,10 @@
 use clap::builder::{Resettable, ValueParser};
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use program::args::{Given, SET};
 use runs::text::comma_list;
 
-use crate::args::{Given, LstmKnobs, Overrides, SET};
+use crate::args::{LstmKnobs, Overrides};
 
 /// Settings that were given, each with its values as text.
 ///

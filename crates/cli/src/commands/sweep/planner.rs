@@ -2,9 +2,10 @@
 
 use awd_lstm::sizes::{self, LastLstm};
 use awd_lstm::{HeadKind, ModelConfig};
+use program::args::Given;
 use program::failure::Failure;
 
-use crate::args::{Given, Overrides};
+use crate::args::Overrides;
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis};
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};

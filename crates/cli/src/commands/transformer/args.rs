@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Parser;
 use gpt::{GptConfig, TrainConfig};
 use highrank::HeadConfig;
+use program::args::{Form, Given, Knob, Knobs, RecordArgs, ReduceArgs, Setting, TextArgs, checked};
 use program::device::DeviceChoice;
 use runs::data::TextConfig;
 
 use super::head::{HeadArgs, Size};
-use crate::args::{Form, Given, Knob, Knobs, RecordArgs, ReduceArgs, Setting, TextArgs, checked};
 
 /// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
 /// generated language, in about a minute.

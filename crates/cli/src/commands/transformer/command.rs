@@ -6,6 +6,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, LogitMapConfig};
+use program::args::TokenArgs;
 use program::device;
 use program::failure::Failure;
 use program::files::check_run_folder;
@@ -21,7 +22,6 @@ use serde::Serialize;
 use super::args::TransformerArgs;
 use super::head::Size;
 use super::text::Text;
-use crate::args::TokenArgs;
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::training::{Folder, Job, Kind, Output, absolute, fresh_folder, lock, require_test};
 

@@ -1,7 +1,7 @@
 //! How a run is recorded while it is trained.
 
+use super::time::minutes;
 use clap::Args;
-use program::args::minutes;
 
 /// How often a run is saved, and written about.
 #[derive(Debug, Clone, Args)]

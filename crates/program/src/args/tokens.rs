@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use crate::files::{absolute, refuse_file};
+use crate::print::print_note;
+use crate::progress::Working;
 use clap::Args;
-use program::failure::Failure;
-use program::files::{absolute, refuse_file};
-use program::print::print_note;
-use program::progress::Working;
 use runs::KeptTokens;
 use runs::data::{Corpus, Kept, TextConfig, TokenCache};
 

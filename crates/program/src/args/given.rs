@@ -3,14 +3,14 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use super::time::minutes;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use program::args::minutes;
 use runs::text::parse_comma_list;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::args::setting::{Setting, apply, plain};
+use super::setting::{Setting, apply, plain};
 
 /// An option that is one setting.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +19,13 @@ pub struct Knob {
     pub name: &'static str,
     /// The place of the setting in `config.json`.
     pub place: &'static str,
+    /// How a value is written.
     pub form: Form,
     /// What stands for a value in help.
     pub value: &'static str,
     /// Whether help leaves it out, for it is rare.
     pub hidden: bool,
+    /// Its line in help.
     pub help: &'static str,
 }
 
