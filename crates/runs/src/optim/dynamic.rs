@@ -54,7 +54,7 @@ impl DynamicConfig {
     /// Checks every setting.
     ///
     /// # Errors
-    /// [`Error::InvalidSetting`] names the first setting that is out of range and the range.
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
         for (name, value) in [("lr", self.lr), ("eps", self.eps)] {
             check(value.is_finite() && value > 0.0, name, value, "finite and above 0")?;
@@ -171,7 +171,7 @@ impl DynamicUpdate {
     /// The update from the trained weights of `module` with its gradient statistics.
     ///
     /// # Errors
-    /// What [`DynamicConfig::validate`] says; [`Error::InvalidSetting`] if the statistics hold no batch or only zeros.
+    /// What [`DynamicConfig::validate`] says; [`Error::InvalidSetting`](crate::Error::InvalidSetting) if the statistics hold no batch or only zeros.
     ///
     /// # Panics
     /// If a parameter has no statistics: they are another module's.
