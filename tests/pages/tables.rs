@@ -261,7 +261,7 @@ fn softmax_dropout() -> Vec<String> {
 }
 
 /// The models that dynamic evaluation reads: folder, head, what the page says of them.
-const TUNED: [(&str, &str, &str); 7] = [
+const TUNED: [(&str, &str, &str); 8] = [
     ("tuned-500000/softmax", "softmax", "0.5 million | softmax | 10 + 10"),
     ("tuned-500000/mos", "mos", "0.5 million | MoS, K 5 | 10 + 10"),
     ("tuned-2000000/softmax", "softmax", "2 million | softmax | 15 + 60"),
@@ -277,6 +277,7 @@ const TUNED: [(&str, &str, &str); 7] = [
         "2 million | softmax, more dropout, rate 10 at the end | 15 + 88, 100",
     ),
     ("tuned-2000000/mos", "mos", "2 million | MoS, K 10 | 15 + 15"),
+    ("regularised/mos", "mos", "2 million | MoS, K 10, more dropout | 15 + 12"),
 ];
 
 /// The runs of a line of [`TUNED`], without those that were averaged for five epochs alone.
@@ -465,6 +466,8 @@ fn analysis() -> Vec<String> {
         ("-tuned-2000000", "softmax", "softmax, 2 million, tuned, 15 + 60"),
         ("-tuned-2000000", "softmax averaged again", "the same, 15 + 86"),
         ("-tuned-2000000", "mos", "MoS, K 10"),
+        ("-regularised", "softmax", "softmax, 2 million, more dropout, 15 + 100"),
+        ("-regularised", "mos", "MoS, K 10, more dropout, 15 + 12"),
         ("-paper", "mos", "MoS, K 15, 22 million, 24 epochs"),
     ];
     let line = |(part, run, name): (&str, &str, &str)| {
