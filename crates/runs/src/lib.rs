@@ -34,6 +34,8 @@ mod settings;
 mod shards;
 mod state;
 mod task;
+#[doc(hidden)]
+pub mod testing;
 pub mod text;
 mod trainer;
 mod weights;

@@ -174,7 +174,7 @@ mod flex {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::testing::alone;
+    use runs::testing::alone;
 
     fn values(mask: Tensor<2>) -> Vec<f64> {
         mask.into_data().iter::<f64>().collect()

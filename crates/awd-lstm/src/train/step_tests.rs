@@ -7,9 +7,9 @@ use burn::tensor::{Device, Int};
 use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::lstm::LstmState;
-use crate::testing::alone;
 use runs::optim::NtAsgdConfig;
 use runs::ranks::threads as each;
+use runs::testing::alone;
 
 fn training() -> Device {
     Device::flex().autodiff()

@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use super::*;
 use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay, Preset};
-use crate::testing::{alone, corpus_of};
+use crate::testing::corpus_of;
 use crate::train::{RunConfig, RunFolder, mean_nll};
+use runs::testing::alone;
 
 fn corpus() -> Corpus {
     corpus_of(4000, 400)
