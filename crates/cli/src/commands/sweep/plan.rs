@@ -1,5 +1,7 @@
 //! Which runs a sweep makes: every combination of values, of each head that has them, by every seed.
 
+use std::collections::HashSet;
+
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, TrainConfig};
 use program::device;
@@ -69,7 +71,7 @@ fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>),
     if count.is_none_or(|count| count > MOST) {
         return Err(format!("a sweep over more than {MOST} combinations of values would never end").into());
     }
-    let (mut runs, mut same, mut notes): (Vec<Run>, _, _) = (vec![], 0, vec![]);
+    let (mut runs, mut seen, mut same, mut notes) = (vec![], HashSet::new(), 0, vec![]);
     let mut impossible = None;
     for chosen in combinations(&axes) {
         let varying: Vec<Choice> =
@@ -78,7 +80,7 @@ fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>),
         let here = |error: &Failure| Failure::from(format!("{head}{of_run}: {error}"));
         match planner.settings(head, &chosen).map_err(|error| here(&error))? {
             // Some come to one model: a single layer has no first one.
-            Ok(settings) if runs.iter().any(|(_, other)| *other == settings) => same += 1,
+            Ok(settings) if !seen.insert(serde_json::to_string(&settings)?) => same += 1,
             Ok(settings) => {
                 let varying =
                     varying.iter().map(|(flag, value)| (flag.to_string(), value.to_string())).collect();

@@ -2,6 +2,7 @@
 
 use awd_lstm::train::RunConfig;
 use awd_lstm::{ModelConfig, TrainConfig};
+use serde::Serialize;
 
 use crate::commands::sweep::grid::Axis;
 
@@ -35,7 +36,7 @@ pub struct Plan {
 pub type Choice<'a> = (&'a str, &'a str);
 
 /// A run's model and procedure, but for its seed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Settings {
     pub model: ModelConfig,
     pub train: TrainConfig,
