@@ -113,7 +113,7 @@ impl<K: Knobs> Given<K> {
 
 impl Knob {
     /// An option that help lists.
-    pub const fn shown(
+    pub const fn new(
         name: &'static str,
         place: &'static str,
         form: Form,
@@ -123,15 +123,9 @@ impl Knob {
         Self { name, place, form, value, hidden: false, help }
     }
 
-    /// An option that help leaves out.
-    pub const fn rare(
-        name: &'static str,
-        place: &'static str,
-        form: Form,
-        value: &'static str,
-        help: &'static str,
-    ) -> Self {
-        Self { hidden: true, ..Self::shown(name, place, form, value, help) }
+    /// The same option, which help leaves out.
+    pub const fn rare(self) -> Self {
+        Self { hidden: true, ..self }
     }
 
     fn read<K: Knobs>(&self, text: &str) -> Result<Setting, String> {

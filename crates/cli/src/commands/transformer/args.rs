@@ -82,16 +82,16 @@ impl Knobs for GptKnobs {
                                given several times. It has the last word";
     #[rustfmt::skip]
     const ALL: &'static [Knob] = &[
-        Knob::shown("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]"),
-        Knob::shown("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
-        Knob::shown("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
-        Knob::shown("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
-        Knob::shown("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]"),
-        Knob::shown("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
-        Knob::shown("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]"),
-        Knob::shown("eval-tokens", "train.eval_tokens", Form::Plain, "N", "Tokens of validation and test text that are scored at the end [default: all]"),
-        Knob::rare("no-test", "train.test", Form::Inverse, "BOOL", "Do not score the best model on the test text"),
-        Knob::shown("seed", "train.seed", Form::Plain, "SEED", "Seed of everything random [default: 28]"),
+        Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]"),
+        Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
+        Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
+        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
+        Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]"),
+        Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
+        Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]"),
+        Knob::new("eval-tokens", "train.eval_tokens", Form::Plain, "N", "Tokens of validation and test text that are scored at the end [default: all]"),
+        Knob::new("no-test", "train.test", Form::Inverse, "BOOL", "Do not score the best model on the test text").rare(),
+        Knob::new("seed", "train.seed", Form::Plain, "SEED", "Seed of everything random [default: 28]"),
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {
