@@ -85,10 +85,13 @@ fn improve(mut model: Gpt, rng: &mut Pcg64Mcg) -> Gpt {
         let [(old, _), (of_reference, _)] = [&actor, &reference].map(|model| log_probs(model, &batch));
         for _ in 0..REUSES {
             let (log_probs, entropy) = log_probs(&model, &batch);
-            let options = GrpoOptions::new()
-                .with_clip(0.2, 0.28)
-                .with_kl_penalty(0.01, of_reference.clone())
-                .with_entropy_bonus(0.003, entropy);
+            let options = GrpoOptions {
+                clip_low: 0.2,
+                clip_high: 0.28,
+                kl_penalty: Some((0.01, of_reference.clone())),
+                entropy_bonus: Some((0.003, entropy)),
+                ..Default::default()
+            };
             let loss = grpo_loss(log_probs, old.clone(), advantages.clone(), batch.mask(), &options);
             let learning_rate = LEARNING_RATE * (1.0 - done as f64 / STEPS as f64);
             model = step(model, loss.value, &mut optimiser, learning_rate);

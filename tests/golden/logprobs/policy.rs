@@ -82,9 +82,8 @@ impl<'a> Sequences<'a> {
     }
 
     fn dpo(&self, path: &str, log_probs: Tensor<2>, report: &mut Report) -> Tensor<1> {
-        let options = DpoOptions::new()
-            .with_beta(self.option("beta"))
-            .with_label_smoothing(self.option("label_smoothing"));
+        let options =
+            DpoOptions { beta: self.option("beta"), label_smoothing: self.option("label_smoothing") };
         let reference = self.given("ref_log_probs");
         let made = dpo_loss(log_probs, reference, self.mask.clone(), &self.pairs(), &options);
         self.checks.compare(path, "rewards", made.rewards, report);
@@ -93,9 +92,8 @@ impl<'a> Sequences<'a> {
     }
 
     fn orpo(&self, path: &str, log_probs: Tensor<2>, report: &mut Report) -> Tensor<1> {
-        let options = OrpoOptions::new()
-            .with_odds_weight(self.option("odds_weight"))
-            .with_nll_weight(self.option("nll_weight"));
+        let options =
+            OrpoOptions { odds_weight: self.option("odds_weight"), nll_weight: self.option("nll_weight") };
         let made = orpo_loss(log_probs, self.mask.clone(), &self.pairs(), &options);
         self.checks.compare(path, "log_odds", made.log_odds, report);
         self.checks.compare(path, "pair_loss", made.per_pair, report);
@@ -106,11 +104,12 @@ impl<'a> Sequences<'a> {
     fn kto(&self, path: &str, log_probs: Tensor<2>, report: &mut Report) -> Tensor<1> {
         let beta = self.option("beta");
         let point = Array { shape: vec![1], values: vec![self.option("reference_point")] };
-        let options = KtoOptions::new()
-            .with_beta(beta)
-            .with_desirable_weight(self.option("desirable_weight"))
-            .with_undesirable_weight(self.option("undesirable_weight"))
-            .with_reference_point(point.tensor(self.checks.on));
+        let options = KtoOptions {
+            beta,
+            desirable_weight: self.option("desirable_weight"),
+            undesirable_weight: self.option("undesirable_weight"),
+            reference_point: Some(point.tensor(self.checks.on)),
+        };
         let desirable = self.checks.flags("desirable", [self.shape[0]]);
         let reference = self.given("ref_log_probs");
         let made = kto_loss(log_probs, reference, self.mask.clone(), desirable, &options);
@@ -131,15 +130,18 @@ impl<'a> Sequences<'a> {
             Some("sequence_mean") => Aggregation::SequenceMean,
             _ => Aggregation::Divisor(self.option("divisor")),
         };
-        let mut options = GrpoOptions::new()
-            .with_clip(self.option("clip_low"), self.option("clip_high"))
-            .with_aggregation(aggregation);
+        let mut options = GrpoOptions {
+            clip_low: self.option("clip_low"),
+            clip_high: self.option("clip_high"),
+            aggregation,
+            ..Default::default()
+        };
         if self.case.find("kl_term").is_some() {
-            options = options.with_kl_penalty(self.option("kl_weight"), self.given("ref_log_probs"));
+            options.kl_penalty = Some((self.option("kl_weight"), self.given("ref_log_probs")));
         }
         if let Some(entropy) = entropy.filter(|_| self.case.find("entropy").is_some()) {
             self.checks.compare_tokens(path, "entropy", entropy.clone(), report);
-            options = options.with_entropy_bonus(self.option("entropy_weight"), entropy.reshape(self.shape));
+            options.entropy_bonus = Some((self.option("entropy_weight"), entropy.reshape(self.shape)));
         }
         let [old, advantages] = ["old_log_probs", "advantages"].map(|name| self.given(name));
         let made = grpo_loss(log_probs, old, advantages, self.mask.clone(), &options);

@@ -6,35 +6,18 @@ use super::pairs::{Pairs, PreferenceLoss};
 use super::sequences::log_ratios;
 use crate::error::{HeadError, OrPanic, in_range, not_negative};
 
-/// The options of [`dpo_loss`].
+/// The options of [`dpo_loss`]. By default β is 0.1, without label smoothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DpoOptions {
-    beta: f64,
-    label_smoothing: f64,
+    /// `β`, 0 or more: how strongly the model is held to the reference.
+    pub beta: f64,
+    /// `ε` in `[0, 0.5]`: how many of the preferences are taken to be wrong (conservative DPO, Mitchell 2023).
+    pub label_smoothing: f64,
 }
 
 impl Default for DpoOptions {
     fn default() -> Self {
         Self { beta: 0.1, label_smoothing: 0.0 }
-    }
-}
-
-impl DpoOptions {
-    /// β 0.1, no label smoothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// `β`, 0 or more: how strongly the model is held to the reference.
-    pub fn with_beta(mut self, beta: f64) -> Self {
-        self.beta = beta;
-        self
-    }
-
-    /// `ε` in `[0, 0.5]`: how many of the preferences are taken to be wrong (conservative DPO, Mitchell 2023).
-    pub fn with_label_smoothing(mut self, epsilon: f64) -> Self {
-        self.label_smoothing = epsilon;
-        self
     }
 }
 
@@ -62,7 +45,7 @@ impl DpoOptions {
 /// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
 /// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
 /// let pairs = Pairs::halves(2, &device);
-/// let options = DpoOptions::new().with_beta(0.1).with_label_smoothing(0.05);
+/// let options = DpoOptions { beta: 0.1, label_smoothing: 0.05 };
 /// let reference = log_probs.clone().detach();
 /// let loss = dpo_loss(log_probs, reference, mask, &pairs, &options);
 /// // The policy is the reference: no preference yet.

@@ -18,21 +18,28 @@ pub enum Aggregation {
     Divisor(f64),
 }
 
-/// The options of [`grpo_loss`].
+/// The options of [`grpo_loss`]. By default ratios are clipped to `[0.8, 1.2]`, without penalty or bonus, and the mean is over tokens.
 ///
 /// ```
 /// use highrank::policy::{Aggregation, GrpoOptions};
 ///
-/// let options = GrpoOptions::new().with_clip(0.2, 0.28).with_aggregation(Aggregation::SequenceMean);
+/// let options = GrpoOptions { clip_low: 0.2, clip_high: 0.28, aggregation: Aggregation::SequenceMean, ..Default::default() };
 /// # let _ = options;
 /// ```
 #[derive(Debug, Clone)]
 pub struct GrpoOptions {
-    clip_low: f64,
-    clip_high: f64,
-    kl_penalty: Option<(f64, Tensor<2>)>,
-    entropy_bonus: Option<(f64, Tensor<2>)>,
-    aggregation: Aggregation,
+    /// Ratios count from 1 less this: in `[0, 1]`. 1 clips nothing.
+    pub clip_low: f64,
+    /// Ratios count to 1 and this: 0 or more. ∞ clips nothing.
+    pub clip_high: f64,
+    /// `β`, 0 or more, whose product with an estimate of the divergence from a reference is added, and the reference's
+    /// log-probabilities of the same tokens, `[B, L]`.
+    pub kl_penalty: Option<(f64, Tensor<2>)>,
+    /// `λ`, 0 or more, whose product with the entropy of each token's distribution is subtracted, and that entropy, `[B, L]`. The
+    /// gradient reaches the entropy.
+    pub entropy_bonus: Option<(f64, Tensor<2>)>,
+    /// What becomes of the losses of tokens.
+    pub aggregation: Aggregation,
 }
 
 impl Default for GrpoOptions {
@@ -48,36 +55,6 @@ impl Default for GrpoOptions {
 }
 
 impl GrpoOptions {
-    /// Ratios clipped to `[0.8, 1.2]`, no penalty, no bonus, the mean over tokens.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Ratios count from `1 − low` to `1 + high`: `low` in `[0, 1]`, `high` 0 or more. `low` 1 and `high` ∞ clip nothing.
-    pub fn with_clip(mut self, low: f64, high: f64) -> Self {
-        (self.clip_low, self.clip_high) = (low, high);
-        self
-    }
-
-    /// Adds `β`, 0 or more, times an estimate of the divergence from a reference, whose log-probabilities of the same tokens are
-    /// given, `[B, L]`.
-    pub fn with_kl_penalty(mut self, beta: f64, ref_log_probs: Tensor<2>) -> Self {
-        self.kl_penalty = Some((beta, ref_log_probs));
-        self
-    }
-
-    /// Subtracts `λ`, 0 or more, times the entropy of each token's distribution, `[B, L]`. The gradient reaches the entropy.
-    pub fn with_entropy_bonus(mut self, lambda: f64, entropy: Tensor<2>) -> Self {
-        self.entropy_bonus = Some((lambda, entropy));
-        self
-    }
-
-    /// What becomes of the losses of tokens.
-    pub fn with_aggregation(mut self, aggregation: Aggregation) -> Self {
-        self.aggregation = aggregation;
-        self
-    }
-
     /// Checks all numbers, and the shapes of all tensors.
     fn check(&self, log_probs: &Tensor<2>) -> Result<(), HeadError> {
         in_range("clip_low", self.clip_low, "a number in [0, 1]", 0.0..=1.0)?;
@@ -125,7 +102,7 @@ pub struct GrpoLoss {
 ///          − λ H_t                                           with a bonus
 /// ```
 ///
-/// and the [aggregation](GrpoOptions::with_aggregation) of the tokens that count. In the first step after the rollouts
+/// and the [aggregation](GrpoOptions::aggregation) of the tokens that count. In the first step after the rollouts
 /// `old_log_probs` is `log_probs` itself: the ratio is 1, and the gradient that of the log-probability times the advantage.
 ///
 /// # Numerical behaviour
@@ -152,7 +129,7 @@ pub struct GrpoLoss {
 /// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
 /// let drawn_by = log_probs.clone().detach();
 /// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
-/// let options = GrpoOptions::new().with_kl_penalty(0.04, drawn_by.clone());
+/// let options = GrpoOptions { kl_penalty: Some((0.04, drawn_by.clone())), ..Default::default() };
 /// let loss = grpo_loss(log_probs.clone(), drawn_by, advantages.reshape([2, 1]), mask, &options);
 /// let gradient = log_probs.grad(&loss.value.backward()).unwrap();
 /// assert!(gradient.slice([0..1, 0..1]).into_scalar::<f32>() < 0.0); // likelier, please

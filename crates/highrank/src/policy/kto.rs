@@ -7,50 +7,23 @@ use super::sequences::log_ratios;
 use crate::error::{HeadError, OrPanic, expect_shape, not_negative};
 use crate::math::sigmoid;
 
-/// The options of [`kto_loss`].
+/// The options of [`kto_loss`]. By default β is 0.1, both weights are 1 and the reference point is 0.
 #[derive(Debug, Clone)]
 pub struct KtoOptions {
-    beta: f64,
-    desirable_weight: f64,
-    undesirable_weight: f64,
-    reference_point: Option<Tensor<1>>,
+    /// `β`, 0 or more: how strongly the model is held to the reference.
+    pub beta: f64,
+    /// `λ_D`, 0 or more: the weight of desirable answers.
+    pub desirable_weight: f64,
+    /// `λ_U`, 0 or more: the weight of undesirable answers. The paper recommends weights for which both kinds, times how many there
+    /// are, count about alike.
+    pub undesirable_weight: f64,
+    /// `z_0`, `[1]`, a constant of the loss: what [`kto_reference_point`] estimates.
+    pub reference_point: Option<Tensor<1>>,
 }
 
 impl Default for KtoOptions {
     fn default() -> Self {
         Self { beta: 0.1, desirable_weight: 1.0, undesirable_weight: 1.0, reference_point: None }
-    }
-}
-
-impl KtoOptions {
-    /// β 0.1, weights of 1, a reference point of 0.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// `β`, 0 or more: how strongly the model is held to the reference.
-    pub fn with_beta(mut self, beta: f64) -> Self {
-        self.beta = beta;
-        self
-    }
-
-    /// `λ_D`, 0 or more: the weight of desirable answers.
-    pub fn with_desirable_weight(mut self, weight: f64) -> Self {
-        self.desirable_weight = weight;
-        self
-    }
-
-    /// `λ_U`, 0 or more: the weight of undesirable answers. The paper recommends weights for which both kinds, times how many there
-    /// are, count about alike.
-    pub fn with_undesirable_weight(mut self, weight: f64) -> Self {
-        self.undesirable_weight = weight;
-        self
-    }
-
-    /// `z_0`, `[1]`, a constant of the loss: what [`kto_reference_point`] estimates.
-    pub fn with_reference_point(mut self, reference_point: Tensor<1>) -> Self {
-        self.reference_point = Some(reference_point);
-        self
     }
 }
 
@@ -92,7 +65,7 @@ pub struct KtoLoss {
 /// let desirable = Tensor::<1, burn::tensor::Bool>::from_data([true, false], &device);
 /// // In practice, of each prompt with the answer to another one.
 /// let point = kto_reference_point(log_probs.clone(), reference.clone(), mask.clone());
-/// let options = KtoOptions::new().with_undesirable_weight(1.5).with_reference_point(point);
+/// let options = KtoOptions { undesirable_weight: 1.5, reference_point: Some(point), ..Default::default() };
 /// let loss = kto_loss(log_probs, reference, mask, desirable, &options);
 /// assert_eq!(loss.per_sequence.into_data().to_vec::<f32>().unwrap(), [0.5, 0.75]);
 /// ```

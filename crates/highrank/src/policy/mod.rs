@@ -42,7 +42,7 @@
 //! let log_probs: Tensor<2> = made.log_probs.squeeze_dim(2);
 //! let reference = log_probs.clone().detach() - 0.1; // of a frozen model
 //! let pairs = Pairs::halves(2, &device); // the first half of the sequences is chosen
-//! let loss = dpo_loss(log_probs, reference, mask, &pairs, &DpoOptions::new());
+//! let loss = dpo_loss(log_probs, reference, mask, &pairs, &DpoOptions::default());
 //! let gradients = loss.value.backward();
 //! # let _ = gradients;
 //! ```

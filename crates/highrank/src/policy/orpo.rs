@@ -6,35 +6,18 @@ use super::pairs::{self, Pairs};
 use super::sequences::{counted, fits, lengths, sums};
 use crate::error::{HeadError, OrPanic, not_negative};
 
-/// The options of [`orpo_loss`].
+/// The options of [`orpo_loss`]. By default the weights are 0.1 for the odds and 1 for the nll.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrpoOptions {
-    odds_weight: f64,
-    nll_weight: f64,
+    /// `λ`, 0 or more: the weight of the term of the odds.
+    pub odds_weight: f64,
+    /// `w`, 0 or more: the weight of the chosen answers' nll. The paper has 1.
+    pub nll_weight: f64,
 }
 
 impl Default for OrpoOptions {
     fn default() -> Self {
         Self { odds_weight: 0.1, nll_weight: 1.0 }
-    }
-}
-
-impl OrpoOptions {
-    /// Weights of 0.1 for the odds and 1 for the nll.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// `λ`, 0 or more: the weight of the term of the odds.
-    pub fn with_odds_weight(mut self, lambda: f64) -> Self {
-        self.odds_weight = lambda;
-        self
-    }
-
-    /// The weight of the chosen answers' nll, 0 or more. The paper has 1.
-    pub fn with_nll_weight(mut self, weight: f64) -> Self {
-        self.nll_weight = weight;
-        self
     }
 }
 
@@ -80,7 +63,7 @@ pub struct OrpoLoss {
 /// let device = Device::default().autodiff();
 /// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
 /// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
-/// let options = OrpoOptions::new().with_odds_weight(0.25);
+/// let options = OrpoOptions { odds_weight: 0.25, ..Default::default() };
 /// let loss = orpo_loss(log_probs, mask, &Pairs::halves(2, &device), &options);
 /// assert_eq!(loss.chosen_nll.into_scalar::<f32>(), 1.5);
 /// ```

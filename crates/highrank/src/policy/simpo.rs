@@ -6,35 +6,18 @@ use super::pairs::{Pairs, PreferenceLoss};
 use super::sequences::{fits, means};
 use crate::error::{HeadError, OrPanic, not_negative};
 
-/// The options of [`simpo_loss`].
+/// The options of [`simpo_loss`]. By default β is 2 and γ is 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimpoOptions {
-    beta: f64,
-    margin: f64,
+    /// `β`, 0 or more: what a mean log-probability is multiplied by.
+    pub beta: f64,
+    /// `γ`, 0 or more: by how much the reward of the chosen answer should be above that of the rejected one.
+    pub margin: f64,
 }
 
 impl Default for SimpoOptions {
     fn default() -> Self {
         Self { beta: 2.0, margin: 1.0 }
-    }
-}
-
-impl SimpoOptions {
-    /// β 2, γ 1.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// `β`, 0 or more: what a mean log-probability is multiplied by.
-    pub fn with_beta(mut self, beta: f64) -> Self {
-        self.beta = beta;
-        self
-    }
-
-    /// `γ`, 0 or more: by how much the reward of the chosen answer should be above that of the rejected one.
-    pub fn with_margin(mut self, gamma: f64) -> Self {
-        self.margin = gamma;
-        self
     }
 }
 
@@ -60,7 +43,7 @@ impl SimpoOptions {
 /// let device = Device::default().autodiff();
 /// let log_probs = Tensor::<2>::from_floats([[-1.0, -2.0], [-3.0, -0.5]], &device).require_grad();
 /// let mask = Tensor::<2, burn::tensor::Bool>::full([2, 2], true, &device);
-/// let options = SimpoOptions::new().with_beta(2.0).with_margin(0.5);
+/// let options = SimpoOptions { beta: 2.0, margin: 0.5 };
 /// let loss = simpo_loss(log_probs, mask, &Pairs::halves(2, &device), &options);
 /// assert_eq!(loss.rewards.into_data().to_vec::<f32>().unwrap(), [-3.0, -3.5]);
 /// ```

@@ -89,26 +89,32 @@ fn losses() -> Vec<(&'static str, LossOf)> {
     fn grpo(given: &Given, log_probs: Tensor<2>, aggregation: Aggregation) -> Tensor<1> {
         // Some function of what is trained.
         let entropy = log_probs.clone() * -0.7;
-        let options = GrpoOptions::new()
-            .with_kl_penalty(0.3, given.other_log_probs(5))
-            .with_entropy_bonus(0.2, entropy)
-            .with_aggregation(aggregation);
+        let options = GrpoOptions {
+            kl_penalty: Some((0.3, given.other_log_probs(5))),
+            entropy_bonus: Some((0.2, entropy)),
+            aggregation,
+            ..Default::default()
+        };
         let old = given.other_log_probs(4);
         grpo_loss(log_probs, old, given.advantages(), Given::mask(), &options).value
     }
     vec![
         ("dpo", |given, log_probs| {
-            let options = DpoOptions::new().with_beta(0.5).with_label_smoothing(0.2);
+            let options = DpoOptions { beta: 0.5, label_smoothing: 0.2 };
             dpo_loss(log_probs, given.other_log_probs(3), Given::mask(), &pairs(), &options).value
         }),
-        ("simpo", |_, log_probs| simpo_loss(log_probs, Given::mask(), &pairs(), &SimpoOptions::new()).value),
-        ("orpo", |_, log_probs| orpo_loss(log_probs, Given::mask(), &pairs(), &OrpoOptions::new()).value),
+        ("simpo", |_, log_probs| {
+            simpo_loss(log_probs, Given::mask(), &pairs(), &SimpoOptions::default()).value
+        }),
+        ("orpo", |_, log_probs| orpo_loss(log_probs, Given::mask(), &pairs(), &OrpoOptions::default()).value),
         ("kto", |given, log_probs| {
             let desirable = Tensor::<1, Bool>::from_data([true, false, false, true], &device());
-            let options = KtoOptions::new()
-                .with_beta(0.5)
-                .with_undesirable_weight(1.5)
-                .with_reference_point(vector(&[0.25]));
+            let options = KtoOptions {
+                beta: 0.5,
+                undesirable_weight: 1.5,
+                reference_point: Some(vector(&[0.25])),
+                ..Default::default()
+            };
             kto_loss(log_probs, given.other_log_probs(3), Given::mask(), desirable, &options).value
         }),
         ("grpo, token mean", |given, log_probs| grpo(given, log_probs, Aggregation::TokenMean)),
@@ -165,7 +171,7 @@ fn equal_policies_have_no_preference() {
     let log_probs = given.log_probs();
     let pairs = Pairs::halves(SEQUENCES, &device());
     let reference = log_probs.clone().detach();
-    let made = dpo_loss(log_probs.clone(), reference, Given::mask(), &pairs, &DpoOptions::new());
+    let made = dpo_loss(log_probs.clone(), reference, Given::mask(), &pairs, &DpoOptions::default());
     assert!((scalar(made.value.clone()) - 2f64.ln()).abs() < 1e-15);
     assert_eq!(values(made.rewards), [0.0; SEQUENCES]);
     // Each of two pairs pulls with β/2, up for the first sequences and down for the last.
@@ -183,7 +189,7 @@ fn preferences_far_apart_neither_overflow_nor_vanish() {
         for dtype in [DType::F64, DType::F32] {
             let log_probs = tensor(vec![chosen, 0.0], [2, 1]).cast(dtype).require_grad();
             let (reference, pairs) = (log_probs.zeros_like(), Pairs::halves(2, &device()));
-            let options = DpoOptions::new().with_beta(1.0);
+            let options = DpoOptions { beta: 1.0, ..Default::default() };
             let made = dpo_loss(log_probs.clone(), reference, all_count([2, 1]), &pairs, &options);
             let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
             assert_eq!((scalar(made.value), gradient), (value, vec![slope, -slope]), "{chosen} in {dtype:?}");
@@ -198,7 +204,7 @@ fn means_do_not_depend_on_the_length() {
     let pairs = Pairs::halves(2, &device());
     let simpo = |log_probs: Tensor<2>| {
         let mask = all_count(log_probs.dims());
-        simpo_loss(log_probs, mask, &pairs, &SimpoOptions::new().with_margin(1.0))
+        simpo_loss(log_probs, mask, &pairs, &SimpoOptions { margin: 1.0, ..Default::default() })
     };
     let made = simpo(once.clone());
     // β 2 times means of −1 and −1.5, with a margin of 1: no preference beyond it.
@@ -213,7 +219,8 @@ fn log_odds_keep_their_digits_from_certain_to_impossible() {
     for (dtype, unit) in [(DType::F64, f64::EPSILON), (DType::F32, f64::from(f32::EPSILON))] {
         let log_probs = tensor(means.to_vec(), [means.len(), 1]).cast(dtype).require_grad();
         let pairs = Pairs::new(Tensor::from_ints([0], &device()), Tensor::from_ints([1], &device()));
-        let (mask, options) = (all_count([means.len(), 1]), OrpoOptions::new().with_nll_weight(0.0));
+        let (mask, options) =
+            (all_count([means.len(), 1]), OrpoOptions { nll_weight: 0.0, ..Default::default() });
         let made = orpo_loss(log_probs.clone(), mask, &pairs, &options);
         for (a, odds) in values(log_probs.clone()).into_iter().zip(values(made.log_odds)) {
             // As the rounding unit, if it is nearer to 0.
@@ -232,7 +239,7 @@ fn a_certain_answer_has_finite_log_odds_and_is_still_pushed_down() {
     // Exactly certain, and above by rounding.
     for certain in [0.0, 1e-17] {
         let log_probs = tensor(vec![-1.0, certain], [2, 1]).require_grad();
-        let options = OrpoOptions::new().with_odds_weight(1.0).with_nll_weight(0.0);
+        let options = OrpoOptions { odds_weight: 1.0, nll_weight: 0.0 };
         let pairs = Pairs::halves(2, &device());
         let made = orpo_loss(log_probs.clone(), all_count([2, 1]), &pairs, &options);
         let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
@@ -246,7 +253,8 @@ fn desirable_answers_are_pulled_up_and_others_down() {
     let log_probs = tensor(vec![-1.0, -1.0, -1e5, -1e5], [4, 1]).require_grad();
     let reference = tensor(vec![-1.0, -1.0, 0.0, 0.0], [4, 1]);
     let desirable = Tensor::<1, Bool>::from_data([true, false, true, false], &device());
-    let options = KtoOptions::new().with_beta(0.5).with_desirable_weight(2.0).with_undesirable_weight(3.0);
+    let options =
+        KtoOptions { beta: 0.5, desirable_weight: 2.0, undesirable_weight: 3.0, ..Default::default() };
     let made = kto_loss(log_probs.clone(), reference, all_count([4, 1]), desirable, &options);
     assert_eq!(values(made.per_sequence), [1.0, 1.5, 2.0, 0.0]);
     assert_eq!(values(made.rewards), [0.0, 0.0, -5e4, -5e4]);
@@ -268,7 +276,7 @@ fn a_ratio_of_one_is_the_policy_gradient() {
     let given = Given::new();
     let log_probs = given.log_probs();
     let (old, mask) = (log_probs.clone().detach(), Given::mask());
-    let made = grpo_loss(log_probs.clone(), old, given.advantages(), mask, &GrpoOptions::new());
+    let made = grpo_loss(log_probs.clone(), old, given.advantages(), mask, &GrpoOptions::default());
     let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
     let tokens = MASK.as_flattened().iter().filter(|counts| **counts).count() as f64;
     for (slope, advantage) in gradient.iter().zip(values(given.advantages())) {
@@ -295,7 +303,12 @@ fn every_side_of_the_clip_has_its_value_and_gradient() {
     let column = |of: fn(&(f64, f64, f64, f64, bool)) -> f64| tensor(cases.iter().map(of).collect(), [1, 9]);
     for dtype in [DType::F64, DType::F32] {
         let log_probs = column(|case| case.0).cast(dtype).require_grad();
-        let options = GrpoOptions::new().with_clip(0.5, 0.25).with_aggregation(Aggregation::Divisor(1.0));
+        let options = GrpoOptions {
+            clip_low: 0.5,
+            clip_high: 0.25,
+            aggregation: Aggregation::Divisor(1.0),
+            ..Default::default()
+        };
         let advantages = column(|case| case.1).cast(dtype);
         let (old, mask) = (log_probs.zeros_like(), all_count([1, 9]));
         let made = grpo_loss(log_probs.clone(), old, advantages, mask, &options);
@@ -312,7 +325,7 @@ fn every_side_of_the_clip_has_its_value_and_gradient() {
 #[test]
 fn without_a_clip_every_ratio_counts() {
     let log_probs = tensor(vec![3.0, -3.0], [1, 2]).require_grad();
-    let options = GrpoOptions::new().with_clip(1.0, f64::INFINITY);
+    let options = GrpoOptions { clip_low: 1.0, clip_high: f64::INFINITY, ..Default::default() };
     let advantages = tensor(vec![1.0, -1.0], [1, 2]);
     let (old, mask) = (log_probs.zeros_like(), all_count([1, 2]));
     let made = grpo_loss(log_probs, old, advantages, mask, &options);
@@ -327,7 +340,7 @@ fn parts_under_one_divisor_are_the_whole() {
     let rows = |from: usize, to: usize| {
         let part = |values: Tensor<2>| values.slice([from..to, 0..LENGTH]);
         let mask = Given::mask().slice([from..to, 0..LENGTH]);
-        let options = GrpoOptions::new().with_aggregation(Aggregation::Divisor(11.0));
+        let options = GrpoOptions { aggregation: Aggregation::Divisor(11.0), ..Default::default() };
         let (log_probs, old) = (part(given.log_probs()), part(given.other_log_probs(4)));
         scalar(grpo_loss(log_probs, old, part(given.advantages()), mask, &options).value)
     };
@@ -339,7 +352,7 @@ fn where_nothing_counts_the_loss_and_its_gradient_are_zero() {
     let mask = || all_count([2, 3]).bool_not();
     let nan = || tensor(vec![f64::NAN; 6], [2, 3]);
     for aggregation in [Aggregation::TokenMean, Aggregation::SequenceMean, Aggregation::Divisor(3.0)] {
-        let options = GrpoOptions::new().with_aggregation(aggregation).with_kl_penalty(0.1, nan());
+        let options = GrpoOptions { aggregation, kl_penalty: Some((0.1, nan())), ..Default::default() };
         let log_probs = nan().require_grad();
         let made = grpo_loss(log_probs.clone(), nan(), nan(), mask(), &options);
         let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
@@ -355,7 +368,7 @@ fn one_advantage_a_sequence_is_that_of_all_its_tokens() {
     let column = [0.5, -1.0, 2.0, -0.25];
     let loss = |advantages: Tensor<2>| {
         let (log_probs, old) = (given.log_probs(), given.other_log_probs(4));
-        scalar(grpo_loss(log_probs, old, advantages, Given::mask(), &GrpoOptions::new()).value)
+        scalar(grpo_loss(log_probs, old, advantages, Given::mask(), &GrpoOptions::default()).value)
     };
     let spread = column.iter().flat_map(|advantage| [*advantage; LENGTH]).collect();
     let column = tensor(column.to_vec(), [SEQUENCES, 1]);
@@ -380,7 +393,8 @@ fn tensors_of_the_plain_device_are_constants() {
     let given = Given::new();
     let plain = |values: Tensor<2>| values.inner();
     let log_probs = given.log_probs();
-    let options = GrpoOptions::new().with_kl_penalty(0.3, plain(given.other_log_probs(5)));
+    let options =
+        GrpoOptions { kl_penalty: Some((0.3, plain(given.other_log_probs(5)))), ..Default::default() };
     let (old, advantages) = (plain(given.other_log_probs(4)), plain(given.advantages()));
     let made = grpo_loss(log_probs.clone(), old, advantages, Given::mask().inner(), &options);
     let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
@@ -416,28 +430,28 @@ fn misuse_is_refused_with_both_sides() {
         (|| drop(Pairs::halves(3, &device())), "Pairs::halves: 3 sequences, expected two for each pair"),
         (
             || {
-                let options = DpoOptions::new();
+                let options = DpoOptions::default();
                 dpo_loss(zeros(2, 3), zeros(3, 2), all_count([2, 3]), &pairs(), &options);
             },
             "dpo_loss: ref_log_probs has shape [3, 2], expected [2, 3], the shape of the log-probabilities",
         ),
         (
             || {
-                let options = DpoOptions::new().with_label_smoothing(0.6);
+                let options = DpoOptions { label_smoothing: 0.6, ..Default::default() };
                 dpo_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), &pairs(), &options);
             },
             "dpo_loss: label_smoothing is 0.6, expected a number in [0, 0.5]",
         ),
         (
             || {
-                let options = SimpoOptions::new().with_beta(f64::NAN);
+                let options = SimpoOptions { beta: f64::NAN, ..Default::default() };
                 simpo_loss(zeros(2, 3), all_count([2, 3]), &pairs(), &options);
             },
             "simpo_loss: beta is NaN, expected a finite number of at least 0",
         ),
         (
             || {
-                let options = OrpoOptions::new().with_odds_weight(-1.0);
+                let options = OrpoOptions { odds_weight: -1.0, ..Default::default() };
                 orpo_loss(zeros(2, 3), all_count([2, 3]), &pairs(), &options);
             },
             "orpo_loss: odds_weight is -1, expected a finite number of at least 0",
@@ -445,27 +459,27 @@ fn misuse_is_refused_with_both_sides() {
         (
             || {
                 let desirable = Tensor::<1, Bool>::full([3], true, &device());
-                kto_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), desirable, &KtoOptions::new());
+                kto_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), desirable, &KtoOptions::default());
             },
             "kto_loss: desirable has shape [3], expected [2], one for each sequence",
         ),
         (
             || {
                 let advantages = zeros(2, 2);
-                grpo_loss(zeros(2, 3), zeros(2, 3), advantages, all_count([2, 3]), &GrpoOptions::new());
+                grpo_loss(zeros(2, 3), zeros(2, 3), advantages, all_count([2, 3]), &GrpoOptions::default());
             },
             "grpo_loss: advantages has shape [2, 2], expected [2, 3], of the log-probabilities, or with one column",
         ),
         (
-            || grpo(GrpoOptions::new().with_clip(1.5, 0.2)),
+            || grpo(GrpoOptions { clip_low: 1.5, clip_high: 0.2, ..Default::default() }),
             "grpo_loss: clip_low is 1.5, expected a number in [0, 1]",
         ),
         (
-            || grpo(GrpoOptions::new().with_kl_penalty(0.1, zeros(2, 1))),
+            || grpo(GrpoOptions { kl_penalty: Some((0.1, zeros(2, 1))), ..Default::default() }),
             "grpo_loss: ref_log_probs has shape [2, 1], expected [2, 3], the shape of the log-probabilities",
         ),
         (
-            || grpo(GrpoOptions::new().with_aggregation(Aggregation::Divisor(0.0))),
+            || grpo(GrpoOptions { aggregation: Aggregation::Divisor(0.0), ..Default::default() }),
             "grpo_loss: divisor is 0, expected a finite number above 0",
         ),
         (
