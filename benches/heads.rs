@@ -46,14 +46,14 @@ impl Workload {
         vec![
             ("softmax", HeadConfig::softmax(d, v)),
             ("sigsoftmax", HeadConfig::sigsoftmax(d, v)),
-            ("gss", HeadConfig::gss(d, v)),
+            ("gss", HeadConfig::generalised_sigsoftmax(d, v)),
             ("soft-cap", HeadConfig::soft_cap(d, v, 30.0)),
             ("plif", HeadConfig::plif(d, v, 100_000)),
             ("monotonic-net", HeadConfig::monotonic_net(d, v, 16)),
             ("moc", HeadConfig::moc(h, d, v, k)),
             ("mos", HeadConfig::mos(h, d, v, k)),
             ("mixtape", HeadConfig::mixtape(h, d, v)),
-            ("doc", HeadConfig::doc(&[(h, k.div_ceil(3)), (h, k)], d, v)),
+            ("doc", HeadConfig::direct_output_connection(&[(h, k.div_ceil(3)), (h, k)], d, v)),
             ("adaptive", HeadConfig::softmax(d, v).with_adaptive(AdaptiveConfig::for_vocab(v))),
             ("mos-plif", HeadConfig::mos_plif(h, d, v, k, 1_000_000)),
         ]

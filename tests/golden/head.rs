@@ -159,8 +159,10 @@ fn make(case: &Case, on: &Setting) -> Option<OutputHead> {
         "mos_plif" => HeadConfig::mos(hidden, d, vocab, components).with_logit_map(map_config(case, "plif")?),
         "adaptive" => adaptive(HeadConfig::softmax(d, words(case)), case),
         "adaptive_mos" => adaptive(HeadConfig::mos(hidden, d, words(case), components), case),
-        "doc" => HeadConfig::doc(&layers, d, vocab),
-        "doc_plif" => HeadConfig::doc(&layers, d, vocab).with_logit_map(map_config(case, "plif")?),
+        "doc" => HeadConfig::direct_output_connection(&layers, d, vocab),
+        "doc_plif" => {
+            HeadConfig::direct_output_connection(&layers, d, vocab).with_logit_map(map_config(case, "plif")?)
+        }
         "mixtape" => {
             let [rows, d_gate] = case.array("param.gate_vectors").shape[..] else { return None };
             let context = ContextConfig::Mixtape(MixtapeConfig::new(rows - 1, d_gate));

@@ -196,7 +196,8 @@ fn a_head_says_its_activation_unless_it_is_the_papers() {
     let mos = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
     let line = "{d_hidden: 6, d_embedding: 5, components: 3, activation: Linear, params: 123}";
     assert!(shown(mos.clone().with_activation(Activation::Linear)).contains(line));
-    let doc = HeadConfig::doc(&[(5, 1), (6, 2)], EMBEDDING, VOCAB).with_activation(Activation::Residual);
+    let doc = HeadConfig::direct_output_connection(&[(5, 1), (6, 2)], EMBEDDING, VOCAB)
+        .with_activation(Activation::Residual);
     assert!(shown(doc).contains("components: [1, 2], activation: Residual, params:"));
     assert!(!shown(mos).contains("activation"));
 }
@@ -207,7 +208,7 @@ fn what_makes_no_contexts_is_refused() {
     let with = |mixture: MixtureConfig| mos(HIDDEN).with_context(ContextConfig::MixtureOfSoftmaxes(mixture));
     let start = Start::Softmax { spread: 0.1 };
     let narrow = HeadError::NarrowHidden { d_hidden: 4, d_embedding: 5 };
-    let layers = HeadConfig::doc(&[(4, 1), (6, 2)], EMBEDDING, VOCAB);
+    let layers = HeadConfig::direct_output_connection(&[(4, 1), (6, 2)], EMBEDDING, VOCAB);
     for config in [mos(4).with_activation(Activation::Residual), layers.with_activation(Activation::Residual)]
     {
         assert_eq!(config.validate(), Err(narrow.clone()), "{config:?}");

@@ -367,7 +367,7 @@ fn heads_print_as_burns_modules_do() {
     );
     for (config, line) in [
         (HeadConfig::sigsoftmax(5, 11), "  logit_map: Sigsoftmax\n"),
-        (HeadConfig::gss(5, 11), "  logit_map: Gss\n"),
+        (HeadConfig::generalised_sigsoftmax(5, 11), "  logit_map: Gss\n"),
         (HeadConfig::monotonic_net(5, 11, 4), "  logit_map: MonotonicNet {units: 4, params: 13}\n"),
     ] {
         let text = printed(config);

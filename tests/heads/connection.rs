@@ -12,14 +12,14 @@ const VOCAB: usize = 11;
 const BELOW: usize = 4;
 
 fn doc() -> HeadConfig {
-    HeadConfig::doc(&[(BELOW, 1), (HIDDEN, 2)], EMBEDDING, VOCAB)
+    HeadConfig::direct_output_connection(&[(BELOW, 1), (HIDDEN, 2)], EMBEDDING, VOCAB)
 }
 
 /// A Mixture of Softmaxes of three components and the connection with the same parameters, whose layers are all the same.
 fn of_one_layer(layers: &[usize], on: On<'_>) -> [OutputHead; 2] {
     let mos = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
     let layers: Vec<(usize, usize)> = layers.iter().map(|components| (HIDDEN, *components)).collect();
-    let mut doc = HeadConfig::doc(&layers, EMBEDDING, VOCAB).init(on.0);
+    let mut doc = HeadConfig::direct_output_connection(&layers, EMBEDDING, VOCAB).init(on.0);
     let Context::MixtureOfSoftmaxes(mixture) = &mos.context else { unreachable!() };
     let Context::DirectOutputConnection(connection) = &mut doc.context else { unreachable!() };
     connection.prior = mixture.prior.clone();
@@ -102,7 +102,8 @@ fn one_dropout_mask_serves_all_components_and_steps_of_a_sequence() {
     let device = ad();
     for (time, leading) in [(TimeAxis::First, [3, 2]), (TimeAxis::Second, [2, 3])] {
         // Logits that are the contexts themselves.
-        let config = HeadConfig::doc(&[(BELOW, 1), (HIDDEN, 2)], WIDTH, WIDTH).with_bias(false);
+        let config =
+            HeadConfig::direct_output_connection(&[(BELOW, 1), (HIDDEN, 2)], WIDTH, WIDTH).with_bias(false);
         let mut head = config.with_latent_dropout(0.5, time).init(&device);
         head.decoder.weight = Some(Param::from_tensor(Tensor::eye(WIDTH, &device)));
         let hidden = Tensor::<3>::ones([leading[0], leading[1], BELOW + HIDDEN], &device);
@@ -169,7 +170,10 @@ fn wrong_layers_and_hidden_states_are_errors() {
         (with(&[(4, 0), (6, 2)]), "components of a layer is 0, but a head needs at least 1"),
         (with(&[(0, 1), (10, 2)]), "d_hidden of a layer is 0, but a head needs at least 1"),
         (with(&[]), "components is 0, but a head needs at least 1"),
-        (HeadConfig::doc(&[], EMBEDDING, VOCAB), "d_hidden is 0, but a head needs at least 1"),
+        (
+            HeadConfig::direct_output_connection(&[], EMBEDDING, VOCAB),
+            "d_hidden is 0, but a head needs at least 1",
+        ),
     ];
     for (config, message) in cases {
         assert_eq!(config.validate().unwrap_err().to_string(), message);

@@ -92,7 +92,7 @@ fn unit_slopes_are_no_map_at_all() {
 #[test]
 fn generalised_sigsoftmax_starts_as_sigsoftmax() {
     let device = cpu();
-    let mut gss = HeadConfig::gss(EMBEDDING, VOCAB).init(&device);
+    let mut gss = HeadConfig::generalised_sigsoftmax(EMBEDDING, VOCAB).init(&device);
     let sig = head(&HeadConfig::sigsoftmax(EMBEDDING, VOCAB), (&device, DType::F32));
     gss.decoder = sig.decoder.clone();
     let state = || tensor([4, EMBEDDING], 1, (&device, DType::F32)).mul_scalar(30.0);

@@ -86,7 +86,7 @@ fn parameters_are_counted() {
     assert_eq!(count(HeadConfig::softmax(d, v).with_bias(false).with_tied(true)), 0);
     assert_eq!(count(HeadConfig::mos(h, d, v, k)), v * d + v + k * h + k * d * h + k * d);
     assert_eq!(count(HeadConfig::plif(d, v, 100)), v * d + v + 100 + 1);
-    assert_eq!(count(HeadConfig::gss(d, v)), v * d + v + 2);
+    assert_eq!(count(HeadConfig::generalised_sigsoftmax(d, v)), v * d + v + 2);
     assert_eq!(count(HeadConfig::monotonic_net(d, v, 4)), v * d + v + 13);
 }
 

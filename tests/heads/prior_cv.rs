@@ -18,7 +18,7 @@ fn mixtures() -> [HeadConfig; 5] {
         HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3),
         HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3),
         HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
-        HeadConfig::doc(&[(4, 1), (HIDDEN, 3)], EMBEDDING, VOCAB),
+        HeadConfig::direct_output_connection(&[(4, 1), (HIDDEN, 3)], EMBEDDING, VOCAB),
         adaptive,
     ]
 }

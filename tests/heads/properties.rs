@@ -83,7 +83,8 @@ fn heads() -> impl Strategy<Value = HeadConfig> {
                 0 => HeadConfig::softmax(embedding, vocab),
                 1 => HeadConfig::moc(hidden, embedding, vocab, components).with_activation(activation),
                 2 => HeadConfig::mos(hidden, embedding, vocab, components).with_activation(activation),
-                3 => HeadConfig::doc(&layers, embedding, vocab).with_activation(activation),
+                3 => HeadConfig::direct_output_connection(&layers, embedding, vocab)
+                    .with_activation(activation),
                 _ => HeadConfig::mixtape(hidden, embedding, vocab),
             };
             let head = match clusters {

@@ -48,7 +48,7 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
         LogitMapConfig::examples().into_iter().map(move |map| context.clone().with_logit_map(map))
     };
     // Of a direct output connection the contexts alone differ from a mixture's: two maps show what all would.
-    let connected = HeadConfig::doc(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
+    let connected = HeadConfig::direct_output_connection(&[(4, 1), (HIDDEN, 2)], EMBEDDING, vocab);
     let maps = [LogitMapConfig::Identity, LogitMapConfig::Plif { knots: 17, bound: 2.0 }];
     let of_connection = maps.map(|map| connected.clone().with_logit_map(map));
     contexts.iter().flat_map(combine).chain(of_connection).chain(other_activations(vocab)).collect()
@@ -61,7 +61,7 @@ fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
         HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
         HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 17),
         // A residual asks for layers that are no narrower than a context.
-        HeadConfig::doc(&[(EMBEDDING, 1), (HIDDEN, 2)], EMBEDDING, vocab),
+        HeadConfig::direct_output_connection(&[(EMBEDDING, 1), (HIDDEN, 2)], EMBEDDING, vocab),
     ];
     [Activation::Linear, Activation::Residual]
         .into_iter()

@@ -167,7 +167,7 @@ mod tests {
             HeadConfig::moc(m, d, VOCAB, 2),
             HeadConfig::mos(m, d, VOCAB, 2),
             HeadConfig::sigsoftmax(d, VOCAB),
-            HeadConfig::gss(d, VOCAB),
+            HeadConfig::generalised_sigsoftmax(d, VOCAB),
             HeadConfig::plif(d, VOCAB, 10),
             HeadConfig::mos_plif(m, d, VOCAB, 2, 10),
             HeadConfig::soft_cap(d, VOCAB, 30.0),

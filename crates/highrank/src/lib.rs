@@ -26,10 +26,10 @@
 //!     HeadConfig::softmax(d, v),              // the baseline
 //!     HeadConfig::moc(h, d, v, 4),            // Mixture of Contexts
 //!     HeadConfig::mos(h, d, v, 4),            // Mixture of Softmaxes
-//!     HeadConfig::doc(&[(h, 1), (h, 3)], d, v), // direct output connection: contexts from two layers
+//!     HeadConfig::direct_output_connection(&[(h, 1), (h, 3)], d, v), // contexts from two layers
 //!     HeadConfig::mixtape(h, d, v),           // logits mixed by gates of each word
 //!     HeadConfig::sigsoftmax(d, v),           // e^z σ(z)
-//!     HeadConfig::gss(d, v),                  // generalised sigsoftmax
+//!     HeadConfig::generalised_sigsoftmax(d, v), // the same with two learned parameters
 //!     HeadConfig::soft_cap(d, v, 30.0),       // 30 tanh(z / 30)
 //!     HeadConfig::plif(d, v, 1000),           // piecewise linear increasing function, 1000 knots
 //!     HeadConfig::monotonic_net(d, v, 16),    // sum of 16 sigmoids

@@ -253,14 +253,14 @@ impl ModelConfig {
                 let layers = self.connections();
                 let layers: Vec<(usize, usize)> =
                     layers.iter().map(|layer| (layer.d_hidden, layer.components)).collect();
-                HeadConfig::doc(&layers, d, v)
+                HeadConfig::direct_output_connection(&layers, d, v)
             }
             HeadKind::Mixtape => {
                 let mixtape = MixtapeConfig::new(self.frequent_words(), self.d_gate);
                 HeadConfig::new(hidden, d, v).with_context(ContextConfig::Mixtape(mixtape))
             }
             HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
-            HeadKind::Gss => HeadConfig::gss(d, v),
+            HeadKind::Gss => HeadConfig::generalised_sigsoftmax(d, v),
             HeadKind::Plif => HeadConfig::softmax(d, v).with_logit_map(plif),
             HeadKind::MosPlif => HeadConfig::mos(hidden, d, v, k).with_logit_map(plif),
         };

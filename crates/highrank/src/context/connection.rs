@@ -64,7 +64,7 @@ pub struct DirectOutputConnectionConfig {
 /// The latent layers and the likelihood's products are those of a mixture of as many components. The contexts of all tokens,
 /// `N·K·d` numbers, exist at once with their gradient, where a mixture makes them a block at a time.
 ///
-/// Should be created with [`HeadConfig::doc`](crate::HeadConfig::doc).
+/// Should be created with [`HeadConfig::direct_output_connection`](crate::HeadConfig::direct_output_connection).
 #[derive(Module, Debug)]
 pub struct DirectOutputConnection {
     /// `W_π`, a linear layer `H_L → K` without bias.

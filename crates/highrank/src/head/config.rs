@@ -141,11 +141,6 @@ impl HeadConfig {
         Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::Gss)
     }
 
-    /// Short for [`generalised_sigsoftmax`](Self::generalised_sigsoftmax).
-    pub fn gss(d_embedding: usize, vocab: usize) -> Self {
-        Self::generalised_sigsoftmax(d_embedding, vocab)
-    }
-
     /// Soft-capped softmax, `f(z) = cap · tanh(z / cap)`.
     pub fn soft_cap(d_embedding: usize, vocab: usize, cap: f64) -> Self {
         Self::softmax(d_embedding, vocab).with_logit_map(LogitMapConfig::SoftCap { cap })
@@ -196,11 +191,6 @@ impl HeadConfig {
         let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
         let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
-    }
-
-    /// Short for [`direct_output_connection`](Self::direct_output_connection).
-    pub fn doc(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
-        Self::direct_output_connection(layers, d_embedding, vocab)
     }
 
     /// Mixtape (Yang, Luong, Salakhutdinov, Le, NeurIPS 2019): one softmax over logits that every word mixes of four contexts by
@@ -539,7 +529,7 @@ pub(crate) fn examples(d_hidden: usize, d_embedding: usize, vocab: usize) -> Vec
         HeadConfig::mos(h, d, vocab, 3),
         HeadConfig::moc(h, d, vocab, 3).with_activation(Activation::Residual),
         HeadConfig::mos(h, d, vocab, 3).with_activation(Activation::Linear),
-        HeadConfig::doc(&[(2, 1), (h - 2, 2)], d, vocab),
+        HeadConfig::direct_output_connection(&[(2, 1), (h - 2, 2)], d, vocab),
         HeadConfig::mixtape(h, d, vocab),
         HeadConfig::mos_plif(h, d, vocab, 3, 20),
     ];

@@ -82,9 +82,7 @@ impl OutputHead {
     /// ```
     #[track_caller]
     pub fn token_log_probs<const D: usize>(&self, hidden: Tensor<D>, words: Tensor<D, Int>) -> Tensor<D> {
-        self.try_token_log_probs_with(hidden, words, &LogProbOptions::new())
-            .or_panic("token_log_probs")
-            .log_probs
+        self.checked_log_probs(hidden, words, &LogProbOptions::new()).or_panic("token_log_probs").log_probs
     }
 
     /// The log-probabilities that the [options](LogProbOptions) describe.
@@ -102,15 +100,10 @@ impl OutputHead {
         words: Tensor<D, Int>,
         options: &LogProbOptions,
     ) -> TokenLogProbs<D> {
-        self.try_token_log_probs_with(hidden, words, options).or_panic("token_log_probs_with")
+        self.checked_log_probs(hidden, words, options).or_panic("token_log_probs_with")
     }
 
-    /// [`token_log_probs_with`](Self::token_log_probs_with) with an error in place of a panic, for a program whose words come from a
-    /// file.
-    ///
-    /// # Errors
-    /// Whatever [`token_log_probs_with`](Self::token_log_probs_with) panics for.
-    pub fn try_token_log_probs_with<const D: usize>(
+    fn checked_log_probs<const D: usize>(
         &self,
         hidden: Tensor<D>,
         words: Tensor<D, Int>,

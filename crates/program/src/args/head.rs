@@ -93,10 +93,10 @@ impl Head {
             }
             Self::Common(HeadKind::Moc) => HeadConfig::moc(h, d, v, k),
             Self::Common(HeadKind::Mos) => HeadConfig::mos(h, d, v, k),
-            Self::Common(HeadKind::Doc) => HeadConfig::doc(&[lower, (h, k)], d, v),
+            Self::Common(HeadKind::Doc) => HeadConfig::direct_output_connection(&[lower, (h, k)], d, v),
             Self::Common(HeadKind::Mixtape) => HeadConfig::mixtape(h, d, v),
             Self::Common(HeadKind::Sigsoftmax) => HeadConfig::sigsoftmax(d, v),
-            Self::Common(HeadKind::Gss) => HeadConfig::gss(d, v),
+            Self::Common(HeadKind::Gss) => HeadConfig::generalised_sigsoftmax(d, v),
             Self::Common(HeadKind::Plif) => HeadConfig::plif(d, v, knots),
             Self::Common(HeadKind::MosPlif) => HeadConfig::mos_plif(h, d, v, k, knots),
             Self::SoftCap => HeadConfig::soft_cap(d, v, cap),

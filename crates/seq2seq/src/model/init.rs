@@ -83,11 +83,11 @@ impl ModelConfig {
             HeadKind::Moc => mixed(ContextConfig::MixtureOfContexts(mixture)),
             HeadKind::Mos => mixed(ContextConfig::MixtureOfSoftmaxes(mixture)),
             // Refused by `validate`.
-            HeadKind::Doc => HeadConfig::doc(&[(hidden, k)], d, v),
+            HeadKind::Doc => HeadConfig::direct_output_connection(&[(hidden, k)], d, v),
             // Refused too.
             HeadKind::Mixtape => HeadConfig::mixtape(hidden, d, v),
             HeadKind::Sigsoftmax => HeadConfig::sigsoftmax(d, v),
-            HeadKind::Gss => HeadConfig::gss(d, v),
+            HeadKind::Gss => HeadConfig::generalised_sigsoftmax(d, v),
             HeadKind::Plif => HeadConfig::softmax(d, v).with_logit_map(plif),
             HeadKind::MosPlif => mixed(ContextConfig::MixtureOfSoftmaxes(mixture)).with_logit_map(plif),
         };
