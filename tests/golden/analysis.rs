@@ -50,25 +50,15 @@ fn compare_spectrum(how: &str, case: &Case, spectrum: &Spectrum, report: &mut Re
     let want = case.array("singular_values");
     // Below this everything is rounding noise.
     let threshold = case.array("threshold_f64").values[0];
-    let counted = want.values.iter().take_while(|value| **value > threshold).count();
-    let significant = Array { shape: vec![counted], values: want.values[..counted].to_vec() };
-    report.compare_scaled(
-        &format!("singular_values {how}"),
-        &spectrum.singular_values[..counted],
-        &significant,
-        8.0 * threshold,
-    );
+    let counted = want.iter().take_while(|value| **value > threshold).count();
+    let (name, got) = (format!("singular_values {how}"), &spectrum.singular_values[..counted]);
+    report.compare_scaled(&name, got, &want[..counted], 8.0 * threshold);
     for (name, epsilon) in [("f64", f64::EPSILON), ("f32", f32::EPSILON as f64)] {
         let rank = [spectrum.rank_with(epsilon) as f64];
         report.compare(&format!("rank_{name} {how}"), &rank, case.array(&format!("rank_{name}")), 0.0);
         let threshold = case.array(&format!("threshold_{name}"));
-        let error = 1e-12 * threshold.values[0];
-        report.compare_scaled(
-            &format!("threshold_{name} {how}"),
-            &[spectrum.threshold(epsilon)],
-            threshold,
-            error,
-        );
+        let (got, error) = ([spectrum.threshold(epsilon)], 1e-12 * threshold[0]);
+        report.compare_scaled(&format!("threshold_{name} {how}"), &got, threshold, error);
     }
 }
 

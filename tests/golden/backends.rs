@@ -21,11 +21,6 @@ impl Setting {
         Self { device: self.device.clone().autodiff(), ..self.clone() }
     }
 
-    /// The same without autodiff.
-    pub fn inner(&self) -> Self {
-        Self { device: self.device.clone().inner(), ..self.clone() }
-    }
-
     #[cfg(any(feature = "flex", feature = "ndarray"))]
     fn cpu(name: &'static str, device: Device, dtype: DType) -> Self {
         Self { name, device, dtype, rounds_products: false, compiles: false }

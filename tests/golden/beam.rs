@@ -47,12 +47,8 @@ fn compare(path: &str, case: &Case, found: &[Hypothesis], on: &Setting, report: 
     exact(report, "finished", found.iter().map(|h| f64::from(u8::from(h.finished))).collect());
     let tolerance = Tolerance::new(&case.entry, on);
     let log_probs: Vec<f64> = found.iter().map(|h| h.log_prob).collect();
-    report.compare(
-        &format!("{path} log_probs"),
-        &log_probs,
-        case.array("log_probs"),
-        tolerance.value("log_probs"),
-    );
-    let scores: Vec<f64> = found.iter().map(|h| h.score).collect();
-    report.compare(&format!("{path} scores"), &scores, case.array("scores"), tolerance.value("scores"));
+    let scores = found.iter().map(|h| h.score).collect();
+    for (name, got) in [("log_probs", log_probs), ("scores", scores)] {
+        report.compare(&format!("{path} {name}"), &got, case.array(name), tolerance.value(name));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -136,6 +137,26 @@ impl Case {
         }
     }
 
+    pub fn hidden(&self, on: &Setting) -> Tensor<2> {
+        self.tensor("hidden", on).require_grad()
+    }
+
+    pub fn targets(&self, on: &Setting) -> Tensor<1, Int> {
+        self.ints("targets", &on.device)
+    }
+
+    /// The tokens that count.
+    pub fn counted(&self) -> Vec<usize> {
+        let flags = &self.array("counted").values;
+        (0..flags.len()).filter(|token| flags[*token] == 1.0).collect()
+    }
+
+    /// The same, to select their rows: others hold anything.
+    pub fn rows_that_count(&self, on: &Setting) -> Tensor<1, Int> {
+        let rows: Vec<i64> = self.counted().iter().map(|token| *token as i64).collect();
+        Tensor::from_data(rows.as_slice(), &on.device)
+    }
+
     /// The words that an adaptive softmax masks by number.
     pub fn masked_words(&self) -> Option<Vec<usize>> {
         let words = self.entry.hyperparameters["masked_words"].as_array()?;
@@ -178,6 +199,15 @@ impl Case {
     pub fn number(&self, path: &str) -> f64 {
         let value = path.split('.').fold(&self.entry.hyperparameters, |value, key| &value[key]);
         value.as_f64().unwrap_or_else(|| panic!("case {} has no number {path}", self.entry.name))
+    }
+}
+
+/// Its values.
+impl Deref for Array {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.values
     }
 }
 

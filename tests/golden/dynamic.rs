@@ -5,22 +5,21 @@ use burn::optim::GradientsParams;
 use runs::optim::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 
 use crate::backends::Setting;
-use crate::case::{Array, Case};
+use crate::case::Case;
 use crate::compare::{Report, Tolerance, values};
-use crate::optimiser::{Regression, row};
+use crate::optimiser::Regression;
 
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let tolerance = |quantity: &str| Tolerance::new(&case.entry, on).value(quantity);
     let mut model = Regression::start(case, on);
     let parameters = [("weight", model.weight.id), ("bias", model.bias.id)];
 
-    let plain = on.inner();
     let mut statistics = GradientStatistics::new();
     for batch in 0..case.number("train_batches") as usize {
         let mut grads = GradientsParams::new();
         let of = |name: &str| case.array(&format!("train_grad.{name}")).row(batch);
-        grads.register(model.weight.id, of("weight").tensor::<2>(&plain));
-        grads.register(model.bias.id, of("bias").tensor::<1>(&plain));
+        grads.register(model.weight.id, of("weight").tensor::<2>(on).inner());
+        grads.register(model.bias.id, of("bias").tensor::<1>(on).inner());
         statistics.add(&model, &grads);
     }
     let scale = statistics.scale(DynamicForm::Paper);
@@ -53,7 +52,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     for step in 0..case.number("steps") as usize {
         let loss = model.loss(case, step, on);
         let mut compare = |name: &str, got: &[f64]| {
-            let want: Array = row(case, name, step);
+            let want = case.array(name).row(step);
             report.compare(&format!("step {}: {name}", step + 1), got, &want, tolerance);
         };
         compare("loss", &values(loss.clone()));

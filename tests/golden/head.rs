@@ -9,15 +9,14 @@ use highrank::logit_map::LogitMap;
 use highrank::{AdaptiveConfig, HeadConfig, LogitMapConfig, LossOptions, OutputHead};
 
 use crate::backends::Setting;
-use crate::case::{Array, Case};
-use crate::compare::{Report, Tolerance, values};
+use crate::case::Case;
+use crate::compare::{Report, Tolerance, largest, values};
 
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(head) = load(case, on, report) else { return };
     let tolerance = Tolerance::new(&case.entry, on);
-    let hidden = || case.tensor::<2>("hidden", on).require_grad();
-    let targets = || case.ints::<1>("targets", &on.device);
+    let (hidden, targets) = (|| case.hidden(on), || case.targets(on));
     let weights = || case.find("token_weights").map(|weights| weights.tensor::<1>(on));
 
     let log_probs = head.forward(hidden());
@@ -70,12 +69,10 @@ pub fn gradients(
     tolerance: Tolerance<'_>,
     report: &mut Report,
 ) {
-    let scale = case
-        .names_after("grad.")
-        .flat_map(|name| &case.array(&format!("grad.{name}")).values)
-        .fold(1.0, |max: f64, x| max.max(x.abs()));
+    let all = case.names_after("grad.").map(|name| case.array(&format!("grad.{name}")));
+    let scale = all.fold(1.0, |max, gradient| largest(gradient, max));
     each_gradient(path, case, head, hidden, loss, report, |name, got, want, report| {
-        report.compare_scaled(&format!("{path}: {name}"), &got, want, tolerance.gradient() * scale);
+        report.compare_scaled(&format!("{path}: {name}"), got, want, tolerance.gradient() * scale);
     });
 }
 
@@ -88,7 +85,7 @@ pub fn each_gradient(
     hidden: &Tensor<2>,
     loss: Tensor<1>,
     report: &mut Report,
-    compare: impl Fn(&str, Vec<f64>, &Array, &mut Report),
+    compare: impl Fn(&str, &[f64], &[f64], &mut Report),
 ) {
     let store = loss.backward();
     let mut got = parameter_gradients(parameters(&mut head.clone()), &store);
@@ -99,7 +96,7 @@ pub fn each_gradient(
         match got.remove(name) {
             Some(Some(got)) => {
                 exact_zeros(&label, &got, &case.without_gradient(name), report);
-                compare(&full, got, case.array(&full), report);
+                compare(&full, &got, case.array(&full), report);
             }
             Some(None) => report.fail(format!("{label} is missing")),
             None => report.fail(format!("{label}: unknown parameter")),

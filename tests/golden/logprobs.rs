@@ -10,8 +10,8 @@ use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use highrank::{LogProbOptions, OutputHead, TokenLogProbs};
 
 use crate::backends::Setting;
-use crate::case::{Array, Case};
-use crate::compare::{Report, values};
+use crate::case::Case;
+use crate::compare::{Report, largest, values};
 use crate::head;
 
 pub use distillation::check as check_distillation;
@@ -36,18 +36,12 @@ impl<'a> Checks<'a> {
     fn new(case: &'a Case, on: &'a Setting, report: &mut Report) -> Option<Self> {
         let temperature = case.entry.hyperparameters["options"]["temperature"].as_f64();
         let head = head::load(case, on, report)?.at_temperature(temperature.unwrap_or(1.0));
-        let flags = &case.array("counted").values;
-        let counted = (0..flags.len()).filter(|token| flags[*token] == 1.0).collect();
-        Some(Self { case, on, head, counted })
+        Some(Self { case, on, head, counted: case.counted() })
     }
 
     /// `N`.
     fn tokens(&self) -> usize {
-        self.case.array("counted").values.len()
-    }
-
-    fn hidden(&self) -> Tensor<2> {
-        self.case.tensor::<2>("hidden", self.on).require_grad()
+        self.case.array("counted").len()
     }
 
     /// Whether each place is true in an array of 0 and 1.
@@ -68,31 +62,18 @@ impl<'a> Checks<'a> {
 
     /// Compares a tensor with the one of that name.
     fn compare<const D: usize>(&self, path: &str, name: &str, got: Tensor<D>, report: &mut Report) {
-        self.compare_values(path, name, values(got), self.case.array(name), report);
+        self.compare_values(path, name, &values(got), self.case.array(name), report);
     }
 
-    /// Compares with a reference whose tolerance goes by a name. −∞ must meet −∞.
-    fn compare_values(&self, path: &str, name: &str, got: Vec<f64>, want: &Array, report: &mut Report) {
+    /// Compares with a reference whose tolerance goes by a name.
+    fn compare_values(&self, path: &str, name: &str, got: &[f64], want: &[f64], report: &mut Report) {
         let least = match name {
             "grad.plif_b0" | "grad.mononet_offset" => 1.0,
             _ if self.on.dtype != DType::F64 && !name.starts_with("grad.") => 0.1,
             _ => 0.01,
         };
-        let is_masked = |x: f64| x == f64::NEG_INFINITY;
-        let finite = want.values.iter().copied().filter(|x| !is_masked(*x));
-        let scale = finite.fold(least, |max: f64, x| max.max(x.abs()));
-        let label = format!("{path}: {name}");
-        // Equal infinities have no difference.
-        let level = |(got, want): (f64, f64)| match is_masked(got) && is_masked(want) {
-            true => (0.0, 0.0),
-            false => (got, want),
-        };
-        let (got, want) = match got.len() == want.values.len() {
-            true => got.into_iter().zip(want.values.iter().copied()).map(level).unzip(),
-            false => (got, want.values.clone()),
-        };
-        let want = Array { shape: vec![want.len()], values: want };
-        report.compare_scaled(&label, &got, &want, self.tolerance(name) * scale);
+        let tolerance = self.tolerance(name) * largest(want, least);
+        report.compare_scaled(&format!("{path}: {name}"), got, want, tolerance);
     }
 
     /// Compares a result that has a row for each token, 0 for those that do not count.
@@ -106,7 +87,7 @@ impl<'a> Checks<'a> {
         path: &str,
         name: &str,
         got: Tensor<D>,
-        want: &Array,
+        want: &[f64],
         report: &mut Report,
     ) {
         let got = values(got);
@@ -116,7 +97,7 @@ impl<'a> Checks<'a> {
                 report.fail(format!("{path}: {name} is {x:e} of token {token}, which does not count"));
             }
         }
-        self.compare_values(path, name, got, want, report);
+        self.compare_values(path, name, &got, want, report);
     }
 
     /// Compares a loss and all its gradients.
@@ -130,10 +111,10 @@ impl<'a> Checks<'a> {
     /// Log-probabilities of all words, 0 where a token does not count, under the name that they have.
     fn compare_log_probs(&self, head: &OutputHead, hidden: Tensor<2>, name: &str, report: &mut Report) {
         if let Some(want) = self.case.find(name).filter(|_| !self.counted.is_empty()) {
-            let got = self.spread(head.forward(hidden.select(0, self.rows())));
+            let got = self.spread(head.forward(hidden.select(0, self.case.rows_that_count(self.on))));
             // Products of Burn's own may be among the operations.
             if !self.on.rounds_products {
-                self.compare_values("forward", name, values(got), want, report);
+                self.compare_values("forward", name, &values(got), want, report);
             }
         }
     }
@@ -153,8 +134,7 @@ impl<'a> Checks<'a> {
     /// Log-probabilities `[N, m]` of words, and the entropy of each token, composed of the log-probabilities of all words; 0 where the
     /// token does not count. Burn differentiates them.
     fn composed(&self, hidden: Tensor<2>, words: Tensor<2, Int>) -> (Tensor<2>, Tensor<1>) {
-        let rows = self.rows();
-        // What follows is of tokens that count; others hold anything.
+        let rows = self.case.rows_that_count(self.on);
         let all = self.head.forward(hidden.select(0, rows.clone()));
         let words = words.select(0, rows);
         let ignored = words.clone().equal_elem(IGNORED);
@@ -163,12 +143,6 @@ impl<'a> Checks<'a> {
         let finite = all.mask_fill(masked.clone(), 0.0);
         let entropy = -(finite.clone().exp() * finite).mask_fill(masked, 0.0).sum_dim(1);
         (self.spread(asked), self.spread(entropy).squeeze_dim(1))
-    }
-
-    /// The numbers of tokens that count.
-    fn rows(&self) -> Tensor<1, Int> {
-        let rows: Vec<i64> = self.counted.iter().map(|token| *token as i64).collect();
-        Tensor::from_data(rows.as_slice(), &self.on.device)
     }
 
     /// Rows of tokens that count, with rows of 0 for the others.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::backends::Setting;
-use crate::case::{Array, Entry, from_json, home};
+use crate::case::{Entry, from_json, home};
 use crate::compare::{Report, Tolerance, values};
 
 /// A folder of whole models, the project's own unless `HIGHRANK_GOLDEN_MODEL_DIR` names another.
@@ -136,20 +136,18 @@ impl Model {
         // No deviations are known of these models: the rounding unit stands for them.
         let entry = Entry::default();
         let tolerance = Tolerance::new(&entry, on);
-        let array = |values: &[f64]| Array { shape: vec![values.len()], values: values.to_vec() };
         for (path, columns, tolerance) in
             [("fused", fused, tolerance.value("nll")), ("composed", composed, tolerance.composed("nll"))]
         {
             let got = columns.concat();
-            report.compare(&format!("{path} nll"), &got, &array(nll), tolerance);
+            report.compare(&format!("{path} nll"), &got, nll, tolerance);
             let got = (got.iter().sum::<f64>() / got.len() as f64).exp();
-            let (got, want) = ([got], array(&[*perplexity]));
-            report.compare(&format!("{path} perplexity"), &got, &want, tolerance);
+            report.compare(&format!("{path} perplexity"), &[got], &[*perplexity], tolerance);
         }
         for (layer, (got, want)) in state.layers.into_iter().zip(final_hidden).enumerate() {
             for (name, got, want) in [("h", got.hidden, &want.h), ("c", got.cell, &want.c)] {
                 let name = format!("final {name} of layer {layer}");
-                report.compare(&name, &values(got), &array(&want.concat()), tolerance.value("hidden"));
+                report.compare(&name, &values(got), &want.concat(), tolerance.value("hidden"));
             }
         }
     }

@@ -36,8 +36,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     if let Some(weights) = case.find("token_weights") {
         options = options.with_token_weights(weights.tensor::<1>(on));
     }
-    let hidden = || case.tensor::<2>("hidden", on).require_grad();
-    let targets = || case.ints::<1>("targets", &on.device);
+    let (hidden, targets) = (|| case.hidden(on), || case.targets(on));
     let tolerance = Tolerance::new(&case.entry, on);
 
     let state = hidden();
@@ -58,7 +57,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     };
     let total: f64 = counted.iter().zip(&weights).map(|(counted, weight)| counted * weight).sum();
     let penalty = prior_cv * case.array("cv2").values[0] * if is_sum { total } else { 1.0 };
-    let want = Array { shape: vec![1], values: vec![case.array("loss").values[0] - penalty] };
+    let want = [case.array("loss")[0] - penalty];
     report.compare("loss without penalty", &plain, &want, 2.0 * tolerance.value("loss"));
 
     // The same by Burn's own derivative, from the log-probabilities and the layer of the priors.

@@ -154,9 +154,8 @@ impl Trajectory {
             let (next, stepped) = train::step_by(model, &mut optimiser, window, state, masks, &config, lr);
 
             let compare = |report: &mut Report, name: &str, got: Vec<f64>, want: &[f64]| {
-                let want = Array { shape: vec![want.len()], values: want.to_vec() };
                 let tolerance = if on.dtype == DType::F64 { 1e-12 } else { 2e-4 };
-                report.compare(&format!("{name} of step {n}"), &got, &want, tolerance);
+                report.compare(&format!("{name} of step {n}"), &got, want, tolerance);
             };
             let loss = step.nll + step.ar + step.tar + step.prior_cv;
             let norm = stepped.gradient_norm.expect("parameters have gradients");

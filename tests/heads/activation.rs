@@ -20,13 +20,6 @@ fn hidden(width: usize, on: On<'_>) -> Tensor<2> {
     tensor([TOKENS, width], 1, on).mul_scalar(2.0)
 }
 
-/// Losses and log-probabilities.
-fn made_of(head: &OutputHead, hidden: Tensor<2>) -> Vec<f64> {
-    let targets = targets(TOKENS, VOCAB, &hidden.device());
-    let nll = values(head.nll(hidden.clone(), targets.clone()));
-    [nll, values(head.loss(hidden.clone(), targets)), values(head.forward(hidden))].concat()
-}
-
 /// The heads with contexts that may start at the softmax, of this width of hidden states.
 fn mixtures(d_hidden: usize, spread: f64) -> impl Iterator<Item = HeadConfig> {
     let heads = [
@@ -46,11 +39,11 @@ fn a_mixture_that_starts_at_the_softmax_is_the_softmax_of_the_first_features() {
     let want = softmax(on);
     for width in [EMBEDDING, EMBEDDING + 3] {
         let hidden = hidden(width, on);
-        let first = made_of(&want, hidden.clone().narrow(1, 0, EMBEDDING));
+        let first = results(&want, hidden.clone().narrow(1, 0, EMBEDDING));
         for config in mixtures(width, 0.0) {
             let mut mixture = highrank::cast_parameters(config.init(on.0), on.1);
             mixture.decoder = want.decoder.clone();
-            assert_close(&made_of(&mixture, hidden.clone()), &first, 1e-6, &format!("{config:?}"));
+            assert_close(&results(&mixture, hidden.clone()), &first, 1e-6, &format!("{config:?}"));
         }
     }
 }
@@ -83,7 +76,7 @@ fn a_context_that_is_wider_than_the_hidden_state_starts_with_zeros_after_it() {
     mixture.decoder = softmax.decoder.clone();
     let narrow = hidden(3, on);
     let wide = Tensor::cat(vec![narrow.clone(), Tensor::zeros([TOKENS, EMBEDDING - 3], on)], 1);
-    assert_close(&made_of(&mixture, narrow), &made_of(&softmax, wide), 1e-6, "padded");
+    assert_close(&results(&mixture, narrow), &results(&softmax, wide), 1e-6, "padded");
 }
 
 #[test]
@@ -94,8 +87,8 @@ fn a_given_projection_is_where_contexts_start() {
     let mut mixture = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 4).init(on.0);
     mixture.context = Context::MixtureOfSoftmaxes(Mixture::around(projection.clone(), 4, 0.0));
     mixture.decoder = softmax.decoder.clone();
-    let want = made_of(&softmax, hidden.clone().matmul(projection));
-    assert_close(&made_of(&mixture, hidden), &want, 1e-12, "projected");
+    let want = results(&softmax, hidden.clone().matmul(projection));
+    assert_close(&results(&mixture, hidden), &want, 1e-12, "projected");
 }
 
 /// A head, its continuation, what this is, and by how much an exact type shows it to differ: a PLIF starts in f32.
@@ -112,13 +105,12 @@ fn continuations(on: On<'_>) -> Vec<(OutputHead, OutputHead, &'static str, f64)>
 #[test]
 fn a_softmax_goes_on_as_another_head_of_the_same_function_and_parameters() {
     for dtype in [DType::F64, DType::F32] {
-        let device = ad();
-        let on = (&device, dtype);
+        let on = (&ad(), dtype);
         for (old, new, what, tolerance) in continuations(on) {
             let hidden = hidden(EMBEDDING, on);
             assert_close(
-                &made_of(&new, hidden.clone()),
-                &made_of(&old, hidden.clone()),
+                &results(&new, hidden.clone()),
+                &results(&old, hidden.clone()),
                 if dtype == DType::F64 { tolerance } else { 1e-6 },
                 &format!("{what}, {dtype:?}"),
             );
@@ -128,7 +120,7 @@ fn a_softmax_goes_on_as_another_head_of_the_same_function_and_parameters() {
             };
             assert_eq!(ids(&new), ids(&old), "{what}");
             // All parameters are of one type and trained.
-            let loss = new.loss(hidden, targets(TOKENS, VOCAB, &device));
+            let loss = new.loss(hidden, targets(TOKENS, VOCAB, on.0));
             let gradients = GradientsParams::from_grads(loss.backward(), &new);
             assert_eq!(gradients.len(), burn::module::list_param_ids(&new).len(), "{what}");
         }
@@ -137,11 +129,10 @@ fn a_softmax_goes_on_as_another_head_of_the_same_function_and_parameters() {
 
 #[test]
 fn what_an_optimiser_keeps_for_the_decoder_stays_in_use() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     let step = |optimiser: &mut burn::optim::ModuleOptimizer, head: OutputHead, seed| {
         let hidden = tensor([TOKENS, EMBEDDING], seed, on);
-        let loss = head.loss(hidden, targets(TOKENS, VOCAB, &device));
+        let loss = head.loss(hidden, targets(TOKENS, VOCAB, on.0));
         let gradients = GradientsParams::from_grads(loss.backward(), &head);
         optimiser.step(0.05, head, gradients)
     };
@@ -162,8 +153,8 @@ fn the_output_layer_of_a_burn_model_starts_a_mixture() {
     let want = OutputHead::from_linear(linear.clone());
     let config = HeadConfig::mos(EMBEDDING, EMBEDDING, VOCAB, 3).starting_at_softmax(0.0);
     let hidden = hidden(EMBEDDING, (&device, DType::F32));
-    let got = made_of(&config.init_from_linear(linear), hidden.clone());
-    assert_close(&got, &made_of(&want, hidden), 1e-6, "a mixture of a linear layer");
+    let got = results(&config.init_from_linear(linear), hidden.clone());
+    assert_close(&got, &results(&want, hidden), 1e-6, "a mixture of a linear layer");
 }
 
 #[test]
@@ -173,27 +164,27 @@ fn a_tied_softmax_goes_on_as_a_mixture_of_the_same_embedding() {
     let softmax = HeadConfig::softmax(EMBEDDING, VOCAB).with_tied(true).init(on.0);
     let hidden = hidden(EMBEDDING, on);
     let want =
-        made_of(&highrank::cast_parameters(softmax.clone(), on.1).tied_to(matrix.clone()), hidden.clone());
+        results(&highrank::cast_parameters(softmax.clone(), on.1).tied_to(matrix.clone()), hidden.clone());
     let mixture = highrank::cast_parameters(softmax.into_mixture(2, 0.0), on.1);
-    assert_close(&made_of(&mixture.tied_to(matrix), hidden), &want, 1e-12, "tied");
+    assert_close(&results(&mixture.tied_to(matrix), hidden), &want, 1e-12, "tied");
 }
 
 #[test]
 fn a_start_survives_json() {
-    let start = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).starting_at_softmax(0.25);
+    let start = mos(VOCAB).starting_at_softmax(0.25);
     let text = serde_json::to_string(&start).unwrap();
     let said = r#""components":3,"activation":"linear","start":{"softmax":{"spread":0.25}}"#;
     assert!(text.contains(said), "{text}");
     assert_eq!(serde_json::from_str::<HeadConfig>(&text).unwrap(), start);
     // Files say nothing of the papers' contexts, as before there were others.
-    let text = serde_json::to_string(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)).unwrap();
+    let text = serde_json::to_string(&mos(VOCAB)).unwrap();
     assert!(!text.contains("activation") && !text.contains("start"), "{text}");
 }
 
 #[test]
 fn a_head_says_its_activation_unless_it_is_the_papers() {
     let shown = |config: HeadConfig| config.init(&cpu()).to_string();
-    let mos = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let mos = mos(VOCAB);
     let line = "{d_hidden: 6, d_embedding: 5, components: 3, activation: Linear, params: 123}";
     assert!(shown(mos.clone().with_activation(Activation::Linear)).contains(line));
     let doc = HeadConfig::direct_output_connection(&[(5, 1), (6, 2)], EMBEDDING, VOCAB)

@@ -1,7 +1,7 @@
 //! What a configuration says: starting values, files without later fields, options without effect, parameters of a linear
 //! layer, and how a head prints.
 
-use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::module::{Initializer, Module, Param};
 use burn::nn::{EmbeddingConfig, Linear, LinearConfig, LinearLayout};
 use burn::store::ModuleRecord;
 use burn::tensor::activation::log_softmax;
@@ -14,14 +14,6 @@ use highrank::{
 use crate::support::*;
 
 const VOCAB: usize = 11;
-
-fn softmax() -> HeadConfig {
-    HeadConfig::softmax(EMBEDDING, VOCAB)
-}
-
-fn mos() -> HeadConfig {
-    HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)
-}
 
 fn weight(head: &OutputHead) -> Vec<f64> {
     values(head.decoder.weight.as_ref().unwrap().val())
@@ -40,8 +32,8 @@ fn is_uniform(values: &[f64], bound: f64) -> bool {
 #[test]
 fn parameters_start_from_their_initialisers() {
     let device = cpu();
-    let head = mos().init(&device);
-    let components = mos().context.components();
+    let head = mos(VOCAB).init(&device);
+    let components = mos(VOCAB).context.components();
     assert_eq!(weight(&head).len(), VOCAB * EMBEDDING);
     assert!(is_uniform(&weight(&head), 0.1));
     assert!(bias(&head).iter().all(|x| *x == 0.0));
@@ -60,7 +52,7 @@ fn parameters_start_from_their_initialisers() {
 
     let constant = |value| Initializer::Constant { value };
     let context = ContextConfig::MixtureOfSoftmaxes(MixtureConfig::new(3).with_initializer(constant(-0.5)));
-    let head = mos().with_initializer(constant(0.25)).with_context(context).init(&device);
+    let head = mos(VOCAB).with_initializer(constant(0.25)).with_context(context).init(&device);
     assert!(weight(&head).iter().all(|x| *x == 0.25));
     assert!(bias(&head).iter().all(|x| *x == 0.0));
     assert!(mixture(&head).concat().iter().all(|x| *x == -0.5));
@@ -68,10 +60,10 @@ fn parameters_start_from_their_initialisers() {
     // One that depends on the number of inputs, d, and one on that of outputs too.
     let kaiming = Initializer::KaimingUniform { gain: 1.0, fan_out_only: false };
     let bound = (3.0 / EMBEDDING as f64).sqrt();
-    assert!(is_uniform(&weight(&softmax().with_initializer(kaiming).init(&device)), bound));
+    assert!(is_uniform(&weight(&softmax(VOCAB).with_initializer(kaiming).init(&device)), bound));
     let xavier = Initializer::XavierUniform { gain: 1.0 };
     let bound = (6.0 / (EMBEDDING + VOCAB) as f64).sqrt();
-    assert!(is_uniform(&weight(&softmax().with_initializer(xavier).init(&device)), bound));
+    assert!(is_uniform(&weight(&softmax(VOCAB).with_initializer(xavier).init(&device)), bound));
 }
 
 #[test]
@@ -82,7 +74,7 @@ fn files_may_lack_what_was_added_later() {
         "bias": true, "tied": false, "memory_budget": null, "precision": "bf16"
     }"#;
     let plif = LogitMapConfig::Plif { knots: 9, bound: 7.0 };
-    let want = mos().with_logit_map(plif).with_precision(Precision::Bf16);
+    let want = mos(VOCAB).with_logit_map(plif).with_precision(Precision::Bf16);
     assert_eq!(serde_json::from_str::<HeadConfig>(text).unwrap(), want);
     // What is not known is not passed over.
     let text = text.replace(r#""bias": true"#, r#""latent_dropout": 0.29, "bias": true"#);
@@ -116,7 +108,7 @@ fn every_option_survives_json() {
 fn options_without_effect_are_errors() {
     let device = cpu();
     let zeros = Initializer::Zeros;
-    let tied = mos().with_tied(true).with_initializer(zeros.clone());
+    let tied = mos(VOCAB).with_tied(true).with_initializer(zeros.clone());
     let error = tied.validate().unwrap_err();
     assert!(matches!(error, HeadError::Unused { option: "initializer", .. }));
     assert_eq!(
@@ -125,7 +117,7 @@ fn options_without_effect_are_errors() {
     );
     let panic = panic_of(|| drop(tied.init(&device)));
     assert_eq!(panic, format!("HeadConfig::init: {error}"));
-    let panic = panic_of(|| drop(softmax().with_latent_dropout(0.3, TimeAxis::First)));
+    let panic = panic_of(|| drop(softmax(VOCAB).with_latent_dropout(0.3, TimeAxis::First)));
     assert_eq!(
         panic,
         "with_latent_dropout: a head without mixture has no latent features to drop: use a mixture, or drop hidden \
@@ -133,23 +125,23 @@ fn options_without_effect_are_errors() {
     );
     let used = [
         HeadConfig::moc(6, 5, 11, 3).with_latent_dropout(0.3, TimeAxis::First),
-        softmax().with_latent_dropout(0.0, TimeAxis::Second),
-        softmax().with_initializer(zeros),
+        softmax(VOCAB).with_latent_dropout(0.0, TimeAxis::Second),
+        softmax(VOCAB).with_initializer(zeros),
     ];
     for config in used {
         config.validate().unwrap();
     }
-    let plif = softmax().with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 5.0 }).init(&device);
+    let plif = softmax(VOCAB).with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 5.0 }).init(&device);
     assert!(matches!(plif.logit_map, highrank::logit_map::LogitMap::Plif(map) if map.bound == 5.0));
 }
 
 #[test]
 fn wrong_masks_and_multiples_are_errors() {
     let cases = [
-        (softmax().with_vocab_multiple(0), "vocab_multiple is 0, but a head needs at least 1"),
-        (softmax().with_masked_words(vec![2, 11]), "masked word 11 is outside the vocabulary 0..11"),
+        (softmax(VOCAB).with_vocab_multiple(0), "vocab_multiple is 0, but a head needs at least 1"),
+        (softmax(VOCAB).with_masked_words(vec![2, 11]), "masked word 11 is outside the vocabulary 0..11"),
         (
-            softmax().with_masked_words((0..VOCAB).collect()),
+            softmax(VOCAB).with_masked_words((0..VOCAB).collect()),
             "all 11 words are masked, but a distribution needs at least one",
         ),
     ];
@@ -157,8 +149,8 @@ fn wrong_masks_and_multiples_are_errors() {
         assert_eq!(config.validate().unwrap_err().to_string(), message);
     }
     // A word that is named twice counts once.
-    softmax().with_masked_words(vec![3; VOCAB]).validate().unwrap();
-    let head = softmax().with_vocab_multiple(8).init(&cpu());
+    softmax(VOCAB).with_masked_words(vec![3; VOCAB]).validate().unwrap();
+    let head = softmax(VOCAB).with_vocab_multiple(8).init(&cpu());
     let masking = |head: OutputHead, words: &[usize]| panic_of(|| drop(head.mask_words(words)));
     let wrong = HeadError::MaskedWord { word: 11, vocab: VOCAB };
     assert_eq!(masking(head.clone(), &[11]), format!("OutputHead::mask_words: {wrong}"));
@@ -186,7 +178,7 @@ fn a_head_takes_over_a_linear_layer() {
                 // The layer's parameter may transpose itself when it is saved; the decoder's does not.
                 let record = plain.clone().into_record().into_bytes().unwrap();
                 let record = ModuleRecord::from_bytes(record).unwrap();
-                let loaded = softmax().with_bias(with_bias).init(&device).load_record(record);
+                let loaded = softmax(VOCAB).with_bias(with_bias).init(&device).load_record(record);
                 assert_close(&values(loaded.forward(hidden.clone())), &want, 1e-6, "after a record");
 
                 // Whatever the head, with the padding masked.
@@ -211,7 +203,7 @@ fn a_linear_layer_that_is_padded_already_fits() {
     let hidden = tensor([4, EMBEDDING], 1, (&device, DType::F32));
     let words = linear.forward(hidden.clone()).slice([0..4, 0..VOCAB]);
     let want = values(log_softmax(words, 1));
-    let head = softmax().with_vocab_multiple(8).init_from_linear(linear);
+    let head = softmax(VOCAB).with_vocab_multiple(8).init_from_linear(linear);
     assert_close(&values(head.forward(hidden).slice([0..4, 0..VOCAB])), &want, 1e-6, "of the words");
 }
 
@@ -219,18 +211,18 @@ fn a_linear_layer_that_is_padded_already_fits() {
 fn parameters_of_a_linear_layer_keep_what_can_be_kept() {
     for device in [cpu(), ad()] {
         let layer = linear(&device);
-        let head = softmax().init_from_linear(layer.clone());
+        let head = softmax(VOCAB).init_from_linear(layer.clone());
         let (weight, bias) = (head.decoder.weight.unwrap(), head.decoder.bias.unwrap());
         assert_ne!(weight.id, layer.weight.id);
         assert_eq!(bias.id, layer.bias.as_ref().unwrap().id);
-        let padded = softmax().with_vocab_multiple(8).init_from_linear(layer.clone());
+        let padded = softmax(VOCAB).with_vocab_multiple(8).init_from_linear(layer.clone());
         assert_ne!(padded.decoder.bias.unwrap().id, layer.bias.as_ref().unwrap().id);
         let trained = |param: Param<Tensor<2>>| param.train().val().is_require_grad();
         assert!(trained(weight));
 
         let frozen = Linear { weight: layer.weight.set_require_grad(false), bias: layer.bias };
         for multiple in [1, 8] {
-            let head = softmax().with_vocab_multiple(multiple).init_from_linear(frozen.clone());
+            let head = softmax(VOCAB).with_vocab_multiple(multiple).init_from_linear(frozen.clone());
             assert!(!trained(head.decoder.weight.unwrap()));
             assert!(head.decoder.bias.unwrap().train().val().is_require_grad());
         }
@@ -239,20 +231,13 @@ fn parameters_of_a_linear_layer_keep_what_can_be_kept() {
 
 #[test]
 fn a_head_takes_the_type_of_its_linear_layer() {
-    struct Types(Vec<DType>);
-    impl ModuleVisitor for Types {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(param.val().dtype());
-        }
-    }
     for device in [cpu(), ad()] {
         let weight = tensor([EMBEDDING, VOCAB], 1, (&device, DType::F64));
         let bias = tensor([VOCAB], 2, (&device, DType::F64));
         let layer = Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) };
         let head = HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 9).init_from_linear(layer);
-        let mut types = Types(vec![]);
-        head.visit(&mut types);
-        assert_eq!(types.0, [DType::F64; 7]);
+        let types: Vec<DType> = parameters(&head, None).iter().map(|(value, _)| value.dtype()).collect();
+        assert_eq!(types, [DType::F64; 7]);
         assert_eq!(head.forward(tensor([2, HIDDEN], 1, (&device, DType::F64))).dtype(), DType::F64);
         let trained = head.clone().train();
         assert_eq!(trained.num_params(), head.num_params());
@@ -267,7 +252,7 @@ fn a_linear_layer_that_does_not_fit_is_refused() {
     };
     let layer = || linear(&cpu());
     assert_eq!(
-        refused(HeadConfig::softmax(EMBEDDING, 12), layer()),
+        refused(softmax(12), layer()),
         "the linear layer's weight has shape [5, 11], expected [5, 12], [d_embedding, vocabulary] of the head"
     );
     assert_eq!(
@@ -276,25 +261,25 @@ fn a_linear_layer_that_does_not_fit_is_refused() {
          of the head"
     );
     assert_eq!(
-        refused(softmax().with_bias(false), layer()),
+        refused(softmax(VOCAB).with_bias(false), layer()),
         "the linear layer has a bias, but the head is configured with no bias: set `with_bias(true)`"
     );
     let bare = LinearConfig::new(EMBEDDING, VOCAB).with_bias(false).init(&cpu());
     assert_eq!(
-        refused(softmax(), bare),
+        refused(softmax(VOCAB), bare),
         "the linear layer has no bias, but the head is configured with a bias: set `with_bias(false)`"
     );
     let uneven = Linear { weight: layer().weight, bias: LinearConfig::new(1, 4).init(&cpu()).bias };
     assert_eq!(
-        refused(softmax(), uneven),
+        refused(softmax(VOCAB), uneven),
         "the linear layer's bias has shape [4], expected [11], as its weight says"
     );
     assert_eq!(
-        refused(softmax().with_tied(true), layer()),
+        refused(softmax(VOCAB).with_tied(true), layer()),
         "tied is set, but the decoder is made from a linear layer: use `init`, or a head that is not tied"
     );
     assert_eq!(
-        refused(mos().with_latent_dropout(2.0, TimeAxis::First), layer()),
+        refused(mos(VOCAB).with_latent_dropout(2.0, TimeAxis::First), layer()),
         "latent dropout is 2, expected a probability in [0, 1)"
     );
 }
@@ -303,7 +288,7 @@ fn a_linear_layer_that_does_not_fit_is_refused() {
 fn a_head_is_tied_to_an_embedding_layer() {
     let device = ad();
     let embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&device);
-    let head = head(&mos().with_tied(true), (&device, DType::F32));
+    let head = head(&mos(VOCAB).with_tied(true), (&device, DType::F32));
     let hidden = tensor([4, HIDDEN], 1, (&device, DType::F32));
     let words = targets(4, VOCAB, &device);
     let by_value = head.tied_to(embedding.weight.val()).nll(hidden.clone(), words.clone());
@@ -328,7 +313,7 @@ fn heads_print_as_burns_modules_do() {
     let device = cpu();
     let printed = |config: HeadConfig| config.init(&device).to_string();
     assert_eq!(
-        printed(softmax()),
+        printed(softmax(VOCAB)),
         "OutputHead {
   context: Direct
   logit_map: Identity
@@ -337,7 +322,7 @@ fn heads_print_as_burns_modules_do() {
   params: 66
 }"
     );
-    let full = HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)
+    let full = mos_plif(VOCAB)
         .with_latent_dropout(0.29, TimeAxis::First)
         .with_vocab_multiple(8)
         .with_masked_words(vec![4])
@@ -354,7 +339,7 @@ fn heads_print_as_burns_modules_do() {
   params: 237
 }"
     );
-    let moc = HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3).with_tied(true).with_bias(false);
+    let moc = moc(VOCAB).with_tied(true).with_bias(false);
     assert_eq!(
         printed(moc.with_logit_map(LogitMapConfig::SoftCap { cap: 2.5 })),
         "OutputHead {

@@ -17,7 +17,7 @@ fn doc() -> HeadConfig {
 
 /// A Mixture of Softmaxes of three components and the connection with the same parameters, whose layers are all the same.
 fn of_one_layer(layers: &[usize], on: On<'_>) -> [OutputHead; 2] {
-    let mos = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
+    let mos = head(&mos(VOCAB), on);
     let layers: Vec<(usize, usize)> = layers.iter().map(|components| (HIDDEN, *components)).collect();
     let mut doc = HeadConfig::direct_output_connection(&layers, EMBEDDING, VOCAB).init(on.0);
     let Context::MixtureOfSoftmaxes(mixture) = &mos.context else { unreachable!() };

@@ -17,14 +17,6 @@ use crate::support::*;
 const VOCAB: usize = 11;
 const TOKENS: usize = 4;
 
-fn softmax() -> HeadConfig {
-    HeadConfig::softmax(EMBEDDING, VOCAB)
-}
-
-fn mos() -> HeadConfig {
-    HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)
-}
-
 fn words(device: &Device) -> Tensor<1, Int> {
     targets(TOKENS, VOCAB, device)
 }
@@ -134,11 +126,8 @@ fn where_all_words_are_masked_none_has_a_probability() {
     {
         let tracking = plain.clone().autodiff();
         let what = format!("{config:?}, {plain:?}");
-        let masked = |on: On<'_>| {
-            let mut head = head(&config, on);
-            head.decoder.bias = Some(Param::from_tensor(Tensor::full([VOCAB], f64::NEG_INFINITY, on)));
-            head
-        };
+        let all: Vec<usize> = (0..VOCAB).collect();
+        let masked = |on: On<'_>| mask_by_bias(head(&config, on), &all);
         for device in [&plain, &tracking] {
             let on = (device, DType::F32);
             let (head, hidden) = (masked(on), tensor::<2>([TOKENS, config.d_hidden], 1, on));
@@ -185,7 +174,7 @@ fn where_all_words_are_masked_none_has_a_probability() {
 #[test]
 fn numbers_that_the_type_of_sums_cannot_hold_are_errors() {
     let device = cpu();
-    let [narrow, wide] = [DType::F32, DType::F64].map(|dtype| head(&mos(), (&device, dtype)));
+    let [narrow, wide] = [DType::F32, DType::F64].map(|dtype| head(&mos(VOCAB), (&device, dtype)));
     let state = || tensor::<2>([TOKENS, HIDDEN], 1, (&device, DType::F32));
     let plain = LossOptions::new();
     for temperature in [2.9e-39, 1e-60, 1e39] {
@@ -235,7 +224,7 @@ fn numbers_that_the_type_of_sums_cannot_hold_are_errors() {
 fn large_weights_do_not_overflow_a_mean() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F32);
-        for config in [softmax(), mos()].into_iter().chain(adaptive_heads(VOCAB)) {
+        for config in [softmax(VOCAB), mos(VOCAB)].into_iter().chain(adaptive_heads(VOCAB)) {
             let head = head(&config, on);
             let run = |weight: f64, per_token: bool| {
                 let weights = Tensor::<1>::full([TOKENS], weight, on);
@@ -255,7 +244,7 @@ fn large_weights_do_not_overflow_a_mean() {
 fn parameters_of_other_shapes_are_errors() {
     let on = (&cpu(), DType::F32);
     let check = |change: &dyn Fn(&mut OutputHead), what: &str, got: &[usize], fits: &str| {
-        let mut head = head(&mos(), on);
+        let mut head = head(&mos(VOCAB), on);
         change(&mut head);
         let hidden = tensor::<2>([TOKENS, HIDDEN], 1, on);
         let error = head.try_loss_with(hidden, words(on.0), &LossOptions::new()).expect_err("a shape");
@@ -398,12 +387,10 @@ fn class_weights_are_those_of_pytorch() {
 
 #[test]
 fn a_precision_that_is_set_later_is_that_of_the_contexts_too() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     for config in all_heads(VOCAB) {
         let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
-        let run =
-            |head: &OutputHead| [values(head.nll(hidden(), words(&device))), values(head.forward(hidden()))];
+        let run = |head: &OutputHead| results(head, hidden());
         let mut changed = head(&config, on);
         let full = run(&changed);
         changed.precision = Precision::Bf16;
@@ -414,15 +401,15 @@ fn a_precision_that_is_set_later_is_that_of_the_contexts_too() {
     // A mixture of one component, by hand.
     let mut mixture = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 1), on);
     mixture.precision = Precision::Bf16;
-    let mut single = head(&softmax(), on);
+    let mut single = head(&softmax(VOCAB), on);
     (single.decoder, single.precision) = (mixture.decoder.clone(), Precision::Bf16);
     let Context::MixtureOfSoftmaxes(parts) = &mixture.context else { unreachable!() };
     let hidden = tensor::<2>([TOKENS, HIDDEN], 1, on);
     let [left, right] = [hidden.clone(), parts.latent.weight.val()].map(|x| Precision::Bf16.round(x));
     let bias = parts.latent.bias.as_ref().unwrap().val();
     let context = (left.matmul(right) + bias.unsqueeze()).tanh();
-    let want = values(single.loss(context, words(&device)));
-    assert_close(&values(mixture.loss(hidden, words(&device))), &want, 1e-13, "one component");
+    let want = values(single.loss(context, words(on.0)));
+    assert_close(&values(mixture.loss(hidden, words(on.0))), &want, 1e-13, "one component");
 }
 
 #[test]
@@ -436,7 +423,7 @@ fn a_mean_over_nothing_is_no_number_and_trains_nothing() {
         let smoothed = by_class.clone().with_label_smoothing(0.1);
         let both = ignoring.clone().with_class_weights(none(VOCAB, on)).with_label_smoothing(0.1);
         let for_every_head = [ignoring, plain.with_token_weights(none(TOKENS, on)), by_class];
-        for config in [softmax(), mos()].into_iter().chain(adaptive_heads(VOCAB)) {
+        for config in [softmax(VOCAB), mos(VOCAB)].into_iter().chain(adaptive_heads(VOCAB)) {
             let head = head(&config, on);
             let others = match config.adaptive {
                 Some(_) => vec![],

@@ -52,8 +52,7 @@ fn every_head_agrees_with_the_composed_formula_on_every_backend() {
 fn ragged_sizes_around_every_chunk_boundary_agree() {
     let (vocab, chunk) = (13, 4);
     let device = ad();
-    for base in [HeadConfig::softmax(EMBEDDING, vocab), HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 9)]
-    {
+    for base in [softmax(vocab), HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 9)] {
         let token_bytes = base.context.components() * vocab * size_of::<f64>();
         let config = base.with_memory_budget(Some(chunk * token_bytes));
         for tokens in [1, chunk - 1, chunk, chunk + 1, 2 * chunk - 1, 2 * chunk, 2 * chunk + 1] {
@@ -80,8 +79,7 @@ fn every_option(tokens: usize, vocab: usize, on: On<'_>) -> LossOptions {
 fn one_chunk_gives_what_many_give() {
     // One byte is less than a token needs, so every token is a chunk of its own; with many words to a context's
     // features, a block of contexts has several.
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for (vocab, small) in [(19, 1), (101, 101 * 3 * size_of::<f64>())] {
         for config in all_heads(vocab) {
             let run = |budget: usize| {
@@ -90,7 +88,7 @@ fn one_chunk_gives_what_many_give() {
                 let mut all = values(head.forward(hidden()));
                 for (options, temperature) in [(LossOptions::new(), 1.0), (every_option(10, vocab, on), 1.3)]
                 {
-                    let (state, words) = (hidden(), targets(10, vocab, &device));
+                    let (state, words) = (hidden(), targets(10, vocab, on.0));
                     let loss =
                         head.at_temperature(temperature).loss_with(state.clone(), words, &options).value;
                     all.extend(values(loss.clone()));
@@ -105,8 +103,7 @@ fn one_chunk_gives_what_many_give() {
 
 #[test]
 fn soft_targets_agree_with_the_composed_formula() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in all_heads(11) {
         for budget in [1, 1 << 20] {
             let config = config.clone().with_memory_budget(Some(budget));
@@ -124,7 +121,7 @@ fn soft_targets_agree_with_the_composed_formula() {
             let want = all_gradients(&head, &state, mean);
             let state = hidden();
             let options = LossOptions::new().with_distributions(rows()).with_token_weights(weights());
-            let loss = head.loss_with(state.clone(), targets(5, 11, &device), &options).value;
+            let loss = head.loss_with(state.clone(), targets(5, 11, on.0), &options).value;
             assert_close(&values(loss.clone()), &want_value, 1e-12, "soft loss");
             assert_close(&all_gradients(&head, &state, loss), &want, 1e-12, &format!("{config:?}"));
         }

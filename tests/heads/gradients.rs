@@ -1,7 +1,7 @@
 //! Derivatives: finite differences, subsets of tracked inputs, tied matrices.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{DType, Device, Gradients, Int, Tensor};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::{HeadConfig, LogitMapConfig, LossOptions, OutputHead, Reduction, TimeAxis};
 
 use crate::support::*;
@@ -42,59 +42,24 @@ fn all_options(device: &Device) -> Vec<(&'static str, LossOptions, f64)> {
     ]
 }
 
-/// Loss of a head whose parameters are all moved by `step` times a direction. Words 5 and 8 may be masked.
-fn moved_loss(
-    config: &HeadConfig,
-    masked: bool,
-    (options, temperature): (&LossOptions, f64),
-    step: f64,
-) -> f64 {
-    let device = cpu();
-    let on = (&device, DType::F64);
-    let head = moved(head(config, on), step);
-    let head = if masked { head.mask_words(&[5, 8]) } else { head };
-    let direction = tensor([TOKENS, config.d_hidden], 900, on);
-    let hidden = tensor([TOKENS, config.d_hidden], 1, on) + direction.mul_scalar(step);
-    let head = head.at_temperature(temperature);
-    values(head.loss_with(hidden, targets(TOKENS, VOCAB, &device), options).value)[0]
-}
-
-/// The gradient along the direction of [`moved_loss`].
-fn directional_gradient(
-    config: &HeadConfig,
-    masked: bool,
-    (options, temperature): (&LossOptions, f64),
-) -> f64 {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let head = head(config, on);
-    let head = if masked { head.mask_words(&[5, 8]) } else { head };
-    let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-    let head = head.at_temperature(temperature);
-    let loss = head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, &device), options).value;
-    let gradient = all_gradients(&head, &hidden, loss);
-    let mut directions = directions(&head);
-    directions.extend(spread(TOKENS * config.d_hidden, 900));
-    gradient.iter().zip(&directions).map(|(g, d)| g * d).sum()
-}
-
 #[test]
 fn every_head_and_option_matches_central_differences() {
-    let (inner, tracking) = (all_options(&cpu()), all_options(&ad()));
+    let choices = all_options(&cpu());
     for config in all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB)) {
         for masked in [false, true] {
-            for ((name, inner, temperature), (_, tracking, _)) in inner.iter().zip(&tracking) {
+            for (i, (name, ..)) in choices.iter().enumerate() {
                 if config.adaptive.is_some() && name.ends_with("class weights") {
                     continue;
                 }
-                let step = 1e-6;
-                let moved = |step: f64| moved_loss(&config, masked, (inner, *temperature), step);
-                let numeric = (moved(step) - moved(-step)) / (2.0 * step);
-                let exact = directional_gradient(&config, masked, (tracking, *temperature));
-                let error = (numeric - exact).abs();
                 let what = format!("{name}, masked {masked}, {config:?}");
-                assert!(error < 2e-8 * exact.abs().max(1.0), "{what}: {exact} against {numeric}");
-                assert!(exact.abs() > 1e-4, "{what}: the direction shows nothing");
+                let derivative = check_derivative(&config, TOKENS, &what, |head, hidden, _| {
+                    let device = hidden.device();
+                    let (_, options, temperature) = &all_options(&device)[i];
+                    let head = head.at_temperature(*temperature);
+                    let head = if masked { head.mask_words(&[5, 8]) } else { head };
+                    head.loss_with(hidden, targets(TOKENS, VOCAB, &device), options).value
+                });
+                assert!(derivative.abs() > 1e-4, "{what}: the direction shows nothing");
             }
         }
     }
@@ -102,17 +67,12 @@ fn every_head_and_option_matches_central_differences() {
 
 /// The gradients of a loss by token weights, hidden states and parameters, in that order.
 fn gradients(loss: Tensor<1>, weights: &Tensor<1>, hidden: &Tensor<2>, head: &OutputHead) -> Vec<Gradient> {
-    struct Collect<'a>(&'a Gradients, Vec<Gradient>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push(param.val().grad(self.0).map(values));
-        }
-    }
     let store = loss.backward();
-    let of_inputs = vec![weights.grad(&store).map(values), hidden.grad(&store).map(values)];
-    let mut collect = Collect(&store, of_inputs);
-    head.visit(&mut collect);
-    collect.1
+    let of_inputs = [weights.grad(&store).map(values), hidden.grad(&store).map(values)];
+    let of_params = parameters(head, Some(&store)).into_iter();
+    let of_params =
+        of_params.map(|(_, gradient)| gradient.map(|data| data.iter::<f64>().collect::<Vec<_>>()));
+    of_inputs.into_iter().chain(of_params).collect()
 }
 
 /// None of an input that is not tracked.
@@ -129,8 +89,7 @@ fn gradients_of_subset(config: &HeadConfig, tracked: usize) -> [Vec<Gradient>; 3
             param.set_require_grad(is_tracked)
         }
     }
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     let head = head(config, on).map(&mut Freeze(tracked >> 2));
     let head = match config.context.latent_dropout() {
         Some(_) => {
@@ -143,7 +102,7 @@ fn gradients_of_subset(config: &HeadConfig, tracked: usize) -> [Vec<Gradient>; 3
     let hidden = tensor([6, config.d_hidden], 1, on).detach().set_require_grad(tracked >> 1 & 1 == 1);
     // Two steps of three sequences.
     let state = || hidden.clone().reshape([2, 3, config.d_hidden]);
-    let words = || targets(6, VOCAB, &device).reshape([2, 3]);
+    let words = || targets(6, VOCAB, on.0).reshape([2, 3]);
     let mean_of = |nll: Tensor<1>| (nll * (weights.clone() / weights.clone().sum())).sum();
 
     let log_probs = head.forward(state());
@@ -161,8 +120,8 @@ fn gradients_of_subset(config: &HeadConfig, tracked: usize) -> [Vec<Gradient>; 3
 #[test]
 fn every_subset_of_inputs_may_require_gradients() {
     let map = LogitMapConfig::Plif { knots: 6, bound: 1.5 };
-    let single = HeadConfig::softmax(EMBEDDING, VOCAB).with_logit_map(map);
-    let mixture = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_logit_map(map);
+    let single = softmax(VOCAB).with_logit_map(map);
+    let mixture = mos(VOCAB).with_logit_map(map);
     let in_full = [single, mixture.with_latent_dropout(0.5, TimeAxis::First)].map(|config| (config, true));
     // Of the others, each input alone and all but each.
     let others = all_heads(VOCAB).into_iter().map(|config| (config, false));
@@ -191,9 +150,8 @@ fn every_subset_of_inputs_may_require_gradients() {
 
 #[test]
 fn a_tied_matrix_gets_its_gradient_once_and_whole() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3);
+    let on = (&ad(), DType::F64);
+    let config = mos(11);
     let owned = head(&config, on);
     let mut tied = head(&config.clone().with_tied(true), on);
     tied.context = owned.context.clone();
@@ -201,15 +159,15 @@ fn a_tied_matrix_gets_its_gradient_once_and_whole() {
     let embedding = Param::from_tensor(owned.decoder.weight.as_ref().unwrap().val().detach());
 
     let hidden = || tensor([6, HIDDEN], 1, on);
-    let store = owned.loss(hidden(), targets(6, 11, &device)).backward();
+    let store = owned.loss(hidden(), targets(6, 11, on.0)).backward();
     let want = values(owned.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap());
 
-    let store = tied.tied_to(&embedding).loss(hidden(), targets(6, 11, &device)).backward();
+    let store = tied.tied_to(&embedding).loss(hidden(), targets(6, 11, on.0)).backward();
     let got = values(embedding.val().grad(&store).unwrap());
     assert_close(&got, &want, 1e-13, "tied decoder");
 
     // Used as decoder and for something else: both parts add up.
-    let loss = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11, &device));
+    let loss = tied.tied_to(embedding.val()).loss(hidden(), targets(6, 11, on.0));
     let store = (loss + embedding.val().sum()).backward();
     let got = values(embedding.val().grad(&store).unwrap());
     let want: Vec<f64> = want.iter().map(|g| g + 1.0).collect();

@@ -1,9 +1,9 @@
 //! Half-precision heads: losses in f32, gradients in the types of their inputs, errors of the rounding of the inputs alone.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::activation::{log_softmax, sigmoid, softmax};
-use burn::tensor::{DType, Device, Gradients, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::context::{Context, Mixtape};
 use highrank::{Activation, LossOptions, OutputHead, Reduction, cast_parameters};
 
@@ -22,23 +22,12 @@ fn options() -> [(LossOptions, f64); 3] {
 
 /// All gradients in the module's order and last that of the hidden state, and their types.
 fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> (Vec<f64>, Vec<DType>) {
-    struct Collect<'a>(&'a Gradients, Vec<f64>, Vec<DType>);
-    impl Collect<'_> {
-        fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
-            self.2.push(gradient.dtype());
-            self.1.extend(values(gradient));
-        }
-    }
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.add(param.val().grad(self.0).expect("a gradient of each parameter"));
-        }
-    }
     let store = loss.backward();
-    let mut collect = Collect(&store, vec![], vec![]);
-    head.visit(&mut collect);
-    collect.add(hidden.grad(&store).expect("a gradient of the hidden state"));
-    (collect.1, collect.2)
+    let of_params = parameters(head, Some(&store)).into_iter();
+    let of_params = of_params.map(|(_, gradient)| gradient.expect("a gradient of each parameter"));
+    let of_hidden = hidden.grad(&store).expect("a gradient of the hidden state").into_data();
+    let all: Vec<TensorData> = of_params.chain([of_hidden]).collect();
+    (all.iter().flat_map(|data| data.iter::<f64>()).collect(), all.iter().map(TensorData::dtype).collect())
 }
 
 /// The mean nll as Burn's own layers would compute it, each operation in the parameters' type.

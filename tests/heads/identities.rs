@@ -16,8 +16,7 @@ fn hidden(device: &Device) -> Tensor<2> {
 
 #[test]
 fn rows_are_distributions() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     for config in all_heads(VOCAB) {
         let hidden = tensor([4, config.d_hidden], 1, on);
         let log_probs = head(&config, on).forward(hidden);
@@ -27,41 +26,36 @@ fn rows_are_distributions() {
 
 #[test]
 fn one_component_is_the_softmax_of_its_latent_context() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     for config in [HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 1), HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 1)]
     {
         let mixture = head(&config, on);
-        let mut single = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
+        let mut single = head(&softmax(VOCAB), on);
         single.decoder = mixture.decoder.clone();
         let (Context::MixtureOfSoftmaxes(parts) | Context::MixtureOfContexts(parts)) = &mixture.context
         else {
             panic!("not a mixture")
         };
-        let latent = parts.latent.forward(hidden(&device)).tanh();
+        let latent = parts.latent.forward(hidden(on.0)).tanh();
         let want = values(single.forward(latent));
-        assert_close(&values(mixture.forward(hidden(&device))), &want, 1e-13, "K = 1");
+        assert_close(&values(mixture.forward(hidden(on.0))), &want, 1e-13, "K = 1");
     }
 }
 
 #[test]
 fn a_linear_cross_entropy_is_the_loss_of_a_softmax() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     let options = LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_per_token(true);
     for with_bias in [true, false] {
-        let mut head = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_bias(with_bias), on);
+        let head = head(&softmax(VOCAB).with_bias(with_bias), on);
         // The last word, no target here, is masked.
-        if let Some(bias) = &mut head.decoder.bias {
-            let masking = bias.val().slice_fill(VOCAB - 1..VOCAB, f64::NEG_INFINITY).detach();
-            *bias = Param::from_tensor(masking);
-        }
+        let head = if with_bias { mask_by_bias(head, &[VOCAB - 1]) } else { head };
         let weight = || head.decoder.weight.as_ref().unwrap().val();
         let bias = || head.decoder.bias.as_ref().map(|bias| bias.val());
         let [want, got] = [false, true].map(|is_function| {
             let hidden = tensor([6, EMBEDDING], 1, on).require_grad();
             let state = hidden.clone().reshape([2, 3, EMBEDDING]);
-            let words = targets(6, VOCAB - 1, &device).reshape([2, 3]);
+            let words = targets(6, VOCAB - 1, on.0).reshape([2, 3]);
             let made = match is_function {
                 true => linear_cross_entropy(state, weight(), bias(), words, &options),
                 false => head.loss_with(state, words, &options),
@@ -75,12 +69,11 @@ fn a_linear_cross_entropy_is_the_loss_of_a_softmax() {
 
 #[test]
 fn unit_slopes_are_no_map_at_all() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     let state = || tensor([4, EMBEDDING], 1, on);
-    let plain = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
+    let plain = head(&softmax(VOCAB), on);
     let unit = LogitMapConfig::Plif { knots: 33, bound: 1.0 };
-    let mut plif = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_logit_map(unit), on);
+    let mut plif = head(&softmax(VOCAB).with_logit_map(unit), on);
     plif.decoder = plain.decoder.clone();
     let LogitMap::Plif(map) = &mut plif.logit_map else { panic!("not a PLIF") };
     let ones = tensor([33], 0, on).mul_scalar(0.0).add_scalar((1f64.exp() - 1.0).ln());
@@ -115,11 +108,10 @@ fn a_fresh_plif_of_any_size_is_the_identity() {
 
 #[test]
 fn maps_increase() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     let z: Vec<f64> = (-400..=400).map(|i| i as f64 / 40.0).collect();
     for config in LogitMapConfig::examples() {
-        let map = head(&HeadConfig::softmax(EMBEDDING, VOCAB).with_logit_map(config), on).logit_map;
+        let map = head(&softmax(VOCAB).with_logit_map(config), on).logit_map;
         let input = Tensor::<1>::from_data(z.as_slice(), on);
         let y = values(map.forward(input));
         // A generalised sigsoftmax increases for k > 0 only; the spread parameters give it k > −1.

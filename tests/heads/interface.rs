@@ -12,14 +12,10 @@ use crate::support::*;
 
 const VOCAB: usize = 11;
 
-fn mos() -> HeadConfig {
-    HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)
-}
-
 #[test]
 fn leading_dimensions_of_any_rank_are_accepted() {
     let device = cpu();
-    let head = head(&mos(), (&device, DType::F32));
+    let head = head(&mos(VOCAB), (&device, DType::F32));
     let flat = tensor([12, HIDDEN], 1, (&device, DType::F32));
     let words = targets(12, VOCAB, &device);
     let cube = flat.clone().reshape([3, 2, 2, HIDDEN]);
@@ -40,7 +36,7 @@ fn leading_dimensions_of_any_rank_are_accepted() {
 #[test]
 fn samples_follow_the_mixture() {
     let device = cpu();
-    let head = head(&mos(), (&device, DType::F64));
+    let head = head(&mos(VOCAB), (&device, DType::F64));
     let row = tensor([1, HIDDEN], 1, (&device, DType::F64));
     let probs: Vec<f64> = values(head.forward(row.clone())).iter().map(|x| x.exp()).collect();
     let draws = 20_000;
@@ -139,8 +135,8 @@ fn misuse_panics_with_both_shapes() {
     let check = |run: &dyn Fn(), message: &str| assert_eq!(panic_of(run), message);
     let state = || tensor::<2>([3, HIDDEN], 1, (&cpu(), DType::F32));
     let words = |words: [i64; 3]| Tensor::<1, Int>::from_data(words, &cpu());
-    let owned = || head(&mos(), (&cpu(), DType::F32));
-    let tied = || head(&mos().with_tied(true), (&cpu(), DType::F32));
+    let owned = || head(&mos(VOCAB), (&cpu(), DType::F32));
+    let tied = || head(&mos(VOCAB).with_tied(true), (&cpu(), DType::F32));
     check(
         &|| drop(owned().nll(state(), targets(4, VOCAB, &cpu()))),
         "nll: targets has shape [4], expected [3], as the hidden state says",
@@ -166,11 +162,10 @@ fn misuse_panics_with_both_shapes() {
 #[test]
 fn tracked_target_distributions_are_refused() {
     let message = panic_of(|| {
-        let device = ad();
-        let on = (&device, DType::F32);
+        let on = (&ad(), DType::F32);
         let rows = tensor([3, VOCAB], 2, on).require_grad().mul_scalar(1.0);
-        let (hidden, words) = (tensor([3, HIDDEN], 1, on), targets(3, VOCAB, &device));
-        drop(head(&mos(), on).loss_with(hidden, words, &LossOptions::new().with_distributions(rows)));
+        let (hidden, words) = (tensor([3, HIDDEN], 1, on), targets(3, VOCAB, on.0));
+        drop(head(&mos(VOCAB), on).loss_with(hidden, words, &LossOptions::new().with_distributions(rows)));
     });
     assert!(message.contains("detach() them"), "{message}");
 }
@@ -180,7 +175,7 @@ fn blocks_are_the_rows_of_the_whole() {
     let device = cpu();
     let hidden = || tensor([5, 2, HIDDEN], 4, (&device, DType::F64));
     // Room for the logits of three tokens of three components.
-    let head = head(&mos().with_memory_budget(Some(3 * 3 * VOCAB * 8)), (&device, DType::F64));
+    let head = head(&mos(VOCAB).with_memory_budget(Some(3 * 3 * VOCAB * 8)), (&device, DType::F64));
     let blocks: Vec<_> = head.log_prob_blocks(hidden()).collect();
     assert_eq!(blocks.iter().map(|block| block.dims()).collect::<Vec<_>>(), [3, 3, 3, 1].map(|n| [n, VOCAB]));
     let whole = head.forward(hidden()).reshape([10, VOCAB]);
@@ -190,7 +185,7 @@ fn blocks_are_the_rows_of_the_whole() {
     assert_eq!(rows, [9, 9, 9, 3]);
 
     // Without mixture or map, the log-probabilities are the normalised logits.
-    let head = crate::support::head(&HeadConfig::softmax(EMBEDDING, VOCAB), (&device, DType::F64));
+    let head = crate::support::head(&softmax(VOCAB), (&device, DType::F64));
     let hidden = tensor([4, EMBEDDING], 4, (&device, DType::F64));
     let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
     let got = burn::tensor::activation::log_softmax(logits, 1);

@@ -87,7 +87,7 @@ fn log_probabilities_and_entropies_are_those_of_the_composed_program() {
             let made = head.token_log_probs_with(hidden.clone(), words.clone(), &options);
             let TokenLogProbs { log_probs, entropy: made } = made;
             let made = made.expect("asked for");
-            let counted = log_probs.clone().mask_fill(log_probs.clone().is_inf(), 0.0) * upstream.clone();
+            let counted = finite(log_probs.clone()) * upstream.clone();
             let loss = counted.sum() + (made.clone() * of_entropy.clone()).sum();
             let got = (values(log_probs), values(made), all_gradients(&head, &hidden, loss));
 
@@ -102,13 +102,9 @@ fn log_probabilities_and_entropies_are_those_of_the_composed_program() {
                 + (of_tokens.clone() * of_entropy.clone()).sum();
             let want = (values(all), values(of_tokens), all_gradients(&head, &hidden, loss));
 
-            let is_masked = |x: &f64| *x == f64::NEG_INFINITY;
-            let count = |xs: &[f64]| xs.iter().filter(|x| is_masked(x)).count();
-            assert!(count(&want.0) >= 2, "{what}: masked words are asked for");
-            let numbers = |xs: Vec<f64>| {
-                xs.into_iter().map(|x| if is_masked(&x) { -1e3 } else { x }).collect::<Vec<_>>()
-            };
-            assert_close(&numbers(got.0), &numbers(want.0), 1e-11, &format!("{what}: log-probabilities"));
+            let masked = want.0.iter().filter(|x| **x == f64::NEG_INFINITY).count();
+            assert!(masked >= 2, "{what}: masked words are asked for");
+            assert_close(&got.0, &want.0, 1e-11, &format!("{what}: log-probabilities"));
             assert_close(&got.1, &want.1, 1e-11, &format!("{what}: entropy"));
             assert_close(&got.2, &want.2, 1e-10, &format!("{what}: gradients"));
         }
@@ -117,12 +113,11 @@ fn log_probabilities_and_entropies_are_those_of_the_composed_program() {
 
 #[test]
 fn one_word_a_token_is_the_negative_nll() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in every_head() {
         let head = head(&config, on);
         let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-        let words = targets(TOKENS, VOCAB, &device);
+        let words = targets(TOKENS, VOCAB, on.0);
         let factors = tensor::<1>([TOKENS], 3, on);
 
         let hidden = state();
@@ -144,13 +139,12 @@ fn one_word_a_token_is_the_negative_nll() {
 
 #[test]
 fn an_entropy_bonus_adds_the_weighted_entropies() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for (config, head) in heads_on(on) {
         for per_token in [false, true] {
             let what = format!("{config:?}, {per_token}");
             let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-            let words = ints(&[0, 1, 3, IGNORED, 4, 5, 1, 8], [TOKENS], &device);
+            let words = ints(&[0, 1, 3, IGNORED, 4, 5, 1, 8], [TOKENS], on.0);
             let weights = tensor::<1>([TOKENS], 3, on).add_scalar(1.2);
             let options = LossOptions::new()
                 .with_ignore_index(IGNORED)
@@ -258,8 +252,7 @@ fn divergences_are_those_of_the_composed_program() {
 
 #[test]
 fn a_head_is_no_distance_from_itself() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     for (config, head) in heads_on(on).filter(|(config, _)| config.adaptive.is_none()) {
         for divergence in DIVERGENCES {
             let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
@@ -276,9 +269,8 @@ fn a_head_is_no_distance_from_itself() {
 
 #[test]
 fn a_word_that_one_side_masks_makes_a_divergence_infinite_or_leaves_it() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let on = (&ad(), DType::F64);
+    let config = mos(VOCAB);
     let of = |masked: &[usize]| head(&config, on).mask_words(masked);
     let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
     let distance = |student: &[usize], teacher: &[usize], divergence| {
@@ -301,8 +293,7 @@ fn a_word_that_one_side_masks_makes_a_divergence_infinite_or_leaves_it() {
 
 #[test]
 fn slices_over_one_divisor_add_up_to_the_batch() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in every_head() {
         let head = head(&config, on);
         let words = [3, IGNORED, IGNORED, 1, 5, 0, 8, 10];
@@ -310,7 +301,7 @@ fn slices_over_one_divisor_add_up_to_the_batch() {
         let all = tensor::<2>([TOKENS, config.d_hidden], 1, on);
         let run = |range: std::ops::Range<usize>, options: &LossOptions| {
             let hidden = all.clone().narrow(0, range.start, range.len()).require_grad();
-            let words = ints(&words[range.clone()], [range.len()], &device);
+            let words = ints(&words[range.clone()], [range.len()], on.0);
             let loss = head.loss_with(hidden.clone(), words, options).value;
             let gradients = all_gradients(&head, &hidden, loss.clone());
             let of_hidden = range.len() * config.d_hidden;
@@ -333,11 +324,10 @@ fn slices_over_one_divisor_add_up_to_the_batch() {
 
 #[test]
 fn rounded_products_lose_no_more_than_their_rounding() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     for config in [HeadConfig::softmax(32, VOCAB), HeadConfig::mos(40, 32, VOCAB, 3)] {
         let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-        let words = words(&device).clamp(0, 1);
+        let words = words(on.0).clamp(0, 1);
         let run = |precision: Precision| {
             let head = head(&config.clone().with_precision(precision), on);
             let hidden = state();
@@ -359,13 +349,12 @@ fn rounded_products_lose_no_more_than_their_rounding() {
 
 #[test]
 fn accumulated_slices_of_one_and_nine_tokens_are_the_batch() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let on = (&ad(), DType::F64);
+    let config = mos(VOCAB);
     let head = head(&config, on);
     let hidden = tensor::<2>([12, HIDDEN], 1, on);
     // One of the first three counts, and all of the last nine.
-    let words = ints(&[IGNORED, 4, IGNORED, 0, 1, 2, 3, 4, 5, 6, 7, 8], [12], &device);
+    let words = ints(&[IGNORED, 4, IGNORED, 0, 1, 2, 3, 4, 5, 6, 7, 8], [12], on.0);
     let options = LossOptions::new().with_ignore_index(IGNORED);
     let whole = head.loss_with(hidden.clone(), words.clone(), &options).value;
     let want = GradientsParams::from_grads(whole.backward(), &head);
@@ -387,21 +376,20 @@ fn accumulated_slices_of_one_and_nine_tokens_are_the_batch() {
 
 #[test]
 fn misuse_is_said_in_a_line() {
-    let device = cpu();
-    let on = (&device, DType::F32);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let on = (&cpu(), DType::F32);
+    let config = mos(VOCAB);
     let head = head(&config, on);
     let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
     let asked = |words: Tensor<2, Int>| {
         let panic = panic_of(|| drop(head.token_log_probs(hidden(), words)));
         panic.strip_prefix("token_log_probs: ").expect("the method's name").to_string()
     };
-    let shape = asked(ints(&[1; 7], [7, 1], &device));
+    let shape = asked(ints(&[1; 7], [7, 1], on.0));
     assert_eq!(shape, "words has shape [7, 1], expected [8] of the hidden state and then m, at least 1");
-    let outside = asked(ints(&[0, 1, 2, 3, 4, 11, 6, 7], [TOKENS, 1], &device));
+    let outside = asked(ints(&[0, 1, 2, 3, 4, 11, 6, 7], [TOKENS, 1], on.0));
     assert!(outside.contains("11") && outside.contains("token 5"), "{outside}");
 
-    let words = || targets(TOKENS, VOCAB, &device);
+    let words = || targets(TOKENS, VOCAB, on.0);
     let refused = |options: LossOptions| {
         head.try_loss_with(hidden(), words(), &options).expect_err("refused").to_string()
     };
@@ -449,14 +437,13 @@ fn heads_with_candidates(on: On<'_>) -> impl Iterator<Item = (HeadConfig, Output
 
 #[test]
 fn candidates_share_what_all_words_would() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     let chosen = [7, 0, 2, 5];
     for (config, head) in heads_with_candidates(on) {
         let what = format!("{config:?}");
         let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-        let words = ints(&chosen, [chosen.len()], &device);
-        let places = targets(TOKENS, 2, &device);
+        let words = ints(&chosen, [chosen.len()], on.0);
+        let places = targets(TOKENS, 2, on.0);
 
         let hidden = state();
         let loss = head.restricted_to(words.clone(), None).loss(hidden.clone(), places.clone());
@@ -484,14 +471,13 @@ fn candidates_share_what_all_words_would() {
 
 #[test]
 fn a_correction_is_subtracted_from_the_mapped_logits() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     let chosen = [7, 0, 4, 5];
     let log_q = [-0.5, -3.0, -1.0, -2.5];
     for (config, head) in heads_with_candidates(on) {
         let what = format!("{config:?}");
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
-        let sets = ints::<2>(&chosen, [1, 4], &device).repeat_dim(0, TOKENS);
+        let sets = ints::<2>(&chosen, [1, 4], on.0).repeat_dim(0, TOKENS);
         let of_sets = Tensor::<2>::from_data([log_q], on).repeat_dim(0, TOKENS);
         let got = values(head.candidate_log_probs(hidden.clone(), sets.clone(), Some(of_sets)));
         if head.components() == 1 {
@@ -502,7 +488,7 @@ fn a_correction_is_subtracted_from_the_mapped_logits() {
         }
         if config.logit_map == LogitMapConfig::Identity {
             let of_set = Tensor::<1>::from_data(log_q, on);
-            let shared = head.restricted_to(ints(&chosen, [4], &device), Some(of_set));
+            let shared = head.restricted_to(ints(&chosen, [4], on.0), Some(of_set));
             assert_close(&got, &values(shared.forward(hidden)), 1e-12, &what);
         }
     }

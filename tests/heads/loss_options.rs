@@ -233,8 +233,7 @@ fn tokens_that_count_keep_their_masks() {
     const TIMES: usize = 4;
     // Of each sequence, which of its tokens count.
     let counts = [[true, false, true, true], [false, false, true, true], [true, true, false, true]];
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     let mixtures = [HeadConfig::mos(HIDDEN, WIDTH, VOCAB, 2), HeadConfig::moc(HIDDEN, WIDTH, VOCAB, 2)];
     for (config, time) in
         mixtures.iter().flat_map(|config| [TimeAxis::First, TimeAxis::Second].map(|time| (config, time)))
@@ -252,7 +251,7 @@ fn tokens_that_count_keep_their_masks() {
             states[token * HIDDEN..(token + 1) * HIDDEN].copy_from_slice(&row);
             words[token] = 4;
         }
-        let words = ints(&words, shape, &device);
+        let words = ints(&words, shape, on.0);
         // Room for all tokens, and for one: chunks find their rows of the mask.
         for (budget, choice, per_token) in [1 << 20, 1]
             .into_iter()
@@ -287,12 +286,11 @@ fn tokens_that_count_keep_their_masks() {
 
 #[test]
 fn class_weights_of_single_words_are_token_weights() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     // The class of word 3, the target of some tokens, does not count.
     let mut classes = values(tensor([VOCAB], 6, on).add_scalar(1.3));
     classes[3] = 0.0;
-    let words = targets(TOKENS, VOCAB, &device);
+    let words = targets(TOKENS, VOCAB, on.0);
     assert!(words.to_data().iter::<i64>().any(|word| word == 3));
     let by_word: Vec<f64> = words.to_data().iter::<i64>().map(|word| classes[word as usize]).collect();
     let classes = floats(&classes, [VOCAB], on);
@@ -320,7 +318,7 @@ fn class_weights_of_single_words_are_token_weights() {
 #[test]
 fn class_weights_pass_over_targets_that_are_no_words() {
     let on = (&cpu(), DType::F64);
-    let head = head(&HeadConfig::softmax(EMBEDDING, VOCAB), on);
+    let head = head(&softmax(VOCAB), on);
     let hidden = tensor([4, EMBEDDING], 1, on);
     let classes: Vec<f64> = (0..VOCAB).map(|word| 1.0 + word as f64).collect();
     let options =
@@ -400,17 +398,16 @@ fn a_value_is_the_same_whether_values_of_tokens_are_asked_for() {
 
 #[test]
 fn gradients_reach_tracked_weights_of_tokens_that_count() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in [&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 2), &adaptive_heads(VOCAB)[1]] {
         let head = head(config, on);
-        let mut words: Vec<i64> = targets(TOKENS, VOCAB, &device).into_data().iter::<i64>().collect();
+        let mut words: Vec<i64> = targets(TOKENS, VOCAB, on.0).into_data().iter::<i64>().collect();
         words[2] = IGNORED;
         let hidden = tensor([TOKENS, HIDDEN], 1, on);
         let head = head.at_temperature(temperature(1));
         let options = choices(on)[1].clone().with_ignore_index(IGNORED);
         let asked = |options: LossOptions, asked: Asked| {
-            let words = ints(&words, [TOKENS], &device);
+            let words = ints(&words, [TOKENS], on.0);
             asked.read(head.loss_with(hidden.clone(), words, &asked.of(options)))
         };
         let losses = values(asked(options.clone(), Asked::Tokens));
@@ -510,7 +507,7 @@ fn statistics_are_those_of_the_log_probabilities() {
 #[test]
 fn statistics_have_the_shape_of_the_targets() {
     let on = (&cpu(), DType::F32);
-    let head = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
+    let head = head(&mos(VOCAB), on);
     let hidden = || tensor([2, 3, HIDDEN], 1, on);
     let words = targets(6, VOCAB, on.0).reshape([2, 3]);
     let options = LossOptions::new().with_statistics(true);
@@ -520,30 +517,28 @@ fn statistics_have_the_shape_of_the_targets() {
     assert_close(&values(made.nll), &values(head.nll(hidden(), words)), 1e-6, "nll");
 
     // They are constants: a loss of them trains nothing.
-    let device = ad();
-    let on = (&device, DType::F32);
-    let head = crate::support::head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
-    let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, &device), &options);
+    let on = (&ad(), DType::F32);
+    let head = crate::support::head(&mos(VOCAB), on);
+    let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, on.0), &options);
     let store = (made.value + made.statistics.unwrap().entropy.sum()).backward();
     let with: Vec<f64> = values(head.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap());
-    let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, &device), &options);
+    let made = head.loss_with(tensor([6, HIDDEN], 1, on), targets(6, VOCAB, on.0), &options);
     let store = made.value.backward();
     assert_eq!(with, values(head.decoder.weight.as_ref().unwrap().val().grad(&store).unwrap()));
 }
 
 #[test]
 fn a_dense_target_is_a_teacher_that_lists_every_word() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in every_head() {
         let head = head(&config, on).at_temperature(temperature(1));
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
         let rows = distributions(on);
         let ids: Vec<i64> = (0..TOKENS as i64 * 11).map(|i| (i * 4 + i / 11) % 11).collect();
-        let ids = ints(&ids, [TOKENS, VOCAB], &device);
+        let ids = ints(&ids, [TOKENS, VOCAB], on.0);
         let run = |choice: LossOptions| {
             let (state, options) = (hidden(), choice.with_token_weights(weights(on)));
-            let loss = head.loss_with(state.clone(), targets(TOKENS, VOCAB, &device), &options).value;
+            let loss = head.loss_with(state.clone(), targets(TOKENS, VOCAB, on.0), &options).value;
             [values(loss.clone()), all_gradients(&head, &state, loss)].concat()
         };
         let want = run(choices(on)[3].clone());

@@ -1,13 +1,10 @@
 //! Masked words on every path: the head without them, gradients of exactly 0, and no number that is none.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
-use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank::context::Context;
 use highrank::{BeamSearch, HeadConfig, LiveHypotheses, LossOptions, OutputHead, Reduction, Sampling};
-use rand::SeedableRng;
-use rand_pcg::Pcg64;
 
 use crate::support::*;
 
@@ -36,17 +33,12 @@ enum By {
 
 /// A head with masked words, and the one over the other words alone, with the same parameters.
 fn heads(config: &HeadConfig, by: By, on: On<'_>) -> [OutputHead; 2] {
-    let mut full = match by {
+    let full = match by {
         By::Bias => head(config, on),
         By::Config => head(&config.clone().with_masked_words(MASKED.to_vec()), on),
     };
     let small = with_words(&full, config, &kept());
-    if by == By::Bias {
-        let mut values = values(full.decoder.bias.as_ref().unwrap().val());
-        MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
-        full.decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));
-    }
-    [full, small]
+    [if by == By::Bias { mask_by_bias(full, &MASKED) } else { full }, small]
 }
 
 /// Every head with either way to mask, on every device; in small chunks as well.
@@ -90,35 +82,34 @@ fn teachers(on: On<'_>) -> [(Tensor<2, Int>, Tensor<2>); 2] {
 /// Gradients of the decoder's matrix and bias, those of all other parameters, and that of the hidden state. Gates of masked words
 /// are left out, for which they must be 0.
 fn gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> [Vec<f64>; 3] {
-    struct Collect<'a>(&'a Gradients, Vec<f64>, usize);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = param.val().grad(self.0).expect("a gradient of each parameter");
-            let (of_word, frequent) = (gradient.dims()[D - 1], self.2);
-            let is_of_gates = D == 2 && frequent > 0 && gradient.dims()[0] == frequent + 1;
-            for (word, row) in values(gradient).chunks(of_word).enumerate() {
-                match is_of_gates && word < frequent && is_masked(word) {
-                    true => assert!(row.iter().all(|g| *g == 0.0), "the gate of word {word}"),
-                    false => self.1.extend(row),
-                }
-            }
-        }
-    }
     let store = loss.backward();
     // The small head has no gates of masked words.
     let frequent = match &head.context {
         Context::Mixtape(mixtape) if head.decoder.vocab == VOCAB => mixtape.frequent,
         _ => 0,
     };
-    let of = |visit: &dyn Fn(&mut Collect<'_>)| {
-        let mut collect = Collect(&store, vec![], frequent);
-        visit(&mut collect);
-        collect.1
+    let of = |parameters: Vec<Parameter>| {
+        let mut kept: Vec<f64> = vec![];
+        for (_, gradient) in parameters {
+            let gradient = gradient.expect("a gradient of each parameter");
+            let is_of_gates =
+                matches!(gradient.shape()[..], [rows, _] if frequent > 0 && rows == frequent + 1);
+            let of_word = *gradient.shape().last().expect("a dimension");
+            let numbers: Vec<f64> = gradient.iter::<f64>().collect();
+            for (word, row) in numbers.chunks(of_word).enumerate() {
+                match is_of_gates && word < frequent && is_masked(word) {
+                    true => assert!(row.iter().all(|g| *g == 0.0), "the gate of word {word}"),
+                    false => kept.extend(row),
+                }
+            }
+        }
+        kept
     };
-    let mut others = of(&|collect| head.context.visit(collect));
-    others.extend(of(&|collect| head.logit_map.visit(collect)));
+    let decoder = of(parameters(&head.decoder, Some(&store)));
+    let of_context = parameters(&head.context, Some(&store)).into_iter();
+    let others = of(of_context.chain(parameters(&head.logit_map, Some(&store))).collect());
     let hidden = values(hidden.grad(&store).expect("a gradient of the hidden state"));
-    [of(&|collect| head.decoder.visit(collect)), others, hidden]
+    [decoder, others, hidden]
 }
 
 /// Checks a loss and its gradients against those of the head without the masked words.
@@ -261,11 +252,7 @@ fn predictions_are_those_of_the_head_without_the_words() {
             Sampling::new().with_top_p(Some(0.999)),
         ];
         for sampling in kinds {
-            let draw = |head: &OutputHead| {
-                let mut rng = Pcg64::seed_from_u64(7);
-                let many = hidden().repeat_dim(0, 4);
-                integers(head.sample::<2, 1>(many, &sampling, &mut rng))
-            };
+            let draw = |head: &OutputHead| drawn(head, hidden().repeat_dim(0, 4), &sampling, 7);
             let want: Vec<i64> = draw(&small).iter().map(|place| kept()[*place as usize]).collect();
             assert_eq!(draw(&full), want, "{what}");
         }
@@ -352,8 +339,7 @@ fn stepped(
 
 #[test]
 fn a_step_with_weight_decay_keeps_masks_and_numbers() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     for config in all_heads(VOCAB) {
         for adaptive in [true, false] {
             let config = config.clone().with_masked_words(MASKED.to_vec()).with_vocab_multiple(8);
@@ -365,15 +351,8 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
             let options =
                 LossOptions::new().with_label_smoothing(0.1).with_z_loss(0.01).with_statistics(true);
             let head = stepped(head(&config, on), optimiser, &hidden, &options);
-            struct Finite(bool);
-            impl ModuleVisitor for Finite {
-                fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                    self.0 &= values(param.val()).iter().all(|x| x.is_finite());
-                }
-            }
-            let mut finite = Finite(true);
-            head.visit(&mut finite);
-            assert!(finite.0, "{config:?}");
+            let is_finite = |(value, _): &Parameter| value.iter::<f64>().all(f64::is_finite);
+            assert!(parameters(&head, None).iter().all(is_finite), "{config:?}");
             for row in values(head.forward(hidden)).chunks(config.rows()) {
                 for (word, log_prob) in row.iter().enumerate() {
                     let masked = word >= VOCAB || is_masked(word);
@@ -388,8 +367,7 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
 /// A bias of −∞ is a parameter: a step that adds no decay to it leaves it where it is.
 #[test]
 fn a_step_leaves_a_bias_of_minus_infinity_alone() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     for config in all_heads(VOCAB) {
         let [head, _] = heads(&config, By::Bias, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
@@ -408,12 +386,11 @@ fn a_step_leaves_a_bias_of_minus_infinity_alone() {
 #[test]
 fn one_word_left_has_probability_one() {
     let all_but_three: Vec<usize> = (0..VOCAB).filter(|word| *word != 3).collect();
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     for config in all_heads(VOCAB) {
         let head = head(&config.clone().with_masked_words(all_but_three.clone()), on);
         let hidden = tensor([2, config.d_hidden], 1, on).require_grad();
-        let words = Tensor::<1, Int>::from_data([3i64, 3], &device);
+        let words = Tensor::<1, Int>::from_data([3i64, 3], on.0);
         let options = LossOptions::new().with_label_smoothing(0.3).with_reduction(Reduction::Sum);
         for loss in
             [head.loss(hidden.clone(), words.clone()), head.loss_with(hidden.clone(), words, &options).value]

@@ -1,41 +1,26 @@
 //! Analyses of a head with masked words against those of the same head without these words.
 
-use burn::module::Param;
 use burn::tensor::{DType, Tensor};
+use highrank::OutputHead;
 use highrank::analysis::{AgainstTruth, Comparison, LogitRange, PairwiseKl, RowAnalysis, SpectrumBuilder};
-use highrank::{HeadConfig, OutputHead};
 
-use crate::support::{On, all_heads, cpu, head, tensor, with_words};
+use crate::support::{all_heads, cpu, head, mask_by_bias, tensor, values, with_words};
 
 const VOCAB: usize = 19;
 const MASKED: [usize; 4] = [0, 7, 8, 18];
 const CONTEXTS: usize = 50;
 
-/// A head with a bias of −∞ at the masked words, and the same head over the other words alone.
-fn heads(config: &HeadConfig, on: On<'_>) -> [OutputHead; 2] {
-    let mut masked = head(config, on);
-    let kept: Vec<i64> = (0..VOCAB).filter(|word| !MASKED.contains(word)).map(|word| word as i64).collect();
-    let without = with_words(&masked, config, &kept);
-    let decoder = &mut masked.decoder;
-    let bias = decoder.bias.as_ref().unwrap().val();
-    let mut values: Vec<f64> = bias.into_data().iter::<f64>().collect();
-    MASKED.into_iter().for_each(|word| values[word] = f64::NEG_INFINITY);
-    decoder.bias = Some(Param::from_tensor(Tensor::from_data(values.as_slice(), on)));
-    [masked, without]
-}
-
 /// Rank, mean divergence, comparison of two sets of contexts as truth and model and as two models, range of the logits.
 fn analyses(head: &OutputHead, hidden: [Tensor<2>; 2], targets: &[usize]) -> Vec<f64> {
     let vocab = head.decoder.vocab;
     let [a, b] = hidden.clone().map(|hidden| head.forward(hidden));
-    let values = |rows: &Tensor<2>| rows.to_data().iter::<f64>().collect::<Vec<_>>();
     let mut spectrum = SpectrumBuilder::new(vocab);
     head.log_prob_blocks(hidden[0].clone()).for_each(|block| spectrum.add(block).unwrap());
     let spectrum = spectrum.finish().unwrap();
     let mut divergence = PairwiseKl::new(vocab);
     divergence.add(a.clone()).unwrap();
     let mut fit = AgainstTruth::new(vocab);
-    fit.add_rows(&values(&a), &values(&b)).unwrap();
+    fit.add_rows(&values(a.clone()), &values(b.clone())).unwrap();
     let mut comparison = Comparison::new(vocab, 5, vocab);
     comparison.add(a, b, targets).unwrap();
     let mut range = LogitRange::new(1.0);
@@ -56,13 +41,15 @@ fn analyses(head: &OutputHead, hidden: [Tensor<2>; 2], targets: &[usize]) -> Vec
 
 #[test]
 fn masked_words_are_as_if_they_were_not_there() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     for config in all_heads(VOCAB) {
         let config = config.with_memory_budget(Some(2048));
-        let [masked, without] = heads(&config, on);
-        let hidden = [3, 4].map(|seed| tensor([CONTEXTS, config.d_hidden], seed, on) * 2.0);
         let kept: Vec<usize> = (0..VOCAB).filter(|word| !MASKED.contains(word)).collect();
+        let words: Vec<i64> = kept.iter().map(|word| *word as i64).collect();
+        let full = head(&config, on);
+        let without = with_words(&full, &config, &words);
+        let masked = mask_by_bias(full, &MASKED);
+        let hidden = [3, 4].map(|seed| tensor([CONTEXTS, config.d_hidden], seed, on) * 2.0);
         let places: Vec<usize> = (0..CONTEXTS).map(|context| context * 7 % kept.len()).collect();
         let words: Vec<usize> = places.iter().map(|&place| kept[place]).collect();
         let got = analyses(&masked, hidden.clone(), &words);

@@ -101,7 +101,7 @@ fn masked_words_get_no_gradient() {
 
 #[test]
 fn masks_follow_the_head() {
-    let config = padded(HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3));
+    let config = padded(mos(VOCAB));
     let plain = |seed| tensor([4, HIDDEN], seed, (&cpu(), DType::F32));
     let tracked = |seed| tensor([4, HIDDEN], seed, (&ad(), DType::F32));
     let trained = head(&config, (&ad(), DType::F32));
@@ -123,7 +123,7 @@ fn masks_follow_the_head() {
     }
 
     // Masks are no parameters.
-    let rows = HeadConfig::mos(HIDDEN, EMBEDDING, ROWS, 3).init(&cpu());
+    let rows = mos(ROWS).init(&cpu());
     assert_eq!(trained.num_params(), rows.num_params());
     let other = head(
         &HeadConfig { vocab: ROWS, vocab_multiple: 1, masked_words: vec![], ..config },
@@ -140,7 +140,7 @@ fn masks_follow_the_head() {
 fn words_are_masked_for_a_while() {
     let device = cpu();
     for with_bias in [true, false] {
-        let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(with_bias).with_vocab_multiple(8);
+        let config = mos(VOCAB).with_bias(with_bias).with_vocab_multiple(8);
         let head = head(&config, (&device, DType::F32));
         let hidden = || tensor([4, HIDDEN], 1, (&device, DType::F32));
         let before = values(head.forward(hidden()));
@@ -158,8 +158,7 @@ fn tied_heads_pad_the_embedding() {
         let embedding = EmbeddingConfig::new(ROWS, EMBEDDING).init(&device);
         let hidden = tensor([4, HIDDEN], 1, (&device, DType::F32));
         for with_bias in [true, false] {
-            let config =
-                padded(HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)).with_tied(true).with_bias(with_bias);
+            let config = padded(mos(VOCAB)).with_tied(true).with_bias(with_bias);
             let head = head(&config, (&device, DType::F32));
             let mut owned = head.clone();
             owned.decoder.weight = Some(embedding.weight.clone());
@@ -169,7 +168,7 @@ fn tied_heads_pad_the_embedding() {
         }
     }
     // No tensor of this head says where it is.
-    let config = HeadConfig::softmax(EMBEDDING, VOCAB).with_tied(true).with_bias(false);
+    let config = softmax(VOCAB).with_tied(true).with_bias(false);
     let head = config.init(&cpu()).mask_words(&[3]);
     let embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&ad());
     let log_probs = head.tied_to(&embedding).forward(tensor([1, EMBEDDING], 1, (&ad(), DType::F32)));
@@ -177,7 +176,7 @@ fn tied_heads_pad_the_embedding() {
     assert_eq!(masked, (0..VOCAB).map(|word| word == 3).collect::<Vec<_>>());
 
     let short = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&cpu());
-    let config = padded(HeadConfig::softmax(EMBEDDING, VOCAB)).with_tied(true);
+    let config = padded(softmax(VOCAB)).with_tied(true);
     let head = config.init(&cpu());
     let message = panic_of(|| drop(head.tied_to(&short)));
     assert_eq!(
@@ -190,7 +189,7 @@ fn tied_heads_pad_the_embedding() {
 #[test]
 fn padding_is_no_target() {
     let nll = |word: i64| {
-        let head = padded(HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)).init(&cpu());
+        let head = padded(mos(VOCAB)).init(&cpu());
         let hidden = tensor([1, HIDDEN], 1, (&cpu(), DType::F32));
         values(head.nll(hidden, Tensor::<1, Int>::from_data([word], &cpu())))[0]
     };

@@ -8,15 +8,14 @@ use crate::support::*;
 
 #[test]
 fn every_path_rounds_alike() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     for config in all_heads(11) {
         for precision in [Precision::Tf32, Precision::Bf16] {
             let config = config.clone().with_precision(precision);
             let head = head(&config, on);
             let hidden = || tensor([7, config.d_hidden], 1, on);
-            let fused = values(head.nll(hidden(), targets(7, 11, &device)));
-            let composed = values(composed_nll(&head, hidden(), targets(7, 11, &device)));
+            let fused = values(head.nll(hidden(), targets(7, 11, on.0)));
+            let composed = values(composed_nll(&head, hidden(), targets(7, 11, on.0)));
             assert_close(&fused, &composed, 1e-12, &format!("{config:?}"));
         }
     }
@@ -24,7 +23,7 @@ fn every_path_rounds_alike() {
 
 #[test]
 fn a_head_remembers_its_precision() {
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, 11, 3).with_precision(Precision::Bf16);
+    let config = mos(11).with_precision(Precision::Bf16);
     let head = config.init(&ad());
     assert_eq!(head.clone().valid().precision, Precision::Bf16);
     let record = head.clone().into_record();
@@ -40,11 +39,10 @@ fn run(config: &HeadConfig, dtype: DType) -> [Vec<f64>; 2] {
             Param::from_tensor(param.val().mul_scalar(0.15).detach())
         }
     }
-    let device = ad();
-    let on = (&device, dtype);
+    let on = (&ad(), dtype);
     let head = head(config, on).map(&mut Shrink);
     let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-    let nll = head.nll(hidden.clone(), targets(TOKENS, config.vocab, &device));
+    let nll = head.nll(hidden.clone(), targets(TOKENS, config.vocab, on.0));
     [values(nll.clone()), all_gradients(&head, &hidden, nll.sum())]
 }
 

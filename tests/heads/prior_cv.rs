@@ -15,9 +15,9 @@ const LAMBDA: f64 = 0.75;
 fn mixtures() -> [HeadConfig; 5] {
     let [_, adaptive] = adaptive_heads(VOCAB);
     [
-        HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3),
-        HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3),
-        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
+        moc(VOCAB),
+        mos(VOCAB),
+        mos_plif(VOCAB),
         HeadConfig::direct_output_connection(&[(4, 1), (HIDDEN, 3)], EMBEDDING, VOCAB),
         adaptive,
     ]
@@ -84,7 +84,7 @@ fn the_penalty_is_that_of_the_tokens_that_count() {
 fn the_penalty_runs_from_0_to_one_less_than_the_components() {
     let on = (&cpu(), DType::F64);
     let squared = |scale: f64| {
-        let mut head = head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), on);
+        let mut head = head(&mos(VOCAB), on);
         let Context::MixtureOfSoftmaxes(mixture) = &mut head.context else { unreachable!() };
         // Priors that are the same for every token: logits of 0, scale and -scale.
         let column = |by: f64| Tensor::<2>::ones([HIDDEN, 1], on) * (by * scale);
@@ -103,54 +103,26 @@ fn gradients_match_central_differences() {
     let ignored = words(&cpu()).into_data().iter::<i64>().nth(4).unwrap();
     for config in mixtures() {
         for reduction in [Reduction::Mean, Reduction::Sum] {
-            // A large weight: the penalty must show.
-            let options = |weights: Tensor<1>| {
-                let options = LossOptions::new().with_prior_cv(5.0).with_reduction(reduction);
-                options.with_token_weights(weights).with_ignore_index(ignored)
-            };
-            let loss = |by: f64| {
-                let on = (&cpu(), DType::F64);
-                let head = moved(head(&config, on), by);
-                let shape = [TOKENS, config.d_hidden];
-                let hidden = tensor::<2>(shape, 1, on) + tensor(shape, 900, on) * by;
-                let weights = weights(on) + tensor::<1>([TOKENS], 901, on) * by;
-                values(head.loss_with(hidden, words(on.0), &options(weights)).value)[0]
-            };
-            let numeric = (loss(1e-6) - loss(-1e-6)) / 2e-6;
-
-            let device = ad();
-            let on = (&device, DType::F64);
-            let head = head(&config, on);
-            let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on).require_grad();
-            let tracked = weights(on).detach().require_grad();
-            let loss = || head.loss_with(hidden.clone(), words(&device), &options(tracked.clone())).value;
-            // A graph is gone once it has been differentiated.
-            let of_weights = values(tracked.grad(&loss().backward()).expect("a gradient"));
-            let mut gradient = all_gradients(&head, &hidden, loss());
-            gradient.extend(of_weights);
-            let mut direction = directions(&head);
-            direction.extend(spread(TOKENS * config.d_hidden, 900));
-            direction.extend(spread(TOKENS, 901));
-            assert_eq!(gradient.len(), direction.len());
-            let exact: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
             let what = format!("{config:?}, {reduction:?}");
-            assert!(
-                (numeric - exact).abs() < 2e-8 * exact.abs().max(1.0),
-                "{what}: {exact} against {numeric}"
-            );
+            check_derivative(&config, TOKENS, &what, |head, hidden, weights| {
+                // A large weight: the penalty must show.
+                let options = LossOptions::new().with_prior_cv(5.0).with_reduction(reduction);
+                let options = options.with_token_weights(weights).with_ignore_index(ignored);
+                let words = words(&hidden.device());
+                head.loss_with(hidden, words, &options).value
+            });
         }
     }
 }
 
 #[test]
 fn tokens_that_do_not_count_may_hold_anything() {
-    let device = ad();
-    let on = (&device, DType::F64);
+    let on = (&ad(), DType::F64);
     for config in mixtures() {
         let head = head(&config, on);
         let ids = [1i64, -100, 4, 8, -100, 0, 2];
-        let words = || Tensor::<1, Int>::from_data(ids, &device);
-        let kept = || Tensor::<1, Int>::from_data([0i64, 2, 3, 5, 6], &device);
+        let words = || Tensor::<1, Int>::from_data(ids, on.0);
+        let kept = || Tensor::<1, Int>::from_data([0i64, 2, 3, 5, 6], on.0);
         let clean = tensor::<2>([TOKENS, config.d_hidden], 1, on);
         let poisoned = clean.clone().slice_fill(1..2, f64::NAN).slice_fill(4..5, f64::NAN);
         let options = LossOptions::new().with_prior_cv(LAMBDA).with_ignore_index(-100);
@@ -221,7 +193,7 @@ fn a_penalty_that_makes_no_sense_is_an_error() {
         assert_eq!(panic, format!("loss_with: {error}"));
         error
     };
-    let (softmax, mos) = (HeadConfig::softmax(EMBEDDING, VOCAB), &mixtures()[1]);
+    let (softmax, mos) = (softmax(VOCAB), &mixtures()[1]);
     let some = LossOptions::new().with_prior_cv(LAMBDA);
     let unused = error(&softmax, &some);
     assert!(matches!(unused, HeadError::Unused { .. }));

@@ -11,8 +11,7 @@ const CONTEXTS: usize = 90;
 
 /// Rank of the log-probabilities of more contexts than words, in f64.
 fn rank(config: HeadConfig) -> usize {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     let hidden = tensor([CONTEXTS, config.d_hidden], 3, on) * 3.0;
     let mut spectrum = SpectrumBuilder::new(VOCAB);
     // A chunk of a few tokens at a time.

@@ -1,6 +1,6 @@
 //! A vocabulary that is shared out over ranks, against the whole head.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Param;
 use burn::nn::{Embedding, EmbeddingConfig};
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
@@ -56,7 +56,7 @@ fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
 /// Everything that a loss gives, in parts.
 fn parts(loss: &Loss<1>) -> Vec<Vec<f64>> {
     let mut parts = vec![values(loss.value.clone())];
-    parts.extend(loss.per_token.clone().map(values));
+    parts.extend([&loss.per_token, &loss.prior_cv].into_iter().flatten().cloned().map(values));
     if let Some(statistics) = loss.statistics.clone() {
         let words = statistics.argmax.into_data().iter::<f64>().collect();
         let numbers =
@@ -70,14 +70,14 @@ fn parts(loss: &Loss<1>) -> Vec<Vec<f64>> {
 fn check_gradients(
     got: &[Vec<f64>],
     want: &[Vec<f64>],
-    (head, all_rows): (&ShardedHead, usize),
+    (head, whole): (&ShardedHead, &OutputHead),
     tolerance: f64,
     what: &str,
 ) {
     assert_eq!(got.len(), want.len(), "{what}: parameters");
     let rows = head.rows();
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        let width = want.len() / all_rows;
+        let width = want.len() / whole.rows();
         let is_whole = got.len() == want.len();
         let want = if is_whole { want } else { &want[rows.start * width..rows.end * width] };
         assert_close(got, want, tolerance, &format!("{what}: gradient {i}"));
@@ -94,33 +94,43 @@ fn on_ranks<T: Send>(
     made.into_iter().map(|made| made.unwrap()).collect()
 }
 
-fn check_losses(config: &HeadConfig, temperature: f64, (dtype, tolerance): (DType, f64)) {
-    let (device, what) = (ad(), format!("{config:?}, {dtype:?}"));
-    let on = (&device, dtype);
-    let whole = head(config, on).at_temperature(temperature);
-    for (choice, options) in choices(on).iter().enumerate() {
-        let state = hidden(config, on);
-        let want = whole.loss_with(state.clone(), some_targets(&device), options);
-        let (parts_of_whole, loss) = (parts(&want), want.value);
-        let of_whole = gradients(&whole, &state, loss);
-        for ranks in RANKS {
-            let what = format!("{what}, options {choice}, {ranks} ranks");
-            let made = on_ranks(ranks, &whole, |head| {
-                let state = hidden(config, on);
-                let options = &choices(on)[choice];
-                let loss = head.loss_with(state.clone(), some_targets(&device), options)?;
-                let made = parts(&loss);
-                let got = gradients(&head, &state, loss.value);
-                check_gradients(&got, &of_whole, (&head, VOCAB), tolerance, &what);
-                Ok(made)
-            });
-            for (part, (got, want)) in made[0].iter().zip(&parts_of_whole).enumerate() {
-                assert_close(got, want, tolerance, &format!("{what}: part {part}"));
-            }
-            assert_eq!(made[0].len(), parts_of_whole.len());
-            // All bits, on all ranks.
-            assert!(made.iter().all(|of_rank| *of_rank == made[0]), "{what}: ranks differ");
+/// Compares a loss with that of the whole head, on numbers of ranks.
+fn check_loss(
+    (whole, config): (&OutputHead, &HeadConfig),
+    on: On<'_>,
+    (targets, options): (&Tensor<1, Int>, &LossOptions),
+    tolerance: f64,
+    what: &str,
+) {
+    let state = hidden(config, on);
+    let want = whole.loss_with(state.clone(), targets.clone(), options);
+    let (parts_of_whole, of_whole) = (parts(&want), gradients(whole, &state, want.value));
+    for ranks in RANKS {
+        let what = format!("{config:?}, {:?}, {what}, {ranks} ranks", on.1);
+        let made = on_ranks(ranks, whole, |head| {
+            let state = hidden(config, on);
+            let loss = head.loss_with(state.clone(), targets.clone(), options)?;
+            let made = parts(&loss);
+            let got = gradients(&head, &state, loss.value);
+            check_gradients(&got, &of_whole, (&head, whole), tolerance, &what);
+            Ok(made)
+        });
+        for (part, (got, want)) in made[0].iter().zip(&parts_of_whole).enumerate() {
+            assert_close(got, want, tolerance, &format!("{what}: part {part}"));
         }
+        assert_eq!(made[0].len(), parts_of_whole.len());
+        // All bits, on all ranks.
+        assert!(made.iter().all(|of_rank| *of_rank == made[0]), "{what}: ranks differ");
+    }
+}
+
+/// Compares the losses of all choices.
+fn check_losses(config: &HeadConfig, temperature: f64, (dtype, tolerance): (DType, f64)) {
+    let on = (&ad(), dtype);
+    let whole = head(config, on).at_temperature(temperature);
+    let targets = some_targets(on.0);
+    for (choice, options) in choices(on).iter().enumerate() {
+        check_loss((&whole, config), on, (&targets, options), tolerance, &format!("options {choice}"));
     }
 }
 
@@ -136,13 +146,11 @@ fn every_head_has_the_losses_and_gradients_of_the_whole() {
 #[test]
 fn parameters_in_half_precision_and_rounded_products_do() {
     for dtype in [DType::BF16, DType::F16] {
-        for config in
-            [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)]
-        {
+        for config in [softmax(VOCAB), mos_plif(VOCAB)] {
             check_losses(&config, 1.0, (dtype, 2e-2));
         }
     }
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_precision(Precision::Bf16);
+    let config = mos(VOCAB).with_precision(Precision::Bf16);
     check_losses(&config, 1.0, (DType::F32, 2e-2));
 }
 
@@ -150,7 +158,7 @@ fn parameters_in_half_precision_and_rounded_products_do() {
 #[test]
 fn log_probabilities_near_zero_keep_their_digits() {
     let device = ad();
-    for config in [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)] {
+    for config in [softmax(VOCAB), mos(VOCAB)] {
         let large = |dtype| {
             let mut head = head(&config, (&device, dtype));
             let weight = head.decoder.weight.unwrap().val().detach() * 1000.0;
@@ -180,10 +188,7 @@ fn log_probabilities_near_zero_keep_their_digits() {
 
 #[test]
 fn so_it_has_at_a_temperature_and_without_a_bias() {
-    for config in [
-        HeadConfig::plif(EMBEDDING, VOCAB, 17).with_bias(false),
-        HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(false),
-    ] {
+    for config in [HeadConfig::plif(EMBEDDING, VOCAB, 17).with_bias(false), mos(VOCAB).with_bias(false)] {
         check_losses(&config, 1.3, TYPES[0]);
     }
 }
@@ -191,41 +196,21 @@ fn so_it_has_at_a_temperature_and_without_a_bias() {
 /// Some ranks have nothing but padding, or no word that is not masked.
 #[test]
 fn masked_words_and_padding_take_part_in_nothing() {
-    let (device, dtype) = (ad(), DType::F64);
-    let on = (&device, dtype);
-    for config in [
-        HeadConfig::softmax(EMBEDDING, VOCAB),
-        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17),
-        HeadConfig::moc(HIDDEN, EMBEDDING, VOCAB, 3).with_bias(false),
-    ] {
+    let on = (&ad(), DType::F64);
+    for config in [softmax(VOCAB), mos_plif(VOCAB), moc(VOCAB).with_bias(false)] {
         // Of 16 rows a fourth are words 8 to 10 and a row of padding, the last fourth is padding.
         let config = config.with_vocab_multiple(16).with_masked_words(vec![1, 4, 5, 6, 7]);
         let whole = head(&config, on);
-        let targets = || Tensor::<1, Int>::from_data([3, 0, 10, 8, 9, 2, 0], &device);
+        let targets = ints(&[3, 0, 10, 8, 9, 2, 0], [TOKENS], on.0);
         for options in [
             LossOptions::new(),
             LossOptions::new().with_label_smoothing(0.2).with_statistics(true).with_z_loss(0.1),
             LossOptions::new().with_entropy_bonus(0.3),
         ] {
-            let state = hidden(&config, on);
-            let want = whole.loss_with(state.clone(), targets(), &options);
-            let (parts_of_whole, of_whole) = (parts(&want), gradients(&whole, &state, want.value));
-            for ranks in [2, 4] {
-                let what = format!("{config:?}, {ranks} ranks");
-                on_ranks(ranks, &whole, |head| {
-                    let state = hidden(&config, on);
-                    let loss = head.loss_with(state.clone(), targets(), &options)?;
-                    for (got, want) in parts(&loss).iter().zip(&parts_of_whole) {
-                        assert_close(got, want, 1e-10, &what);
-                    }
-                    let got = gradients(&head, &state, loss.value);
-                    check_gradients(&got, &of_whole, (&head, 16), 1e-10, &what);
-                    Ok(())
-                });
-            }
+            check_loss((&whole, &config), on, (&targets, &options), 1e-10, "masked words");
         }
         // A masked target, and tokens of which none counts.
-        let masked = Tensor::<1, Int>::from_data([4; TOKENS], &device);
+        let masked = ints(&[4; TOKENS], [TOKENS], on.0);
         let none = LossOptions::new().with_ignore_index(4);
         on_ranks(4, &whole, |head| {
             assert_eq!(head.loss(hidden(&config, on), masked.clone())?.into_scalar::<f64>(), f64::INFINITY);
@@ -258,7 +243,7 @@ fn log_probabilities_of_words_are_differentiable() {
                     let log_probs = head.token_log_probs(state.clone(), words())?;
                     assert_close(&values(log_probs.clone()), &want, tolerance, &what);
                     let got = gradients(&head, &state, (log_probs * factors()).sum());
-                    check_gradients(&got, &of_whole, (&head, VOCAB), tolerance, &what);
+                    check_gradients(&got, &of_whole, (&head, &whole), tolerance, &what);
                     Ok(())
                 });
             }
@@ -281,19 +266,14 @@ fn predictions_are_those_of_the_whole() {
             let whole = head(&config, on).mask_words(&[2, 9]);
             let state = || tensor::<2>([40, config.d_hidden], 5, on);
             let tops = [1, 4, VOCAB].map(|k| (k, whole.top_k(state(), k)));
-            let draws = samplings.each_ref().map(|sampling| {
-                integers(whole.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(3)))
-            });
+            let draws = samplings.each_ref().map(|sampling| drawn(&whole, state(), sampling, 3));
             for ranks in RANKS {
                 let what = format!("{config:?}, {ranks} ranks");
                 on_ranks(ranks, &whole, |head| {
                     for (k, want) in &tops {
                         let got = head.top_k(state(), *k)?;
                         assert_eq!(integers(got.words), integers(want.words.clone()), "{what}: best {k}");
-                        let (got, want) = (values(got.log_probs), values(want.log_probs.clone()));
-                        for (got, want) in got.iter().zip(&want) {
-                            assert!(got == want || (got - want).abs() < 1e-12, "{what}: {got}, {want}");
-                        }
+                        assert_close(&values(got.log_probs), &values(want.log_probs.clone()), 1e-13, &what);
                     }
                     for (sampling, want) in samplings.iter().zip(&draws) {
                         // The first rank's numbers count.
@@ -310,8 +290,7 @@ fn predictions_are_those_of_the_whole() {
 
 #[test]
 fn a_beam_search_finds_what_that_of_the_whole_finds() {
-    let device = cpu();
-    let on = (&device, DType::F64);
+    let on = (&cpu(), DType::F64);
     let (bos, eos) = (1, 0);
     for config in heads() {
         let whole = head(&config, on).mask_words(&[2]);
@@ -319,11 +298,11 @@ fn a_beam_search_finds_what_that_of_the_whole_finds() {
         let of_words = tensor::<2>([VOCAB, config.d_hidden], 5, on);
         let step = |live: &LiveHypotheses, seen: Tensor<2>| {
             let last: Vec<i64> = live.last(bos).into_iter().map(|word| word as i64).collect();
-            let last = Tensor::<1, Int>::from_data(last.as_slice(), &device);
+            let last = Tensor::<1, Int>::from_data(last.as_slice(), on.0);
             let seen = seen * 0.5 + of_words.clone().select(0, last);
             (seen.clone(), seen)
         };
-        let start = || Tensor::<2>::zeros([2, config.d_hidden], (&device, DType::F64));
+        let start = || Tensor::<2>::zeros([2, config.d_hidden], (on.0, DType::F64));
         let search = BeamSearch::new(3, 6, eos);
         let want = whole.beam_search(&search, 2, start(), step);
         for ranks in RANKS {
@@ -344,9 +323,8 @@ fn a_beam_search_finds_what_that_of_the_whole_finds() {
 #[test]
 fn draws_at_a_temperature_have_its_distribution() {
     const DRAWS: usize = 40_000;
-    let device = cpu();
-    let on = (&device, DType::F32);
-    for config in [HeadConfig::softmax(EMBEDDING, VOCAB), HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3)] {
+    let on = (&cpu(), DType::F32);
+    for config in [softmax(VOCAB), mos(VOCAB)] {
         let whole = head(&config, on).mask_words(&[2]);
         let state = tensor::<2>([1, config.d_hidden], 5, on);
         let weights: Vec<f64> =
@@ -399,13 +377,12 @@ fn a_tied_head_and_its_embedding_share_their_rows() {
 
 #[test]
 fn all_ranks_drop_the_same_latent_features() {
-    let device = ad();
-    let on = (&device, DType::F32);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_latent_dropout(0.5, TimeAxis::First);
+    let on = (&ad(), DType::F32);
+    let config = mos(VOCAB).with_latent_dropout(0.5, TimeAxis::First);
     let whole = head(&config, on);
     let made = on_ranks(4, &whole, |head| {
         let state = tensor([1, TOKENS, HIDDEN], 7, on);
-        let targets = targets(TOKENS, VOCAB, &device).reshape([1, TOKENS]);
+        let targets = targets(TOKENS, VOCAB, on.0).reshape([1, TOKENS]);
         Ok(head.loss(state, targets)?.into_scalar::<f32>())
     });
     assert!(made.iter().all(|loss| loss.to_bits() == made[0].to_bits()), "{made:?}");
@@ -413,44 +390,26 @@ fn all_ranks_drop_the_same_latent_features() {
 
 #[test]
 fn the_variation_of_priors_is_part_of_the_loss() {
-    let device = ad();
-    let on = (&device, DType::F64);
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let on = (&ad(), DType::F64);
+    let config = mos(VOCAB);
     let options = LossOptions::new().with_ignore_index(IGNORED).with_prior_cv(0.5);
-    let (whole, state) = (head(&config, on), hidden(&config, on));
-    let want = whole.loss_with(state.clone(), some_targets(&device), &options);
-    let cv = values(want.prior_cv.unwrap());
-    let of_whole = gradients(&whole, &state, want.value);
-    on_ranks(2, &whole, |head| {
-        let state = hidden(&config, on);
-        let loss = head.loss_with(state.clone(), some_targets(&device), &options)?;
-        assert_close(&values(loss.prior_cv.clone().unwrap()), &cv, 1e-12, "variation");
-        let got = gradients(&head, &state, loss.value);
-        check_gradients(&got, &of_whole, (&head, VOCAB), 1e-10, "variation");
-        Ok(())
-    });
+    let whole = head(&config, on);
+    // Its value is one of the parts.
+    assert!(whole.loss_with(hidden(&config, on), some_targets(on.0), &options).prior_cv.is_some());
+    check_loss((&whole, &config), on, (&some_targets(on.0), &options), 1e-12, "variation");
 }
 
 #[test]
 fn the_whole_head_comes_back_and_goes_to_any_number_of_ranks() {
     let device = ad();
-    for config in [
-        HeadConfig::mos_plif(HIDDEN, EMBEDDING, VOCAB, 3, 17)
-            .with_vocab_multiple(8)
-            .with_masked_words(vec![3]),
-        HeadConfig::softmax(EMBEDDING, VOCAB).with_bias(false),
-    ] {
+    for config in
+        [mos_plif(VOCAB).with_vocab_multiple(8).with_masked_words(vec![3]), softmax(VOCAB).with_bias(false)]
+    {
         let whole = head(&config, (&device, DType::F32));
         let all = |head: &OutputHead| {
-            struct All(Vec<f64>);
-            impl ModuleVisitor for All {
-                fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                    self.0.extend(values(param.val().inner()));
-                }
-            }
-            let mut all = All(vec![]);
-            head.visit(&mut all);
-            (all.0, head.masked_words().to_vec(), head.rows())
+            let numbers: Vec<f64> =
+                parameters(head, None).iter().flat_map(|(value, _)| value.iter::<f64>()).collect();
+            (numbers, head.masked_words().to_vec(), head.rows())
         };
         let want = all(&whole);
         for ranks in [1, 3, 4] {
@@ -474,12 +433,11 @@ fn refusal(
 
 #[test]
 fn what_is_not_made_is_refused_in_one_line() {
-    let device = ad();
-    let on = (&device, DType::F32);
+    let on = (&ad(), DType::F32);
     let clusters = AdaptiveConfig::new(vec![4]).with_division(2.0);
     for (config, line) in [
         (
-            HeadConfig::softmax(EMBEDDING, VOCAB).with_adaptive(clusters),
+            softmax(VOCAB).with_adaptive(clusters),
             "a softmax with clusters is not made by a head whose vocabulary is shared out: leave out `with_adaptive`",
         ),
         (
@@ -487,24 +445,24 @@ fn what_is_not_made_is_refused_in_one_line() {
             "a Mixtape is not made by a head whose vocabulary is shared out: its words have gates of their own: use a mixture of softmaxes",
         ),
     ] {
-        let whole = config.init(&device);
+        let whole = config.init(on.0);
         assert_eq!(refusal(&config, 2, |group| whole.shard(group).map(drop)), line);
     }
-    let config = HeadConfig::softmax(EMBEDDING, 3);
-    let whole = config.init(&device);
+    let config = softmax(3);
+    let whole = config.init(on.0);
     let many = refusal(&config, 4, |group| whole.shard(group).map(drop));
     assert_eq!(many, "4 ranks share 3 rows of a decoder, expected at most as many ranks as rows");
 
-    let config = HeadConfig::softmax(EMBEDDING, VOCAB);
+    let config = softmax(VOCAB);
     let whole = head(&config, on);
     let of_options = |options: LossOptions| {
         refusal(&config, 2, |group| {
-            let targets = targets(TOKENS, VOCAB, &device);
+            let targets = targets(TOKENS, VOCAB, on.0);
             whole.shard(group)?.loss_with(hidden(&config, on), targets, &options).map(drop)
         })
     };
-    let rows = Tensor::<2>::ones([TOKENS, VOCAB], &device) / VOCAB as f64;
-    let classes = Tensor::<1>::ones([VOCAB], &device);
+    let rows = Tensor::<2>::ones([TOKENS, VOCAB], on.0) / VOCAB as f64;
+    let classes = Tensor::<1>::ones([VOCAB], on.0);
     for (options, start) in [
         (LossOptions::new().with_distributions(rows), "a loss under target distributions"),
         (
@@ -524,7 +482,7 @@ fn what_is_not_made_is_refused_in_one_line() {
     let line = refusal(&config, 2, |group| whole.shard(group)?.top_k(hidden(&config, on), 12).map(drop));
     assert_eq!(line, "k is 12, expected 1 to the vocabulary's 11");
     let outside = on_threads(2, |group| {
-        whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, &device)).map(drop)
+        whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, on.0)).map(drop)
     });
     let error = HeadError::Target { target: 11, token: 4, vocab: VOCAB };
     assert!(outside.iter().all(|made| *made == Err(error.clone().into())), "{outside:?}");
@@ -533,7 +491,7 @@ fn what_is_not_made_is_refused_in_one_line() {
 #[test]
 fn a_rank_that_fails_is_an_error_of_the_others() {
     let device = ad();
-    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3);
+    let config = mos(VOCAB);
     let on = (&device, DType::F32);
     let whole = head(&config, on);
     let made = on_threads(3, |group| {

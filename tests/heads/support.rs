@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtapeConfig};
-use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead};
+use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
 
 /// Where the tensors of a check live, and their float type.
 pub type On<'a> = (&'a Device, DType);
@@ -35,14 +37,25 @@ pub fn cpus() -> impl Iterator<Item = Device> {
 pub const HIDDEN: usize = 6;
 pub const EMBEDDING: usize = 5;
 
+pub fn softmax(vocab: usize) -> HeadConfig {
+    HeadConfig::softmax(EMBEDDING, vocab)
+}
+
+pub fn moc(vocab: usize) -> HeadConfig {
+    HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3)
+}
+
+pub fn mos(vocab: usize) -> HeadConfig {
+    HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3)
+}
+
+pub fn mos_plif(vocab: usize) -> HeadConfig {
+    HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 17)
+}
+
 /// Every context with every logit map, but a direct output connection with two of them.
 pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
-    let contexts = [
-        HeadConfig::softmax(EMBEDDING, vocab),
-        HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
-        HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
-        mixtape(vocab, vocab / 2),
-    ];
+    let contexts = [softmax(vocab), moc(vocab), mos(vocab), mixtape(vocab, vocab / 2)];
     let combine = |context: &HeadConfig| {
         let context = context.clone();
         LogitMapConfig::examples().into_iter().map(move |map| context.clone().with_logit_map(map))
@@ -57,9 +70,9 @@ pub fn all_heads(vocab: usize) -> Vec<HeadConfig> {
 /// Every context that has an activation, with those that are not the papers'.
 fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
     let heads = [
-        HeadConfig::moc(HIDDEN, EMBEDDING, vocab, 3),
-        HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3),
-        HeadConfig::mos_plif(HIDDEN, EMBEDDING, vocab, 3, 17),
+        moc(vocab),
+        mos(vocab),
+        mos_plif(vocab),
         // A residual asks for layers that are no narrower than a context.
         HeadConfig::direct_output_connection(&[(EMBEDDING, 1), (HIDDEN, 2)], EMBEDDING, vocab),
     ];
@@ -71,8 +84,7 @@ fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
 /// A softmax and a mixture with two clusters of rare words.
 pub fn adaptive_heads(vocab: usize) -> [HeadConfig; 2] {
     let clusters = AdaptiveConfig::new(vec![vocab / 3, 2 * vocab / 3]).with_division(2.0);
-    let heads = [HeadConfig::softmax(EMBEDDING, vocab), HeadConfig::mos(HIDDEN, EMBEDDING, vocab, 3)];
-    heads.map(|config| config.with_adaptive(clusters.clone()))
+    [softmax(vocab), mos(vocab)].map(|config| config.with_adaptive(clusters.clone()))
 }
 
 /// A Mixtape with gates of width 3, of which so many words have one of their own.
@@ -132,7 +144,7 @@ pub fn head(config: &HeadConfig, on: On<'_>) -> OutputHead {
 }
 
 /// The head with every parameter moved by `step` times its [direction](directions).
-pub fn moved(head: OutputHead, step: f64) -> OutputHead {
+fn moved(head: OutputHead, step: f64) -> OutputHead {
     struct Move(f64, usize);
     impl ModuleMapper for Move {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -146,17 +158,17 @@ pub fn moved(head: OutputHead, step: f64) -> OutputHead {
 }
 
 /// The directions of all parameters in the module's order.
-pub fn directions(head: &OutputHead) -> Vec<f64> {
-    struct Directions(usize, Vec<f64>);
-    impl ModuleVisitor for Directions {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0 += 1;
-            self.1.extend(spread(param.val().shape().num_elements(), 1000 + self.0));
-        }
-    }
-    let mut directions = Directions(0, vec![]);
-    head.visit(&mut directions);
-    directions.1
+fn directions(head: &OutputHead) -> Vec<f64> {
+    let sizes = parameters(head, None).into_iter().map(|(value, _)| value.num_elements());
+    sizes.zip(1001..).flat_map(|(size, seed)| spread(size, seed)).collect()
+}
+
+/// The head with a bias of −∞ for some words, which is a parameter.
+pub fn mask_by_bias(mut head: OutputHead, words: &[usize]) -> OutputHead {
+    let bias = head.decoder.bias.as_ref().unwrap().val();
+    let masked = words.iter().fold(bias, |bias, &word| bias.slice_fill(word..word + 1, f64::NEG_INFINITY));
+    head.decoder.bias = Some(Param::from_tensor(masked.detach()));
+    head
 }
 
 /// The head over some words of another alone, in ascending order, with the same parameters.
@@ -189,21 +201,42 @@ pub fn composed_nll(head: &OutputHead, hidden: Tensor<2>, targets: Tensor<1, Int
     head.forward(hidden).gather(1, targets.reshape([tokens, 1])).neg().squeeze_dim(1)
 }
 
-/// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
-pub fn gradients(module: &impl Module, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<Vec<f64>> {
-    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
+/// A parameter's value, and its gradient if there is one.
+pub type Parameter = (TensorData, Option<TensorData>);
+
+/// All parameters in the module's order.
+pub fn parameters(module: &impl Module, gradients: Option<&Gradients>) -> Vec<Parameter> {
+    struct Collect<'a>(Option<&'a Gradients>, Vec<Parameter>);
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
-            self.1.push(values(value.grad(self.0).unwrap_or_else(|| value.inner().zeros_like())));
+            let gradient = self.0.and_then(|gradients| value.grad(gradients)).map(Tensor::into_data);
+            self.1.push((value.into_data(), gradient));
         }
     }
-    let store = loss.backward();
-    let mut collect = Collect(&store, vec![]);
+    let mut collect = Collect(gradients, vec![]);
     module.visit(&mut collect);
-    let mut all = collect.1;
-    all.push(values(hidden.grad(&store).expect("a gradient of the hidden state")));
-    all
+    collect.1
+}
+
+/// Losses and log-probabilities.
+pub fn results(head: &OutputHead, hidden: Tensor<2>) -> Vec<f64> {
+    let words = targets(hidden.dims()[0], head.vocab(), &hidden.device());
+    let nll = values(head.nll(hidden.clone(), words.clone()));
+    [nll, values(head.loss(hidden.clone(), words)), values(head.forward(hidden))].concat()
+}
+
+/// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
+pub fn gradients(module: &impl Module, hidden: &Tensor<2>, loss: Tensor<1>) -> Vec<Vec<f64>> {
+    stored_gradients(module, hidden, &loss.backward())
+}
+
+fn stored_gradients(module: &impl Module, hidden: &Tensor<2>, store: &Gradients) -> Vec<Vec<f64>> {
+    let of_params = parameters(module, Some(store)).into_iter().map(|(value, gradient)| match gradient {
+        Some(gradient) => gradient.iter::<f64>().collect::<Vec<_>>(),
+        None => vec![0.0; value.num_elements()],
+    });
+    of_params.chain([values(hidden.grad(store).expect("a gradient of the hidden state"))]).collect()
 }
 
 /// The same, one after the other.
@@ -211,16 +244,65 @@ pub fn all_gradients(head: &OutputHead, hidden: &Tensor<2>, loss: Tensor<1>) -> 
     gradients(head, hidden, loss).concat()
 }
 
+/// Checks the derivative of a loss along a direction of all parameters, hidden states and weights of tokens against central
+/// differences, and returns it.
+#[track_caller]
+pub fn check_derivative(
+    config: &HeadConfig,
+    tokens: usize,
+    what: &str,
+    loss: impl Fn(&OutputHead, Tensor<2>, Tensor<1>) -> Tensor<1>,
+) -> f64 {
+    let shape = [tokens, config.d_hidden];
+    let inputs = |device: &Device| {
+        let on = (device, DType::F64);
+        (tensor::<2>(shape, 1, on), tensor::<1>([tokens], 7, on).add_scalar(1.5))
+    };
+    let moved_by = |step: f64| {
+        let on = (&cpu(), DType::F64);
+        let (hidden, weights) = inputs(on.0);
+        let hidden = hidden + tensor(shape, 900, on) * step;
+        let weights = weights + tensor([tokens], 901, on) * step;
+        values(loss(&moved(head(config, on), step), hidden, weights))[0]
+    };
+    let numeric = (moved_by(1e-6) - moved_by(-1e-6)) / 2e-6;
+
+    let on = (&ad(), DType::F64);
+    let head = head(config, on);
+    let (hidden, weights) = inputs(on.0);
+    let (hidden, weights) = (hidden.require_grad(), weights.detach().require_grad());
+    let store = loss(&head, hidden.clone(), weights.clone()).backward();
+    let mut gradient = stored_gradients(&head, &hidden, &store).concat();
+    let mut direction = directions(&head);
+    direction.extend(spread(tokens * config.d_hidden, 900));
+    if let Some(of_weights) = weights.grad(&store) {
+        gradient.extend(values(of_weights));
+        direction.extend(spread(tokens, 901));
+    }
+    assert_eq!(gradient.len(), direction.len(), "{what}");
+    let exact: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
+    let error = (numeric - exact).abs();
+    assert!(error < 2e-8 * exact.abs().max(1.0), "{what}: {exact} against {numeric}");
+    exact
+}
+
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+/// Words drawn with the random numbers of a seed.
+pub fn drawn(head: &OutputHead, hidden: Tensor<2>, sampling: &Sampling, seed: u64) -> Vec<i64> {
+    integers(head.sample::<2, 1>(hidden, sampling, &mut Pcg64::seed_from_u64(seed)))
+}
+
+/// Compares element by element; errors are over the largest finite number. −∞ must meet −∞.
 #[track_caller]
 pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}: lengths");
-    let scale = want.iter().fold(1.0, |max: f64, x| max.max(x.abs()));
+    let scale = want.iter().filter(|x| x.is_finite()).fold(1.0, |max: f64, x| max.max(x.abs()));
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= tolerance * scale, "{what}: element {i} is {got}, expected {want}");
+        let is_close = got == want || (got - want).abs() <= tolerance * scale;
+        assert!(is_close, "{what}: element {i} is {got}, expected {want}");
     }
 }
 

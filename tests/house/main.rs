@@ -7,10 +7,10 @@ mod circles;
 mod modules;
 mod source;
 
-use std::fs;
 use std::path::Path;
 
 use circles::report;
+use highrank_tests::{entries, files};
 use modules::Crate;
 
 #[test]
@@ -20,35 +20,13 @@ fn no_files_or_folders_import_each_other() {
     let mut imports = 0;
     let packages = entries(&house.join("crates"));
     for folder in packages.into_iter().chain(["benches", "studies"].map(|name| house.join(name))) {
-        let mut files = vec![];
-        read_folder(&folder.join("src"), "", &mut files);
-        let edges = Crate::new(&files).edges();
+        let edges = Crate::new(&files(&folder.join("src"), ".rs", |_| true)).edges();
         imports += edges.len();
         let name = folder.file_name().unwrap().to_string_lossy();
         circles.extend(report(&edges).into_iter().map(|circle| format!("{name}/src: {circle}")));
     }
     assert!(imports > 0, "no import was found in {}", house.display());
     assert!(circles.is_empty(), "{} circles:\n{}", circles.len(), circles.join("\n"));
-}
-
-/// The paths in a folder, in order.
-fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
-    let read = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<_> = read.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths
-}
-
-/// The Rust files below a folder: paths in it, and texts.
-fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
-    for path in entries(folder) {
-        let name = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
-        if path.is_dir() {
-            read_folder(&path, &format!("{name}/"), files);
-        } else if name.ends_with(".rs") {
-            files.push((name, fs::read_to_string(&path).unwrap()));
-        }
-    }
 }
 
 /// Made-up files.

@@ -1,7 +1,8 @@
 //! Links between pages.
 
-use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+use highrank_tests::files;
 
 /// A page of Markdown.
 pub struct Page {
@@ -49,24 +50,11 @@ impl Page {
 
 /// All pages of the repository, but for what was built.
 pub fn pages(root: &Path) -> Vec<Page> {
-    let mut pages = vec![];
-    read_folder(root, "", &mut pages);
-    pages
-}
-
-fn read_folder(folder: &Path, prefix: &str, pages: &mut Vec<Page>) {
-    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()).collect();
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let name = entry.file_name().into_string().unwrap();
-        let path = entry.path();
-        let built = name == "target" || prefix.is_empty() && ["shared", "runs"].contains(&name.as_str());
-        if path.is_dir() && !built && !name.starts_with('.') {
-            read_folder(&path, &format!("{prefix}{name}/"), pages);
-        } else if name.ends_with(".md") {
-            pages.push(Page::new(&format!("{prefix}{name}"), &fs::read_to_string(&path).unwrap()));
-        }
-    }
+    let is_source = |folder: &str| {
+        let name = folder.rsplit('/').next().unwrap();
+        name != "target" && !name.starts_with('.') && !["shared", "runs"].contains(&folder)
+    };
+    files(root, ".md", is_source).iter().map(|(name, text)| Page::new(name, text)).collect()
 }
 
 /// The anchor that a forge gives a heading.

@@ -14,8 +14,10 @@ pub const TABLES: [Table; 23] = [
     ("one-setting", one_setting),
     ("softmax-dropout", softmax_dropout),
     ("tuned", tuned),
-    ("tuned-500000", tuned_small),
-    ("tuned-2000000", tuned_large),
+    ("tuned-500000", || pair("study-tuned", ["softmax, d 47", "MoS, K 5, d 42, LSTM 96"])),
+    ("tuned-2000000", || {
+        pair("study-tuned-2000000", ["softmax, d 165, LSTM 128, 165", "MoS, K 10, d 163, LSTM 128"])
+    }),
     ("dropouts", dropouts),
     ("no-gain", no_gain),
     ("characters", characters),
@@ -313,7 +315,8 @@ fn dynamic() -> Vec<String> {
     lines
 }
 
-fn pair(file: &str, names: [(&str, &str); 2]) -> Vec<String> {
+/// Softmax and MoS, by these names.
+fn pair(file: &str, [softmax, mos]: [&str; 2]) -> Vec<String> {
     let runs = Runs::read(file);
     let line = |(head, name): (&str, &str)| {
         let runs = runs.head(head);
@@ -321,16 +324,7 @@ fn pair(file: &str, names: [(&str, &str); 2]) -> Vec<String> {
             ["finetuned.train_ppl", "valid_ppl", "test_ppl", "finetuned.valid_ppl", "finetuned.test_ppl"];
         row(&[vec![name.to_string()], places.map(|place| runs.spread(place)).to_vec()].concat())
     };
-    names.map(line).to_vec()
-}
-
-fn tuned_small() -> Vec<String> {
-    pair("study-tuned", [("softmax", "softmax, d 47"), ("mos", "MoS, K 5, d 42, LSTM 96")])
-}
-
-fn tuned_large() -> Vec<String> {
-    let names = [("softmax", "softmax, d 165, LSTM 128, 165"), ("mos", "MoS, K 10, d 163, LSTM 128")];
-    pair("study-tuned-2000000", names)
+    [("softmax", softmax), ("mos", mos)].map(line).to_vec()
 }
 
 fn dropouts() -> Vec<String> {

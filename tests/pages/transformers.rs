@@ -35,70 +35,60 @@ fn variant(runs: &Runs, name: &str) -> Runs {
     runs.filter(|run| run["variant"] == name)
 }
 
-/// `−4.1 %`.
+/// `−4.1 %`; of the base itself a dash.
 fn percent(value: f64, base: f64) -> String {
+    if value == base {
+        return "–".into();
+    }
     let percent = 100.0 * (value / base - 1.0);
     format!("{}{:.1} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
 }
 
-fn widths(runs: &Runs) -> Vec<f64> {
-    let mut widths = runs.each("d_model");
+/// A line for each width and head of a stage; `cells` makes the rest of it from the runs of the width, and those of the head.
+fn lines(of: &str, cells: impl Fn(&Runs, &Runs) -> Vec<String>) -> Vec<String> {
+    let all = stage(of);
+    let mut widths = all.each("d_model");
     widths.sort_by(f64::total_cmp);
     widths.dedup();
-    widths
+    let of_width = |width: f64| {
+        let runs = all.number("d_model", width);
+        HEADS.map(|(name, shown)| {
+            let first = vec![width.to_string(), shown.to_string()];
+            row(&[first, cells(&runs, &variant(&runs, name))].concat())
+        })
+    };
+    widths.into_iter().flat_map(of_width).collect()
 }
 
 /// Validation perplexity after 1,000 steps at each learning rate.
 fn search() -> Vec<String> {
-    let all = stage("search");
-    let lines = widths(&all).into_iter().flat_map(|width| {
-        let runs = all.number("d_model", width);
-        HEADS.map(|(name, shown)| {
-            let runs = variant(&runs, name);
-            let mut rates = runs.each("lr");
-            rates.sort_by(f64::total_cmp);
-            let of = rates.iter().map(|rate| runs.number("lr", *rate).same("valid_ppl"));
-            let best = of.clone().fold(f64::INFINITY, f64::min);
-            let cells = of.map(|ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") });
-            row(&[format!("{width}"), shown.to_string()].into_iter().chain(cells).collect::<Vec<_>>())
-        })
-    });
-    lines.collect()
+    lines("search", |_, runs| {
+        let mut rates = runs.each("lr");
+        rates.sort_by(f64::total_cmp);
+        let of = rates.iter().map(|rate| runs.number("lr", *rate).same("valid_ppl"));
+        let best = of.clone().fold(f64::INFINITY, f64::min);
+        of.map(|ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") }).collect()
+    })
 }
 
 fn heads() -> Vec<String> {
-    let all = stage("heads");
-    let lines = widths(&all).into_iter().flat_map(|width| {
-        let runs = all.number("d_model", width);
-        let base = variant(&runs, "softmax").mean("test_ppl");
-        HEADS.map(|(name, shown)| {
-            let runs = variant(&runs, name);
-            row(&[
-                format!("{width}"),
-                shown.to_string(),
-                grouped(runs.same("parameters")),
-                format!("{}", runs.same("lr")),
-                runs.spread("valid_ppl"),
-                runs.spread("test_ppl"),
-                if name == "softmax" { "–".to_string() } else { percent(runs.mean("test_ppl"), base) },
-            ])
-        })
-    });
-    lines.collect()
+    lines("heads", |of_width, runs| {
+        vec![
+            grouped(runs.same("parameters")),
+            runs.same("lr").to_string(),
+            runs.spread("valid_ppl"),
+            runs.spread("test_ppl"),
+            percent(runs.mean("test_ppl"), variant(of_width, "softmax").mean("test_ppl")),
+        ]
+    })
 }
 
 /// Validation perplexity over steps, the mean over seeds.
 fn curves() -> Vec<String> {
-    let all = stage("heads");
-    let lines = widths(&all).into_iter().flat_map(|width| {
-        let runs = all.number("d_model", width);
-        HEADS.map(|(name, shown)| {
-            let runs = variant(&runs, name);
-            let at = |round: usize| format!("{:.1}", runs.mean(&format!("curve.{round}")));
-            row(&[format!("{width}"), shown.to_string(), at(0), at(1), at(3), at(5), at(7), at(9)])
-        })
-    });
-    lines.collect()
+    lines("heads", |_, runs| {
+        let at = |round: usize| format!("{:.1}", runs.mean(&format!("curve.{round}")));
+        [0, 1, 3, 5, 7, 9].map(at).to_vec()
+    })
 }
 
 fn causes() -> Vec<String> {
@@ -107,14 +97,8 @@ fn causes() -> Vec<String> {
     let line = |(name, of, shown): (&str, &str, &str)| {
         let runs = runs(name, of);
         let (valid, test) = (runs.same("valid_ppl"), runs.same("test_ppl"));
-        let over = if name == "mos" { "–".to_string() } else { percent(test, base) };
-        row(&[
-            shown.to_string(),
-            format!("{}", runs.same("lr")),
-            format!("{valid:.2}"),
-            format!("{test:.2}"),
-            over,
-        ])
+        let (valid, over) = (format!("{valid:.2}"), percent(test, base));
+        row(&[shown.to_string(), runs.same("lr").to_string(), valid, format!("{test:.2}"), over])
     };
     CAUSES.map(line).to_vec()
 }
@@ -132,7 +116,7 @@ fn defaults() -> Vec<String> {
             grouped(runs.same("parameters")),
             format!("{:.2}", runs.same("valid_ppl")),
             format!("{test:.2}"),
-            if name == "softmax" { "–".to_string() } else { percent(test, base) },
+            percent(test, base),
         ])
     });
     lines.collect()

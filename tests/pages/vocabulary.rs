@@ -57,13 +57,7 @@ fn both_ways(ranks: f64) -> f64 {
 /// Bytes in three digits.
 fn bytes(count: f64) -> String {
     let (value, unit) = if count >= 1e9 { (count / 1e9, "GB") } else { (count / 1e6, "MB") };
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
-    };
+    let digits = [10.0, 100.0].iter().filter(|limit| value < **limit).count();
     format!("{value:.digits$} {unit}")
 }
 

@@ -16,7 +16,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(teacher) = head::load(&case.part("teacher.", name), on, report) else { return };
     let teacher = teacher.at_temperature(case.number("options.temperature"));
     let of_teacher = || case.tensor::<2>("teacher.hidden", on);
-    checks.compare_log_probs(&checks.head, checks.hidden(), "log_probs", report);
+    checks.compare_log_probs(&checks.head, case.hidden(on), "log_probs", report);
     checks.compare_log_probs(&teacher, of_teacher(), "teacher_log_probs", report);
 
     let divergence = match case.entry.hyperparameters["options"]["divergence"].as_str() {
@@ -29,11 +29,11 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let options = LossOptions::new()
         .with_ignore_index(IGNORED)
         .with_distillation(teacher.distribution(of_teacher()), divergence);
-    let targets = || case.ints::<1>("targets", &on.device);
+    let targets = || case.targets(on);
     let count = checks.counted.len();
     let upstream = case.find("upstream").map(|upstream| upstream.tensor::<1>(on));
 
-    let hidden = checks.hidden();
+    let hidden = case.hidden(on);
     let made = checks.head.loss_with(hidden.clone(), targets(), &options.clone().with_per_token(true));
     let losses = made.per_token.expect("values of tokens are asked for");
     checks.compare_tokens("token losses", "divergence", losses.clone(), report);
@@ -46,11 +46,11 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         return;
     }
 
-    let hidden = checks.hidden();
+    let hidden = case.hidden(on);
     let made = checks.head.loss_with(hidden.clone(), targets(), &options);
     checks.compare_loss("reduced loss", &hidden, made.value, report);
     if count == checks.tokens() {
-        let hidden = checks.hidden();
+        let hidden = case.hidden(on);
         let loss: Tensor<1> =
             checks.head.distill(hidden.clone(), teacher.distribution(of_teacher()), divergence);
         checks.compare_loss("distill", &hidden, loss, report);

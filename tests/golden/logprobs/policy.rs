@@ -15,12 +15,12 @@ use crate::compare::Report;
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(checks) = Checks::new(case, on, report) else { return };
     let sequences = Sequences::of(&checks);
-    let words = || case.ints::<1>("targets", &on.device).unsqueeze_dim::<2>(1);
-    let hidden = checks.hidden();
+    let words = || case.targets(on).unsqueeze_dim::<2>(1);
+    let hidden = case.hidden(on);
     let (log_probs, entropy) = checks.fused(hidden.clone(), words(), case.find("entropy").is_some());
     sequences.check("fused", &hidden, log_probs, entropy, report);
     if !on.compiles {
-        let hidden = checks.hidden();
+        let hidden = case.hidden(on);
         let (log_probs, entropy) = checks.composed(hidden.clone(), words());
         sequences.check("composed", &hidden, log_probs, Some(entropy), report);
     }
@@ -39,7 +39,7 @@ struct Sequences<'a> {
 impl<'a> Sequences<'a> {
     fn of(checks: &'a Checks<'a>) -> Self {
         let shape = ["sequences", "length"].map(|name| checks.case.number(name) as usize);
-        let targets = checks.case.ints::<1>("targets", &checks.on.device).reshape(shape);
+        let targets = checks.case.targets(checks.on).reshape(shape);
         Self { checks, case: checks.case, shape, mask: targets.not_equal_elem(IGNORED) }
     }
 

@@ -10,13 +10,13 @@ use crate::compare::Report;
 /// Checks a case on a device with autodiff.
 pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let Some(checks) = Checks::new(case, on, report) else { return };
-    checks.compare_log_probs(&checks.head, checks.hidden(), "log_probs", report);
-    let hidden = checks.hidden();
+    checks.compare_log_probs(&checks.head, case.hidden(on), "log_probs", report);
+    let hidden = case.hidden(on);
     let (log_probs, entropy) =
         checks.fused(hidden.clone(), words(&checks), case.find("entropy_upstream").is_some());
     compare(&checks, "fused", &hidden, log_probs, entropy, report);
     if !on.compiles {
-        let hidden = checks.hidden();
+        let hidden = case.hidden(on);
         let (log_probs, entropy) = checks.composed(hidden.clone(), words(&checks));
         compare(&checks, "composed", &hidden, log_probs, Some(entropy), report);
     }
