@@ -20,9 +20,9 @@ use crate::print::{print_note, print_out};
 /// If there are others but the program was built without MPI, or if MPI refuses.
 #[cfg(feature = "mpi")]
 pub fn join() -> Result<Ranks, Failure> {
-    use runs::ranks::{Communicator, Mpi};
+    use runs::ranks::{Communicator, Mpi, started_as_one_of};
 
-    if !Mpi::is_started() {
+    if started_as_one_of().is_none() {
         return Ok(Ranks::alone());
     }
     let mut job = Mpi::join()?;

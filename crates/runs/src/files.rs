@@ -58,9 +58,6 @@ pub fn replace_json(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 /// `value` as indented JSON, for the file `path`.
-///
-/// # Errors
-/// [`Error::Io`] if it has no such form.
 pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::io("write", path)(error.into()))?;
     Ok((text + "\n").into_bytes())
@@ -168,9 +165,6 @@ fn remove_folder(path: &Path) -> Result<()> {
 }
 
 /// What an operation on `path` returned; `None` if nothing is there.
-///
-/// # Errors
-/// [`Error::Io`].
 pub(crate) fn if_found<T>(done: io::Result<T>, action: &'static str, path: &Path) -> Result<Option<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

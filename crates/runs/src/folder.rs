@@ -35,6 +35,7 @@ use crate::{files, hashes};
 /// lock.
 ///
 /// `S` is the kind of the run.
+#[derive(Debug, Clone)]
 pub struct Folder<S: Settings> {
     path: PathBuf,
     /// Holds the lock, if this is the folder of a training process.
@@ -44,6 +45,7 @@ pub struct Folder<S: Settings> {
 }
 
 /// A configuration that is still to be written.
+#[derive(Debug)]
 struct Extending<S: Settings> {
     config: RunConfig<S>,
     /// Whether the run is finished and goes on.
@@ -108,18 +110,6 @@ impl fmt::Display for RunState {
             Self::Imported => "imported",
             Self::NeverStarted => "never started",
         })
-    }
-}
-
-impl<S: Settings> Clone for Folder<S> {
-    fn clone(&self) -> Self {
-        Self { path: self.path.clone(), lock: self.lock.clone(), extended: self.extended.clone() }
-    }
-}
-
-impl<S: Settings> fmt::Debug for Folder<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Folder").field("path", &self.path).field("lock", &self.lock).finish_non_exhaustive()
     }
 }
 
@@ -417,9 +407,6 @@ impl<S: Settings> Folder<S> {
     }
 
     /// The lines of `metrics.jsonl` in the run's checkpoint, which must exist.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn saved_metrics(&self) -> Result<String> {
         let path = self.checkpoint().join(METRICS);
         hashes::checked(&self.checkpoint(), METRICS)?;

@@ -26,9 +26,6 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Notes the hashes of these files of `folder`, and of no others.
-///
-/// # Errors
-/// [`Error::Io`].
 pub(crate) fn note(folder: &Path, names: &[&str]) -> Result<()> {
     let mut hashes = Hashes::new();
     for name in names {
@@ -41,9 +38,6 @@ pub(crate) fn note(folder: &Path, names: &[&str]) -> Result<()> {
 }
 
 /// Notes the hashes of all files of `folder`.
-///
-/// # Errors
-/// [`Error::Io`].
 pub(crate) fn note_all(folder: &Path) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -53,9 +47,6 @@ pub(crate) fn note_all(folder: &Path) -> Result<()> {
 
 /// Puts `bytes` in the place of the file `name` of `folder`, and their hash in the place of its hash. At any moment the file has
 /// one of the hashes that are noted.
-///
-/// # Errors
-/// [`Error::Io`], or [`Error::Damaged`] if the hashes cannot be read.
 pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = folder.join(name);
     let mut hashes = read(folder)?;
@@ -84,9 +75,6 @@ pub(crate) fn checked(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Checks all files of `folder` whose hashes are noted.
-///
-/// # Errors
-/// As [`checked`].
 pub(crate) fn check_all(folder: &Path) -> Result<()> {
     read(folder)?.keys().try_for_each(|name| checked(folder, name).map(drop))
 }

@@ -254,15 +254,12 @@ impl<S: Settings> RunConfig<S> {
         now.device = change.device.clone().unwrap_or(now.device);
         now.validate()?;
         let [before, after] = [json!(self), json!(now)];
-        let of = |config: &Value, setting: &str| {
-            setting.split('.').fold(config.clone(), |value, name| value[name].clone())
-        };
         let after_epoch = state.map_or(0, |state| state.epoch);
-        let settings = S::Train::CHANGEABLE.iter().chain(&["device"]);
-        let all = settings.map(|setting| (*setting, of(&before, setting), of(&after, setting)));
-        let record =
-            |(setting, from, to): (&str, _, _)| Extended { after_epoch, setting: setting.into(), from, to };
-        let changes: Vec<Extended> = all.filter(|(_, from, to)| from != to).map(record).collect();
+        let changes = S::Train::CHANGEABLE.iter().chain(&["device"]).filter_map(|setting| {
+            let [from, to] = [&before, &after]
+                .map(|config| setting.split('.').fold(config, |value, name| &value[name]).clone());
+            (from != to).then(|| Extended { after_epoch, setting: setting.to_string(), from, to })
+        });
         let goes_on = match state {
             Some(state) if self.train != now.train => {
                 goes_on(&self.train, &now.train, state).map_err(refused)?

@@ -99,9 +99,6 @@ impl Shards {
     }
 
     /// The sum over ranks of a number of each.
-    ///
-    /// # Errors
-    /// [`Error::Communication`](crate::Error::Communication).
     pub(crate) fn sum(&self, own: f64) -> Result<f64> {
         Ok(self.ranks.gather_equal(&[own])?.into_iter().sum())
     }

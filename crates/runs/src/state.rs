@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::Score;
+
 /// The state of a trainer besides tensors. `S` is what the task keeps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,13 +145,8 @@ impl Sum {
         }
     }
 
-    /// Mean nll of a token.
-    pub fn mean(&self) -> f64 {
-        self.nll / self.tokens as f64
-    }
-
-    /// Percentage of tokens that were the most probable word.
-    pub fn accuracy(&self) -> Option<f64> {
-        self.correct.map(|correct| 100.0 * correct as f64 / self.tokens as f64)
+    /// How well the tokens were predicted.
+    pub fn score(&self) -> Score {
+        Score { nll: self.nll, tokens: self.tokens, correct: self.correct }
     }
 }

@@ -19,7 +19,7 @@ use crate::folder::{Folder, StateOf};
 use crate::metrics::{EndReason, FinalMetrics, Score, StepMetrics};
 use crate::observer::TrainObserver;
 use crate::peers::Peers;
-use crate::ranks::{Grid, Ranks};
+use crate::ranks::Grid;
 use crate::seed::mix_seed;
 use crate::settings::{Procedure, end_of, is_time_over};
 use crate::shards::Shards;
@@ -110,19 +110,11 @@ impl<T: Task> Trainer<T> {
         self
     }
 
-    /// Shares the work with other processes, if the task can: its steps, and those of the held-out texts.
+    /// Shares the work with other processes, if the task can: its steps, and those of the held-out texts. Of ranks that share a
+    /// vocabulary, the task [has](Task::shards) the rows of this one.
     ///
     /// All ranks have the same configurations and the same text, and read the same runs. Their weights stay the same to the bit, which
     /// is checked at every validation.
-    ///
-    /// # Errors
-    /// [`Error::TooManyRanks`] if there are more of them than the task [can take](Task::max_ranks).
-    pub fn with_ranks(self, ranks: &Ranks) -> Result<Self> {
-        self.with_grid(&Grid::of_one(ranks))
-    }
-
-    /// As [`with_ranks`](Self::with_ranks), with ranks that share the task's vocabulary: the task [has](Task::shards) the rows of this
-    /// one.
     ///
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more groups than the task [can take](Task::max_ranks).
@@ -205,7 +197,7 @@ impl<T: Task> Trainer<T> {
     ///
     /// # Several ranks
     /// Only rank 0 is given the run folder. Where an error does not say that it [is everywhere](Error::is_everywhere), the other
-    /// ranks wait for this one: [abort](Ranks::abort).
+    /// ranks wait for this one: [abort](crate::ranks::Ranks::abort).
     pub fn fit(
         &mut self,
         run: Option<&Folder<T::Settings>>,
@@ -264,8 +256,8 @@ impl<T: Task> Trainer<T> {
         if !self.pass(run, observer)? {
             return Ok(false);
         }
-        let Some(validation) = self.validate(observer)? else { return Ok(false) };
-        self.record(&validation, run, observer)?;
+        let Some((metrics, valid)) = self.validate(observer)? else { return Ok(false) };
+        self.record(&metrics, &valid, run, observer)?;
         Ok(true)
     }
 
@@ -379,6 +371,7 @@ impl<T: Task> Trainer<T> {
         let position = self.position();
         let sum = std::mem::take(&mut position.interval);
         let Position { step, whole, seconds, validation_seconds, .. } = position.clone();
+        let score = sum.score();
         let mean = |sum_of: Option<f64>| sum_of.map(|sum_of| sum_of / sum.steps as f64);
         Ok(StepMetrics {
             epoch,
@@ -388,8 +381,8 @@ impl<T: Task> Trainer<T> {
             tokens: self.state.tokens + whole.tokens,
             seconds: self.state.seconds + seconds,
             lr,
-            nll: sum.mean(),
-            ppl: sum.mean().exp(),
+            nll: score.mean(),
+            ppl: score.perplexity(),
             gradient_norm: sum.gradient_norm / sum.steps as f64,
             clipped: sum.clipped as f64 / sum.steps as f64,
             latent_share: mean(sum.latent_share),

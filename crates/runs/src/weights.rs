@@ -75,9 +75,6 @@ pub fn distance<M: Module>(a: &M, b: &M) -> f64 {
 }
 
 /// As [`load_weights`], but of the parameters that `is_cut` names `module` has the rows `rows` alone, and the file all of them.
-///
-/// # Errors
-/// As [`load_weights`].
 pub(crate) fn load_rows<M: Module>(
     mut module: M,
     path: &Path,

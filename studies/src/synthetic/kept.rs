@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
-use runs::Error;
 use runs::files;
 use runs::optim::{load_optimiser, save_optimiser};
-use runs::{load_weights, save_weights};
+use runs::{Error, Shards, load_weights, save_weights};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -131,7 +130,8 @@ impl Kept {
             let position: Position = files::read_json(&folder.join(POSITION))?;
             if position.settings == *settings {
                 let model = load_weights(model, &folder.join(MODEL))?;
-                return Ok((model, load_optimiser(optimiser, &folder.join(OPTIMISER))?, position));
+                let path = folder.join(OPTIMISER);
+                return Ok((model, load_optimiser(optimiser, &Shards::default(), &path)?, position));
             }
         }
         Ok((model, optimiser, Position { settings: settings.clone(), step: 0, seconds: 0.0 }))

@@ -226,11 +226,8 @@ impl Source {
         }
     }
 
-    /// The text called `name` in `folder`: the file `name.txt` or the files in the folder `name`.
+    /// The text called `name` in `folder`, which exists: the file `name.txt` or the files in the folder `name`.
     fn find(folder: &Path, name: &str) -> Result<Self> {
-        if !folder.is_dir() {
-            return Err(Error::MissingFolder { path: folder.to_path_buf() });
-        }
         let (file, shards) = (folder.join(format!("{name}.txt")), folder.join(name));
         if file.exists() || !shards.is_dir() {
             return match file.is_file() {

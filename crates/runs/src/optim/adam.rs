@@ -10,7 +10,7 @@ use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, Writer};
 use burn::tensor::{Bytes, Tensor};
 
-use super::clip::clip_and_measure_among;
+use super::clip::clip_global_norm_among;
 use crate::error::{Error, Result, one_line};
 use crate::ranks::Ranks;
 use crate::shards::Shards;
@@ -56,18 +56,15 @@ fn to_bytes(optimiser: &ModuleOptimizer) -> Bytes {
 
 /// What [`save_optimiser`] writes, of whole parameters, at the first of the ranks that hold rows of some, and nothing at the others. All
 /// of them call it.
-///
-/// # Errors
-/// [`Error::Communication`].
 fn gathered(optimiser: &ModuleOptimizer, shards: &Shards) -> Result<Vec<u8>> {
     let mut result = Ok(());
     let whole = map_rows(to_bytes(optimiser), shards, |row, own| {
         let rows = |rows: Range<usize>| own[rows.start * row..rows.end * row].to_vec();
         match shards.gathered(row, rows) {
-            Ok(all) if shards.ranks().is_first() => (shards.all(), all),
+            Ok(all) if shards.ranks().is_first() => all,
             gathered => {
                 result = std::mem::replace(&mut result, Ok(())).and(gathered.map(drop));
-                (own.len() / row, own.to_vec())
+                own.to_vec()
             }
         }
     });
@@ -81,7 +78,7 @@ fn gathered(optimiser: &ModuleOptimizer, shards: &Shards) -> Result<Vec<u8>> {
 fn map_rows(
     bytes: Bytes,
     shards: &Shards,
-    mut f: impl FnMut(usize, &[u8]) -> (usize, Vec<u8>),
+    mut f: impl FnMut(usize, &[u8]) -> Vec<u8>,
 ) -> Result<Bytes, PackError> {
     let reader = Reader::from_bytes(bytes)?;
     let (scalars, metadata) = (reader.scalars().clone(), reader.metadata().clone());
@@ -93,8 +90,8 @@ fn map_rows(
         let (mut shape, mut bytes) = (shape.to_vec(), bytes);
         if id.is_some_and(|id| shards.hold(ParamId::from(id))) && !shape.is_empty() {
             let row = shape[1..].iter().product::<usize>() * dtype.size();
-            let (rows, made) = f(row, &bytes);
-            (shape[0], bytes) = (rows, Bytes::from_bytes_vec(made));
+            let made = f(row, &bytes);
+            (shape[0], bytes) = (made.len() / row, Bytes::from_bytes_vec(made));
         }
         Ok(PackTensor::new(name, dtype, shape, id, bytes))
     });
@@ -109,25 +106,21 @@ fn map_rows(
 }
 
 /// `optimiser`, of no steps yet, with the state in a file that [`save_optimiser`] wrote for a module whose
-/// [parameters have the same numbers](number_parameters).
+/// [parameters have the same numbers](number_parameters). The file is of whole parameters, and `shards` says which of their rows this
+/// rank holds.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Damaged`] if the file is not whole.
-pub fn load_optimiser(optimiser: ModuleOptimizer, path: &Path) -> Result<ModuleOptimizer> {
-    of_rows(optimiser, &Shards::default(), path)
-}
-
-/// The same of a module of which `shards` says which rows this rank holds. The file is of whole parameters.
-fn of_rows(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<ModuleOptimizer> {
+pub fn load_optimiser(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) -> Result<ModuleOptimizer> {
     let bytes = Bytes::from_bytes_vec(fs::read(path).map_err(Error::io("read", path))?);
     let bytes = match shards.are_none() {
         true => bytes,
         false => {
             let (own, all) = (shards.rows(), shards.all());
             let cut = |row: usize, whole: &[u8]| match whole.len() == all * row {
-                true => (own.len(), whole[own.start * row..own.end * row].to_vec()),
+                true => whole[own.start * row..own.end * row].to_vec(),
                 // Of another vocabulary: the weights beside it say so.
-                false => (whole.len() / row, whole.to_vec()),
+                false => whole.to_vec(),
             };
             map_rows(bytes, shards, cut).map_err(|error| Error::damaged(path, one_line(&error)))?
         }
@@ -149,7 +142,7 @@ impl Adam {
         Self { optimiser, whole: vec![] }
     }
 
-    /// Clips the gradients to their norm over all parameters together, as [`clip_and_measure`](super::clip_and_measure), and makes an
+    /// Clips the gradients to their norm over all parameters together, as [`clip_global_norm`](super::clip_global_norm), and makes an
     /// update. Returns the norm before clipping, `[1]`; `None` if no parameter has a gradient. All ranks call it.
     ///
     /// # Errors
@@ -166,7 +159,7 @@ impl Adam {
         shards: &Shards,
     ) -> Result<(M, Option<Tensor<1>>)> {
         self.whole = vec![];
-        let (grads, norm) = clip_and_measure_among(&module, grads, max_norm, shards)?;
+        let (grads, norm) = clip_global_norm_among(&module, grads, max_norm, shards)?;
         Ok((self.optimiser.step(lr, module, grads), norm))
     }
 
@@ -204,7 +197,7 @@ impl Adam {
         shards: &Shards,
         path: &Path,
     ) -> Result<Self> {
-        let optimiser = of_rows(optimiser, shards, path)?;
+        let optimiser = load_optimiser(optimiser, shards, path)?;
         let mut count = Count { parameters: 0 };
         module.visit(&mut count);
         let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);

@@ -19,9 +19,6 @@ pub fn global_norm<M: Module>(module: &M, grads: &GradientsParams) -> Option<Ten
 
 /// The same of a module of which each rank holds some rows: each row counts once, and so does what all ranks have. All ranks call
 /// it.
-///
-/// # Errors
-/// [`Error::Communication`](crate::Error::Communication).
 fn global_norm_among<M: Module>(
     module: &M,
     grads: &GradientsParams,
@@ -51,36 +48,22 @@ fn add(sum: &mut Option<Tensor<1>>, term: Tensor<1>) {
 /// The norm stays on the device: nothing waits for its value. Gradients of parameters that are not in `module`
 /// are left alone and do not count.
 ///
-/// # Panics
-///
-/// If `max_norm` is not a positive number.
-pub fn clip_global_norm<M: Module>(module: &M, grads: GradientsParams, max_norm: f64) -> GradientsParams {
-    clip_and_measure(module, grads, max_norm).0
-}
-
-/// As [`clip_global_norm`], and the norm before clipping, `[1]`; `None` if no parameter has a gradient.
+/// Returns the gradients, and the norm before clipping, `[1]`; `None` if no parameter has a gradient.
 ///
 /// # Panics
 ///
 /// If `max_norm` is not a positive number.
-pub fn clip_and_measure<M: Module>(
+pub fn clip_global_norm<M: Module>(
     module: &M,
     grads: GradientsParams,
     max_norm: f64,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    clip_and_measure_among(module, grads, max_norm, &Shards::default())
+    clip_global_norm_among(module, grads, max_norm, &Shards::default())
         .expect("one process has nobody to lose")
 }
 
-/// As [`clip_and_measure`] of a module of which each rank holds some rows. All ranks call it.
-///
-/// # Errors
-/// [`Error::Communication`](crate::Error::Communication).
-///
-/// # Panics
-///
-/// If `max_norm` is not a positive number.
-pub(super) fn clip_and_measure_among<M: Module>(
+/// The same of a module of which each rank holds some rows. All ranks call it.
+pub(super) fn clip_global_norm_among<M: Module>(
     module: &M,
     mut grads: GradientsParams,
     max_norm: f64,
@@ -95,12 +78,6 @@ pub(super) fn clip_and_measure_among<M: Module>(
 }
 
 /// The global norm, and what [`clip_global_norm`] multiplies gradients by, both `[1]`. `None` if no parameter has a gradient.
-///
-/// # Errors
-/// [`Error::Communication`](crate::Error::Communication).
-///
-/// # Panics
-/// If `max_norm` is not a positive number.
 pub(super) fn norm_and_coefficient<M: Module>(
     module: &M,
     grads: &GradientsParams,
@@ -171,11 +148,11 @@ mod tests {
     #[test]
     fn large_gradients_shrink_to_the_norm_and_small_ones_stay() {
         let module = pair();
-        let clipped = values(&module, &clip_global_norm(&module, grads(&module), 3.5));
+        let clipped = values(&module, &clip_global_norm(&module, grads(&module), 3.5).0);
         for (got, want) in clipped.iter().zip([1.0, 1.5, 3.0]) {
             assert!((got - want).abs() < 1e-5, "{clipped:?}");
         }
-        let kept = values(&module, &clip_global_norm(&module, grads(&module), 7.1));
+        let kept = values(&module, &clip_global_norm(&module, grads(&module), 7.1).0);
         assert_eq!(kept, [2.0, 3.0, 6.0]);
     }
 }

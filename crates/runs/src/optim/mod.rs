@@ -18,7 +18,7 @@ mod testing;
 mod update;
 
 pub use adam::{Adam, adam, load_optimiser, number_parameters, save_optimiser};
-pub use clip::{clip_and_measure, clip_global_norm, global_norm};
+pub use clip::{clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig};

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use burn::config::Config;
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId, list_param_ids};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 
-use super::update::Factor;
 use super::{clip, parameter, update};
 use crate::error::Result;
 use crate::shards::Shards;
@@ -87,7 +86,7 @@ impl NtAsgd {
             factor.is_finite() && factor > 0.0,
             "NtAsgd::with_factor: the factor is {factor}, but must be finite and above 0"
         );
-        part.visit(&mut SetFactor { factors: &mut self.factors, factor });
+        self.factors.extend(list_param_ids(part).into_iter().map(|id| (id, factor)));
         self
     }
 
@@ -150,7 +149,7 @@ impl NtAsgd {
     ) -> Result<(M, Option<Tensor<1>>)> {
         let measured = clip::norm_and_coefficient(&module, &grads, max_norm, &self.shards)?;
         let (norm, factor) = measured.unzip();
-        Ok((self.step_by(lr, module, grads, factor.map(Factor::new)), norm))
+        Ok((self.step_by(lr, module, grads, factor), norm))
     }
 
     /// One step with gradients that are multiplied by a factor first.
@@ -159,7 +158,7 @@ impl NtAsgd {
         lr: f64,
         module: M,
         grads: GradientsParams,
-        factor: Option<Factor>,
+        factor: Option<Tensor<1>>,
     ) -> M {
         if self.averaging {
             self.iterates += 1;
@@ -182,7 +181,7 @@ struct Step<'a> {
     optimiser: &'a mut NtAsgd,
     lr: f64,
     grads: GradientsParams,
-    factor: Option<Factor>,
+    factor: Option<Tensor<1>>,
 }
 
 impl ModuleMapper for Step<'_> {
@@ -202,17 +201,6 @@ impl ModuleMapper for Step<'_> {
             }
             value
         })
-    }
-}
-
-struct SetFactor<'a> {
-    factors: &'a mut HashMap<ParamId, f64>,
-    factor: f64,
-}
-
-impl ModuleVisitor for SetFactor<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.factors.insert(param.id, self.factor);
     }
 }
 

@@ -10,7 +10,6 @@ use mpi::environment::Universe;
 use mpi::{Threading, ffi};
 
 use super::communicator::Communicator;
-use super::handle::started_as_one_of;
 use crate::error::{Error, Result};
 
 /// How long a short message is waited for without rest.
@@ -64,11 +63,6 @@ struct Job {
 }
 
 impl Mpi {
-    /// Whether this process was started as part of an MPI job.
-    pub fn is_started() -> bool {
-        started_as_one_of().is_some()
-    }
-
     /// Joins the job that this process was started in. To be called once, on the main thread.
     ///
     /// # Errors

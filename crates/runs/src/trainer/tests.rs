@@ -199,7 +199,7 @@ fn a_run_of_given_weights_starts_from_them() {
 
 #[test]
 fn ranks_are_refused_where_a_task_takes_one() {
-    let refused = crate::ranks::threads(2, |ranks| trainer(&train(1)).with_ranks(&ranks).err());
+    let refused = crate::ranks::threads(2, |ranks| trainer(&train(1)).with_grid(&Grid::of_one(&ranks)).err());
     let expected = "2 ranks cannot share a batch of 1: every rank needs at least one column";
     assert!(refused.into_iter().all(|error| error.unwrap().to_string() == expected));
 }

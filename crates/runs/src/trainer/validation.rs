@@ -7,25 +7,16 @@ use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::metrics::{EndReason, EpochMetrics, Score, ValidationMetrics};
 use crate::observer::TrainObserver;
-use crate::state::{Best, Sum};
+use crate::state::Best;
 use crate::task::{Split, Task};
 
-/// A validation at the end of an epoch or inside of one.
-pub(super) struct Validation {
-    epoch: usize,
-    /// The step after which it was; none at the epoch's end.
-    step: Option<usize>,
-    trained: Sum,
-    valid: Score,
-    lr: f64,
-    averaging: Option<bool>,
-    best: bool,
-}
-
 impl<T: Task> Trainer<T> {
-    /// Scores the validation text and lets the state see it. Returns `None` if the observer says stop; the state is then as
-    /// before.
-    pub(super) fn validate(&mut self, observer: &mut dyn TrainObserver) -> Result<Option<Validation>> {
+    /// Scores the validation text, at the end of an epoch or inside of one, and lets the state see it. Returns `None` if the observer
+    /// says stop; the state is then as before.
+    pub(super) fn validate(
+        &mut self,
+        observer: &mut dyn TrainObserver,
+    ) -> Result<Option<(ValidationMetrics, Score)>> {
         self.read()?;
         let (epoch, steps) = self.epoch();
         let began = Instant::now();
@@ -42,51 +33,51 @@ impl<T: Task> Trainer<T> {
             return Err(Error::NonFinitePerplexity { what: "validation", epoch });
         }
         position.validated = position.step;
-        let (done, trained, nll) = (position.step, position.whole, valid.mean());
-        let step = (done < steps).then_some(done);
-        let validation = Validation {
+        let (step, trained, nll) = (position.step, position.whole.score(), valid.mean());
+        let best = self.state.best.is_none_or(|best| nll < best.nll);
+        let metrics = ValidationMetrics {
             epoch,
             step,
-            trained,
-            valid,
+            steps,
+            seconds,
+            train_ppl: trained.perplexity(),
+            valid_ppl: valid.perplexity(),
             lr: self.task.learning_rate(&self.state),
             averaging: self.task.is_averaging(&self.state),
-            best: self.state.best.is_none_or(|best| nll < best.nll),
+            best,
         };
         self.state.unimproved += 1;
-        if validation.best {
+        if best {
+            let step = (step < steps).then_some(step);
             self.state.best = Some(Best { epoch, step, nll, train_nll: Some(trained.mean()) });
             self.best = Some(weights);
             self.state.unimproved = 0;
         }
-        if let Some(what) = self.task.validated(&mut self.state, nll, validation.best) {
-            observer.on_message(&format!("{what} after {}", validation.place()));
+        if let Some(what) = self.task.validated(&mut self.state, nll, best) {
+            observer.on_message(&format!("{what} after {}", place(&metrics)));
         }
-        Ok(Some(validation))
+        Ok(Some((metrics, valid)))
     }
 
     /// Reports a validation and saves what must be saved of it. At an epoch's end, the next epoch is up.
     pub(super) fn record(
         &mut self,
-        validation: &Validation,
+        metrics: &ValidationMetrics,
+        valid: &Score,
         run: Option<&Folder<T::Settings>>,
         observer: &mut dyn TrainObserver,
     ) -> Result<()> {
-        match validation.step {
-            None => {
-                let metrics = self.end_epoch(validation);
-                self.keep(&to_line(&metrics), validation.best, true, run)?;
-                observer.on_epoch(&metrics, self.share());
-            }
-            Some(step) => {
-                let metrics = self.inside_epoch(validation, step);
-                // A run that is over is not trained again from its last checkpoint on.
-                let over = self.end().is_some();
-                self.keep(&to_line(&metrics), validation.best, over, run)?;
-                observer.on_validation(&metrics, self.share());
-            }
+        if metrics.step == metrics.steps {
+            let metrics = self.end_epoch(metrics, valid);
+            self.keep(&to_line(&metrics), metrics.best, true, run)?;
+            observer.on_epoch(&metrics, self.share());
+        } else {
+            // A run that is over is not trained again from its last checkpoint on.
+            let over = self.end().is_some();
+            self.keep(&to_line(metrics), metrics.best, over, run)?;
+            observer.on_validation(metrics, self.share());
         }
-        let place = validation.place();
+        let place = place(metrics);
         match self.end() {
             Some(EndReason::Patience) => {
                 let count = self.state.unimproved;
@@ -102,9 +93,10 @@ impl<T: Task> Trainer<T> {
         Ok(())
     }
 
-    fn end_epoch(&mut self, validation: &Validation) -> EpochMetrics {
+    fn end_epoch(&mut self, metrics: &ValidationMetrics, valid: &Score) -> EpochMetrics {
         let position = self.state.position.take().expect("an epoch is under way");
-        let Validation { epoch, trained, valid, lr, averaging, best, .. } = *validation;
+        let trained = position.whole.score();
+        let ValidationMetrics { epoch, train_ppl, valid_ppl, lr, averaging, best, .. } = *metrics;
         self.state.epoch = epoch;
         self.state.seconds += position.seconds;
         self.state.validation_seconds += position.validation_seconds;
@@ -113,21 +105,14 @@ impl<T: Task> Trainer<T> {
             epoch,
             seconds: position.seconds,
             tokens_per_s: trained.tokens as f64 / (position.seconds - position.validation_seconds),
-            train_ppl: trained.mean().exp(),
-            valid_ppl: valid.perplexity(),
+            train_ppl,
+            valid_ppl,
             train_accuracy: trained.accuracy(),
             valid_accuracy: valid.accuracy(),
             lr,
             averaging,
             best,
         }
-    }
-
-    fn inside_epoch(&mut self, validation: &Validation, step: usize) -> ValidationMetrics {
-        let ((_, steps), seconds) = (self.epoch(), self.position().seconds);
-        let Validation { epoch, trained, valid, lr, averaging, best, .. } = *validation;
-        let (train_ppl, valid_ppl) = (trained.mean().exp(), valid.perplexity());
-        ValidationMetrics { epoch, step, steps, seconds, train_ppl, valid_ppl, lr, averaging, best }
     }
 
     /// Adds a line to the metrics; the checkpoint, if there is to be one, comes first, and the best model after it.
@@ -143,12 +128,10 @@ impl<T: Task> Trainer<T> {
     }
 }
 
-impl Validation {
-    /// Where it was, in words.
-    fn place(&self) -> String {
-        match self.step {
-            None => format!("epoch {}", self.epoch),
-            Some(step) => format!("step {step} of epoch {}", self.epoch),
-        }
+/// Where a validation was, in words.
+fn place(metrics: &ValidationMetrics) -> String {
+    match metrics.step == metrics.steps {
+        true => format!("epoch {}", metrics.epoch),
+        false => format!("step {} of epoch {}", metrics.step, metrics.epoch),
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
-use runs::optim::clip_and_measure;
+use runs::optim::clip_global_norm;
 
 use crate::config::TrainConfig;
 use crate::data::Batch;
@@ -34,7 +34,7 @@ pub fn step(
 ) -> (Seq2Seq, Stepped) {
     let targets = &batch.responses.targets;
     let (nll, grads) = gradients(&model, batch, 1.0 / targets.rows() as f64);
-    let (grads, norm) = clip_and_measure(&model, grads, config.clip);
+    let (grads, norm) = clip_global_norm(&model, grads, config.clip);
     let norm = norm.unwrap_or_else(|| nll.zeros_like());
     let model = optimiser.step(config.lr, model, grads);
     (model, Stepped { nll, tokens: targets.count(), norm })

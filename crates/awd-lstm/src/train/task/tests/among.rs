@@ -94,7 +94,7 @@ fn weights_that_differ_are_found_and_too_many_ranks_refused() {
         let fresh = Mutex::new(());
         let refused = threads(9, |ranks| {
             let _guard = fresh.lock().unwrap();
-            trainer(&config(1)).with_ranks(&ranks).err().map(|error| error.to_string())
+            trainer(&config(1)).with_grid(&Grid::of_one(&ranks)).err().map(|error| error.to_string())
         });
         let line = "9 ranks cannot share a batch of 8: every rank needs at least one column";
         assert!(refused.iter().all(|refused| refused.as_deref() == Some(line)), "{refused:?}");
