@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         let pairs: Vec<Pair> = split.pairs().collect();
         if !pairs.is_empty() {
             let batch = Batch::new(split, &pairs, 3);
-            assert_eq!(batch.responses.targets.rows(), pairs.len());
+            assert_eq!(batch.targets.rows(), pairs.len());
         }
         let _ = References::read(&file("refs.jsonl", references), split, corpus.vocabulary());
     }

@@ -38,7 +38,6 @@ mod evaluate;
 mod generate;
 mod model;
 mod run;
-mod sizes;
 mod task;
 
 pub use config::{GptConfig, TrainConfig};

@@ -1,6 +1,6 @@
 //! The crate's error type. Every message is a single line: what was wrong, where, and what would be right.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -66,136 +66,7 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a line of a data file, or with a dialogue.
+/// What is wrong with a line of a data file, or with a dialogue, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Fault {
-    /// Not UTF-8.
-    #[error("not UTF-8 text")]
-    NotUtf8,
-
-    /// More bytes than a line may have.
-    #[error("longer than {limit} bytes; a line holds one JSON object")]
-    TooLong {
-        /// The most bytes of a line.
-        limit: usize,
-    },
-
-    /// Not JSON.
-    #[error("not JSON, at column {column}: {reason}")]
-    NotJson {
-        /// Where it stops being JSON, counted in bytes from 1.
-        column: usize,
-        /// The parser's reason.
-        reason: String,
-    },
-
-    /// A JSON value is of another type than it must be.
-    #[error("{place} is {found}, but must be {expected}")]
-    WrongType {
-        /// Which value, such as `the text of turn 3`.
-        place: String,
-        /// Its type, with an article.
-        found: &'static str,
-        /// The right type, with an article.
-        expected: &'static str,
-    },
-
-    /// An object lacks a field.
-    #[error("the field `{field}` is missing")]
-    MissingField {
-        /// Its name.
-        field: &'static str,
-    },
-
-    /// A turn is not a pair.
-    #[error("turn {turn} has length {length}, but must be a pair: [speaker, text]")]
-    NotAPair {
-        /// The turn, counted from 1.
-        turn: usize,
-        /// The length of its list.
-        length: usize,
-    },
-
-    /// A dialogue has no response: one needs an utterance to answer.
-    #[error("too few turns: {turns}; a dialogue has at least 2")]
-    TooFewTurns {
-        /// Number of turns.
-        turns: usize,
-    },
-
-    /// The name of a speaker is empty.
-    #[error("turn {turn} has no speaker")]
-    NoSpeaker {
-        /// The turn, counted from 1.
-        turn: usize,
-    },
-
-    /// An utterance has no token.
-    #[error("turn {turn} has no word")]
-    NoWord {
-        /// The turn, counted from 1.
-        turn: usize,
-    },
-
-    /// More speakers than two.
-    #[error("turn {turn} is by a third speaker, `{speaker}`; a dialogue has two, here `{}` and `{}`", known[0], known[1])]
-    ThirdSpeaker {
-        /// The turn, counted from 1.
-        turn: usize,
-        /// Its speaker, shortened.
-        speaker: String,
-        /// The speakers before, shortened.
-        known: [String; 2],
-    },
-
-    /// References stand at the place of another response.
-    #[error(
-        "references for turn {} of dialogue {}, but the test text's next response is turn {} of dialogue {}",
-        found.turn, found.dialogue, expected.turn, expected.dialogue
-    )]
-    WrongPair {
-        /// The response that the line names.
-        found: Place,
-        /// The response of the test text at this line.
-        expected: Place,
-    },
-
-    /// References for more responses than there are.
-    #[error("one line too many: the test text has {expected} responses")]
-    TooManyReferences {
-        /// Responses of the test text.
-        expected: usize,
-    },
-
-    /// A response has no reference.
-    #[error("no reference")]
-    NoReference,
-
-    /// A reference is empty.
-    #[error("reference {reference} has no word")]
-    EmptyReference {
-        /// The reference, counted from 1.
-        reference: usize,
-    },
-
-    /// The first reference is not the response that the test text has there.
-    #[error("the first reference is not the response of the test text")]
-    NotTheResponse,
-}
-
-/// Where a response stands in a data file: both numbers as in the files of references.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The dialogue, counted from 0.
-    pub dialogue: u64,
-    /// The turn, counted from 1.
-    pub turn: u64,
-}
-
-impl Fault {
-    /// An [`Error::Line`].
-    pub fn at(self, path: &Path, line: usize) -> Error {
-        Error::Line { path: path.to_path_buf(), line, fault: self }
-    }
-}
+#[error("{0}")]
+pub struct Fault(pub String);

@@ -7,9 +7,9 @@ use awd_lstm::lstm::LstmState;
 use burn::tensor::{Int, Tensor, TensorData};
 use highrank::rand::Rng;
 use highrank::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, Sampling};
+use runs::error::Result;
 
 use crate::data::{BOD, BOS, Contexts, EOS, PAD};
-use crate::error::Result;
 use crate::model::Seq2Seq;
 
 /// A good number of contexts for a call. More of them make the products larger, but take more memory.
@@ -55,16 +55,6 @@ pub fn beam_search() -> BeamSearch {
         .with_forbidden(NEVER.map(|word| word as usize).to_vec())
 }
 
-/// The decoder's state as the search selects of it.
-struct State(LstmState);
-
-impl BeamState for State {
-    fn select(self, rows: &[usize]) -> Self {
-        let LstmState { hidden, cell } = self.0;
-        Self(LstmState { hidden: BeamState::select(hidden, rows), cell: BeamState::select(cell, rows) })
-    }
-}
-
 impl Seq2Seq {
     /// The best responses to each context, best first.
     ///
@@ -76,12 +66,12 @@ impl Seq2Seq {
     pub fn respond(&self, contexts: &Contexts, search: &BeamSearch) -> Result<Vec<Vec<Response>>> {
         let count = contexts.entries.rows();
         let device = self.device().without_autodiff();
-        let found =
-            self.head.try_beam_search(search, count, State(self.encode(contexts)), |live, State(state)| {
-                let (hidden, state) = self.step(live.last_words(BOS as usize, &device), state);
-                (hidden, State(state))
-            });
-        let found = found.map_err(runs::Error::from)?;
+        let LstmState { hidden, cell } = self.encode(contexts);
+        let found = self.head.try_beam_search(search, count, (hidden, cell), |live, (hidden, cell)| {
+            let before = LstmState { hidden, cell };
+            let (outputs, after) = self.step(live.last_words(BOS as usize, &device), before);
+            (outputs, (after.hidden, after.cell))
+        })?;
         Ok(found.into_iter().map(|found| found.into_iter().map(Response::from).collect()).collect())
     }
 
@@ -115,7 +105,7 @@ impl Seq2Seq {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Vec<Vec<u32>>> {
-        sampling.validate().map_err(runs::Error::from)?;
+        sampling.validate()?;
         let masked = self.head.clone().mask_words(&NEVER.map(|word| word as usize));
         let device = self.device().without_autodiff();
         let mut responses = vec![Vec::new(); contexts.entries.rows()];
@@ -125,7 +115,7 @@ impl Seq2Seq {
             let ids: Vec<i32> = words.iter().map(|&word| word as i32).collect();
             let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [words.len()]), &device);
             let (hidden, after) = self.step(ids, state);
-            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng).map_err(runs::Error::from)?;
+            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng)?;
             let chosen: Vec<u32> = chosen.into_data().iter::<i64>().map(|word| word as u32).collect();
             let rows: Vec<usize> = (0..chosen.len()).filter(|&row| chosen[row] != EOS).collect();
             open = rows.iter().map(|&row| open[row]).collect();
@@ -134,7 +124,8 @@ impl Seq2Seq {
             if open.is_empty() {
                 break;
             }
-            State(state) = State(after).select(&rows);
+            let (hidden, cell) = (after.hidden, after.cell).select(&rows);
+            state = LstmState { hidden, cell };
         }
         Ok(responses)
     }

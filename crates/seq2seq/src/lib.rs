@@ -5,7 +5,7 @@
 //!
 //! * [`data`]: dialogues, tokens, vocabularies, pairs of context and response, batches as arrays of integers, references;
 //! * [`metrics`]: smoothed sentence BLEU, precision and recall over hypotheses and references;
-//! * [`retrieve`](mod@retrieve): more references for test responses, from similar training contexts;
+//! * [`retrieve`]: more references for test responses, from similar training contexts;
 //! * [`config`]: [`ModelConfig`] with its number of parameters, [`TrainConfig`], the rule of early stopping, and the presets;
 //! * [`model`]: [`Seq2Seq`], the hierarchical encoder-decoder, and its loss;
 //! * [`train`]: the training program as a library, run folders that can be extended, and held-out perplexity;
@@ -28,7 +28,7 @@
 //! let train = Preset::Small.train();
 //! let mut schedule = Schedule::new(corpus.train(), train.run, train.batch, train.seed)?;
 //! let batch = Batch::new(corpus.train(), &schedule.pairs(0), model.window);
-//! assert!(batch.responses.targets.rows() <= train.batch);
+//! assert!(batch.targets.rows() <= train.batch);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -30,34 +30,16 @@ impl Default for RetrievalConfig {
     }
 }
 
-impl RetrievalConfig {
-    /// Checks both numbers.
-    ///
-    /// # Errors
-    /// [`InvalidSetting`](runs::Error::InvalidSetting) if one of them is 0.
-    pub fn validate(&self) -> Result<()> {
-        check(self.window > 0, "window", self.window, "at least 1")?;
-        Ok(check(self.extra > 0, "extra", self.extra, "at least 1")?)
-    }
-}
-
 /// The dialogues of a file and what each is about.
-#[derive(Debug, Clone)]
-pub struct TopicalSplit {
+struct TopicalSplit {
     split: Split,
     topics: Vec<String>,
 }
 
 impl TopicalSplit {
-    /// Encodes some dialogues.
-    pub fn new(dialogues: &[Dialogue], vocabulary: &Vocabulary, config: &DialogConfig) -> Self {
+    fn new(dialogues: &[Dialogue], vocabulary: &Vocabulary, config: &DialogConfig) -> Self {
         let topics = dialogues.iter().map(|dialogue| dialogue.topic().to_string()).collect();
         Self { split: Split::new(dialogues, vocabulary, config), topics }
-    }
-
-    /// The dialogues.
-    pub fn split(&self) -> &Split {
-        &self.split
     }
 
     fn topic(&self, pair: Pair) -> &str {
@@ -77,19 +59,7 @@ impl TopicalSplit {
 }
 
 /// The training pairs whose responses are references of every pair of `test`, most similar first.
-///
-/// A context is the vector of its words' frequencies, each times `ln(N / df)`, with N training pairs of which df have the word in
-/// their contexts. The pairs found are those of the same topic with the highest cosine, of equal ones the first, whose responses
-/// differ from the true one and from each other. There may be fewer than asked for.
-///
-/// # Errors
-/// Those of [`RetrievalConfig::validate`].
-pub fn retrieve(
-    train: &TopicalSplit,
-    test: &TopicalSplit,
-    config: RetrievalConfig,
-) -> Result<Vec<Vec<Pair>>> {
-    config.validate()?;
+fn retrieve(train: &TopicalSplit, test: &TopicalSplit, config: RetrievalConfig) -> Vec<Vec<Pair>> {
     let RetrievalConfig { window, extra } = config;
     let counts: Vec<(Pair, BTreeMap<u32, f64>)> =
         train.split.pairs().map(|pair| (pair, train.counts(pair, window))).collect();
@@ -136,7 +106,7 @@ pub fn retrieve(
         vector.iter().for_each(|&(word, _)| context[word as usize] = 0.0);
         found
     });
-    Ok(found.collect())
+    found.collect()
 }
 
 /// The weighted counts, scaled to length 1; all 0 if no word weighs anything.
@@ -150,12 +120,16 @@ fn unit_vector(counts: &BTreeMap<u32, f64>, weight: impl Fn(u32) -> f64) -> Vec<
     vector
 }
 
-/// Reads `train.jsonl` and `test.jsonl` of a [data folder](crate::data), [retrieves](retrieve) references for all test pairs and
-/// writes them to `path`, the true response first, as [`References::read`](crate::data::References::read) takes them. Returns the
-/// number of references, the true ones included.
+/// Reads `train.jsonl` and `test.jsonl` of a [data folder](crate::data), finds references for all test pairs and writes them to
+/// `path`, the true response first, as [`References::read`](crate::data::References::read) takes them. Returns the number of
+/// references, the true ones included.
+///
+/// A context is the vector of its words' frequencies, each times `ln(N / df)`, with N training pairs of which df have the word in
+/// their contexts. The references are the responses to the training contexts of the same topic with the highest cosine, of equal
+/// ones the first, that differ from the true one and from each other. There may be fewer than asked for.
 ///
 /// # Errors
-/// As [`dialogues`], [`RetrievalConfig::validate`] and [`DialogConfig::validate`];
+/// As [`dialogues`] and [`DialogConfig::validate`], and [`InvalidSetting`](runs::Error::InvalidSetting) if a number of `config` is 0;
 /// [`Io`](runs::Error::Io) if the file cannot be written. The file is then as before.
 pub fn write_references(
     folder: &Path,
@@ -164,14 +138,15 @@ pub fn write_references(
     config: RetrievalConfig,
 ) -> Result<usize> {
     dialog.validate()?;
-    config.validate()?;
+    check(config.window > 0, "window", config.window, "at least 1")?;
+    check(config.extra > 0, "extra", config.extra, "at least 1")?;
     let read = |name: &str| -> Result<Vec<Dialogue>> {
         dialogues(&crate::data::split_file(folder, name)?)?.collect()
     };
     let (train, test) = (read("train")?, read("test")?);
     let vocabulary = build_vocabulary(train.iter().cloned().map(Ok), dialog.vocab_size)?;
     let [train, test] = [train, test].map(|text| TopicalSplit::new(&text, &vocabulary, dialog));
-    let found = retrieve(&train, &test, config)?;
+    let found = retrieve(&train, &test, config);
     let words = |ids: &[u32]| {
         let words =
             ids.iter().map(|&id| vocabulary.word(id).expect("the text was encoded by this vocabulary"));
@@ -208,7 +183,7 @@ mod tests {
         let vocabulary = build_vocabulary(train.iter().cloned().map(Ok), 100).unwrap();
         let train = TopicalSplit::new(train, &vocabulary, &config);
         let test = TopicalSplit::new(&[dialogue("X", test)], &vocabulary, &config);
-        let found = retrieve(&train, &test, RetrievalConfig { window: 9, extra }).unwrap();
+        let found = retrieve(&train, &test, RetrievalConfig { window: 9, extra });
         found.last().unwrap().iter().map(|pair| (pair.dialogue, pair.turn)).collect()
     }
 

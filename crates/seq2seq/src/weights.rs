@@ -23,9 +23,9 @@ use std::path::Path;
 
 use awd_lstm::weights::{StateDict, TensorName};
 use burn::tensor::{DType, Device};
+use runs::error::Result;
 
 use crate::config::ModelConfig;
-use crate::error::Result;
 use crate::model::Seq2Seq;
 
 /// The model of the given configuration with the weights in a file, in the device's own float type.
@@ -45,7 +45,7 @@ pub fn read_as(path: &Path, config: &ModelConfig, device: &Device, dtype: DType)
     config.validate()?;
     let state = StateDict::read(path)?;
     state.check_size(config.num_params())?;
-    Ok(state.fill(config.try_init(device)?, tensor_name, &[], config.head.name(), dtype)?)
+    state.fill(config.try_init(device)?, tensor_name, &[], config.head.name(), dtype)
 }
 
 /// Writes a model's weights to a safetensors file that PyTorch reads with `safetensors.torch.load_file`. A file that is there is
@@ -54,7 +54,7 @@ pub fn read_as(path: &Path, config: &ModelConfig, device: &Device, dtype: DType)
 /// # Errors
 /// [`Io`](runs::Error::Io) if the file cannot be written.
 pub fn write(model: &Seq2Seq, path: &Path) -> Result<()> {
-    Ok(StateDict::of_module(model, tensor_name).write(path, false)?)
+    StateDict::of_module(model, tensor_name).write(path, false)
 }
 
 /// The tensor for the parameter at `path` in the model; none if the path is unknown.

@@ -8,16 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::SPECIAL;
 
-/// The shape of a hierarchical encoder-decoder (Zhao et al., arXiv 1703.10960) with LSTM cells and any output layer.
-///
-/// With E the embedding `[V, e]`, shared by encoder and decoder:
-///
-/// ```text
-/// u_j = [forward LSTM over E w_1 .. w_L ; backward LSTM over E w_L .. w_1]    each utterance of the context
-/// s   = LSTM over [u_j ; floor_j, one of two]                                 the context, oldest first
-/// h_0 = c_0 = W s + b
-/// h_i = LSTM(E y_(i−1), h_(i−1));   P(y_i | ·) = head(h_i)
-/// ```
+/// The shape of a [`Seq2Seq`](crate::Seq2Seq), whose formulas these names are from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
@@ -48,9 +39,6 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// The most learnt scalars that a model may have, as for language models: 2^40.
-    pub const MAX_PARAMETERS: usize = awd_lstm::ModelConfig::MAX_PARAMETERS;
-
     /// Checks every size, their [number of parameters](Self::num_params) and every probability.
     ///
     /// # Errors
@@ -82,7 +70,8 @@ impl ModelConfig {
             check(ok, "plif_bound", self.plif_bound, "finite and above 0")?;
         }
         let parameters = self.num_params();
-        check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
+        let most = awd_lstm::ModelConfig::MAX_PARAMETERS;
+        check(parameters <= most, "parameters", parameters, "at most 2^40")?;
         check((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "in [0, 1)")?;
         check(self.init.is_finite() && self.init > 0.0, "init", self.init, "finite and above 0")
     }

@@ -54,23 +54,6 @@ impl Padded {
     pub fn count(&self) -> usize {
         self.lengths.iter().sum()
     }
-
-    /// `[rows, width]`: 1 where a value is, 0 where padding is.
-    pub fn mask(&self) -> Vec<i32> {
-        self.lengths
-            .iter()
-            .flat_map(|&length| (0..self.width).map(move |at| i32::from(at < length)))
-            .collect()
-    }
-
-    /// Every row backwards within its own length; the padding stays at the end.
-    pub fn reversed(&self) -> Self {
-        let mut reversed = self.clone();
-        for (row, &length) in self.lengths.iter().enumerate() {
-            reversed.values[row * self.width..][..length].reverse();
-        }
-        reversed
-    }
 }
 
 /// What an encoder reads: every utterance once, and which of them each of P contexts consists of.
@@ -138,38 +121,15 @@ impl Contexts {
     }
 }
 
-/// What a decoder reads and predicts, one row a response.
+/// Some pairs for a model: what the encoder reads, and what the decoder reads and predicts, one row a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Responses {
+pub struct Batch {
+    /// The contexts, in the order of the responses.
+    pub contexts: Contexts,
     /// Inputs `<s> w₁ … w_n` `[P, R]`.
     pub inputs: Padded,
     /// Targets `w₁ … w_n </s>` `[P, R]`. They have the lengths of `inputs`.
     pub targets: Padded,
-}
-
-impl Responses {
-    /// The responses of some pairs.
-    ///
-    /// # Panics
-    /// If `split` lacks a pair.
-    pub fn new(split: &Split, pairs: &[Pair]) -> Self {
-        let of = |part: fn(usize) -> Range<usize>| {
-            Padded::of_ids(pairs.iter().map(|pair| {
-                let entry = split.entry(pair.dialogue, pair.turn);
-                &entry[part(entry.len())]
-            }))
-        };
-        Self { inputs: of(|length| 0..length - 1), targets: of(|length| 1..length) }
-    }
-}
-
-/// Some pairs for a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// The contexts.
-    pub contexts: Contexts,
-    /// The responses, in the same order.
-    pub responses: Responses,
 }
 
 impl Batch {
@@ -178,7 +138,17 @@ impl Batch {
     /// # Panics
     /// If `split` lacks a pair.
     pub fn new(split: &Split, pairs: &[Pair], window: usize) -> Self {
-        Self { contexts: Contexts::new(split, pairs, window), responses: Responses::new(split, pairs) }
+        let responses = |part: fn(usize) -> Range<usize>| {
+            Padded::of_ids(pairs.iter().map(|pair| {
+                let entry = split.entry(pair.dialogue, pair.turn);
+                &entry[part(entry.len())]
+            }))
+        };
+        Self {
+            contexts: Contexts::new(split, pairs, window),
+            inputs: responses(|length| 0..length - 1),
+            targets: responses(|length| 1..length),
+        }
     }
 }
 
@@ -188,14 +158,11 @@ mod tests {
     use crate::data::split::tests::split_of;
 
     #[test]
-    fn rows_are_padded_masked_and_reversed_within_their_lengths() {
+    fn rows_are_padded_to_the_longest() {
         let padded = Padded::new(&[vec![1, 2, 3], vec![], vec![4]]);
         assert_eq!(padded.values, [1, 2, 3, 0, 0, 0, 4, 0, 0]);
         assert_eq!((padded.rows(), padded.width, padded.count()), (3, 3, 4));
         assert_eq!((padded.row(0), padded.row(1), padded.row(2)), (&[1, 2, 3][..], &[][..], &[4][..]));
-        assert_eq!(padded.mask(), [1, 1, 1, 0, 0, 0, 1, 0, 0]);
-        assert_eq!(padded.reversed().values, [3, 2, 1, 0, 0, 0, 4, 0, 0]);
-        assert_eq!(padded.reversed().reversed(), padded);
         assert_eq!(Padded::new::<Vec<i32>>(&[]), Padded::default());
     }
 
@@ -207,8 +174,8 @@ mod tests {
     fn each_utterance_is_there_once() {
         let split = split();
         let pairs: Vec<Pair> = split.pairs().collect();
-        let batch = Batch::new(&split, &pairs, 2);
-        let Contexts { utterances, entries, floor } = &batch.contexts;
+        let Batch { contexts, inputs, targets } = Batch::new(&split, &pairs, 2);
+        let Contexts { utterances, entries, floor } = &contexts;
         // Entries 0 to 2 of one dialogue, 0 and 1 of the other.
         assert_eq!(utterances.lengths, [3, 4, 3, 3, 3]);
         assert_eq!(utterances.row(1), [2, 5, 6, 3]);
@@ -216,7 +183,6 @@ mod tests {
         assert_eq!(entries.lengths, [1, 2, 2, 1, 2]);
         assert_eq!(floor.values, [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
         assert_eq!(floor.lengths, entries.lengths);
-        let Responses { inputs, targets } = &batch.responses;
         assert_eq!((inputs.row(2), targets.row(2)), (&[2, 5, 5, 5][..], &[5, 5, 5, 3][..]));
         assert_eq!(inputs.lengths, targets.lengths);
         assert_eq!(targets.count(), split.response_tokens());
@@ -245,7 +211,7 @@ mod tests {
             }
         }
         let empty = Batch::new(&split, &[], 4);
-        assert_eq!((empty.contexts.utterances.rows(), empty.responses.inputs.rows()), (0, 0));
+        assert_eq!((empty.contexts.utterances.rows(), empty.inputs.rows()), (0, 0));
         assert_eq!(Contexts::new(&split, &pairs, 0).entries.width, 0);
     }
 

@@ -26,10 +26,10 @@ impl Corpus {
     /// [`Error::MissingFolder`], those of [`DialogConfig::validate`] and those of [`dialogues`].
     pub fn load(folder: &Path, config: &DialogConfig) -> Result<Self> {
         config.validate()?;
-        let train = split_file(folder, "train")?;
-        let vocabulary = build_vocabulary(dialogues(&train)?, config.vocab_size)?;
-        let train = Split::read(&train, &vocabulary, config)?;
-        Self::with_train(folder, vocabulary, train, config)
+        let path = split_file(folder, "train")?;
+        let vocabulary = build_vocabulary(dialogues(&path)?, config.vocab_size)?;
+        let train = Split::read(&path, &vocabulary, config)?;
+        Ok(Self { train, ..Self::load_held_out(folder, vocabulary, config)? })
     }
 
     /// Reads validation and test dialogues with the vocabulary of a trained model; there are no training dialogues.
@@ -38,18 +38,8 @@ impl Corpus {
     /// As [`load`](Self::load).
     pub fn load_held_out(folder: &Path, vocabulary: Vocabulary, config: &DialogConfig) -> Result<Self> {
         config.validate()?;
-        let train = Split::new([], &vocabulary, config);
-        Self::with_train(folder, vocabulary, train, config)
-    }
-
-    fn with_train(
-        folder: &Path,
-        vocabulary: Vocabulary,
-        train: Split,
-        config: &DialogConfig,
-    ) -> Result<Self> {
-        let valid = Split::read(&split_file(folder, "valid")?, &vocabulary, config)?;
-        let test = Split::read(&split_file(folder, "test")?, &vocabulary, config)?;
+        let read = |name| Split::read(&split_file(folder, name)?, &vocabulary, config);
+        let (train, valid, test) = (Split::new([], &vocabulary, config), read("valid")?, read("test")?);
         Ok(Self { vocabulary, train, valid, test })
     }
 

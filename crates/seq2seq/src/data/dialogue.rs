@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -19,10 +18,16 @@ pub struct Turn {
     pub text: String,
 }
 
+impl Serialize for Turn {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        [&self.speaker, &self.text].serialize(serializer)
+    }
+}
+
 /// A dialogue of two speakers: at least two turns, each with a word.
 ///
 /// One speaker may have several turns in a row, or all of them. Serialises as a line of a [data file](super).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Dialogue {
     topic: String,
     turns: Vec<Turn>,
@@ -32,23 +37,25 @@ impl Dialogue {
     /// A dialogue of some turns.
     ///
     /// # Errors
-    /// [`Fault::TooFewTurns`], [`Fault::NoSpeaker`], [`Fault::NoWord`] or [`Fault::ThirdSpeaker`].
+    /// If there are fewer turns than two, one without a speaker or a word, or more speakers than two.
     pub fn new(topic: impl Into<String>, turns: Vec<Turn>) -> Result<Self, Fault> {
         if turns.len() < 2 {
-            return Err(Fault::TooFewTurns { turns: turns.len() });
+            return Err(Fault(format!("too few turns: {}; a dialogue has at least 2", turns.len())));
         }
         let mut known: Vec<&str> = Vec::with_capacity(2);
         for (turn, Turn { speaker, text }) in (1..).zip(&turns) {
             if speaker.trim().is_empty() {
-                return Err(Fault::NoSpeaker { turn });
+                return Err(Fault(format!("turn {turn} has no speaker")));
             }
             if !has_token(text) {
-                return Err(Fault::NoWord { turn });
+                return Err(Fault(format!("turn {turn} has no word")));
             }
             if !known.contains(&speaker.as_str()) {
                 if let [first, second] = known[..] {
-                    let known = [shortened(first), shortened(second)];
-                    return Err(Fault::ThirdSpeaker { turn, speaker: shortened(speaker), known });
+                    let [third, first, second] = [speaker.as_str(), first, second].map(shortened);
+                    return Err(Fault(format!(
+                        "turn {turn} is by a third speaker, `{third}`; a dialogue has two, here `{first}` and `{second}`"
+                    )));
                 }
                 known.push(speaker);
             }
@@ -82,7 +89,10 @@ impl Dialogue {
         let turns = (1..).zip(list).map(|(turn, pair)| {
             let pair = expect(pair, Value::as_array, || format!("turn {turn}"), "a pair: [speaker, text]")?;
             let [speaker, text] = pair.as_slice() else {
-                return Err(Fault::NotAPair { turn, length: pair.len() });
+                let length = pair.len();
+                return Err(Fault(format!(
+                    "turn {turn} has length {length}, but must be a pair: [speaker, text]"
+                )));
             };
             let string = |value, what| {
                 expect(value, Value::as_str, || format!("the {what} of turn {turn}"), "a string")
@@ -101,16 +111,6 @@ impl Dialogue {
     /// The utterances.
     pub fn turns(&self) -> &[Turn] {
         &self.turns
-    }
-}
-
-impl Serialize for Dialogue {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let turns: Vec<[&str; 2]> = self.turns.iter().map(|turn| [&*turn.speaker, &*turn.text]).collect();
-        let mut line = serializer.serialize_struct("Dialogue", 2)?;
-        line.serialize_field("topic", &self.topic)?;
-        line.serialize_field("turns", &turns)?;
-        line.end()
     }
 }
 

@@ -30,7 +30,7 @@ impl JsonLines {
 
     /// An error of the line read last.
     pub(super) fn fault(&self, fault: Fault) -> Error {
-        fault.at(&self.path, self.line)
+        Error::Line { path: self.path.clone(), line: self.line, fault }
     }
 
     /// Reads up to the next line that is not blank; `None` at the end of the file.
@@ -44,9 +44,11 @@ impl JsonLines {
             }
             self.line += 1;
             if self.bytes.len() > MAX_LINE_BYTES {
-                return Err(self.fault(Fault::TooLong { limit: MAX_LINE_BYTES }));
+                let long = format!("longer than {MAX_LINE_BYTES} bytes; a line holds one JSON object");
+                return Err(self.fault(Fault(long)));
             }
-            let text = std::str::from_utf8(&self.bytes).map_err(|_| self.fault(Fault::NotUtf8))?;
+            let text =
+                std::str::from_utf8(&self.bytes).map_err(|_| self.fault(Fault("not UTF-8 text".into())))?;
             let text = if self.line == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
             let text = text.trim_end();
             if !text.is_empty() {
@@ -62,20 +64,20 @@ pub(super) fn parse(line: &str) -> Result<Value, Fault> {
         // The parser's place counts lines of the string, of which there is one.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let reason = error.to_string();
-        let reason = reason.strip_suffix(&place).unwrap_or(&reason).to_string();
-        Fault::NotJson { column: error.column().max(1), reason }
+        let reason = reason.strip_suffix(&place).unwrap_or(&reason);
+        Fault(format!("not JSON, at column {}: {reason}", error.column().max(1)))
     })
 }
 
 /// Writes a JSON value a line, in the place of a file that may be there.
-pub(crate) fn write_lines(path: &Path, lines: impl IntoIterator<Item: Serialize>) -> Result<()> {
+pub(crate) fn write_lines(path: &Path, lines: impl IntoIterator<Item: Serialize>) -> runs::error::Result<()> {
     let mut bytes = Vec::new();
     for line in lines {
         let written = serde_json::to_writer(&mut bytes, &line);
         written.map_err(|error| runs::Error::io("write", path)(error.into()))?;
         bytes.push(b'\n');
     }
-    Ok(files::replace(path, &bytes)?)
+    files::replace(path, &bytes)
 }
 
 /// The type of a value, with an article.
@@ -95,15 +97,15 @@ pub(super) fn expect<'a, T>(
     value: &'a Value,
     part: impl FnOnce(&'a Value) -> Option<T>,
     place: impl FnOnce() -> String,
-    expected: &'static str,
+    expected: &str,
 ) -> Result<T, Fault> {
-    part(value).ok_or_else(|| Fault::WrongType { place: place(), found: kind(value), expected })
+    part(value).ok_or_else(|| Fault(format!("{} is {}, but must be {expected}", place(), kind(value))))
 }
 
 /// A field of the object that is a whole line.
-pub(super) fn field<'a>(line: &'a Value, field: &'static str) -> Result<&'a Value, Fault> {
+pub(super) fn field<'a>(line: &'a Value, field: &str) -> Result<&'a Value, Fault> {
     let object = expect(line, Value::as_object, || "the line".into(), "an object")?;
-    object.get(field).ok_or(Fault::MissingField { field })
+    object.get(field).ok_or_else(|| Fault(format!("the field `{field}` is missing")))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ mod split;
 mod tokens;
 mod vocabulary;
 
-pub use batch::{Batch, Contexts, Padded, Responses};
+pub use batch::{Batch, Contexts, Padded};
 pub use corpus::Corpus;
 pub(crate) use corpus::split_file;
 pub use dialogue::{Dialogue, Turn, dialogues};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::lines::{JsonLines, expect, field};
 use super::split::{Pair, Split};
 use super::vocabulary::UNK;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Fault, Result};
 
 /// The references of every pair of a text, the true response first, as words of the vocabulary.
 ///
@@ -42,7 +42,10 @@ impl References {
         while let Some(line) = lines.read()? {
             let references = match pairs.next() {
                 Some(pair) => references(&line, pair, split, vocabulary),
-                None => Err(Fault::TooManyReferences { expected: split.num_pairs() }),
+                None => Err(Fault(format!(
+                    "one line too many: the test text has {} responses",
+                    split.num_pairs()
+                ))),
             };
             of_pairs.push(references.map_err(|fault| lines.fault(fault))?);
         }
@@ -93,27 +96,29 @@ fn references(
     vocabulary: &Vocabulary,
 ) -> Result<Vec<Vec<u32>>, Fault> {
     let number = |name| expect(field(line, name)?, Value::as_u64, || format!("`{name}`"), "a number from 0");
-    let found = Place { dialogue: number("dialogue")?, turn: number("turn")? };
-    let expected = Place { dialogue: pair.dialogue as u64, turn: pair.turn as u64 };
-    if found != expected {
-        return Err(Fault::WrongPair { found, expected });
+    let [dialogue, turn] = [number("dialogue")?, number("turn")?];
+    if [dialogue, turn] != [pair.dialogue as u64, pair.turn as u64] {
+        return Err(Fault(format!(
+            "references for turn {turn} of dialogue {dialogue}, but the test text's next response is turn {} of dialogue {}",
+            pair.turn, pair.dialogue
+        )));
     }
     let list = expect(field(line, "references")?, Value::as_array, || "`references`".into(), "a list")?;
     let ids = (1..).zip(list).map(|(reference, value)| {
         let text = expect(value, Value::as_str, || format!("reference {reference}"), "a string")?;
         let words = text.split_whitespace().take(split.config().max_words);
         let ids: Vec<u32> = words.map(|word| vocabulary.id(word).unwrap_or(UNK)).collect();
-        if ids.is_empty() { Err(Fault::EmptyReference { reference }) } else { Ok(ids) }
+        if ids.is_empty() { Err(Fault(format!("reference {reference} has no word"))) } else { Ok(ids) }
     });
     let ids = ids.collect::<Result<Vec<_>, Fault>>()?;
     let Some(first) = ids.first() else {
-        return Err(Fault::NoReference);
+        return Err(Fault("no reference".into()));
     };
     // A file made with another vocabulary may have `<unk>` elsewhere.
     let same = |(one, other): (&u32, &u32)| one == other || *one == UNK || *other == UNK;
     let response = split.response(pair);
     if first.len() != response.len() || !first.iter().zip(response).all(same) {
-        return Err(Fault::NotTheResponse);
+        return Err(Fault("the first reference is not the response of the test text".into()));
     }
     Ok(ids)
 }
@@ -163,6 +168,7 @@ mod tests {
     #[test]
     fn every_fault_names_its_line() {
         let second = |line: &str| format!("{}\n{line}\n", GOOD[0]);
+        let with = |list: &str| second(&format!(r#"{{"dialogue": 0, "turn": 2, "references": {list}}}"#));
         for (text, expected) in [
             (second("7"), "line 2: the line is a number, but must be an object"),
             (second(r#"{"turn": 2}"#), "line 2: the field `dialogue` is missing"),
@@ -175,24 +181,12 @@ mod tests {
                 "line 2: references for turn 1 of dialogue 0, but the test text's next response is turn 2 of dialogue 0",
             ),
             (second(r#"{"dialogue": 0, "turn": 2}"#), "line 2: the field `references` is missing"),
-            (
-                second(r#"{"dialogue": 0, "turn": 2, "references": {}}"#),
-                "`references` is an object, but must be a list",
-            ),
-            (second(r#"{"dialogue": 0, "turn": 2, "references": []}"#), "line 2: no reference"),
-            (
-                second(r#"{"dialogue": 0, "turn": 2, "references": [1]}"#),
-                "reference 1 is a number, but must be a string",
-            ),
-            (second(r#"{"dialogue": 0, "turn": 2, "references": ["x b", " "]}"#), "reference 2 has no word"),
-            (
-                second(r#"{"dialogue": 0, "turn": 2, "references": ["x a"]}"#),
-                "the first reference is not the response",
-            ),
-            (
-                second(r#"{"dialogue": 0, "turn": 2, "references": ["x b b"]}"#),
-                "the first reference is not the response",
-            ),
+            (with("{}"), "`references` is an object, but must be a list"),
+            (with("[]"), "line 2: no reference"),
+            (with("[1]"), "reference 1 is a number, but must be a string"),
+            (with(r#"["x b", " "]"#), "reference 2 has no word"),
+            (with(r#"["x a"]"#), "the first reference is not the response of the test text"),
+            (with(r#"["x b b"]"#), "the first reference is not the response of the test text"),
             (second(GOOD[1]) + GOOD[1], "line 3: one line too many: the test text has 2 responses"),
             (GOOD[0].into(), "test_refs.jsonl` has references for 1 responses, but the test text has 2"),
             (String::new(), "test_refs.jsonl` has references for 0 responses, but the test text has 2"),

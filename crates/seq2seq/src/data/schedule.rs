@@ -3,11 +3,10 @@
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use runs::error::check;
+use runs::error::{Result, check};
 use runs::mix_seed;
 
 use super::split::{Pair, Run, Split};
-use crate::error::Result;
 
 /// The batches of training: runs of consecutive pairs, which share most of their contexts, drawn at random without replacement.
 ///

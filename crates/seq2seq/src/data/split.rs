@@ -86,17 +86,6 @@ impl Run {
     }
 }
 
-/// Who speaks in an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaker {
-    /// The entry that begins a dialogue.
-    Nobody,
-    /// The speaker of the first utterance.
-    First,
-    /// The other one.
-    Second,
-}
-
 /// The dialogues of one file as token ids, four bytes a token.
 #[derive(Debug, Clone)]
 pub struct Split {
@@ -105,8 +94,8 @@ pub struct Split {
     ids: Vec<u32>,
     /// Where every entry begins in `ids`, and the end.
     starts: Vec<usize>,
-    /// Who speaks in every entry.
-    speakers: Vec<Speaker>,
+    /// Whether the speaker of every entry is that of the dialogue's first utterance; `None` for the entry that begins it.
+    speakers: Vec<Option<bool>>,
     /// The first entry of every dialogue, and the end.
     dialogues: Vec<usize>,
 }
@@ -145,13 +134,13 @@ impl Split {
         let Self { config, ids, starts, speakers, dialogues } = self;
         ids.extend([BOS, BOD, EOS]);
         starts.push(ids.len());
-        speakers.push(Speaker::Nobody);
+        speakers.push(None);
         // A dialogue has a turn: its constructor sees to that.
         let first = dialogue.turns().first().map(|turn| &turn.speaker);
         for turn in dialogue.turns() {
             config.push_entry(&turn.text, vocabulary, ids);
             starts.push(ids.len());
-            speakers.push(if Some(&turn.speaker) == first { Speaker::First } else { Speaker::Second });
+            speakers.push(Some(Some(&turn.speaker) == first));
         }
         dialogues.push(speakers.len());
     }

@@ -8,12 +8,12 @@ use burn::tensor::{Device, Tensor};
 use highrank::context::{Context, MixtureConfig};
 use highrank::shard::{GroupHandle, Share};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision};
+use runs::error::Result;
+use runs::{WordRows, draw_all};
 
 use super::Seq2Seq;
 use crate::config::ModelConfig;
 use crate::data::PAD;
-use crate::error::Result;
-use runs::{WordRows, draw_all};
 
 impl ModelConfig {
     /// Makes the model with random weights: all uniform in ±[`init`](Self::init), biases 0, those of forget gates 1, the
@@ -26,7 +26,7 @@ impl ModelConfig {
         self.validate()?;
         let uniform = self.initializer();
         let head = self.head_config();
-        head.validate().map_err(runs::Error::from)?;
+        head.validate()?;
         let mut head = head.init(device);
         if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context
         {
@@ -63,9 +63,9 @@ impl ModelConfig {
     /// # Errors
     /// As [`try_init`](Self::try_init), and as [`OutputHead::shard`](highrank::OutputHead::shard).
     pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<Seq2Seq> {
-        let share = Share::new(self.vocab, group.clone()).map_err(runs::Error::from)?;
+        let share = Share::new(self.vocab, group.clone())?;
         let model = self.try_init(device)?;
-        let (head, words) = model.head.shard(group).map_err(runs::Error::from)?.into_parts();
+        let (head, words) = model.head.shard(group)?.into_parts();
         let embedding = model.embedding.val().slice_dim(0, share.rows()).detach();
         let (embedding, words) = (Param::from_tensor(embedding), WordRows::Shared(Box::new(words)));
         Ok(Seq2Seq { embedding, head, words, ..model })

@@ -59,11 +59,6 @@ impl Seq2Seq {
         self.embedding.lazy_device()
     }
 
-    /// V, the number of words.
-    pub fn vocab(&self) -> usize {
-        self.words.share().map_or_else(|| self.embedding.lazy_shape()[0], Share::all)
-    }
-
     /// Which rows of embedding, output matrix and its bias this rank holds, and these parameters; `None` if it holds all.
     pub fn shared_rows(&self) -> Option<(&Share, Vec<ParamId>)> {
         let decoder = &self.head.decoder;
@@ -115,23 +110,22 @@ impl Seq2Seq {
 
     /// The decoder's outputs `[N, H]` in front of every target token, response after response, and the targets.
     fn predictions(&self, batch: &Batch) -> (Tensor<2>, Tensor<1, Int>) {
-        let Batch { contexts, responses } = batch;
+        let Batch { contexts, inputs: read, targets } = batch;
         let utterances = Packing::new(&contexts.utterances.lengths);
-        let inputs = Packing::new(&responses.inputs.lengths);
+        let inputs = Packing::new(&read.lengths);
         // One lookup: its gradient is a matrix of the embedding's size.
         let mut words = words_of(&utterances, &contexts.utterances);
         let of_utterances = words.len();
-        words.extend(words_of(&inputs, &responses.inputs));
+        words.extend(words_of(&inputs, read));
         let of_inputs = words.len() - of_utterances;
         let words = self.embed(self.indices(words));
         let heard = words.clone().narrow(0, 0, of_utterances);
         let start = self.encode_words(contexts, &utterances, heard).hidden;
-        let order = inputs.order().iter().map(|&response| response as i32).collect();
+        let order = inputs.order.iter().map(|&response| response as i32).collect();
         let start = start.select(0, self.indices(order));
         let start = LstmState { hidden: start.clone(), cell: start };
         let outputs = inputs.run(&self.decoder, words.narrow(0, of_utterances, of_inputs), start);
         let hidden = self.dropped(outputs.select(0, self.indices(inputs.filled())));
-        let targets = &responses.targets;
         let targets = (0..targets.rows()).flat_map(|row| targets.row(row).iter().copied()).collect();
         (hidden, self.indices(targets))
     }
@@ -156,7 +150,8 @@ impl Seq2Seq {
         });
         let speakers = TensorData::new(speakers.concat(), [speakers.len(), 2]);
         let speakers = Tensor::<2>::from_data(speakers, (&self.plain_device(), heard.dtype()));
-        let x = Tensor::cat(vec![heard, self.constant(speakers)], 1);
+        let speakers = if self.device().is_autodiff() { Tensor::from_inner(speakers) } else { speakers };
+        let x = Tensor::cat(vec![heard, speakers], 1);
         let states = packing.run(&self.context, x, self.context.zero_state(entries.rows()));
         let start = self.start.forward(states.select(0, self.indices(packing.ends())));
         LstmState { hidden: start.clone(), cell: start }
@@ -186,11 +181,6 @@ impl Seq2Seq {
     fn indices(&self, values: Vec<i32>) -> Tensor<1, Int> {
         let length = values.len();
         Tensor::from_data(TensorData::new(values, [length]), &self.plain_device())
-    }
-
-    /// A constant, where the weights are.
-    fn constant(&self, values: Tensor<2>) -> Tensor<2> {
-        if self.device().is_autodiff() { Tensor::from_inner(values) } else { values }
     }
 }
 

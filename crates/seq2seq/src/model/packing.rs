@@ -15,8 +15,8 @@ const GOING_ON: f64 = 0.6;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packing {
     lengths: Vec<usize>,
-    /// The sequences, longest first; equal ones as they come.
-    order: Vec<usize>,
+    /// The sequences in the order of the rows: longest first, equal ones as they come.
+    pub(super) order: Vec<usize>,
     /// Where every sequence is in the order.
     rank: Vec<usize>,
     segments: Vec<Segment>,
@@ -54,11 +54,6 @@ impl Packing {
             (start, place) = (start + steps, place + steps * rows);
         }
         Self { lengths: lengths.to_vec(), order, rank, segments }
-    }
-
-    /// The sequences in the order of the rows.
-    pub(super) fn order(&self) -> &[usize] {
-        &self.order
     }
 
     /// Sequence and step of every place; the step is beyond the sequence where padding is.
@@ -168,7 +163,7 @@ mod tests {
     fn padding_is_marked_and_sequences_are_reversed_in_themselves() {
         let lengths = [2, 4, 3, 3];
         let packing = Packing::new(&lengths);
-        assert_eq!(packing.order(), [1, 2, 3, 0]);
+        assert_eq!(packing.order, [1, 2, 3, 0]);
         let values = packing.values(-1, |sequence, step| (10 * sequence + step) as i32);
         let reversed: Vec<i32> = packing.reversal().iter().map(|&place| values[place as usize]).collect();
         for (sequence, &length) in lengths.iter().enumerate() {

@@ -1,10 +1,9 @@
 //! The sizes that define a language.
 
-use runs::error::check;
+use runs::error::{Result, check};
 use serde::{Deserialize, Serialize};
 
 use crate::data::DialogConfig;
-use crate::error::Result;
 
 /// The sizes of a language of dialogues. The same configuration makes the same language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,6 +78,6 @@ impl LanguageConfig {
         check((0.0..1.0).contains(&self.earlier), "earlier", self.earlier, "in [0, 1)")?;
         check((0.0..=1.0).contains(&self.goes_on), "goes_on", self.goes_on, "in [0, 1]")?;
         check(self.min_turns > 1, "min_turns", self.min_turns, "at least 2")?;
-        Ok(check(self.max_turns >= self.min_turns, "max_turns", self.max_turns, "at least min_turns")?)
+        check(self.max_turns >= self.min_turns, "max_turns", self.max_turns, "at least min_turns")
     }
 }

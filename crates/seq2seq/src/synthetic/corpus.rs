@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use runs::error::check;
+use runs::error::{Result, check};
 
 use super::language::Language;
 use crate::data::{Dialogue, ReferencesLine, write_lines};
-use crate::error::Result;
 
 /// Numbers of dialogues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,28 +44,22 @@ impl Language {
         }
         let [.., test] = &texts;
         let references = test.iter().enumerate().flat_map(|(place, dialogue)| {
-            (1..dialogue.turns().len()).map(move |turn| self.references(place, dialogue, turn))
+            (1..dialogue.turns().len()).map(move |turn| {
+                let spoken = dialogue.turns()[turn - 1].text.as_str();
+                let answers = self.answers(dialogue, turn).unwrap_or_default();
+                let others = answers.into_iter().map(|answer| answer.text).filter(|text| *text != spoken);
+                let references: Vec<&str> = std::iter::once(spoken).chain(others).collect();
+                ReferencesLine { dialogue: place, turn, references }
+            })
         });
         write_lines(&folder.join("test_refs.jsonl"), references)
-    }
-
-    fn references<'a>(
-        &'a self,
-        place: usize,
-        dialogue: &'a Dialogue,
-        turn: usize,
-    ) -> ReferencesLine<&'a str> {
-        let spoken = dialogue.turns()[turn - 1].text.as_str();
-        let answers = self.answers(dialogue, turn).unwrap_or_default();
-        let others = answers.into_iter().map(|answer| answer.text).filter(|text| *text != spoken);
-        ReferencesLine { dialogue: place, turn, references: std::iter::once(spoken).chain(others).collect() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Corpus, DialogConfig, References, Split, dialogues};
+    use crate::data::{Corpus, DialogConfig, References, Split, dialogues, tokens};
     use crate::metrics::{BleuForm, BleuMean};
     use crate::synthetic::LanguageConfig;
 
@@ -79,18 +72,22 @@ mod tests {
         language.write_corpus(&folder, sizes, 4).unwrap();
         let texts = language.texts(sizes, 4);
         for (name, text) in ["train", "valid", "test"].into_iter().zip(&texts) {
-            let read: Result<Vec<Dialogue>> =
-                dialogues(&folder.join(format!("{name}.jsonl"))).unwrap().collect();
-            assert_eq!(read.unwrap(), *text);
+            let path = folder.join(format!("{name}.jsonl"));
+            let read = dialogues(&path).unwrap();
+            assert_eq!(read.map(|dialogue| dialogue.unwrap()).collect::<Vec<_>>(), *text);
         }
         assert!(texts[0][..5] != texts[1] && texts[1] != texts[2][..5]);
         assert_eq!(texts, language.texts(sizes, 4));
         assert_ne!(texts, language.texts(sizes, 5));
 
         let corpus = Corpus::load(&folder, &DialogConfig::default()).unwrap();
-        let floor = language.floor_of(&texts[2]).unwrap();
         let test = corpus.test();
-        assert_eq!((test.num_pairs() as f64, test.response_tokens() as f64), (floor.responses, floor.tokens));
+        let responses = texts[2].iter().flat_map(|dialogue| &dialogue.turns()[..dialogue.turns().len() - 1]);
+        let lengths: Vec<usize> = responses.map(|turn| tokens(&turn.text).len() + 1).collect();
+        assert_eq!(
+            (test.num_pairs(), test.response_tokens()),
+            (lengths.len(), lengths.iter().sum::<usize>())
+        );
         let in_memory = Split::new(&texts[2], corpus.vocabulary(), &DialogConfig::default());
         assert!(in_memory.pairs().all(|pair| in_memory.response(pair) == test.response(pair)));
 

@@ -1,18 +1,18 @@
 //! The language: its utterances, its right answers, and dialogues drawn from it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use runs::data::Vocabulary;
+use runs::error::Result;
 use runs::mix_seed;
 
 use super::config::LanguageConfig;
 use super::law::Law;
 use super::words::word;
 use crate::data::{Dialogue, SPECIAL, Turn};
-use crate::error::Result;
 
 /// A language of dialogues with a known distribution of responses.
 ///
@@ -34,30 +34,12 @@ pub struct Language {
     config: LanguageConfig,
     utterances: Vec<String>,
     numbers: HashMap<String, usize>,
-    /// Tokens of each utterance that a perplexity counts: its words and `</s>`.
-    tokens: Vec<usize>,
     class_of: Vec<usize>,
     first: Law,
     /// A, by class and by whether the speaker goes on.
     to_last: Vec<[Law; 2]>,
     /// B, by class.
     to_earlier: Vec<Law>,
-}
-
-/// What the next utterance depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Context {
-    /// The dialogue begins.
-    Beginning,
-    /// Something was said.
-    After {
-        /// Class of the last utterance.
-        last: usize,
-        /// Whether its speaker goes on.
-        own: bool,
-        /// Class of the utterance before it, if there is one.
-        earlier: Option<usize>,
-    },
 }
 
 /// A right answer to a context.
@@ -67,28 +49,6 @@ pub struct Answer<'a> {
     pub text: &'a str,
     /// The probability of the answer.
     pub probability: f64,
-}
-
-/// How much of the right answers some hypotheses hit.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
-    /// Different right answers among the hypotheses.
-    pub right: usize,
-    /// Right answers there are.
-    pub of: usize,
-    /// The probability of those among the hypotheses together.
-    pub probability: f64,
-}
-
-impl Found {
-    /// Compares hypotheses, words joined by blanks, with the right answers.
-    pub fn new<H: AsRef<str>>(answers: &[Answer], hypotheses: &[H]) -> Self {
-        let given: HashSet<&str> = hypotheses.iter().map(AsRef::as_ref).collect();
-        let right = answers.iter().filter(|answer| given.contains(answer.text));
-        let (right, probability) =
-            right.fold((0, 0.0), |(count, sum), answer| (count + 1, sum + answer.probability));
-        Self { right, of: answers.len(), probability }
-    }
 }
 
 /// The names of the speakers.
@@ -103,7 +63,7 @@ impl Language {
         config.validate()?;
         let mut rng = Pcg64Mcg::seed_from_u64(config.seed);
         let law_of_words = Law::zipf(0..config.words);
-        let (mut utterances, mut tokens, mut numbers) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut utterances, mut numbers) = (Vec::new(), HashMap::new());
         while utterances.len() < config.utterances {
             let length = rng.random_range(1..=config.max_words);
             let words: Vec<String> = (0..length).map(|_| word(law_of_words.draw(&mut rng))).collect();
@@ -113,7 +73,6 @@ impl Language {
             }
             numbers.insert(text.clone(), utterances.len());
             utterances.push(text);
-            tokens.push(length + 1);
         }
         let mut class_of: Vec<usize> = (0..utterances.len()).map(|number| number % config.classes).collect();
         class_of.shuffle(&mut rng);
@@ -121,17 +80,7 @@ impl Language {
         let first = some(config.utterances);
         let to_last = (0..config.classes).map(|_| [some(config.answers), some(config.answers)]).collect();
         let to_earlier = (0..config.classes).map(|_| some(config.earlier_answers)).collect();
-        Ok(Self { config, utterances, numbers, tokens, class_of, first, to_last, to_earlier })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &LanguageConfig {
-        &self.config
-    }
-
-    /// All utterances, words joined by blanks.
-    pub fn utterances(&self) -> &[String] {
-        &self.utterances
+        Ok(Self { config, utterances, numbers, class_of, first, to_last, to_earlier })
     }
 
     /// The special tokens and all words.
@@ -145,23 +94,31 @@ impl Language {
     ///
     /// `None` if there is no such turn, or one of the two before it is not of the language.
     pub fn answers(&self, dialogue: &Dialogue, turn: usize) -> Option<Vec<Answer<'_>>> {
-        let law = self.law(self.context(dialogue.turns(), turn)?);
+        let turns = dialogue.turns();
+        let at = turn.checked_sub(1).filter(|&at| at < turns.len())?;
+        let class = |turn: &Turn| self.numbers.get(&turn.text).map(|&number| self.class_of[number]);
+        // Of the last utterance and of the one before it.
+        let classes: Vec<usize> = turns[..at].iter().rev().take(2).map(class).collect::<Option<_>>()?;
+        let last = classes.first().map(|&class| (class, turns[at - 1].speaker == turns[at].speaker));
+        let law = self.law(last, classes.get(1).copied());
         let answer =
             |&(number, probability): &(usize, f64)| Answer { text: &self.utterances[number], probability };
-        Some(law.parts().iter().map(answer).collect())
+        Some(law.parts.iter().map(answer).collect())
     }
 
     /// Draws a dialogue.
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> Dialogue {
         let count = rng.random_range(self.config.min_turns..=self.config.max_turns);
-        let (mut turns, mut speaker, mut context): (Vec<Turn>, _, _) = (Vec::new(), 0, Context::Beginning);
+        let (mut turns, mut speaker): (Vec<Turn>, _) = (Vec::new(), 0);
+        let (mut last, mut earlier): (Option<(usize, bool)>, _) = (None, None);
         while turns.len() < count {
-            if let Context::After { own: false, .. } = context {
+            if let Some((_, false)) = last {
                 speaker = 1 - speaker;
             }
-            let number = self.law(context).draw(rng);
+            let number = self.law(last, earlier).draw(rng);
             turns.push(Turn { speaker: SPEAKERS[speaker].into(), text: self.utterances[number].clone() });
-            context = self.after(context, number, rng.random_bool(self.config.goes_on));
+            earlier = last.map(|(class, _)| class);
+            last = Some((self.class_of[number], rng.random_bool(self.config.goes_on)));
         }
         Dialogue::new("GENERATED", turns).expect("two speakers, and a word in each of at least two turns")
     }
@@ -172,51 +129,15 @@ impl Language {
         (0..count).map(|place| self.draw(&mut at(place))).collect()
     }
 
-    /// The law of the next utterance.
-    pub(super) fn law(&self, context: Context) -> Law {
-        match context {
-            Context::Beginning => self.first.clone(),
-            Context::After { last, own, earlier } => {
-                let to_last = &self.to_last[last][usize::from(own)];
-                match earlier {
-                    Some(earlier) => to_last.mixed(&self.to_earlier[earlier], self.config.earlier),
-                    None => to_last.clone(),
-                }
-            }
+    /// The law of the next utterance, given the class of the last one with whether its speaker goes on, and the class of the one
+    /// before it, if there are any.
+    fn law(&self, last: Option<(usize, bool)>, earlier: Option<usize>) -> Law {
+        let Some((last, own)) = last else { return self.first.clone() };
+        let to_last = &self.to_last[last][usize::from(own)];
+        match earlier {
+            Some(earlier) => to_last.mixed(&self.to_earlier[earlier], self.config.earlier),
+            None => to_last.clone(),
         }
-    }
-
-    /// The context after one more utterance.
-    pub(super) fn after(&self, context: Context, number: usize, own: bool) -> Context {
-        let earlier = match context {
-            Context::Beginning => None,
-            Context::After { last, .. } => Some(last),
-        };
-        Context::After { last: self.class_of[number], own, earlier }
-    }
-
-    /// The context of a turn, counted from 1.
-    pub(super) fn context(&self, turns: &[Turn], turn: usize) -> Option<Context> {
-        let at = turn.checked_sub(1).filter(|&at| at < turns.len())?;
-        let class = |at: usize| Some(self.class_of[self.number(&turns[at].text)?]);
-        let Some(last) = at.checked_sub(1) else {
-            return Some(Context::Beginning);
-        };
-        let earlier = match last.checked_sub(1) {
-            Some(earlier) => Some(class(earlier)?),
-            None => None,
-        };
-        Some(Context::After { last: class(last)?, own: turns[last].speaker == turns[at].speaker, earlier })
-    }
-
-    /// The number of an utterance.
-    pub(super) fn number(&self, text: &str) -> Option<usize> {
-        self.numbers.get(text).copied()
-    }
-
-    /// Tokens of an utterance that a perplexity counts.
-    pub(super) fn tokens(&self, number: usize) -> usize {
-        self.tokens[number]
     }
 }
 

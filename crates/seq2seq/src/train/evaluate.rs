@@ -8,7 +8,7 @@ use crate::data::{Batch, Pair, Split};
 use crate::model::Seq2Seq;
 
 /// Number of pairs that are scored at once. It changes the result by rounding only.
-pub const EVALUATION_PAIRS: usize = 60;
+const EVALUATION_PAIRS: usize = 60;
 
 /// Mean negative log-likelihood of all words of all responses, `</s>` counted, in nats. Perplexity is its exponential.
 ///
@@ -44,7 +44,7 @@ pub(super) fn score_unless(
         }
         let batch = Batch::new(split, pairs, model.window());
         score.nll += model.nll(&batch).into_data().iter::<f64>().sum::<f64>();
-        score.tokens += batch.responses.targets.count();
+        score.tokens += batch.targets.count();
     }
     sum_scores(ranks, Some(score))
 }

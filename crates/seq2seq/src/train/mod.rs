@@ -2,10 +2,8 @@
 
 mod evaluate;
 mod run;
-mod step;
 mod task;
 
-pub use evaluate::{EVALUATION_PAIRS, mean_nll};
+pub use evaluate::mean_nll;
 pub use run::{DialogState, Dialogues, RunConfig, RunFolder, check_corpus, fingerprint};
-pub use step::{Stepped, step};
 pub use task::{DialogTask, Trainer};

@@ -3,18 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
-use runs::error::check;
+use burn::optim::GradientsParams;
+use burn::tensor::Device;
+use runs::error::{Result, check};
 use runs::optim::{Adam, adam, number_parameters};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Shards, Split, Task, TrainerState, Work, mix_seed};
+use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
 
 use super::evaluate::score_unless;
 use super::run::{DialogState, Dialogues};
-use super::step::gradients;
 use crate::config::{EarlyStop, ModelConfig, TrainConfig};
 use crate::data::{Batch, Corpus, Schedule};
-use crate::error::Result;
 use crate::model::Seq2Seq;
 
 /// Approximate work of scoring a response token over that of training with it.
@@ -145,12 +144,7 @@ impl Task for DialogTask<'_> {
         self.config.lr
     }
 
-    fn step(
-        &mut self,
-        done: usize,
-        state: &mut DialogState,
-        peers: &mut Peers,
-    ) -> runs::error::Result<runs::Stepped> {
+    fn step(&mut self, done: usize, state: &mut DialogState, peers: &mut Peers) -> Result<Stepped> {
         let TrainConfig { lr, clip, seed, .. } = self.config;
         let pairs = self.schedule.pairs((state.epoch * self.config.updates + done) as u64);
         let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.model_config.window);
@@ -160,16 +154,19 @@ impl Task for DialogTask<'_> {
         let own = ranks.part(pairs.len());
         let counts = f64::from(!own.is_empty());
         let batch = batch_of(if own.is_empty() { &pairs[..1] } else { &pairs[own] });
-        let count = |batch: &Batch| batch.responses.targets.count();
+        let count = |batch: &Batch| batch.targets.count();
         let tokens = if ranks.are_several() { count(&batch_of(&pairs)) } else { count(&batch) };
         let shards = self.shards();
         let model = self.model.take().expect("only an optimiser step takes the model");
-        let (nll, grads) = gradients(&model, &batch, counts / pairs.len() as f64);
-        let ([nll], grads) = peers.add_up(&model, [nll.mul_scalar(counts)], grads, None)?;
-        let (model, norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
+        let loss = model.loss(&batch);
+        let nll = loss.clone().inner().mul_scalar(counts);
+        // Not a division: its backward pass rounds the reciprocal to float32.
+        let grads = (loss * (counts / pairs.len() as f64)).backward();
+        let grads = GradientsParams::from_grads(grads, &model);
+        let ([nll], grads) = peers.add_up(&model, [nll], grads, None)?;
+        let (model, gradient_norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
         self.model = Some(model);
-        let norm: Tensor<1> = norm.unwrap_or_else(|| nll.zeros_like());
-        Ok(runs::Stepped { gradient_norm: Some(norm), ..runs::Stepped::new(tokens, lr, nll) })
+        Ok(Stepped { gradient_norm, ..Stepped::new(tokens, lr, nll) })
     }
 
     fn evaluate(
@@ -178,7 +175,7 @@ impl Task for DialogTask<'_> {
         split: Split,
         ranks: &Ranks,
         stop: &mut dyn FnMut() -> bool,
-    ) -> runs::error::Result<Option<Score>> {
+    ) -> Result<Option<Score>> {
         let text = match split {
             Split::Valid => self.corpus.valid(),
             Split::Test => self.corpus.test(),
@@ -186,7 +183,7 @@ impl Task for DialogTask<'_> {
         score_unless(ranks, model, text, stop)
     }
 
-    fn gather(&mut self, ranks: &Ranks) -> runs::error::Result<()> {
+    fn gather(&mut self, ranks: &Ranks) -> Result<()> {
         let shards = self.shards();
         self.optimiser.gather(ranks, &shards)
     }
@@ -196,14 +193,14 @@ impl Task for DialogTask<'_> {
         None
     }
 
-    fn save(&self, state: &DialogState, folder: &Path) -> runs::error::Result<()> {
+    fn save(&self, state: &DialogState, folder: &Path) -> Result<()> {
         match state.has_begun() {
             true => self.optimiser.save(&self.shards(), &folder.join(OPTIMISER)),
             false => Ok(()),
         }
     }
 
-    fn load(&mut self, state: &mut DialogState, folder: &Path, _ranks: &Ranks) -> runs::error::Result<()> {
+    fn load(&mut self, state: &mut DialogState, folder: &Path, _ranks: &Ranks) -> Result<()> {
         state.task = state.task.clone().with_patience(self.config.stop.patience);
         if state.has_begun() {
             self.optimiser = Adam::load(adam(), self.model(), &self.shards(), &folder.join(OPTIMISER))?;

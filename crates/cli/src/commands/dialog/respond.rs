@@ -11,7 +11,6 @@ use program::print::{is_lost, print_json, print_note};
 use runs::data::Vocabulary;
 use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, DialogConfig, MAX_LINE_BYTES, tokens};
-use seq2seq::error::Fault;
 use seq2seq::generate::Response;
 use serde::Serialize;
 
@@ -203,7 +202,7 @@ impl<R: BufRead> Lines<R> {
             .into());
         }
         let text = String::from_utf8(bytes)
-            .map_err(|_| format!("standard input, line {}: {}", self.line, Fault::NotUtf8))?;
+            .map_err(|_| format!("standard input, line {}: not UTF-8 text", self.line))?;
         Ok(Some(text.trim_end_matches(['\n', '\r']).to_string()))
     }
 }

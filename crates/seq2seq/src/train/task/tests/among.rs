@@ -1,8 +1,8 @@
 //! Several ranks, as threads of this process, that share responses, a vocabulary, or both. Without dropout: all threads draw from the
 //! same random numbers.
 
+use runs::load_weights;
 use runs::ranks::{Grid, threads};
-use runs::{distance, load_weights};
 
 use super::*;
 
