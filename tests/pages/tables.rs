@@ -447,46 +447,47 @@ fn width() -> Vec<String> {
 
 fn analysis() -> Vec<String> {
     let models = [
-        ("", "softmax", "softmax, 1.2 million"),
-        ("", "moc", "MoC, K 10"),
-        ("", "sigsoftmax", "sigsoftmax"),
-        ("", "plif", "PLIF"),
-        ("", "mos", "MoS, K 10"),
-        ("", "doc", "DOC, K 7 + 3"),
-        ("", "mixtape", "Mixtape, S 500"),
-        ("", "adaptive", "adaptive softmax"),
-        ("-tuned", "softmax", "softmax, 0.5 million, tuned"),
-        ("-tuned", "mos", "MoS, K 5"),
-        ("-tuned-2000000", "softmax", "softmax, 2 million, tuned, 15 + 60"),
-        ("-tuned-2000000", "softmax averaged again", "the same, 15 + 86"),
-        ("-tuned-2000000", "mos", "MoS, K 10"),
-        ("-regularised", "softmax", "softmax, 2 million, more dropout, 15 + 100"),
-        ("-regularised", "mos", "MoS, K 10, more dropout, 15 + 12"),
-        ("-paper", "mos", "MoS, K 15, 22 million, 24 epochs"),
+        ("study", "softmax", "softmax, 1.2 million"),
+        ("study", "moc", "MoC, K 10"),
+        ("study", "sigsoftmax", "sigsoftmax"),
+        ("study", "plif", "PLIF"),
+        ("study", "mos", "MoS, K 10"),
+        ("study", "doc", "DOC, K 7 + 3"),
+        ("study", "mixtape", "Mixtape, S 500"),
+        ("study", "adaptive", "adaptive softmax"),
+        ("study-tuned", "softmax", "softmax, 0.5 million, tuned"),
+        ("study-tuned", "mos", "MoS, K 5"),
+        ("study-tuned-2000000", "softmax", "softmax, 2 million, tuned, 15 + 60"),
+        ("study-tuned-2000000", "softmax averaged again", "the same, 15 + 86"),
+        ("study-tuned-2000000", "mos", "MoS, K 10"),
+        ("study-regularised", "softmax", "softmax, 2 million, more dropout, 15 + 100"),
+        ("study-regularised", "mos", "MoS, K 10, more dropout, 15 + 12"),
+        ("study-paper", "mos", "MoS, K 15, 22 million, 24 epochs"),
     ];
-    let line = |(part, run, name): (&str, &str, &str)| {
-        let read = |what: &str| Runs::read(&format!("study{part}-{what}"));
-        let named = |runs: Runs| runs.filter(|line| line["run"] == run);
-        let (rank, kl) = (named(read("rank")), named(read("kl")));
-        let bound = rank.0[0]["bound"].as_u64().map_or("–".into(), |bound| bound.to_string());
-        // Mixtape and adaptive softmax have no products with one decoder, so no such share.
-        let lost = read("lost").0.into_iter().find(|line| line["run"] == run);
-        let percent = |key: &str| {
-            lost.as_ref().map_or("–".into(), |line| format!("{:.1} %", 100.0 * line[key].as_f64().unwrap()))
-        };
-        row(&[
-            name.into(),
-            rank.mean("d_embedding").to_string(),
-            bound,
-            grouped(rank.mean("rank")),
-            grouped(rank.mean("rank_f32")),
-            format!("{:.3}", kl.mean("pairwise_kl")),
-            percent("share"),
-            percent("squared_share"),
-            percent("squared_share_by_chance"),
-        ])
+    models.map(|(file, run, name)| analysis_line(file, run, name)).to_vec()
+}
+
+/// Rank, divergence and lost gradient of a run, from the files that begin with `file`.
+pub fn analysis_line(file: &str, run: &str, name: &str) -> String {
+    let read = |what: &str| Runs::read(&format!("{file}-{what}"));
+    let [rank, kl] = ["rank", "kl"].map(|what| read(what).filter(|line| line["run"] == run));
+    let bound = rank.0[0]["bound"].as_u64().map_or("–".into(), |bound| bound.to_string());
+    // Mixtape and adaptive softmax have no products with one decoder, so no such share.
+    let lost = read("lost").0.into_iter().find(|line| line["run"] == run);
+    let percent = |key: &str| {
+        lost.as_ref().map_or("–".into(), |line| format!("{:.1} %", 100.0 * line[key].as_f64().unwrap()))
     };
-    models.map(line).to_vec()
+    row(&[
+        name.into(),
+        rank.mean("d_embedding").to_string(),
+        bound,
+        grouped(rank.mean("rank")),
+        grouped(rank.mean("rank_f32")),
+        format!("{:.3}", kl.mean("pairwise_kl")),
+        percent("share"),
+        percent("squared_share"),
+        percent("squared_share_by_chance"),
+    ])
 }
 
 /// Validation perplexity after each epoch, a column a run.

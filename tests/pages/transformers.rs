@@ -1,13 +1,14 @@
 //! The tables of heads under a transformer.
 
-use crate::tables::{Runs, Table, grouped, row};
+use crate::tables::{Runs, Table, analysis_line, grouped, row};
 
-pub const TABLES: [Table; 5] = [
+pub const TABLES: [Table; 6] = [
     ("transformers-search", search),
     ("transformers", heads),
     ("transformers-curves", curves),
     ("transformers-causes", causes),
     ("transformers-defaults", defaults),
+    ("transformers-analysis", analysis),
 ];
 
 /// The heads in the order of the tables, by their name in the file.
@@ -76,6 +77,7 @@ fn heads() -> Vec<String> {
         vec![
             grouped(runs.same("parameters")),
             runs.same("lr").to_string(),
+            runs.each("seed").len().to_string(),
             runs.spread("valid_ppl"),
             runs.spread("test_ppl"),
             percent(runs.mean("test_ppl"), variant(of_width, "softmax").mean("test_ppl")),
@@ -120,4 +122,9 @@ fn defaults() -> Vec<String> {
         ])
     });
     lines.collect()
+}
+
+/// Rank, divergence and lost gradient of the models of width 128 and seed 28.
+fn analysis() -> Vec<String> {
+    HEADS.map(|(run, shown)| analysis_line("transformers", run, shown)).to_vec()
 }
