@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runs::data::{Corpus, Fingerprint, TextConfig};
 use awd_lstm::language::{Language, LanguageConfig};
 use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
-use runs::{Silent, Versions};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use burn::tensor::Device;
 use rand::SeedableRng;
+use runs::data::{Corpus, Fingerprint, TextConfig};
+use runs::{Silent, Versions};
 use tempfile::TempDir;
 
 /// A finished run of one epoch with its text, and copies of its files.
