@@ -167,3 +167,33 @@ fn under_a_wide_decoder_all_paths_agree() {
     assert_close(&rounded, &exact, 0.03, "bf16");
     assert_ne!(rounded, exact);
 }
+
+/// The loss of the gates' own tensors, each tracked alone: no gradient is made that nobody asked for, and none is lost.
+#[test]
+fn frozen_parameters_get_no_gradient_and_change_no_other() {
+    let on = (&ad(), DType::F64);
+    let gradients = |frozen: &[&str]| {
+        let mut head = head(&mixtape(VOCAB, 4), on);
+        let mixtape = parts(&mut head);
+        for (name, param) in [("vectors", &mut mixtape.vectors), ("bias", &mut mixtape.bias)] {
+            if frozen.contains(&name) {
+                *param = param.clone().set_require_grad(false);
+            }
+        }
+        let hidden = tensor([TOKENS, HIDDEN], 1, on).require_grad();
+        let store = head.loss(hidden.clone(), targets(TOKENS, VOCAB, on.0)).backward();
+        let mixtape = parts(&mut head);
+        let of = |param: &Param<Tensor<2>>| param.val().grad(&store).map(values);
+        [of(&mixtape.vectors), of(&mixtape.bias), hidden.grad(&store).map(values)]
+    };
+    let all = gradients(&[]);
+    for (name, index) in [("vectors", 0), ("bias", 1)] {
+        let some = gradients(&[name]);
+        for i in 0..3 {
+            match i == index {
+                true => assert!(some[i].is_none(), "{name} is frozen"),
+                false => assert_close(some[i].as_ref().unwrap(), all[i].as_ref().unwrap(), 1e-14, name),
+            }
+        }
+    }
+}

@@ -176,6 +176,7 @@ fn misuse_is_told_in_a_line() {
         panic_of(|| drop(head.top_k(good() * f64::NAN, 2))),
         "top_k: a log-probability of token 0 is NaN or +∞: no word can be chosen by it"
     );
+    assert_eq!(panic_of(|| drop(tied.forward(good()))), format!("forward: {}", HeadError::MissingDecoder));
     assert_eq!(panic_of(|| drop(tied.top_k(good(), 2))), format!("top_k: {}", HeadError::MissingDecoder));
 
     let shape = |error: HeadError| matches!(error, HeadError::Shape { .. });

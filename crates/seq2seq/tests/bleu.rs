@@ -82,58 +82,85 @@ fn index(order: &str) -> usize {
     order - 1
 }
 
-#[track_caller]
-fn close(what: &str, value: f64, expected: f64) {
-    assert!((value - expected).abs() <= TOLERANCE, "{what}: {value} instead of {expected}");
+/// Compares values and counts them.
+#[derive(Default)]
+struct Report {
+    compared: usize,
+    failures: Vec<String>,
 }
 
-fn check_scores(what: &str, scores: BleuScores, expected: &Scores) {
-    for (name, values, expected) in
-        [("precision", scores.precision, &expected.precision), ("recall", scores.recall, &expected.recall)]
-    {
-        assert!(!expected.is_empty(), "{what} has no {name}");
-        for (order, &expected) in expected {
-            close(&format!("{what} {name} {order}"), values[index(order)], expected);
+impl Report {
+    fn compare(&mut self, what: &str, value: f64, expected: f64) {
+        self.compared += 1;
+        // A NaN is not close.
+        let close = (value - expected).abs() <= TOLERANCE;
+        if !close {
+            self.failures.push(format!("{what}: {value} instead of {expected}"));
         }
     }
-}
 
-fn check_case(case: &Case, form: BleuForm, expected: &Values) {
-    let what = format!("{}, {form}", case.name);
-    for &order in &case.orders {
-        let order = order.to_string();
-        let rows = &expected.bleu[&order];
-        assert_eq!(rows.len(), case.hypotheses.len(), "{what}");
-        for (hypothesis, row) in case.hypotheses.iter().zip(rows) {
-            assert_eq!(row.len(), case.references.len(), "{what}");
-            for (reference, &expected) in case.references.iter().zip(row) {
-                let bleu = sentence_bleu(hypothesis, reference, form)[index(&order)];
-                close(&format!("{what} bleu {order}"), bleu, expected);
+    fn scores(&mut self, what: &str, scores: BleuScores, expected: &Scores) {
+        for (name, values, expected) in [
+            ("precision", scores.precision, &expected.precision),
+            ("recall", scores.recall, &expected.recall),
+        ] {
+            assert!(!expected.is_empty(), "{what} has no {name}");
+            for (order, &expected) in expected {
+                self.compare(&format!("{what} {name} {order}"), values[index(order)], expected);
             }
         }
     }
-    let scores = BleuScores::of_context(&case.hypotheses, &case.references, form);
-    check_scores(&what, scores.expect("every case has both"), &expected.scores);
+
+    fn case(&mut self, case: &Case, form: BleuForm, expected: &Values) {
+        let what = format!("{}, {form}", case.name);
+        for &order in &case.orders {
+            let order = order.to_string();
+            let rows = &expected.bleu[&order];
+            assert_eq!(rows.len(), case.hypotheses.len(), "{what}");
+            for (hypothesis, row) in case.hypotheses.iter().zip(rows) {
+                assert_eq!(row.len(), case.references.len(), "{what}");
+                for (reference, &expected) in case.references.iter().zip(row) {
+                    let bleu = sentence_bleu(hypothesis, reference, form)[index(&order)];
+                    self.compare(&format!("{what} bleu {order}"), bleu, expected);
+                }
+            }
+        }
+        let scores = BleuScores::of_context(&case.hypotheses, &case.references, form);
+        self.scores(&what, scores.expect("every case has both"), &expected.scores);
+    }
+}
+
+/// Checks everything in `expected`.
+fn check(expected: &Expected) -> Report {
+    let mut report = Report::default();
+    for case in &expected.cases {
+        report.case(case, BleuForm::FourOrders, &case.values);
+        for (form, values) in &case.variants {
+            report.case(case, form.parse().expect("a known form"), values);
+        }
+    }
+    let variants =
+        expected.set.variants.iter().map(|(form, scores)| (form.parse().expect("a known form"), scores));
+    for (form, scores) in std::iter::once((BleuForm::FourOrders, &expected.set.scores)).chain(variants) {
+        let mut mean = BleuMean::new(form);
+        expected.cases.iter().for_each(|case| mean.add(&case.hypotheses, &case.references));
+        report.scores(&format!("set, {form}"), mean.scores().expect("a case"), scores);
+    }
+    report
 }
 
 #[test]
 fn every_case_agrees_with_the_reference() {
-    let Expected { cases, set } = read("expected.json");
-    assert!(!cases.is_empty());
-    println!("{}: {} cases", folder().display(), cases.len());
-    let form = |name: &String| name.parse::<BleuForm>().expect("a known form");
-    for case in &cases {
-        check_case(case, BleuForm::FourOrders, &case.values);
-        for (name, values) in &case.variants {
-            check_case(case, form(name), values);
-        }
-    }
-    let variants = set.variants.iter().map(|(name, scores)| (form(name), scores));
-    for (form, scores) in std::iter::once((BleuForm::FourOrders, &set.scores)).chain(variants) {
-        let mut mean = BleuMean::new(form);
-        cases.iter().for_each(|case| mean.add(&case.hypotheses, &case.references));
-        check_scores(&format!("set, {form}"), mean.scores().expect("a case"), scores);
-    }
+    let expected: Expected = read("expected.json");
+    assert!(!expected.cases.is_empty());
+    let report = check(&expected);
+    println!("{}: {} cases, {} values compared", folder().display(), expected.cases.len(), report.compared);
+    assert!(
+        report.failures.is_empty(),
+        "{} mismatches:\n{}",
+        report.failures.len(),
+        report.failures.join("\n")
+    );
 }
 
 #[test]
@@ -147,5 +174,27 @@ fn the_expected_values_are_those_of_the_cases() {
         assert_eq!(question.name, case.name);
         assert_eq!(tokens(&question.hypotheses), case.hypotheses, "{}", case.name);
         assert_eq!(tokens(&question.references), case.references, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_wrong_value_is_reported() {
+    let damages: [fn(&mut Expected); 4] = [
+        |expected| expected.cases[0].values.bleu.get_mut("2").unwrap()[0][0] += 1e-11,
+        |expected| *expected.cases[0].values.scores.recall.get_mut("4").unwrap() += 1e-11,
+        |expected| *expected.set.scores.precision.get_mut("1").unwrap() = f64::NAN,
+        |expected| {
+            for case in &mut expected.cases {
+                for values in case.variants.values_mut() {
+                    *values.scores.precision.get_mut("3").unwrap() += 1e-11;
+                }
+            }
+        },
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let mut expected: Expected = read("expected.json");
+        damage(&mut expected);
+        let wrong = if number < 3 { 1 } else { expected.cases.iter().map(|case| case.variants.len()).sum() };
+        assert_eq!(check(&expected).failures.len(), wrong, "damage {number}");
     }
 }

@@ -124,16 +124,17 @@ pub fn mean_length<T, H: AsRef<[T]>>(responses: impl IntoIterator<Item = H>) -> 
 mod tests {
     use super::*;
     use crate::metrics::sentence_bleu;
+    use rand::seq::SliceRandom;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    /// From them follows that no order matters, and that more references raise precision and more hypotheses recall.
-    #[test]
-    fn scores_are_those_of_the_formula() {
+    type Sentences = Vec<Vec<u32>>;
+
+    /// Many cases of a few short sentences over few tokens, which often match.
+    fn for_each_case(check: impl Fn(&mut Pcg64Mcg, Sentences, Sentences, BleuForm)) {
         let mut rng = Pcg64Mcg::seed_from_u64(11);
         for _ in 0..200 {
-            // A few short sentences over few tokens, which often match.
-            let mut sentences = || -> Vec<Vec<u32>> {
+            let mut sentences = || -> Sentences {
                 let count = rng.random_range(1..6);
                 (0..count)
                     .map(|_| (0..rng.random_range(0..9)).map(|_| rng.random_range(0..6)).collect())
@@ -141,18 +142,75 @@ mod tests {
             };
             let (hypotheses, references) = (sentences(), sentences());
             for &form in BleuForm::ALL {
-                let d = |h: &Vec<u32>, r: &Vec<u32>, n: usize| sentence_bleu(h, r, form)[n];
-                let scores = BleuScores::of_context(&hypotheses, &references, form).unwrap();
-                for n in 0..ORDERS {
-                    let best_of = |h| references.iter().map(|r| d(h, r, n)).fold(0.0, f64::max);
-                    let precision = hypotheses.iter().map(best_of).sum::<f64>() / hypotheses.len() as f64;
-                    assert!((scores.precision[n] - precision).abs() < 1e-12);
-                    let best_of = |r| hypotheses.iter().map(|h| d(h, r, n)).fold(0.0, f64::max);
-                    let recall = references.iter().map(best_of).sum::<f64>() / references.len() as f64;
-                    assert!((scores.recall[n] - recall).abs() < 1e-12);
-                }
+                check(&mut rng, hypotheses.clone(), references.clone(), form);
             }
         }
+    }
+
+    fn of(hypotheses: &Sentences, references: &Sentences, form: BleuForm) -> BleuScores {
+        BleuScores::of_context(hypotheses, references, form).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_close(one: BleuScores, other: BleuScores) {
+        let values = |scores: BleuScores| scores.precision.into_iter().chain(scores.recall);
+        for (one, other) in values(one).zip(values(other)) {
+            assert!((one - other).abs() < 1e-12, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn scores_are_those_of_the_formula() {
+        for_each_case(|_, hypotheses, references, form| {
+            let d = |h: &Vec<u32>, r: &Vec<u32>, n: usize| sentence_bleu(h, r, form)[n];
+            let mut expected = BleuScores::default();
+            for n in 0..ORDERS {
+                for h in &hypotheses {
+                    expected.precision[n] += references.iter().map(|r| d(h, r, n)).fold(0.0, f64::max);
+                }
+                for r in &references {
+                    expected.recall[n] += hypotheses.iter().map(|h| d(h, r, n)).fold(0.0, f64::max);
+                }
+                expected.precision[n] /= hypotheses.len() as f64;
+                expected.recall[n] /= references.len() as f64;
+            }
+            assert_close(of(&hypotheses, &references, form), expected);
+        });
+    }
+
+    #[test]
+    fn the_order_of_hypotheses_and_references_does_not_matter() {
+        for_each_case(|rng, mut hypotheses, mut references, form| {
+            let before = of(&hypotheses, &references, form);
+            hypotheses.shuffle(rng);
+            references.shuffle(rng);
+            assert_close(of(&hypotheses, &references, form), before);
+        });
+    }
+
+    #[test]
+    fn another_reference_raises_precision_and_another_hypothesis_recall() {
+        for_each_case(|_, mut hypotheses, mut references, form| {
+            let before = of(&hypotheses, &references, form);
+            let (hypothesis, reference) = (hypotheses[0].clone(), references[0].clone());
+            references.push(hypothesis);
+            let more = of(&hypotheses, &references, form);
+            assert!(more.precision.iter().zip(before.precision).all(|(more, before)| *more >= before));
+            references.pop();
+            hypotheses.push(reference);
+            let more = of(&hypotheses, &references, form);
+            assert!(more.recall.iter().zip(before.recall).all(|(more, before)| *more >= before));
+        });
+    }
+
+    #[test]
+    fn with_one_reference_precision_is_at_most_recall() {
+        for_each_case(|_, hypotheses, references, form| {
+            let scores = of(&hypotheses, &references[..1].to_vec(), form);
+            for (precision, recall) in scores.precision.iter().zip(scores.recall) {
+                assert!(*precision <= recall + 1e-12);
+            }
+        });
     }
 
     #[test]
