@@ -1,7 +1,7 @@
 //! Files with one JSON value a line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use runs::files;
@@ -12,6 +12,30 @@ use crate::error::{Error, Fault, Result};
 
 /// The most bytes of a line: 4 MiB, some hundred times the longest dialogue of Switchboard. It bounds the memory of reading.
 pub const MAX_LINE_BYTES: usize = 4 << 20;
+
+/// The next line of a text, with its end; `None` after the last. `content` is what a line holds, as a [`Fault`] says it.
+///
+/// - bytes: where the line is kept
+///
+/// # Errors
+/// If the text cannot be read. A [`Fault`] if the line is longer than [`MAX_LINE_BYTES`] or not UTF-8.
+pub fn next_line<'a>(
+    reader: &mut impl BufRead,
+    bytes: &'a mut Vec<u8>,
+    content: &str,
+) -> io::Result<Option<Result<&'a str, Fault>>> {
+    bytes.clear();
+    if reader.take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', bytes)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(match std::str::from_utf8(bytes) {
+        _ if bytes.len() > MAX_LINE_BYTES => {
+            Err(Fault(format!("longer than {MAX_LINE_BYTES} bytes; a line holds one {content}")))
+        }
+        Ok(line) => Ok(line),
+        Err(_) => Err(Fault("not UTF-8 text".into())),
+    }))
+}
 
 /// The values of a file, one a line. Blank lines are left out. One line at a time is in memory.
 pub(super) struct JsonLines {
@@ -36,19 +60,13 @@ impl JsonLines {
     /// Reads up to the next line that is not blank; `None` at the end of the file.
     pub(super) fn read(&mut self) -> Result<Option<Value>> {
         loop {
-            self.bytes.clear();
-            let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
-            let read = bounded.read_until(b'\n', &mut self.bytes);
-            if read.map_err(runs::Error::io("read", &self.path))? == 0 {
-                return Ok(None);
-            }
+            let line = next_line(&mut self.reader, &mut self.bytes, "JSON object");
+            let Some(line) = line.map_err(runs::Error::io("read", &self.path))? else { return Ok(None) };
             self.line += 1;
-            if self.bytes.len() > MAX_LINE_BYTES {
-                let long = format!("longer than {MAX_LINE_BYTES} bytes; a line holds one JSON object");
-                return Err(self.fault(Fault(long)));
-            }
-            let text =
-                std::str::from_utf8(&self.bytes).map_err(|_| self.fault(Fault("not UTF-8 text".into())))?;
+            let text = match line {
+                Ok(text) => text,
+                Err(fault) => return Err(self.fault(fault)),
+            };
             let text = if self.line == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
             let text = text.trim_end();
             if !text.is_empty() {

@@ -1,6 +1,6 @@
 //! `dialog respond`: answers to the lines of standard input.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,7 +10,7 @@ use program::failure::Failure;
 use program::print::{is_lost, print_json, print_note};
 use runs::data::Vocabulary;
 use seq2seq::Seq2Seq;
-use seq2seq::data::{Contexts, DialogConfig, MAX_LINE_BYTES, tokens};
+use seq2seq::data::{Contexts, DialogConfig, next_line, tokens};
 use seq2seq::generate::Response;
 use serde::Serialize;
 
@@ -188,21 +188,12 @@ impl<R: BufRead> Lines<R> {
     /// The next line without its end; none after the last.
     fn read(&mut self) -> Result<Option<String>, Failure> {
         let mut bytes = Vec::new();
-        let mut bounded = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
-        let read = bounded.read_until(b'\n', &mut bytes);
-        if read.map_err(|error| format!("cannot read standard input: {error}"))? == 0 {
+        let line = next_line(&mut self.reader, &mut bytes, "utterance");
+        let Some(line) = line.map_err(|error| format!("cannot read standard input: {error}"))? else {
             return Ok(None);
-        }
+        };
         self.line += 1;
-        if bytes.len() > MAX_LINE_BYTES {
-            return Err(format!(
-                "standard input, line {}: longer than {MAX_LINE_BYTES} bytes; a line holds one utterance",
-                self.line
-            )
-            .into());
-        }
-        let text = String::from_utf8(bytes)
-            .map_err(|_| format!("standard input, line {}: not UTF-8 text", self.line))?;
+        let text = line.map_err(|fault| format!("standard input, line {}: {fault}", self.line))?;
         Ok(Some(text.trim_end_matches(['\n', '\r']).to_string()))
     }
 }
@@ -210,6 +201,7 @@ impl<R: BufRead> Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use seq2seq::data::MAX_LINE_BYTES;
 
     #[test]
     fn lines_are_counted_and_checked() {
