@@ -12,6 +12,7 @@
 #   later       the heads that came after, at 1.2 million parameters and two layers, likewise                            0.8
 #   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.7
 #   components  K from 1 to 20 at one width                                                                              1.5
+#   start       mixtures with linear contexts that start at the softmax, at two sizes, as the part sizes                    1
 #   found       rank, spectrum, divergence, lost gradient and learnt functions of models of the parts sizes and later    0.3
 #   search      twenty draws a head at SIZE parameters, those of results/study-search*.jsonl; validation text alone         4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
@@ -25,7 +26,7 @@
 # Environment variables: PROGRAM (target/release/examples/ptb_mos), THREADS (1), PRECISION (bf16), EXTRA (options for every sweep, such
 # as `--device cuda`), SIZE (2000000; or 500000, a smaller search and a shorter training, for a quarter of the hours).
 set -euo pipefail
-parts=(shapes sizes later lag components found search tuned again falling dropouts regularised dynamic letters)
+parts=(shapes sizes later lag components start found search tuned again falling dropouts regularised dynamic letters)
 usage() {
     echo "error: expected DATA OUT PART..., parts of ${parts[*]}, as in: scripts/study.sh ptb runs/study shapes" >&2
     exit 2
@@ -135,6 +136,17 @@ components() {
     local k
     for k in 1 3 5 10 15 20; do
         cell "components/k$k" --heads mos --d-embedding 32 --lstm 128 --equal sizes --components "$k" "${budget[@]}" --rank 2000
+    done
+}
+
+# Beside the contexts of the part sizes, which have tanh and start at random.
+start() {
+    local head size shape
+    for size in 1200000 2000000; do
+        for head in mos moc; do
+            read -ra shape < <(chosen "$head")
+            cell "start/$head-$size" --heads "$head" --parameters "$size" "${shape[@]}" "${budget[@]}" --set model.start_spread=0.02
+        done
     done
 }
 
